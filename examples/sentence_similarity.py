@@ -153,7 +153,7 @@ def show(console: Console, sentences: list[str], similarity: np.ndarray) -> None
         table.add_column(heading, justify="right", no_wrap=True)
     for i, sentence in enumerate(sentences):
         closest = int(others[i].argmax())
-        cells = [f"{value:.3f}" for value in similarity[i]]
+        cells = [f"{value:.2f}" for value in similarity[i]]
         cells[closest] = f"[bold green]{cells[closest]}[/]"
         cells = cells if short else [cells[closest], escape(sentences[closest])]
         table.add_row(f"{i + 1} {escape(sentence)}", *cells)
