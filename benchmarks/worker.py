@@ -1,0 +1,148 @@
+"""One measurement in a fresh process; prints one line of JSON.
+
+python -m benchmarks.worker pair  CASE PEER THREADS SECONDS     graphc and the peer, in turn
+python -m benchmarks.worker first CASE PEER THREADS             import, first call, memory
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BLOCK = 0.02  # seconds: a block of calls long enough for the clock, short enough to interleave
+
+
+def limit_threads(threads: int) -> None:
+    """Pin the process to as many processors as threads: the one limit that every library obeys."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, allowed[:threads])
+
+
+def calls_per_block(run: Callable[[], Any]) -> int:
+    count = 1
+    while True:
+        seconds = timed(run, count)
+        if seconds > BLOCK / 4 or count >= 1 << 20:
+            return max(1, min(1 << 20, round(count * BLOCK / max(seconds, 1e-9))))
+        count *= 4
+
+
+def timed(run: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    return time.perf_counter() - start
+
+
+def alternate(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
+    """Seconds per call of each block: the runs take turns, and the order flips every round."""
+    counts = {name: calls_per_block(run) for name, run in runs.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    order = list(runs)
+    start = time.perf_counter()
+    rounds = 0
+    while rounds < 5 or (time.perf_counter() - start < seconds and rounds < 200):
+        for name in order:
+            samples[name].append(timed(runs[name], counts[name]) / counts[name])
+        order.reverse()
+        rounds += 1
+    return samples
+
+
+def difference(a: Any, b: Any) -> float:
+    """Largest absolute difference, relative to the largest magnitude of `b`."""
+    import numpy as np
+
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a.astype(np.float64) - b).max() / max(float(np.abs(b).max()), 1e-30))
+
+
+def summary(samples: list[float]) -> dict[str, float]:
+    low, _, high = statistics.quantiles(samples, n=4)
+    return {"median": statistics.median(samples), "low": low, "high": high}
+
+
+def pair(name: str, peer: str, threads: int, seconds: float) -> dict[str, Any]:
+    """Time graphc (where it is there) and one peer; NumPy's result is the judge of both."""
+    import numpy as np
+
+    from benchmarks import peers, roofline
+    from benchmarks.cases import CASES
+
+    case = CASES[name]
+    arguments = case.arguments(np.random.default_rng(0))
+    expected = peers.fetch(case.function(*arguments))
+    report: dict[str, Any] = {"roof": roofline.measure(threads)}
+    runs: dict[str, Callable[[], Any]] = {}
+    for each in dict.fromkeys(("graphc", peer)):
+        try:
+            run = peers.prepare(each, case, arguments, threads)
+            error = difference(peers.fetch(run()), expected)
+        except Exception as problem:  # noqa: BLE001 - any failure of a peer is a result to report
+            report[each] = {"failed": f"{type(problem).__name__}: {problem}"[:300]}
+            continue
+        report[each] = {"error": error}
+        if error <= case.tolerance:
+            runs[each] = run
+        else:
+            report[each]["failed"] = f"differs from NumPy by {error:.1e}"
+    samples = alternate(runs, seconds)
+    for each, values in samples.items():
+        report[each] |= summary(values)
+    if len(samples) == 2:
+        ratios = [other / own for own, other in zip(samples["graphc"], samples[peer])]
+        report["ratio"] = statistics.median(ratios)
+    return report
+
+
+def peak_mib() -> float:
+    """Peak resident memory. Not ru_maxrss: a child inherits that from the process it came from."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def first(name: str, peer: str, threads: int) -> dict[str, Any]:
+    """Milliseconds of import, preparation plus first call, and second call; MiB above the data."""
+    import numpy as np
+
+    from benchmarks import peers
+    from benchmarks.cases import CASES
+
+    case = CASES[name]
+    arguments = case.arguments(np.random.default_rng(0))
+    before = peak_mib()
+    marks = [time.perf_counter()]
+    __import__(peer.split(".")[0])
+    marks.append(time.perf_counter())
+    try:
+        run = peers.prepare(peer, case, arguments, threads)
+        run()
+    except Exception as problem:  # noqa: BLE001 - any failure of a peer is a result to report
+        return {"failed": f"{type(problem).__name__}: {problem}"[:300]}
+    marks.append(time.perf_counter())
+    run()
+    marks.append(time.perf_counter())
+    names = ("import", "first", "second")
+    return {n: 1e3 * (b - a) for n, a, b in zip(names, marks, marks[1:])} | {
+        "memory": peak_mib() - before
+    }
+
+
+def main(action: str, name: str, peer: str, threads: str, seconds: str = "1") -> None:
+    limit_threads(int(threads))
+    if action == "pair":
+        report = pair(name, peer, int(threads), float(seconds))
+    else:
+        report = first(name, peer, int(threads))
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
