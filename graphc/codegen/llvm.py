@@ -1,0 +1,379 @@
+"""Loop IR to LLVM IR text: the CPU product route.
+
+`emit` writes one kernel, `emit_module` many kernels that share their math functions.  The text is
+meant to be easy for LLVM: bottom-tested loops, one induction variable each, no aliasing between
+buffers, wrap-free index arithmetic where bounds prove it.  The loop vectoriser does the rest.
+
+Sums.  An `add` update of an f32 register is carried in f64, which bounds the error by one final
+rounding however long the loop; an f64 register is summed in a tree of chunks:
+
+    for i in 0..n:  r += v        ==>      for c in 0..n step 1024:        (levels of 32 above that)
+                                               p = 0
+                                               for i in c..min(c + 1024, n):  p += v
+                                               r += p
+
+`strict` kernels sum in order in the register's own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from graphc.codegen import llvm_scalar
+from graphc.codegen.llvm_module import Functions, FunctionWriter, Module
+from graphc.codegen.llvm_plan import SumPlan, loop_range, step_of, work_stride
+from graphc.codegen.llvm_scalar import MEMORY, TYPES
+from graphc.codegen.loops import (
+    Assign,
+    Buffer,
+    Declare,
+    Expr,
+    Fail,
+    For,
+    If,
+    Kernel,
+    Register,
+    Statement,
+    Store,
+    Update,
+    expressions,
+)
+from graphc.codegen.target import Target
+from graphc.errors import GraphError
+from graphc.ir.types import F64, DType
+
+
+def emit(kernel: Kernel, target: Target, functions: Functions | None = None) -> str:
+    """LLVM IR text of a module that holds this kernel alone."""
+    return emit_module([kernel], target, functions)
+
+
+def emit_module(
+    kernels: Iterable[Kernel], target: Target, functions: Functions | None = None
+) -> str:
+    """LLVM IR text of one module: every kernel, and each math function it uses once."""
+    module = Module(target, functions)
+    for kernel in kernels:
+        module.parts.append(KernelWriter(module, kernel).text())
+    return module.text()
+
+
+class KernelWriter(FunctionWriter):
+    """Writes one kernel. Registers are stack slots, which SROA turns into values."""
+
+    def __init__(self, module: Module, kernel: Kernel) -> None:
+        super().__init__(module)
+        self.kernel = kernel
+        self.contract = "" if kernel.strict else " contract"
+        self.entry: list[str] = []
+        self.pointers: dict[int, str] = {}
+        self.slots: dict[
+            int, tuple[str, DType, DType]
+        ] = {}  # slot, register type, type of the slot
+        self.sums = SumPlan(kernel)
+        self.passing: set[Expr] = set()  # values that a statement may change
+        self.changing: dict[Expr, bool] = {}
+        self.aliases: dict[int, str] = {}
+        self.group = ""  # access group of the innermost vector loop
+        self.status = ""  # slot that collects failures inside a vector loop
+        self.depth = 0
+
+    def text(self) -> str:
+        self.block(self.kernel.body)
+        head = (
+            f"define i32 @{self.kernel.name}(ptr noalias readonly %bufs,"
+            " ptr noalias readonly %params, i64 %lo, i64 %hi, i64 %thread) #0 {"
+        )
+        start = "  br label %body\nbody:"
+        return "\n".join([head, *self.entry, start, *self.lines, "  ret i32 0", "}"])
+
+    # -- values
+
+    def at_entry(self, text: str) -> str:
+        name = self.fresh("%e")
+        self.entry.append(f"  {name} = {text}")
+        return name
+
+    def write(self, expr: Expr, operands: list[str]) -> str:
+        match expr.op:
+            case "load":
+                return self.load(expr, operands[0])
+            case "reg":
+                return self.read(expr.data[0])
+            case "param":
+                # Loaded at entry: a value cached there is valid everywhere.
+                slot = self.at_entry(f"getelementptr inbounds i64, ptr %params, i64 {expr.data}")
+                return self.at_entry(f"load i64, ptr {slot}, align 8")
+            case "var":
+                raise GraphError(f"loop variable i{expr.data} is used outside its loop")
+        return super().write(expr, operands)
+
+    def remember(self, expr: Expr, name: str) -> None:
+        super().remember(expr, name)
+        if self.is_changing(expr):
+            self.passing.add(expr)
+
+    def is_changing(self, expr: Expr) -> bool:
+        """Does the value depend on a register or on a buffer that the kernel writes?"""
+        found = self.changing.get(expr)
+        if found is None:
+            found = expr.op == "reg" or any(self.changing[a] for a in expr.args)
+            if expr.op == "load":
+                found = found or self.kernel.buffers[expr.data[0]].mode != "in"
+            self.changing[expr] = found
+        return found
+
+    def forget(self) -> None:
+        """Before a statement: values of registers and written buffers have to be read again."""
+        for expr in self.passing:
+            self.values.pop(expr, None)
+        self.passing.clear()
+
+    def pointer(self, buffer: Buffer) -> str:
+        found = self.pointers.get(buffer.index)
+        if found is None:
+            slot = self.at_entry(f"getelementptr inbounds ptr, ptr %bufs, i64 {buffer.index}")
+            found = self.at_entry(f"load ptr, ptr {slot}, align 8")
+            if buffer.mode == "work":
+                offset = self.at_entry(f"mul nuw nsw i64 %thread, {work_stride(buffer)}")
+                found = self.at_entry(f"getelementptr inbounds i8, ptr {found}, i64 {offset}")
+            self.pointers[buffer.index] = found
+        return found
+
+    def access(self, buffer: Buffer) -> str:
+        """The metadata that says: no other buffer of this kernel overlaps this one."""
+        if not self.aliases:
+            note = self.module.note
+            domain = note(itself=True)
+            scopes = [note(domain, itself=True) for _ in self.kernel.buffers]
+            for k, own in enumerate(scopes):
+                others = note(*(s for s in scopes if s is not own))
+                self.aliases[k] = f", !alias.scope {note(own)}, !noalias {others}"
+        group = f", !llvm.access.group {self.group}" if self.group else ""
+        return self.aliases[buffer.index] + group
+
+    def address(self, buffer: Buffer, index: str) -> str:
+        kind = MEMORY[buffer.dtype.name]
+        return self.emit(f"getelementptr inbounds {kind}, ptr {self.pointer(buffer)}, i64 {index}")
+
+    def load(self, expr: Expr, index: str) -> str:
+        buffer = self.kernel.buffers[expr.data[0]]
+        kind = MEMORY[buffer.dtype.name]
+        where = self.address(buffer, index)
+        size, note = buffer.dtype.itemsize, self.access(buffer)
+        loaded = self.emit(f"load {kind}, ptr {where}, align {size}{note}")
+        return self.emit(f"icmp ne i8 {loaded}, 0") if buffer.dtype.kind == "b" else loaded
+
+    # -- registers
+
+    def slot(self, register: Register, storage: DType | None = None) -> str:
+        storage = storage or (F64 if register.index in self.sums.wide else register.dtype)
+        name = self.at_entry(f"alloca {TYPES[storage.name]}")
+        self.slots[register.index] = (name, register.dtype, storage)
+        return name
+
+    def read(self, index: int) -> str:
+        name, dtype, storage = self.slots[index]
+        loaded = self.emit(f"load {TYPES[storage.name]}, ptr {name}")
+        return llvm_scalar.cast(self, loaded, storage, dtype)
+
+    def set(self, register: Register, value: str) -> None:
+        name, dtype, storage = self.slots[register.index]
+        self.set_slot(name, storage, llvm_scalar.cast(self, value, dtype, storage))
+
+    def set_slot(self, slot: str, dtype: DType, value: str) -> None:
+        self.lines.append(f"  store {TYPES[dtype.name]} {value}, ptr {slot}")
+
+    def update(self, register: Register, combine: str, value: str) -> None:
+        name, dtype, storage = self.slots[register.index]
+        kind = TYPES[storage.name]
+        value = llvm_scalar.cast(self, value, dtype, storage)
+        now = self.emit(f"load {kind}, ptr {name}")
+        self.set_slot(name, storage, self.combine(combine, storage, now, value))
+
+    def combine(self, op: str, dtype: DType, now: str, value: str) -> str:
+        kind = TYPES[dtype.name]
+        loose = "" if self.kernel.strict else " reassoc contract"
+        if op in ("min", "max"):
+            if dtype.kind == "f":
+                # The sign of a zero is left open, as in NumPy: that halves the instructions.
+                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
+            return llvm_scalar.minmax(self, op, dtype, (now, value))
+        if dtype.kind == "f":
+            return self.emit(f"f{op}{loose} {kind} {now}, {value}")
+        return self.emit(f"{op} {kind} {now}, {value}")
+
+    # -- statements
+
+    def block(self, body: Sequence[Statement]) -> None:
+        """Write statements in a scope of their own."""
+        self.scopes.append([])
+        for statement in body:
+            self.forget()
+            self.statement(statement)
+        self.forget()
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case For():
+                self.loop(statement)
+                return
+            case If():
+                self.when(statement)
+                return
+        values = [self.value(e) for e in expressions(statement)]
+        match statement:
+            case Declare(register=register):
+                self.slot(register)
+                self.set(register, values[0])
+            case Assign(register=register):
+                self.set(register, values[0])
+            case Update(register=register, combine=combine):
+                self.update(register, combine, values[0])
+            case Store(buffer=buffer):
+                self.store(buffer, *values)
+            case Fail(code=code):
+                self.fail(values[0], code)
+
+    def store(self, buffer: Buffer, index: str, value: str) -> None:
+        if buffer.dtype.kind == "b":
+            value = self.emit(f"zext i1 {value} to i8")
+        where = self.address(buffer, index)
+        kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
+        note = self.access(buffer)
+        self.lines.append(f"  store {kind} {value}, ptr {where}, align {size}{note}")
+
+    def fail(self, condition: str, code: int) -> None:
+        if not self.status:
+            self.leave(condition, str(code))
+            return
+        # A loop with an exit inside does not vectorise: keep the highest code, leave after it.
+        now = self.emit(f"load i32, ptr {self.status}")
+        seen = self.emit(f"select i1 {condition}, i32 {code}, i32 0")
+        worst = self.emit(f"call i32 @llvm.umax.i32(i32 {now}, i32 {seen})")
+        self.lines.append(f"  store i32 {worst}, ptr {self.status}")
+
+    def leave(self, condition: str, code: str) -> None:
+        out, on = self.fresh("fail"), self.fresh("go")
+        rare = self.module.note('!"branch_weights"', "i32 1", "i32 1048575")
+        self.lines.append(f"  br i1 {condition}, label %{out}, label %{on}, !prof {rare}")
+        self.lines += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
+
+    def when(self, statement: If) -> None:
+        then, done = self.fresh("then"), self.fresh("done")
+        condition = self.value(statement.condition)
+        self.lines += [f"  br i1 {condition}, label %{then}, label %{done}", f"{then}:"]
+        self.block(statement.body)
+        self.lines += [f"  br label %{done}", f"{done}:"]
+
+    # -- loops
+
+    def loop(self, statement: For) -> None:
+        start, stop = self.value(statement.start), self.value(statement.stop)
+        if statement.kind == "parallel":
+            if self.depth:
+                raise GraphError("a parallel loop must be outermost")
+            start, stop = (
+                bound if start == "0" else self.emit(f"add nsw i64 {start}, {bound}")
+                for bound in ("%lo", "%hi")
+            )
+        self.ranges[statement.variable] = loop_range(statement, self.ranges)
+        outer_group, outer_status = self.group, self.status
+        # An access group names exactly one loop, so an inner loop never keeps that of an outer one.
+        self.group = self.module.note(distinct=True) if statement.kind == "vector" else ""
+        collects = statement.kind == "vector" and not outer_status
+        if collects and any(isinstance(s, Fail) for s in _inside(statement.body)):
+            self.status = self.at_entry("alloca i32")
+            self.lines.append(f"  store i32 0, ptr {self.status}")
+        self.depth += 1
+        self.chunks(statement, start, stop, step_of(statement, self.sums))
+        self.depth -= 1
+        self.group = outer_group
+        if self.status != outer_status:
+            worst = self.emit(f"load i32, ptr {self.status}")
+            self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
+            self.status = outer_status
+
+    def chunks(self, statement: For, start: str, stop: str, steps: tuple[int, ...]) -> None:
+        """The loop itself, under one loop per chunk size, each with partial sums of its own."""
+        if not steps:
+            self.counted(statement.variable, start, stop, 1, statement.kind, statement.body)
+            return
+
+        def inner(first: str) -> None:
+            past = self.emit(f"add nsw i64 {first}, {steps[0]}")
+            last = self.emit(f"call i64 @llvm.smin.i64(i64 {past}, i64 {stop})")
+            saved = {k: self.slots[k] for k in self.sums.partial[statement.variable]}
+            for index, (_, dtype, storage) in saved.items():
+                slot = self.slot(Register(index, dtype), storage)
+                self.set_slot(slot, storage, "-0.0")
+            self.chunks(statement, first, last, steps[1:])
+            for index, outer in saved.items():
+                total = self.read(index)
+                self.slots[index] = outer
+                self.update(Register(index, outer[1]), "add", total)
+
+        self.counted(None, start, stop, steps[0], "serial", inner)
+
+    def counted(
+        self,
+        variable: Expr | None,
+        start: str,
+        stop: str,
+        step: int,
+        kind: str,
+        body: Sequence[Statement] | Callable[[str], None],
+    ) -> None:
+        """A bottom-tested loop from start to stop, skipped when empty."""
+        name = self.fresh("")
+        top, end, before = f"loop{name}", f"end{name}", f"before{name}"
+        i, following = f"%i{name}", f"%n{name}"
+        empty = not _certainly_runs(start, stop)
+        self.lines += [f"  br label %{before}", f"{before}:"]
+        if empty:
+            runs = self.emit(f"icmp slt i64 {start}, {stop}")
+            self.lines.append(f"  br i1 {runs}, label %{top}, label %{end}")
+        else:
+            self.lines.append(f"  br label %{top}")
+        head = len(self.lines)
+        if isinstance(body, Sequence):
+            assert variable is not None
+            self.values[variable] = i
+            self.changing[variable] = False
+            self.block(body)
+            del self.values[variable]
+        else:
+            body(i)
+        # The latch is a block of its own, so the phi can name it whatever the body ends with.
+        phi = f"  {i} = phi i64 [ {start}, %{before} ], [ {following}, %latch{name} ]"
+        self.lines[head:head] = [f"{top}:", phi]
+        self.lines += [
+            f"  br label %latch{name}",
+            f"latch{name}:",
+            f"  {following} = add nsw i64 {i}, {step}",
+            f"  %c{name} = icmp slt i64 {following}, {stop}",
+            f"  br i1 %c{name}, label %{top}, label %{end}, !llvm.loop {self.loop_note(kind)}",
+            f"{end}:",
+        ]
+
+    def loop_note(self, kind: str) -> str:
+        note = self.module.note
+        parts = [note('!"llvm.loop.mustprogress"')]
+        if kind == "vector":
+            parts.append(note('!"llvm.loop.vectorize.enable"', "i1 true"))
+            parts.append(note('!"llvm.loop.parallel_accesses"', self.group))
+        return note(*parts, itself=True)
+
+
+def _inside(body: Sequence[Statement]) -> Iterable[Statement]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from _inside(statement.body)
+
+
+def _certainly_runs(start: str, stop: str) -> bool:
+    """Both bounds are literals and the loop is not empty."""
+    return start.lstrip("-").isdigit() and stop.lstrip("-").isdigit() and int(start) < int(stop)

@@ -1,0 +1,181 @@
+"""What the LLVM emitter decides before it writes: index bounds, and how sums are carried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphc.codegen.loops import (
+    Assign,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Register,
+    Statement,
+    Update,
+    expressions,
+    postorder,
+)
+from graphc.ir.types import F32, F64
+
+Range = tuple[int, int]
+_LIMIT = 2**62  # exact bounds stay well inside i64
+_CHUNK = 1024  # f64 terms per partial sum
+_FAN = 32  # partial sums per partial sum of the next level
+_SHORT = 16  # an f32 sum of so few terms needs no wider register
+
+
+def work_stride(buffer: Buffer) -> int:
+    """Bytes of per-thread scratch one thread gets: whole cache lines."""
+    return -(-buffer.size * buffer.dtype.itemsize // 64) * 64
+
+
+# ------------------------------------------------------------------------------------ index bounds
+
+
+def _add(x: Range, y: Range) -> Range | None:
+    return x[0] + y[0], x[1] + y[1]
+
+
+def _sub(x: Range, y: Range) -> Range | None:
+    return x[0] - y[1], x[1] - y[0]
+
+
+def _mul(x: Range, y: Range) -> Range | None:
+    ends = [a * b for a in x for b in y]
+    return min(ends), max(ends)
+
+
+def _idiv(x: Range, y: Range) -> Range | None:
+    return (x[0] // y[1], x[1] // y[0]) if x[0] >= 0 and y[0] > 0 else None
+
+
+def _irem(x: Range, y: Range) -> Range | None:
+    return (0, min(x[1], y[1] - 1)) if x[0] >= 0 and y[0] > 0 else None
+
+
+def _min(x: Range, y: Range) -> Range | None:
+    return min(x[0], y[0]), min(x[1], y[1])
+
+
+def _max(x: Range, y: Range) -> Range | None:
+    return max(x[0], y[0]), max(x[1], y[1])
+
+
+_RULES: dict[str, Callable[[Range, Range], Range | None]] = {
+    "add": _add, "sub": _sub, "mul": _mul, "idiv": _idiv, "irem": _irem, "min": _min, "max": _max,
+}  # fmt: skip
+
+
+def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
+    """Bounds of an i64 expression over loop variables and literals, None where there are none.
+
+    `known` holds the bounds of the loop variables and remembers what was found.
+    """
+    if expr in known:
+        return known[expr]
+    found: Range | None = None
+    if expr.op == "const" and expr.dtype.kind in "iu":
+        found = (expr.data, expr.data)
+    elif expr.dtype.name == "i64" and expr.op in _RULES:
+        x, y = (index_range(a, known) for a in expr.args)
+        found = _RULES[expr.op](x, y) if x is not None and y is not None else None
+    if found is not None and (found[0] < -_LIMIT or found[1] > _LIMIT):
+        found = None
+    known[expr] = found
+    return found
+
+
+def loop_range(loop: For, known: dict[Expr, Range | None]) -> Range | None:
+    """Bounds of a loop variable inside the loop."""
+    start, stop = index_range(loop.start, known), index_range(loop.stop, known)
+    if start is None or stop is None or stop[1] <= start[0]:
+        return None
+    return start[0], stop[1] - 1
+
+
+def trip_count(loop: For) -> int | None:
+    """Iterations of a loop with literal bounds."""
+    if loop.start.op != "const" or loop.stop.op != "const":
+        return None
+    return max(0, int(loop.stop.data) - int(loop.start.data))
+
+
+# ------------------------------------------------------------------------------------ sums
+
+
+class SumPlan:
+    """Which registers are summed how.
+
+    `wide`: f32 registers carried in f64.  `partial[variable]`: f64 registers that the loop over
+    that variable sums in chunks; the loop must neither read nor assign them.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.wide: set[int] = set()
+        self.partial: dict[Expr, list[int]] = {}
+        self._declared: dict[int, int] = {}
+        if not kernel.strict:
+            self._visit(kernel.body, [])
+
+    def _visit(self, body: list[Statement], loops: list[For]) -> None:
+        for statement in body:
+            match statement:
+                case Declare(register=register):
+                    self._declared[register.index] = len(loops)
+                case Update(register=register, combine="add") if register.dtype.kind == "f":
+                    self._sum(register, loops[self._declared.get(register.index, 0) :])
+                case For():
+                    self._visit(statement.body, [*loops, statement])
+                    self._keep_private(statement)
+                case If():
+                    self._visit(statement.body, loops)
+
+    def _sum(self, register: Register, crossed: list[For]) -> None:
+        total = 1
+        for loop in crossed:
+            total *= trip_count(loop) or _SHORT + 1
+        if register.dtype is F32 and crossed and total > _SHORT:
+            self.wide.add(register.index)
+        if register.dtype is F64:
+            for loop in crossed:
+                found = self.partial.setdefault(loop.variable, [])
+                if register.index not in found:
+                    found.append(register.index)
+
+    def _keep_private(self, loop: For) -> None:
+        """Drop registers whose running value the loop looks at or sets."""
+        if self.partial.get(loop.variable):
+            seen = _observed(loop.body)
+            self.partial[loop.variable] = [r for r in self.partial[loop.variable] if r not in seen]
+
+
+def _observed(body: list[Statement]) -> set[int]:
+    found: set[int] = set()
+    for statement in body:
+        for expr in postorder(expressions(statement)):
+            if expr.op == "reg":
+                found.add(expr.data[0])
+        match statement:
+            case Assign(register=register):
+                found.add(register.index)
+            case Update(register=register, combine=combine) if combine != "add":
+                found.add(register.index)
+            case For() | If():
+                found |= _observed(statement.body)
+    return found
+
+
+def step_of(loop: For, sums: SumPlan) -> tuple[int, ...]:
+    """Chunk sizes for a loop that sums f64 registers, largest first; empty for a plain loop."""
+    if not sums.partial.get(loop.variable):
+        return ()
+    count = trip_count(loop)
+    if count is not None and count <= 4 * _CHUNK:
+        return ()
+    steps = [_CHUNK]
+    while steps[-1] * _FAN < (count or _CHUNK * _FAN + 1):
+        steps.append(steps[-1] * _FAN)
+    return tuple(reversed(steps))

@@ -1,0 +1,156 @@
+"""What machine code is made for, and the way from LLVM IR text to an object file.
+
+A `Target` is plain data: CPU name, feature string, triple and vector width.  `host()` is this machine, `named()` any other that the LLVM build knows: cross-compilation needs no toolchain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graphc.errors import GraphError
+
+# (name prefix, triple, vector bits, has F16C or native half conversions); first match wins.
+_X86 = "x86_64-unknown-linux-gnu"
+_ARM = "aarch64-unknown-linux-gnu"
+_KNOWN: tuple[tuple[str, str, int, bool], ...] = (
+    ("x86-64-v4", _X86, 512, True),
+    ("x86-64-v3", _X86, 256, True),
+    ("x86-64", _X86, 128, False),
+    ("znver4", _X86, 512, True),
+    ("znver5", _X86, 512, True),
+    ("znver", _X86, 256, True),
+    ("skylake-avx512", _X86, 512, True),
+    ("icelake", _X86, 512, True),
+    ("sapphirerapids", _X86, 512, True),
+    ("haswell", _X86, 256, True),
+    ("skylake", _X86, 256, True),
+    ("neoverse", _ARM, 128, True),
+    ("cortex-a", _ARM, 128, True),
+    ("apple-m", "arm64-apple-darwin", 128, True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A CPU to compile for. `half`: it converts f16 to and from f32 in hardware."""
+
+    cpu: str
+    features: str
+    triple: str
+    vector_bits: int
+    half: bool
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.vector_bits // 8
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of one vector register."""
+        return max(1, self.vector_bytes // itemsize)
+
+
+@cache
+def _initialise() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def host() -> Target:
+    """The machine this process runs on, with every feature the operating system lets it use."""
+    table = llvm.get_host_cpu_features()
+    has = {name for name, present in table.items() if present}
+    triple = llvm.get_process_triple()
+    if triple.startswith(("x86", "i686")):
+        bits = 512 if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has else 256
+        bits = bits if "avx2" in has else 128
+        return Target(llvm.get_host_cpu_name(), table.flatten(), triple, bits, "f16c" in has)
+    return Target(llvm.get_host_cpu_name(), table.flatten(), triple, 128, True)
+
+
+def named(cpu: str) -> Target:
+    """A target by LLVM CPU name ("x86-64-v3", "znver4", "neoverse-n1" ...); "host" is this machine.
+
+    Raises `GraphError` for a name that is not known.
+    """
+    if cpu == "host":
+        return host()
+    for prefix, triple, bits, half in _KNOWN:
+        if cpu.startswith(prefix):
+            return Target(cpu, "", triple, bits, half)
+    raise GraphError(
+        f"unknown CPU target {cpu!r}", hint="use host, or " + ", ".join(k[0] for k in _KNOWN)
+    )
+
+
+@cache
+def machine(target: Target, opt: int = 2) -> llvm.TargetMachine:
+    """LLVM's code generator for a target; position independent so that objects load anywhere."""
+    _initialise()
+    try:
+        triple = llvm.Target.from_triple(target.triple)
+    except RuntimeError as error:
+        raise GraphError(f"this LLVM build has no code generator for {target.triple}") from error
+    return triple.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small"
+    )
+
+
+def parse(texts: Sequence[str], target: Target) -> llvm.ModuleRef:
+    """One verified module of all the texts. A text that LLVM refuses is a bug of an emitter."""
+    _initialise()
+    context = llvm.create_context()
+    module: llvm.ModuleRef | None = None
+    for text in texts:
+        part = llvm.parse_assembly(text, context=context)
+        if module is None:
+            module = part
+        else:
+            module.link_in(part)
+    if module is None:
+        module = llvm.parse_assembly("", context=context)
+    module.triple = target.triple
+    module.data_layout = str(machine(target).target_data)
+    module.verify()
+    return module
+
+
+def optimise(module: llvm.ModuleRef, target: Target, opt: int = 2, slp: bool = False) -> None:
+    """Run LLVM's pipeline in place.
+
+    Unrolling is off: it trebles the code of scalar remainders, and the vectoriser interleaves
+    anyway.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=min(opt, 2))
+    options.loop_vectorization = opt > 0
+    options.loop_interleaving = opt > 0
+    options.slp_vectorization = slp and opt > 0
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine(target), options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> Any:
+    """The optimised module of all texts."""
+    module = parse(texts, target)
+    optimise(module, target, opt, slp)
+    return module
+
+
+def optimise_and_object(
+    texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False
+) -> bytes:
+    """Object code of LLVM IR texts, linked as one module. opt 0 still runs, only slower."""
+    made: bytes = machine(target, opt).emit_object(compiled(texts, target, opt, slp))
+    return made
+
+
+def assembly(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> str:
+    """The same code as assembly text, for dumps."""
+    made: str = machine(target, opt).emit_assembly(compiled(texts, target, opt, slp))
+    return made
