@@ -1,0 +1,379 @@
+"""The loop IR: what a fused group is before any emitter sees it.
+
+A `Kernel` is a list of statements over flat one-dimensional buffers.  Statements are loops, register
+updates and stores; values are scalar expressions (`Expr`), hash-consed by a `Scalars` builder so that a
+subexpression used twice is one object.  Loads are expressions; a kernel never loads from a buffer it has
+stored to except through a buffer of mode "work" or "inout", and statement order says which store it sees.
+
+    kernel k(a0: in f32[4096], a1: out f32[4096]):
+        parallel for i0 in 0..4:                   # the outermost loop may be split over lo..hi
+            r0 = 0.0
+            for i1 in 0..1024:
+                r0 = r0 + a0[1024*i0 + i1]         # Update: the emitter may reassociate
+            for i1 in 0..1024:
+                a1[1024*i0 + i1] = a0[1024*i0 + i1] / r0
+
+Element types: bool, i8..u64, f32, f64 in expressions.  f16 and bf16 exist in memory only: a load yields
+them, and the only expression that accepts them is `cast`; `store` takes a value of the buffer's type.
+Complex numbers never get here: they are pairs of real expressions over a buffer of twice the length.
+
+Expression ops, (operands) -> result:
+
+    const {value}            var {name} -> i64          param {index} -> i64     reg {register}
+    load {buffer} (index)    cast (x) -> dtype          bitcast (x) -> dtype     select (c, x, y)
+    add sub mul (x, y) any numeric, integers wrap        div (x, y) floats        fma (x, y, z) floats
+    idiv irem (x, y) integers, truncating; division by zero gives 0; never traps
+    neg abs (x)              min max (x, y) a NaN operand gives NaN
+    sqrt floor ceil trunc rint (x) floats; rint rounds halves to even
+    eq ne lt le gt ge (x, y) -> bool, ordered except ne
+    and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic if signed;
+                                                          a count outside 0..bits-1 gives 0 (shr of signed: sign)
+    popcount clz (x)         integers
+    call {name} (x...)       a function of `vecmath.FUNCTIONS`, same float type in and out
+
+Casts: float to integer truncates and saturates (NaN gives 0); integer to integer wraps; anything to bool
+is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and keeps NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphc.ir.types import BOOL, I64, DType
+
+
+class Expr:
+    """A scalar value: `op` over `args`, with `data` for what is not an operand (value, name, buffer)."""
+
+    __slots__ = ("args", "data", "dtype", "number", "op")
+
+    def __init__(
+        self, op: str, dtype: DType, args: tuple[Expr, ...], data: Any, number: int
+    ) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.args = args
+        self.data = data
+        self.number = number
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"%{a.number}" for a in self.args)
+        note = "" if self.data is None else f" {{{self.data}}}"
+        return f"%{self.number} = {self.op}({inside}){note} : {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """One pointer operand: `size` elements of `dtype`. mode: in, out, inout, work (per-thread scratch)."""
+
+    index: int
+    dtype: DType
+    size: int
+    mode: str
+
+    def __repr__(self) -> str:
+        return f"a{self.index}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Register:
+    """A mutable scalar local to the loop iteration that declares it."""
+
+    index: int
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"r{self.index}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declare:
+    """Create a register with an initial value."""
+
+    register: Register
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assign:
+    """Set a register (no reassociation allowed)."""
+
+    register: Register
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """register = register `combine` value, in any order: combine is add, mul, min, max, and, or, xor."""
+
+    register: Register
+    combine: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    buffer: Buffer
+    index: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fail:
+    """Return status `code` from the kernel when `condition` holds (bounds checks, non-finite guards)."""
+
+    condition: Expr
+    code: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    condition: Expr
+    body: list[Statement]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """for variable in start..stop. kind: parallel (only outermost; split over lo..hi), serial, vector.
+
+    `vector` promises that iterations do not depend on one another except through `Update`.
+    """
+
+    variable: Expr
+    start: Expr
+    stop: Expr
+    kind: str
+    body: list[Statement]
+
+
+Statement = Declare | Assign | Update | Store | Fail | If | For
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A complete kernel. `units` is the extent of the parallel loop (1 when there is none)."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    params: int
+    body: list[Statement]
+    units: int = 1
+    strict: bool = False  # forbid reassociation of updates and contraction to fma
+    notes: tuple[str, ...] = field(default=())  # comment lines for the readable source
+
+
+_COMPARE = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_COMMUTATIVE = frozenset(("add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"))
+
+
+class Scalars:
+    """Builds hash-consed expressions and statement lists.
+
+    Arithmetic on literal integers and the identities x+0, x*1, x*0 of *integers* are folded, which keeps
+    index arithmetic short; floats are never rewritten.
+    """
+
+    def __init__(self) -> None:
+        self.table: dict[Any, Expr] = {}
+        self.body: list[Statement] = []
+        self.counts = {"var": 0, "reg": 0}
+
+    def make(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), data: Any = None) -> Expr:
+        """The expression with this key, made on first use. Loads and registers are made anew."""
+        key = (op, dtype.index, tuple(a.number for a in args), data)
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = Expr(op, dtype, args, data, len(self.table))
+        return found
+
+    # -- leaves
+
+    def const(self, value: float | int | bool, dtype: DType) -> Expr:
+        """A literal. Floats are keyed by their hex form, so 0.0, -0.0 and NaN stay apart."""
+        if dtype.kind == "f":
+            value = float(value)
+            return self.make("const", dtype, (), ("nan" if math.isnan(value) else value.hex()))
+        return self.make("const", dtype, (), int(value))
+
+    def integer(self, value: int | Expr) -> Expr:
+        return value if isinstance(value, Expr) else self.make("const", I64, (), int(value))
+
+    def param(self, index: int) -> Expr:
+        return self.make("param", I64, (), index)
+
+    def load(self, buffer: Buffer, index: Expr | int) -> Expr:
+        # A store may lie between two loads of one address, so the key holds the statement position
+        # for buffers that the kernel writes.
+        position = None if buffer.mode == "in" else self.counts["reg"] + len(self.body)
+        key = (buffer.index, position)
+        made = self.make("load", buffer.dtype, (self.integer(index),), key)
+        return made
+
+    # -- arithmetic
+
+    def op(self, op: str, *args: Expr) -> Expr:
+        """Any operator whose result type follows from its operands."""
+        dtype = BOOL if op in _COMPARE else (args[1] if op == "select" else args[0]).dtype
+        if dtype.kind in "iu" and op in ("add", "sub", "mul", "idiv", "irem"):
+            folded = self._fold(op, *args)
+            if folded is not None:
+                return folded
+        if op in _COMMUTATIVE and args[0].number > args[1].number:
+            args = (args[1], args[0])
+        return self.make(op, dtype, args)
+
+    def _fold(self, op: str, x: Expr, y: Expr) -> Expr | None:
+        a = x.data if x.op == "const" else None
+        b = y.data if y.op == "const" else None
+        if a is not None and b is not None and x.dtype is I64:
+            if op in ("idiv", "irem"):
+                quotient = 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+                return self.integer(quotient if op == "idiv" else (a - quotient * b if b else 0))
+            return self.integer({"add": a + b, "sub": a - b, "mul": a * b}[op])
+        if op == "add":
+            return y if a == 0 else x if b == 0 else None
+        if op == "mul":
+            if a == 0 or b == 0:
+                return x if a == 0 else y
+            return y if a == 1 else x if b == 1 else None
+        if b == 0 and op == "sub":
+            return x
+        if b == 1:
+            return x if op == "idiv" else self.const(0, x.dtype) if op == "irem" else None
+        return None
+
+    def add(self, x: Expr, y: Expr) -> Expr:
+        return self.op("add", x, y)
+
+    def sub(self, x: Expr, y: Expr) -> Expr:
+        return self.op("sub", x, y)
+
+    def mul(self, x: Expr, y: Expr) -> Expr:
+        return self.op("mul", x, y)
+
+    def div(self, x: Expr, y: Expr) -> Expr:
+        return self.op("div", x, y)
+
+    def fma(self, x: Expr, y: Expr, z: Expr) -> Expr:
+        return self.op("fma", x, y, z)
+
+    def neg(self, x: Expr) -> Expr:
+        return self.op("neg", x)
+
+    def select(self, condition: Expr, x: Expr, y: Expr) -> Expr:
+        return x if x is y else self.op("select", condition, x, y)
+
+    def compare(self, op: str, x: Expr, y: Expr) -> Expr:
+        return self.op(op, x, y)
+
+    def cast(self, x: Expr, dtype: DType) -> Expr:
+        return x if x.dtype is dtype else self.make("cast", dtype, (x,))
+
+    def bitcast(self, x: Expr, dtype: DType) -> Expr:
+        return x if x.dtype is dtype else self.make("bitcast", dtype, (x,))
+
+    def call(self, name: str, *args: Expr) -> Expr:
+        return self.make("call", args[0].dtype, args, name)
+
+    # -- index arithmetic on i64
+
+    def affine(self, terms: Iterable[tuple[Expr, int]], offset: Expr | int = 0) -> Expr:
+        """sum(expr * stride) + offset."""
+        total = self.integer(offset)
+        for expr, stride in terms:
+            total = self.add(self.mul(expr, self.integer(stride)), total)
+        return total
+
+    # -- statements
+
+    def register(self, value: Expr) -> Register:
+        made = Register(self.counts["reg"], value.dtype)
+        self.counts["reg"] += 1
+        self.body.append(Declare(made, value))
+        return made
+
+    def read(self, register: Register) -> Expr:
+        """The register's value at this point (a fresh expression per statement position)."""
+        return self.make("reg", register.dtype, (), (register.index, id(self.body), len(self.body)))
+
+    def assign(self, register: Register, value: Expr) -> None:
+        self.body.append(Assign(register, value))
+
+    def update(self, register: Register, combine: str, value: Expr) -> None:
+        self.body.append(Update(register, combine, value))
+
+    def store(self, buffer: Buffer, index: Expr | int, value: Expr) -> None:
+        self.body.append(Store(buffer, self.integer(index), value))
+
+    def fail(self, condition: Expr, code: int) -> None:
+        self.body.append(Fail(condition, code))
+
+    @contextmanager
+    def loop(
+        self, stop: Expr | int, kind: str = "serial", start: Expr | int = 0
+    ) -> Iterator[Expr]:
+        """Open a loop; the yielded variable is an i64 expression valid inside."""
+        variable = self.make("var", I64, (), self.counts["var"])
+        self.counts["var"] += 1
+        outer, self.body = self.body, []
+        try:
+            yield variable
+        finally:
+            made = For(variable, self.integer(start), self.integer(stop), kind, self.body)
+            self.body = outer
+            self.body.append(made)
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        outer, self.body = self.body, []
+        try:
+            yield
+        finally:
+            made = If(condition, self.body)
+            self.body = outer
+            self.body.append(made)
+
+
+def expressions(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions a statement evaluates itself (not those of its body)."""
+    match statement:
+        case Declare() | Assign() | Update():
+            return (statement.value,)
+        case Store():
+            return (statement.index, statement.value)
+        case Fail() | If():
+            return (statement.condition,)
+        case For():
+            return (statement.start, statement.stop)
+
+
+def walk(body: list[Statement]) -> Iterator[Statement]:
+    """Every statement, outer before inner, in order."""
+    pending = list(reversed(body))
+    while pending:
+        statement = pending.pop()
+        yield statement
+        if isinstance(statement, For | If):
+            pending.extend(reversed(statement.body))
+
+
+def postorder(roots: Iterable[Expr], seen: set[Expr] | None = None) -> Iterator[Expr]:
+    """Every expression reachable from the roots once, operands first."""
+    seen = set() if seen is None else seen
+    for root in roots:
+        pending: list[tuple[Expr, bool]] = [(root, False)]
+        while pending:
+            expr, expanded = pending.pop()
+            if expanded:
+                yield expr
+            elif expr not in seen:
+                seen.add(expr)
+                pending.append((expr, True))
+                pending.extend((a, False) for a in reversed(expr.args) if a not in seen)
+
+
+ScalarFunction = Callable[..., Expr]

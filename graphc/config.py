@@ -1,0 +1,84 @@
+"""Config: the options of `gc.compile` and of the command line, in one immutable record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphc.errors import GraphError
+
+
+def _verify_level() -> int:
+    text = os.environ.get("GRAPHC_VERIFY", "2")
+    if text not in ("0", "1", "2", "3"):
+        raise GraphError(f"GRAPHC_VERIFY must be 0, 1, 2 or 3, got {text!r}")
+    return int(text)
+
+
+def _threads() -> int:
+    text = os.environ.get("GRAPHC_THREADS", "0")
+    if not text.isdigit():
+        raise GraphError(f"GRAPHC_THREADS must be a number of threads, got {text!r}")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Config:
+    """How to compile.
+
+    devices        device names in order; feeds and results live on the first
+    threads        worker threads per kernel; 0 takes GRAPHC_THREADS or the number of cores
+    opt            0 runs every node as its own kernel, 2 optimises; results agree within rounding
+    backend        "llvm" (generated LLVM), or "numba" (readable source through Numba)
+    target         "cpu" or "cpu:<llvm cpu name>"
+    dump           folder that receives every stage
+    verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
+    fold_bytes     largest constant that folding may create; fold_flops likewise for work
+    """
+
+    devices: tuple[str, ...] = ("cpu:0",)
+    threads: int = 0
+    opt: int = 2
+    backend: str = "llvm"
+    target: str = "cpu"
+    dump: Path | None = None
+    compress: bool = False
+    error_budget: float | None = None
+    memory_limit: int | None = None
+    check_finite: bool = False
+    fast_math: bool = True
+    parity: bool = False
+    verify: int = 2
+    fold_bytes: int = 1 << 20
+    fold_flops: float = 1e7
+
+    def __post_init__(self) -> None:
+        if self.opt not in (0, 1, 2):
+            raise GraphError(f"opt must be 0, 1 or 2, got {self.opt!r}")
+        if self.backend not in ("llvm", "numba"):
+            raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
+        if self.threads < 0:
+            raise GraphError(f"threads must not be negative, got {self.threads}")
+
+    @property
+    def thread_count(self) -> int:
+        return self.threads or _threads() or len(os.sched_getaffinity(0))
+
+    @staticmethod
+    def create(**options: object) -> Config:
+        """A Config from keyword options; raises GraphError for one that does not exist."""
+        known = Config.__dataclass_fields__
+        for name in options:
+            if name not in known:
+                raise GraphError(
+                    f"there is no option {name!r}", hint=f"options are {', '.join(sorted(known))}"
+                )
+        values = {"verify": _verify_level(), **{k: v for k, v in options.items() if v is not None}}
+        if "GRAPHC_DUMP" in os.environ:
+            values.setdefault("dump", os.environ["GRAPHC_DUMP"])
+        if "devices" in values:
+            values["devices"] = tuple(values["devices"])  # type: ignore[arg-type]
+        if values.get("dump"):
+            values["dump"] = Path(str(values["dump"]))
+        return Config(**values)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""The error family of graphc: one root, short messages, the user's own file and line.
+
+Every failure caused by input (a model function, a saved graph, a feed) is a `GraphError`.  Anything else
+that escapes is a bug in graphc.
+"""
+
+from __future__ import annotations
+
+MAX_LINES = 12
+
+
+class GraphError(Exception):
+    """What is wrong, where in the user's program, and what to do next.
+
+    `message` says what is wrong in one sentence.  `details` are further lines (the node, its inputs with
+    types).  `location` is ("file", line) in the user's code.  `hint` says what to do next.
+    The printed form never exceeds `MAX_LINES` lines.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: tuple[str, ...] = (),
+        location: tuple[str, int] | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.location = location
+        self.hint = hint
+
+    def at(self, location: tuple[str, int] | None, details: tuple[str, ...] = ()) -> GraphError:
+        """The same error with the place it comes from, where it has none yet."""
+        self.location = self.location or location
+        self.details = self.details or details
+        return self
+
+    def __str__(self) -> str:
+        lines = self.message.split("\n")
+        if self.location is not None:
+            lines.append(f"  at {self.location[0]}:{self.location[1]}")
+        lines += [f"  {detail}" for detail in self.details]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        if len(lines) > MAX_LINES:
+            lines = [*lines[: MAX_LINES - 1], "  ..."]
+        return "\n".join(lines)
+
+
+class TypeRuleError(GraphError):
+    """An op was given operands or attributes that its type rule refuses."""
+
+
+class TraceError(GraphError):
+    """The traced Python function did something that has no meaning in a graph."""
+
+
+class ParseError(GraphError):
+    """Graph text that does not follow the grammar; the message holds line, column and a caret."""
+
+
+class VerifyError(GraphError):
+    """A graph breaks an invariant; the message names the stage that broke it."""
+
+
+class FeedError(GraphError):
+    """Arguments or feeds of the wrong name, number, dtype or shape."""
+
+
+class LimitError(GraphError):
+    """A budget on memory, time, size or folding would be exceeded."""
+
+
+class RunError(GraphError):
+    """A kernel reported a failure at run time (index out of range, non-finite value, cancelled)."""
+
+
+STATUS = {
+    1: "index out of range",
+    2: "non-finite value",
+    3: "cancelled",
+    4: "custom op failed",
+}

@@ -1,0 +1,342 @@
+"""Node, Graph, Program and the two ways to make them: Builder (append) and Rewriter (copy with changes).
+
+    Graph   params    nodes (topological order = issue order)        results
+            %0 %1     %2 = add(%0, %1)   %3 = tanh(%2)  ...          %3
+
+A node is one value.  It is never changed after construction and compared by identity; a pass copies the
+list and replaces what it must.  `id` is a stable name kept across rewrites, so stage diffs stay small and
+side tables can be lists indexed by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from graphc.errors import GraphError, TypeRuleError
+from graphc.ir.op import Attrs, Effect, Op
+from graphc.ir.types import AnyType
+
+Location = tuple[str, int]
+
+
+class Node:
+    """One value of a graph.
+
+    id       stable name, unique in its graph          attrs    interned, typed by the op's schema
+    op       its record in the op table                type     inferred by the op's rule
+    inputs   the nodes it reads                        place    None, Constraint, Device or Buffer
+    after    nodes that must run first (no data)       regions  closed sub-graphs of region ops
+    loc      (file, line) of the user's code
+    """
+
+    __slots__ = ("after", "attrs", "id", "inputs", "loc", "op", "place", "regions", "type")
+
+    def __init__(
+        self,
+        id: int,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Attrs,
+        type: AnyType,
+        *,
+        after: tuple[Node, ...] = (),
+        place: Any = None,
+        regions: tuple[Graph, ...] = (),
+        loc: Location | None = None,
+    ) -> None:
+        self.id = id
+        self.op = op
+        self.inputs = inputs
+        self.after = after
+        self.attrs = attrs
+        self.type = type
+        self.place = place
+        self.regions = regions
+        self.loc = loc
+
+    def replace(self, **changes: Any) -> Node:
+        """A copy of the node with some fields changed; the id is kept."""
+        return Node(
+            changes.get("id", self.id),
+            changes.get("op", self.op),
+            changes.get("inputs", self.inputs),
+            changes.get("attrs", self.attrs),
+            changes.get("type", self.type),
+            after=changes.get("after", self.after),
+            place=changes.get("place", self.place),
+            regions=changes.get("regions", self.regions),
+            loc=changes.get("loc", self.loc),
+        )
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"%{n.id}" for n in self.inputs)
+        return f"%{self.id} = {self.op.name}({inside}) : {self.type}"
+
+    def describe(self) -> tuple[str, ...]:
+        """The node and its inputs with their types, for error messages."""
+        return (repr(self), *(f"  {n!r}" for n in self.inputs[:6]))
+
+
+class Graph:
+    """A named list of nodes with parameters and results.
+
+    `nodes` excludes the params.  `names` maps names given by the user to node ids; a name survives the
+    merging of its node.  `result_names` and the params' name attribute name the ports of a saved graph.
+    """
+
+    __slots__ = ("device", "name", "names", "next_id", "nodes", "params", "result_names", "results")
+
+    def __init__(
+        self,
+        name: str,
+        params: tuple[Node, ...],
+        nodes: list[Node],
+        results: tuple[Node, ...],
+        *,
+        result_names: tuple[str, ...] = (),
+        names: Mapping[str, int] | None = None,
+        next_id: int = 0,
+        device: Any = None,
+    ) -> None:
+        self.name = name
+        self.params = params
+        self.nodes = nodes
+        self.results = results
+        self.result_names = result_names or tuple(str(i) for i in range(len(results)))
+        self.names = dict(names or {})
+        self.device = device
+        self.next_id = next_id or 1 + max((n.id for n in (*params, *nodes)), default=-1)
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some fields changed."""
+        names = ("name", "params", "nodes", "results", "result_names", "names", "next_id", "device")
+        fields = {key: changes.get(key, getattr(self, key)) for key in names}
+        return Graph(
+            fields.pop("name"),
+            fields.pop("params"),
+            fields.pop("nodes"),
+            fields.pop("results"),
+            **fields,
+        )
+
+    @property
+    def effect(self) -> Effect:
+        return max((node_effect(n) for n in self.nodes), default=Effect.PURE)
+
+    @property
+    def signature(self) -> tuple[tuple[AnyType, ...], tuple[AnyType, ...]]:
+        return tuple(p.type for p in self.params), tuple(r.type for r in self.results)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.params)} params, {len(self.nodes)} nodes>"
+
+
+class Program:
+    """One graph per device, in device order. Feeds and results belong to the first graph, whose
+    signature is the program's; the others have no params and no results and talk through channels."""
+
+    __slots__ = ("graphs", "name")
+
+    def __init__(self, name: str, graphs: tuple[Graph, ...]) -> None:
+        self.name = name
+        self.graphs = graphs
+
+    @property
+    def params(self) -> tuple[Node, ...]:
+        return self.graphs[0].params
+
+    @property
+    def results(self) -> tuple[Node, ...]:
+        return self.graphs[0].results
+
+    def map(self, function: Callable[[Graph], Graph]) -> Program:
+        """Apply a graph pass to every graph; the same object when nothing changed."""
+        made = tuple(function(g) for g in self.graphs)
+        unchanged = all(a is b for a, b in zip(made, self.graphs, strict=True))
+        return self if unchanged else Program(self.name, made)
+
+    def __len__(self) -> int:
+        return sum(len(g) for g in self.graphs)
+
+
+def node_effect(node: Node) -> Effect:
+    """The effect of a node: its op's, or the strongest in its regions."""
+    effect = node.op.effect
+    for region in node.regions:
+        effect = max(effect, region.effect)
+    return effect
+
+
+class Builder:
+    """Appends typed nodes to a list. Used by the tracer, the reader and every pass that makes nodes."""
+
+    def __init__(self, next_id: int = 0) -> None:
+        self.nodes: list[Node] = []
+        self.next_id = next_id
+        self.loc: Location | None = None
+        self.place: Any = None
+
+    def emit(
+        self,
+        op: Op,
+        inputs: Iterable[Node],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        after: tuple[Node, ...] = (),
+        regions: tuple[Graph, ...] = (),
+        loc: Location | None = None,
+        place: Any = None,
+    ) -> Node:
+        """Append a node; its type is inferred. Raises TypeRuleError with the user's line."""
+        inputs = tuple(inputs)
+        loc = loc or self.loc
+        try:
+            coerced = op.coerce(attrs or {})
+            kind = infer(op, tuple(n.type for n in inputs), coerced, regions)
+        except GraphError as error:
+            lines = tuple(f"operand {k}: {n!r}" for k, n in enumerate(inputs[:6]))
+            raise error.at(loc, lines) from None
+        node = Node(
+            self.next_id,
+            op,
+            inputs,
+            coerced,
+            kind,
+            after=after,
+            regions=regions,
+            loc=loc,
+            place=place if place is not None else self.place,
+        )
+        self.next_id += 1
+        self.nodes.append(node)
+        return node
+
+
+def infer(
+    op: Op, types: tuple[AnyType, ...], attrs: Attrs, regions: tuple[Graph, ...] = ()
+) -> AnyType:
+    """The result type of an op on these operand types; region ops also look at their regions."""
+    if not op.regions:
+        if regions:
+            raise TypeRuleError(f"{op.name} takes no region")
+        return op.result_type(types, attrs)
+    if op.regions > 0 and len(regions) != op.regions:
+        raise TypeRuleError(f"{op.name} takes {op.regions} region(s), got {len(regions)}")
+    return op.infer(*types, regions=regions, **attrs.values_dict)
+
+
+class Rewriter(Builder):
+    """Copies a graph node by node; see `rebuild`.
+
+    `mapped[id]` is the node that stands for the old node of that id.  Nodes emitted while an old node
+    is rewritten take its location and place.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.next_id)
+        self.graph = graph
+        self.mapped: list[Node | None] = [None] * graph.next_id
+        self.changed = False
+        for param in graph.params:
+            self.mapped[param.id] = param
+
+    def new(self, old: Node) -> Node:
+        """What an old node has become."""
+        found = self.mapped[old.id]
+        assert found is not None, f"%{old.id} is used before it is defined"
+        return found
+
+    def copy(self, node: Node) -> Node:
+        """The node with its inputs replaced by what they have become; itself if none changed."""
+        mapped = self.mapped
+        inputs = node.inputs
+        for old in inputs:
+            if mapped[old.id] is not old:
+                inputs = tuple([self.new(n) for n in inputs])
+                break
+        after = node.after
+        if after:
+            kept = tuple(dict.fromkeys(self.new(n) for n in after))
+            after = kept if kept != after else after
+        if inputs is node.inputs and after is node.after:
+            return node
+        return node.replace(inputs=inputs, after=after)
+
+    def finish(self) -> Graph:
+        """The rewritten graph, or the very same object when nothing changed."""
+        graph = self.graph
+        results = tuple(self.new(n) for n in graph.results)
+        if not self.changed and results == graph.results and self.nodes == graph.nodes:
+            return graph
+        names = {}
+        for name, id in graph.names.items():
+            target = self.mapped[id] if id < len(self.mapped) else None
+            if target is not None:
+                names[name] = target.id
+        return graph.replace(
+            nodes=self.nodes, results=results, names=names, next_id=self.next_id
+        )
+
+
+def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> Graph:
+    """Copy a graph through `rewrite(node, rewriter)`, called in order with inputs already mapped.
+
+    The function returns None to keep the node, or the node that stands for it from here on: one it
+    emitted or an earlier one.  The result is the same object when nothing changed.
+    """
+    r = Rewriter(graph)
+    for old in graph.nodes:
+        node = r.copy(old)
+        r.loc, r.place = node.loc, node.place
+        made = rewrite(node, r)
+        if made is None:
+            r.nodes.append(node)
+            r.mapped[old.id] = node
+            r.changed |= node is not old
+        else:
+            r.mapped[old.id] = made
+            r.changed = True
+    return r.finish()
+
+
+def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
+    """Apply a graph function to every region of a node; the same node when nothing changed."""
+    if not node.regions:
+        return node
+    regions = tuple(function(r) for r in node.regions)
+    unchanged = all(a is b for a, b in zip(regions, node.regions, strict=True))
+    return node if unchanged else node.replace(regions=regions)
+
+
+def users(graph: Graph) -> list[list[Node]]:
+    """For each id the nodes that read it (once per use), in order; results are not counted."""
+    table: list[list[Node]] = [[] for _ in range(graph.next_id)]
+    for node in graph.nodes:
+        for source in node.inputs:
+            table[source.id].append(node)
+    return table
+
+
+def canonical(graph: Graph) -> Graph:
+    """Ids renumbered from 0, names and locations dropped: for cache keys and equality."""
+    mapped: dict[int, Node] = {}
+    for index, param in enumerate(graph.params):
+        attrs = param.op.coerce({"name": f"p{index}"})
+        mapped[param.id] = param.replace(id=index, attrs=attrs, loc=None)
+    nodes = []
+    for node in graph.nodes:
+        made = node.replace(
+            id=len(mapped),
+            inputs=tuple(mapped[n.id] for n in node.inputs),
+            after=tuple(mapped[n.id] for n in node.after),
+            regions=tuple(canonical(r) for r in node.regions),
+            loc=None,
+        )
+        mapped[node.id] = made
+        nodes.append(made)
+    params = tuple(mapped[p.id] for p in graph.params)
+    return Graph("g", params, nodes, tuple(mapped[r.id] for r in graph.results))

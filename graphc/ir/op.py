@@ -1,0 +1,338 @@
+"""The record that holds everything about one op, and the table of all ops.
+
+`ops/` fills the table; the frontend, the reader, the verifier, every pass and every emitter read it.
+No second list of op names exists.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.literal import Literal
+from graphc.ir.types import AnyType, Dim, DType, Type, dtype
+
+
+class Effect(enum.IntEnum):
+    """What a node does besides computing its result; a region op has the strongest of its body's."""
+
+    PURE = 0
+    READ = 1
+    WRITE = 2
+    COMM = 3
+    IO = 4
+
+
+# ------------------------------------------------------------------------------------ attributes
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute of an op: its kind fixes what Python value is stored and how it prints.
+
+    kinds: int float bool str dim dims ints strs dtype type literal.  `optional` admits None;
+    `choices` limits a str.
+    """
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError
+    return int(value)
+
+
+def _dimension(value: Any) -> int | Dim:
+    return value if isinstance(value, Dim) else _integer(value)
+
+
+def _exact(kind: type) -> Callable[[Any], Any]:
+    def coerce(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value
+
+    return coerce
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError
+    return bool(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool | str):
+        raise TypeError
+    return float(value)
+
+
+_COERCE: dict[str, Callable[[Any], Any]] = {
+    "int": _integer,
+    "float": _float,
+    "bool": _boolean,
+    "str": _exact(str),
+    "dim": _dimension,
+    "dims": lambda v: tuple(_dimension(d) for d in v),
+    "ints": lambda v: tuple(_integer(d) for d in v),
+    "strs": lambda v: tuple(_exact(str)(s) for s in v),
+    "dtype": dtype,
+    "type": _exact(Type),
+    "literal": _exact(Literal),
+}
+
+
+def _key(kind: str, value: Any) -> Any:
+    # 1 == True == 1.0 and 0.0 == -0.0 in Python: the schema fixes the kind, floats compare by bits.
+    return value.hex() if kind == "float" and value is not None else value
+
+
+class Attrs(Mapping[str, Any]):
+    """The coerced attributes of a node, in schema order. Interned per op: compare with `is`."""
+
+    __slots__ = ("_values", "key")
+
+    def __init__(self, values: dict[str, Any], key: tuple[Any, ...]) -> None:
+        self._values = values
+        self.key = key
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def values_dict(self) -> dict[str, Any]:
+        """The plain dict, for `rule(*types, **attrs)`. Must not be changed."""
+        return self._values
+
+
+# ------------------------------------------------------------------------------------ lowering kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Element-wise: `expression(b, *operands, **attrs)` gives one element of the result.
+
+    Operands are broadcast and cast to the operand dtype first (see `operand_dtype` of the record).
+    On complex dtypes the operands are `Pair`s of real expressions.
+    """
+
+    expression: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Index lambda: `element(b, node, read, index)` gives the element of the result at `index`.
+
+    `index` is a tuple of i64 expressions, one per result dimension; `read(k, index)` is the element of
+    operand k.  Reading outside an operand's shape is an error of the rule: it must clamp or select.
+    `view(node) -> bool` says that the map is injective and free of arithmetic (transpose, slice).
+    """
+
+    element: Callable[..., Any]
+    cheap: bool = True  # worth recomputing per consumer instead of storing
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Fold operand 0 over attrs["axes"].
+
+    Plain: `combine` is a combine of the loop IR, `identity(dtype)` its neutral element (a number),
+    `accumulator(dtype)` the type it folds in, `prepare(b, x)` maps an element before folding and
+    `finish(b, total, count, dtype)` maps the total to the result.
+    Indexed (argmax, argmin): `combine` is "argmax" or "argmin" and the result is an index along the
+    single axis; the first of equal elements wins and a NaN wins over everything.
+    """
+
+    combine: str
+    identity: Callable[[DType], Any]
+    accumulator: Callable[[DType], DType] = lambda d: d.compute
+    prepare: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Sum of products of two operands.
+
+    `dims(node)` returns the loop dimensions as (role, extent, stride_a, stride_b, stride_c) tuples with
+    role one of batch, m, n, k; strides count elements of row-major contiguous operands.  An offset into
+    operand a or b is not possible: pad and slice are nodes of their own.
+    """
+
+    dims: Callable[..., list[tuple[str, int, int, int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A hand-written kernel compiled through Numba.
+
+    `kernel(node)` returns a Python function over flat 1-D arrays (operands, then results, then
+    workspace) and a params array of i64; `params(node)` are those integers; `workspace(node)` the
+    (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
+    function then takes lo and hi after params).
+    """
+
+    kernel: Callable[..., Callable[..., Any]]
+    params: Callable[..., tuple[int, ...]] = lambda node: ()
+    workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
+    units: Callable[..., int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Written with other ops: `expand(*values, **attrs)` returns a Value or a tuple of Values."""
+
+    expand: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The result has the operand's elements in the same row-major order (reshape, barrier): no work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structural:
+    """Handled by the compiler itself (param, const, tuple, item, call, fused, control flow, comm)."""
+
+
+Lowering = (
+    Scalar | Compute | Reduction | Contraction | Library | Composite | Alias | Structural
+)
+
+# ------------------------------------------------------------------------------------ the record
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Arguments worth testing: operand arrays and attributes; `good` says whether they are legal.
+
+    `tolerance` multiplies the default comparison tolerance; `dtypes` limits the sample to these names.
+    """
+
+    operands: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    good: bool = True
+    tolerance: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """Everything about one op.
+
+    infer(*types, **attrs) -> type       raises TypeRuleError with every shape that matters
+    reference(*arrays, **attrs)          NumPy evaluation, any float dtype: the oracle
+    lower                                how it becomes code (see the lowering kinds above)
+    gradient                             cotangent rule, or None with `differentiable=False`
+    cost(node) -> (flops, bytes)         for placement and budgets; None derives it from the types
+    samples() -> [Sample]                good and bad arguments
+    dtypes                               names of the dtypes of operand 0 it accepts
+    """
+
+    name: str
+    infer: Callable[..., AnyType]
+    reference: Callable[..., Any]
+    lower: Lowering
+    attrs: tuple[Attr, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    effect: Effect = Effect.PURE
+    commutative: bool = False
+    differentiable: bool = True
+    gradient: Callable[..., Any] | None = None
+    cost: Callable[..., tuple[float, float]] | None = None
+    samples: Callable[[], list[Sample]] | None = None
+    variadic: bool = False
+    regions: int = 0
+    version: int = 1
+    doc: str = ""
+    _types: dict[Any, AnyType] = field(default_factory=dict)
+    _attrs: dict[Any, Attrs] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def coerce(self, given: Mapping[str, Any]) -> Attrs:
+        """The interned Attrs for these values, defaults filled in. Raises TypeRuleError."""
+        if isinstance(given, Attrs):
+            return given
+        values: dict[str, Any] = {}
+        for attr in self.attrs:
+            values[attr.name] = self._coerce_one(attr, given.get(attr.name, attr.default))
+        if len(given) > len(values) or any(name not in values for name in given):
+            unknown = sorted(set(given) - set(values))
+            raise TypeRuleError(
+                f"{self.name} has no attribute {', '.join(unknown)}",
+                hint=f"its attributes are: {', '.join(values) or 'none'}",
+            )
+        key = tuple(_key(a.kind, values[a.name]) for a in self.attrs)
+        found = self._attrs.get(key)
+        if found is None:
+            found = self._attrs[key] = Attrs(values, key)
+        return found
+
+    def _coerce_one(self, attr: Attr, value: Any) -> Any:
+        if value is REQUIRED:
+            raise TypeRuleError(f"{self.name} needs the attribute {attr.name} ({attr.kind})")
+        if value is None and attr.optional:
+            return None
+        try:
+            made = _COERCE[attr.kind](value)
+        except (TypeError, ValueError):
+            raise TypeRuleError(
+                f"attribute {attr.name} of {self.name} must be of kind {attr.kind}, got {value!r}"
+            ) from None
+        if attr.choices and made not in attr.choices:
+            raise TypeRuleError(
+                f"attribute {attr.name} of {self.name} must be one of "
+                f"{', '.join(attr.choices)}, got {made!r}"
+            )
+        return made
+
+    def result_type(self, types: tuple[AnyType, ...], attrs: Attrs) -> AnyType:
+        """The type rule, memoised: graphs have few distinct signatures."""
+        key = (types, attrs)
+        found = self._types.get(key)
+        if found is None:
+            try:
+                found = self._types[key] = self.infer(*types, **attrs.values_dict)
+            except TypeError as error:  # wrong number of operands for the rule's signature
+                if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                    raise TypeRuleError(
+                        f"{self.name} does not take {len(types)} operand(s)"
+                    ) from None
+                raise
+        return found
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add an op to the table. Raises TypeRuleError if the name is taken."""
+    if op.name in OPS:
+        raise TypeRuleError(f"an op named {op.name} is already registered")
+    OPS[op.name] = op
+    return op

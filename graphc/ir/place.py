@@ -1,0 +1,154 @@
+"""Where a node runs and where its result lies: None -> Constraint -> Device -> Buffers.
+
+    @?/device:gpu           any gpu                       @?/job:worker/task:17~b   and colocated in group b
+    @/job:localhost/device:cpu:0                          a device
+    @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
+    @/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from graphc.errors import GraphError
+
+_SPEC = re.compile(
+    r"(?:/job:(?P<job>\w+))?(?:/replica:(?P<replica>\d+))?(?:/task:(?P<task>\d+))?"
+    r"(?:/?(?:device:)?(?P<type>[A-Za-z_]\w*?)(?::(?P<index>\d+|\*))?)?"
+)
+_BUFFER = re.compile(r"(?:(c|[pr]\d+)\+)?(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A device name with any part left open. `matches` says whether a full name falls under it."""
+
+    job: str | None = None
+    task: int | None = None
+    type: str | None = None
+    index: int | None = None
+
+    def matches(self, device: Device) -> bool:
+        pairs = (
+            (self.job, device.job), (self.task, device.task),
+            (self.type, device.type), (self.index, device.index),
+        )  # fmt: skip
+        return all(mine is None or mine == theirs for mine, theirs in pairs)
+
+    def __str__(self) -> str:
+        text = f"/job:{self.job}" if self.job else ""
+        text += f"/task:{self.task}" if self.task is not None else ""
+        if self.type:
+            text += f"/device:{self.type}"
+            text += f":{self.index}" if self.index is not None else ""
+        return text
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """A full device name."""
+
+    job: str
+    task: int | None
+    type: str
+    index: int
+
+    def __str__(self) -> str:
+        task = f"/task:{self.task}" if self.task is not None else ""
+        return f"/job:{self.job}{task}/device:{self.type}:{self.index}"
+
+    @property
+    def short(self) -> str:
+        return f"{self.type}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the user asked for: a device spec, a colocation group, or both."""
+
+    spec: Spec | None = None
+    group: str | None = None
+
+    def __str__(self) -> str:
+        return f"?{self.spec or ''}" + (f"~{self.group}" if self.group else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One leaf's bytes: base register (arena, c, pK, rK), byte offset and length."""
+
+    base: str
+    offset: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        prefix = "" if self.base == "arena" else f"{self.base}+"
+        return f"{prefix}{self.offset}:{self.nbytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A device and one memory region per leaf of the value."""
+
+    device: Device
+    regions: tuple[Region, ...]
+
+    def __str__(self) -> str:
+        return f"{self.device}[{','.join(map(str, self.regions))}]"
+
+
+Place = Constraint | Device | Buffer
+
+
+@cache
+def parse_spec(text: str) -> Spec:
+    """A full or partial device name: "/job:worker/task:17", "gpu", "cpu:1". Raises GraphError."""
+    found = _SPEC.fullmatch(text)
+    if not found or not text:
+        raise GraphError(
+            f"{text!r} is not a device name", hint='write "/job:localhost/device:cpu:0" or "cpu:0"'
+        )
+    index = found["index"]
+    return Spec(
+        found["job"],
+        int(found["task"]) if found["task"] else None,
+        found["type"],
+        int(index) if index and index != "*" else None,
+    )
+
+
+@cache
+def parse_device(text: str) -> Device:
+    """A full device name, "cpu:0" being short for "/job:localhost/device:cpu:0"."""
+    spec = parse_spec(text)
+    if spec.type is None:
+        raise GraphError(f"{text!r} names no device", hint='write for example "cpu:0"')
+    return Device(spec.job or "localhost", spec.task, spec.type, spec.index or 0)
+
+
+@cache
+def parse_place(text: str) -> Place:
+    """The text after `@`. Raises GraphError."""
+    if text.startswith("?"):
+        spec, _, group = text[1:].partition("~")
+        return Constraint(parse_spec(spec) if spec else None, group or None)
+    name, bracket, rest = text.partition("[")
+    device = parse_device(name)
+    if not bracket:
+        return device
+    regions = []
+    for part in rest.removesuffix("]").split(",") if rest != "]" else []:
+        found = _BUFFER.fullmatch(part)
+        if not found or not rest.endswith("]"):
+            raise GraphError(f"{part!r} is not a buffer", hint="write [offset:bytes]")
+        regions.append(Region(found[1] or "arena", int(found[2]), int(found[3])))
+    return Buffer(device, tuple(regions))
+
+
+def device_of(place: Place | None) -> Device | None:
+    """The device of a placed node."""
+    if isinstance(place, Buffer):
+        return place.device
+    return place if isinstance(place, Device) else None

@@ -1,0 +1,222 @@
+"""The invariants of graphs, checked after every pass.
+
+`verify` looks at structure and types of the nodes that are new since the last stage; the predicates at
+the end are what stages promise (`ensures=` in the pipeline) and are re-checked after every later stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphc.errors import GraphError, VerifyError
+from graphc.ir.graph import Graph, Node, Program, infer, node_effect
+from graphc.ir.op import Effect
+from graphc.ir.place import Buffer, device_of
+from graphc.ir.types import UNIT, TupleType, Type, leaves
+
+ARENA_ALIGNMENT = 64
+
+
+def graphs_of(value: Graph | Program) -> tuple[Graph, ...]:
+    return value.graphs if isinstance(value, Program) else (value,)
+
+
+def broken(graph: Graph, node: Node | None, message: str) -> VerifyError:
+    """An error that names the graph, the node with its inputs and the user's line."""
+    if node is None:
+        return VerifyError(f"graph @{graph.name}: {message}")
+    error = VerifyError(f"graph @{graph.name}: {message}", details=node.describe())
+    error.location = node.loc
+    return error
+
+
+def verify(value: Graph | Program, known: set[Node] | None = None) -> set[Node]:
+    """Check structure and types; returns the set of nodes seen, to pass as `known` next time.
+
+    Every use is preceded by its definition (so the graph is acyclic, `after` included), ids are unique
+    and below next_id, operand counts and attributes fit the op, the type re-infers identically, regions
+    are closed, names point to nodes.  Raises VerifyError.
+    """
+    known = set() if known is None else known
+    seen: set[Node] = set()
+    for graph in graphs_of(value):
+        verify_graph(graph, known, seen)
+    return seen
+
+
+def verify_graph(graph: Graph, known: set[Node], seen: set[Node]) -> None:
+    defined: list[Node | None] = [None] * graph.next_id
+    for param in graph.params:
+        if param.op.name != "param":
+            raise broken(graph, param, f"parameter %{param.id} is not a param node")
+        _define(graph, param, defined)
+    for node in graph.nodes:
+        for source in node.inputs:
+            if defined[source.id] is not source:
+                raise broken(graph, node, f"%{node.id} reads %{source.id}, which is not before it")
+        for source in node.after:
+            if defined[source.id] is not source:
+                raise broken(graph, node, f"%{node.id} waits for %{source.id}, not before it")
+        _define(graph, node, defined)
+        if node not in known:
+            _check_type(graph, node)
+        if node.regions:
+            for region in node.regions:
+                verify_graph(region, known, seen)
+    seen.update(graph.nodes)
+    _check_results(graph, defined)
+
+
+def _define(graph: Graph, node: Node, defined: list[Node | None]) -> None:
+    if not 0 <= node.id < graph.next_id:
+        raise broken(graph, node, f"id %{node.id} is outside 0..{graph.next_id - 1}")
+    if defined[node.id] is not None:
+        raise broken(graph, node, f"%{node.id} is defined twice")
+    defined[node.id] = node
+
+
+def _check_type(graph: Graph, node: Node) -> None:
+    if node.op.name == "param":
+        raise broken(graph, node, f"%{node.id} is a param among the nodes")
+    if node.op.coerce(dict(node.attrs)) is not node.attrs:
+        raise broken(graph, node, f"the attributes of %{node.id} are not those of {node.op.name}")
+    try:
+        kind = infer(node.op, tuple([n.type for n in node.inputs]), node.attrs, node.regions)
+    except GraphError as error:
+        raise broken(graph, node, f"%{node.id} is ill typed: {error.message}") from None
+    if kind is not node.type:
+        raise broken(graph, node, f"%{node.id} has type {node.type}, its rule gives {kind}")
+
+
+def _check_results(graph: Graph, defined: list[Node | None]) -> None:
+    if len(graph.result_names) != len(graph.results):
+        raise broken(graph, None, "result names and results differ in number")
+    for result in graph.results:
+        if result.id >= graph.next_id or defined[result.id] is not result:
+            raise broken(graph, None, f"result %{result.id} is not a node of the graph")
+    for name, id in graph.names.items():
+        if id >= graph.next_id or defined[id] is None:
+            raise broken(graph, None, f"name {name!r} points to %{id}, which is not a node")
+
+
+# ------------------------------------------------------------------------------------ predicates
+
+
+def every_node(graphs: Iterable[Graph], message: str, holds: object) -> None:
+    """Raise for the first node of the graphs (regions excluded) for which `holds(node)` is false."""
+    for graph in graphs:
+        for node in graph.nodes:
+            if not holds(node):  # type: ignore[operator]
+                raise broken(graph, node, message.format(node=node))
+
+
+def no_gradient_requests(value: Graph | Program) -> None:
+    every_node(graphs_of(value), "%{node.id} is still a grad node", lambda n: n.op.name != "grad")
+
+
+def no_composites(value: Graph | Program) -> None:
+    from graphc.ir.op import Composite
+
+    every_node(
+        graphs_of(value), "%{node.id} is still a composite op",
+        lambda n: not isinstance(n.op.lower, Composite) and n.op.name != "call",
+    )  # fmt: skip
+
+
+def no_duplicates(value: Graph | Program) -> None:
+    """No two pure nodes compute the same thing (commutative operands in any order)."""
+    for graph in graphs_of(value):
+        table: dict[object, Node] = {}
+        for node in graph.nodes:
+            if node.regions or node_effect(node) > Effect.READ or node.op.name == "barrier":
+                continue
+            key = merge_key(node)
+            if key in table:
+                raise broken(graph, node, f"%{node.id} duplicates %{table[key].id}")
+            table[key] = node
+
+
+def merge_key(node: Node) -> object:
+    """Two nodes with one key compute the same value: op, type, operands, order, attributes, device."""
+    inputs = [n.id for n in node.inputs]
+    if node.op.commutative:
+        inputs.sort()
+    after = tuple(sorted(n.id for n in node.after))
+    return node.op, node.type, tuple(inputs), after, node.attrs, node.place
+
+
+def every_node_placed(value: Graph | Program) -> None:
+    every_node(
+        graphs_of(value), "%{node.id} has no device", lambda n: device_of(n.place) is not None
+    )
+
+
+def one_device_per_graph(value: Graph | Program) -> None:
+    """No cross-device edge is left: every node of a graph is on the graph's device."""
+    for graph in graphs_of(value):
+        for node in graph.nodes:
+            if device_of(node.place) != graph.device:
+                raise broken(graph, node, f"%{node.id} is not on {graph.device}")
+
+
+def channels_paired(value: Graph | Program) -> None:
+    """Every channel has one send and one recv of the same type, and no cycle of waits exists."""
+    sends: dict[str, Node] = {}
+    recvs: dict[str, Node] = {}
+    for graph in graphs_of(value):
+        for node in graph.nodes:
+            table = {"send": sends, "recv": recvs}.get(node.op.name)
+            if table is None:
+                continue
+            channel = node.attrs["channel"]
+            if channel in table:
+                raise broken(graph, node, f"channel {channel} has two {node.op.name}s")
+            table[channel] = node
+    for channel in sends.keys() ^ recvs.keys():
+        lonely = sends.get(channel) or recvs[channel]
+        raise VerifyError(f"channel {channel} has no partner for {lonely!r}")
+
+
+def only_kernels(value: Graph | Program) -> None:
+    """What is left runs as one kernel each, or takes no work at all."""
+    from graphc.ir.op import Alias, Structural
+
+    free = (Alias, Structural)
+    every_node(
+        graphs_of(value), "%{node.id} is in no kernel",
+        lambda n: n.op.name == "fused" or isinstance(n.op.lower, free),
+    )  # fmt: skip
+
+
+def every_buffer_assigned(value: Graph | Program) -> None:
+    """Every value that holds data has a buffer, one region per leaf, big enough for it."""
+    for graph in graphs_of(value):
+        for node in (*graph.params, *graph.nodes):
+            if node.type is UNIT:
+                continue
+            if not isinstance(node.place, Buffer):
+                raise broken(graph, node, f"%{node.id} has no buffer")
+            kinds = leaves(node.type)
+            if len(kinds) != len(node.place.regions):
+                raise broken(graph, node, f"%{node.id} needs {len(kinds)} buffer region(s)")
+            for kind, region in zip(kinds, node.place.regions, strict=True):
+                if isinstance(kind, Type) and region.nbytes < kind.nbytes:
+                    raise broken(graph, node, f"%{node.id} needs {kind.nbytes} bytes")
+
+
+def no_overlap_while_live(value: Graph | Program) -> None:
+    """Two values that are live at once share no arena bytes, unless one is an alias of the other."""
+    for graph in graphs_of(value):
+        from graphc.ir.liveness import arena_intervals
+
+        live: list[tuple[int, int, int, Node]] = []
+        for born, dies, offset, nbytes, node in arena_intervals(graph):
+            live = [entry for entry in live if entry[0] >= born]
+            for _, start, length, other in live:
+                if offset < start + length and start < offset + nbytes:
+                    raise broken(graph, node, f"%{node.id} overlaps %{other.id} while it is live")
+            live.append((dies, offset, nbytes, node))
+
+
+def is_tuple(node: Node) -> bool:
+    return isinstance(node.type, TupleType)

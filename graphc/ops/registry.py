@@ -1,0 +1,277 @@
+"""Families: what an op can leave unsaid because its family derives it.
+
+An element-wise op is a scalar expression and a NumPy reference; broadcasting, the type rule, promotion,
+the public function, NumPy dispatch and cost follow.  Other ops are written with `define`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
+from graphc.ir.types import (
+    BOOL,
+    DTYPES,
+    F32,
+    F64,
+    AnyType,
+    Dimension,
+    DType,
+    Type,
+    definitely_different,
+    dtype,
+    tensor,
+)
+from graphc.ops.value import PUBLIC, common_element, emit_promoted, public
+
+BOOLS = ("bool",)
+SIGNED = ("i8", "i16", "i32", "i64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+INTEGERS = SIGNED + UNSIGNED
+FLOATS = ("f16", "bf16", "f32", "f64")
+COMPLEX = ("c64", "c128")
+REAL = INTEGERS + FLOATS
+NUMERIC = REAL + COMPLEX
+ALL = BOOLS + NUMERIC
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A complex scalar in the loop IR: two real expressions."""
+
+    re: Any
+    im: Any
+
+
+# ------------------------------------------------------------------------------------ type rules
+
+
+def broadcast_dims(shapes: Sequence[tuple[Dimension, ...]]) -> tuple[Dimension, ...]:
+    """NumPy broadcasting. Raises TypeRuleError naming all shapes.
+
+    Two different symbolic extents are taken to be equal; the equality becomes a run-time check.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Dimension] = []
+    for axis in range(-rank, 0):
+        extent: Dimension = 1
+        for shape in shapes:
+            if len(shape) < -axis or shape[axis] == 1:
+                continue
+            if extent == 1:
+                extent = shape[axis]
+            elif definitely_different(extent, shape[axis]):
+                listed = " and ".join(str(list(s)) for s in shapes)
+                raise TypeRuleError(f"shapes {listed} do not broadcast together")
+            elif isinstance(shape[axis], int):
+                extent = shape[axis]
+        result.append(extent)
+    return tuple(result)
+
+
+def require(condition: bool, message: str, hint: str | None = None) -> None:
+    """Raise TypeRuleError(message) unless the condition holds."""
+    if not condition:
+        raise TypeRuleError(message, hint=hint)
+
+
+def require_tensor(name: str, *types: AnyType) -> None:
+    for kind in types:
+        require(isinstance(kind, Type), f"{name} takes tensors, got {kind}")
+
+
+def require_dtype(name: str, kind: Type, allowed: Sequence[str]) -> None:
+    require(
+        kind.dtype.name in allowed,
+        f"{name} does not take {kind.dtype.name}",
+        hint=f"it takes {', '.join(allowed)}; cast first",
+    )
+
+
+def normalise_axis(axis: int, rank: int, name: str) -> int:
+    """A Python axis in 0..rank-1. Raises TypeRuleError."""
+    try:
+        axis = int(axis)
+    except TypeError:
+        raise TypeRuleError(f"{name}: an axis must be an int, got {axis!r}") from None
+    require(-rank <= axis < rank, f"{name}: axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def normalise_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
+    """None (all), an int or a sequence of ints as a sorted tuple without repeats."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple(sorted(normalise_axis(a, rank, name) for a in given))
+    require(len(set(axes)) == len(axes), f"{name}: axes {list(given)} repeat")
+    return axes
+
+
+# ------------------------------------------------------------------------------------ definitions
+
+
+def define(
+    name: str,
+    *,
+    infer: Callable[..., AnyType],
+    reference: Callable[..., Any],
+    lower: Lowering,
+    attrs: tuple[Attr, ...] = (),
+    dtypes: Sequence[str] = ALL,
+    effect: Effect = Effect.PURE,
+    commutative: bool = False,
+    differentiable: bool = True,
+    gradient: Callable[..., Any] | None = None,
+    cost: Callable[..., tuple[float, float]] | None = None,
+    samples: Callable[[], list[Sample]] | None = None,
+    variadic: bool = False,
+    regions: int = 0,
+    doc: str = "",
+) -> Op:
+    """Register an op that belongs to no family."""
+    op = Op(
+        name, infer, reference, lower, attrs, tuple(dtypes), effect, commutative, differentiable,
+        gradient, cost, samples, variadic, regions, 1, doc,
+    )  # fmt: skip
+    return register(op)
+
+
+def _same(element: DType) -> DType:
+    return element
+
+
+def to_bool(element: DType) -> DType:
+    return BOOL
+
+
+def to_real(element: DType) -> DType:
+    return element.real
+
+
+def float_of(element: DType) -> DType:
+    """The float type NumPy computes a transcendental function of this type in."""
+    if element.kind in "fc":
+        return element
+    return {1: DTYPES["f16"], 2: F32}.get(element.itemsize, F64)
+
+
+def elementwise(
+    name: str,
+    expression: Callable[..., Any],
+    reference: Callable[..., Any],
+    *numpy_functions: Any,
+    arity: int = 1,
+    dtypes: Sequence[str] = NUMERIC,
+    result: Callable[[DType], DType] = _same,
+    promote: Callable[[DType], DType] = _same,
+    attrs: tuple[Attr, ...] = (),
+    commutative: bool = False,
+    differentiable: bool = True,
+    gradient: Callable[..., Any] | None = None,
+    flops: float = 1.0,
+    domain: tuple[float, float] = (-4.0, 4.0),
+    method: bool = False,
+    doc: str = "",
+    public_name: str | None = None,
+) -> Op:
+    """Register an element-wise op and its public function.
+
+    expression(b, x, y, ..., **attrs)   one element, from the operand dtype's compute type (f32 for f16
+                                        and bf16, Pairs of reals for complex) to the result's
+    reference(x, y, ..., **attrs)       NumPy on whole arrays
+    result(dtype)                       dtype of the result from the operands' common dtype
+    promote(dtype)                      what the public function casts the common dtype to first
+    domain                              range of float samples
+
+    Operands of the op share one dtype and broadcast.
+    """
+
+    def infer(*types: AnyType, **attributes: Any) -> Type:
+        require(len(types) == arity, f"{name} takes {arity} operand(s), got {len(types)}")
+        require_tensor(name, *types)
+        first = types[0]
+        assert isinstance(first, Type)
+        require_dtype(name, first, dtypes)
+        for other in types[1:]:
+            assert isinstance(other, Type)
+            require(
+                other.dtype is first.dtype,
+                f"{name}: operand dtypes {first.dtype} and {other.dtype} differ",
+                hint="insert a cast",
+            )
+        shape = broadcast_dims([t.shape for t in types if isinstance(t, Type)])
+        return tensor(result(first.dtype), shape)
+
+    def cost(node: Any) -> tuple[float, float]:
+        total = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
+        return flops * node.type.size, float(total)
+
+    def samples() -> list[Sample]:
+        return elementwise_samples(arity, dtypes, domain)
+
+    op = define(
+        name, infer=infer, reference=reference, lower=Scalar(expression), attrs=attrs, dtypes=dtypes,
+        commutative=commutative, differentiable=differentiable, gradient=gradient, cost=cost,
+        samples=samples, doc=doc,
+    )  # fmt: skip
+
+    def function(*operands: Any, **attributes: Any) -> Any:
+        require(len(operands) == arity, f"{name}() takes {arity} array(s), got {len(operands)}")
+        element = promote(common_element(*operands)[0])
+        weak_target = element if element is not common_element(*operands)[0] else None
+        return emit_promoted(op, *operands, element=weak_target, **attributes)
+
+    function.__name__ = public_name or name
+    function.__doc__ = doc or f"Element-wise {name}; operands broadcast and promote as in NumPy 2."
+    public(*numpy_functions, method=method, name=public_name or name)(function)
+    return op
+
+
+def sample_array(name: str, shape: tuple[int, ...], domain: tuple[float, float], seed: int) -> Any:
+    """Deterministic sample data of a dtype: floats in the domain, small integers, random bools."""
+    rng = np.random.default_rng(seed)
+    kind = dtype(name)
+    if kind.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind.is_integer:
+        low = 0 if kind.kind == "u" else -7
+        return rng.integers(low, 8, shape).astype(kind.numpy)
+    values = rng.uniform(*domain, shape)
+    if kind.is_complex:
+        values = values + 1j * rng.uniform(*domain, shape)
+    return values.astype(kind.numpy)
+
+
+def elementwise_samples(
+    arity: int, dtypes: Sequence[str], domain: tuple[float, float]
+) -> list[Sample]:
+    """Every dtype on a plain, a broadcast, a 0-d and an empty shape; a shape and a dtype that fail."""
+    shapes = [((3, 5), (5,), (3, 1)), ((), (), ()), ((0, 4), (1, 4), (4,)), ((17,), (17,), (1,))]
+    good = [
+        Sample(tuple(sample_array(name, s, domain, k) for k, s in enumerate(shape[:arity])))
+        for name in dtypes
+        for shape in (shapes if name in ("f32", "i32", "bool") else shapes[:1])
+    ]
+    bad = []
+    if arity > 1:
+        first = sample_array(dtypes[0], (3, 4), domain, 0)
+        clash = (first, sample_array(dtypes[0], (3, 5), domain, 1))
+        rest = tuple(first for _ in range(arity - 2))
+        bad.append(Sample(clash + rest, good=False))
+    missing = [n for n in ALL if n not in dtypes]
+    if missing:
+        wrong = sample_array(missing[0], (3,), domain, 0)
+        bad.append(Sample((wrong,) * arity, good=False))
+    return good + bad
+
+
+def alias(name: str, *others: str) -> None:
+    """Publish an existing public function under further names."""
+    for other in others:
+        PUBLIC[other] = PUBLIC[name]

@@ -1,0 +1,120 @@
+"""Ops the compiler itself gives meaning to: constants, parameters, tuples, calls and fused groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from graphc.errors import TypeRuleError
+from graphc.ir.graph import Graph
+from graphc.ir.op import Alias, Attr, Structural
+from graphc.ir.types import AnyType, TupleType, Type, tuple_type
+from graphc.ops.registry import define, require, require_tensor
+
+
+def _no_reference(*arrays: Any, **attrs: Any) -> Any:
+    raise AssertionError("structural ops are interpreted by the compiler")
+
+
+param = define(
+    "param",
+    infer=lambda **attrs: tuple_type(()),
+    reference=_no_reference,
+    lower=Structural(),
+    attrs=(Attr("name", "str", ""),),
+    doc="A parameter of a graph; its type is given, not inferred.",
+)
+
+const = define(
+    "const",
+    infer=lambda value: value.type,
+    reference=lambda value: value.array,
+    lower=Structural(),
+    attrs=(Attr("value", "literal"),),
+    doc="Literal data; data over a small size lives in the weights file beside the text.",
+)
+
+
+def _infer_tuple(*types: AnyType) -> TupleType:
+    return tuple_type(types)
+
+
+tuple_ = define(
+    "tuple",
+    infer=_infer_tuple,
+    reference=lambda *arrays: tuple(arrays),
+    lower=Structural(),
+    variadic=True,
+    doc="Several values as one.",
+)
+
+
+def _infer_item(source: AnyType, *, index: int) -> AnyType:
+    require(isinstance(source, TupleType), f"item reads a tuple, got {source}")
+    assert isinstance(source, TupleType)
+    count = len(source.elements)
+    require(0 <= index < count, f"port {index} is out of range: the value has {count} result(s)")
+    return source.elements[index]
+
+
+item = define(
+    "item",
+    infer=_infer_item,
+    reference=lambda value, index: value[index],
+    lower=Structural(),
+    attrs=(Attr("index", "int"),),
+    doc="One result of a node with several (the `name:port` of a session).",
+)
+
+
+def _infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: Any) -> AnyType:
+    region = regions[0]
+    expected = tuple(p.type for p in region.params)
+    if types != expected:
+        raise TypeRuleError(
+            f"operand types ({', '.join(map(str, types))}) do not match the region's parameters "
+            f"({', '.join(map(str, expected))})"
+        )
+    results = tuple(r.type for r in region.results)
+    return results[0] if len(results) == 1 else tuple_type(results)
+
+
+call = define(
+    "call",
+    infer=_infer_region,
+    reference=_no_reference,
+    lower=Structural(),
+    attrs=(Attr("name", "str", "f"),),
+    variadic=True,
+    regions=1,
+    doc="Run a reusable sub-graph: a compiled function or a loaded graph used inside another.",
+)
+
+fused = define(
+    "fused",
+    infer=_infer_region,
+    reference=_no_reference,
+    lower=Structural(),
+    attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "library")),),
+    variadic=True,
+    regions=1,
+    doc="One kernel: the region's nodes run together without storing what lies between them.",
+)
+
+
+def _infer_barrier(x: AnyType, *rest: AnyType) -> AnyType:
+    require_tensor("barrier", x)
+    assert isinstance(x, Type)
+    return x
+
+
+barrier = define(
+    "barrier",
+    infer=_infer_barrier,
+    reference=lambda x, *rest: x,
+    lower=Alias(),
+    variadic=True,
+    doc="Its first operand, opaque to every pass; it waits for the others.",
+)
+
+
