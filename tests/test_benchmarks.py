@@ -1,0 +1,85 @@
+"""The benchmark programs are also the largest tests: each compiles and agrees with NumPy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import report, roofline, scale, worker
+from benchmarks.__main__ import jobs
+from benchmarks.cases import CASES
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_agrees_with_numpy(name: str) -> None:
+    import graphc as gc
+
+    case = CASES[name]
+    arguments = case.arguments(np.random.default_rng(0))
+    compiled = gc.compile(case.native(gc) if case.native else case.function)
+    result, expected = compiled(*arguments), case.function(*arguments)
+    assert result.dtype == expected.dtype
+    assert worker.difference(result, expected) <= case.tolerance
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "minilm"])
+def test_every_optimisation_level_gives_the_same_result(name: str) -> None:
+    import graphc as gc
+
+    case = CASES[name]
+    arguments = case.arguments(np.random.default_rng(1))
+    function = case.native(gc) if case.native else case.function
+    plain, optimised = (gc.compile(function, opt=opt)(*arguments) for opt in (0, 2))
+    assert worker.difference(plain, optimised) <= case.tolerance
+
+
+@pytest.mark.parametrize("kind", scale.GRAPHS)
+def test_unrolled_graphs_agree_with_numpy(kind: str) -> None:
+    report = scale.measure(kind, 300)
+    assert report["error"] < 1e-5
+    assert report["nodes"] >= 290
+    assert {"trace", "cse", "fuse", "plan", *scale.TIMINGS} <= set(report["seconds"])
+
+
+def test_worker_prints_one_json_report() -> None:
+    command = [sys.executable, "-m", "benchmarks.worker", "pair", "call", "numpy", "1", "0.05"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["numpy"]["median"] > 0
+    assert found["roof"]["gflops"] > 0
+
+
+def test_alternate_interleaves_equal_numbers_of_blocks() -> None:
+    order: list[str] = []
+    runs = {name: lambda name=name: order.append(name) for name in "ab"}
+    samples = worker.alternate(runs, seconds=0)
+    assert len(samples["a"]) == len(samples["b"]) >= 5
+
+
+def test_difference_is_relative_to_the_largest_value() -> None:
+    assert worker.difference(np.array([101.0, 0]), np.array([100.0, 0])) == pytest.approx(0.01)
+    assert worker.difference(np.zeros(2), np.zeros(3)) == float("inf")
+
+
+def test_roofline_measures_both_loops() -> None:
+    rates = roofline.measure(1)
+    assert rates["gflops"] > 1
+    assert rates["gbytes"] > 0.1
+
+
+def test_report_words() -> None:
+    assert report.duration(0.00123) == "1.23 ms"
+    assert report.duration(4.5e-8) == "0.0450 us"
+    assert "2.00x" in report.times(2.0)
+    planned = jobs(["call"], ["numpy", "jax"], [1, 2], first=True)
+    assert [job["peer"] for job in planned if job["action"] == "first"] == ["graphc", "jax"]
+    failed = [{"case": "call", "peer": "jax", "report": {"jax": {"failed": "no"}}}]
+    assert report.failures(failed) == ["call, jax: no"]
