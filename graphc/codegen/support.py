@@ -1,0 +1,20 @@
+"""The support object: walker and thread pool of one target, compiled once and kept in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphc.codegen.pool import pool_ir
+from graphc.codegen.target import Target, optimise_and_object
+from graphc.codegen.walker import walker_ir
+
+
+def support_ir(target: Target) -> str:
+    """The LLVM IR text of everything native that is not a kernel."""
+    return "\n".join((walker_ir(), pool_ir(target.triple)))
+
+
+def support_object(target: Target) -> bytes:
+    """Object code of the support functions, for any CPU of the target's architecture."""
+    base = replace(target, cpu="x86-64" if "x86" in target.triple else "generic", features="")
+    return optimise_and_object([support_ir(base)], base)

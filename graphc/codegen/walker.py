@@ -1,0 +1,213 @@
+"""The native step-table walker, as LLVM IR text.
+
+`graphc_walk(frame)` runs one step table (see `graphc.runtime.table`) from its first row to an end
+row and returns 0, the first nonzero status of a kernel, or a negative status of its own.  The frame
+is a block of 64-bit words that the runtime fills; it holds everything a run needs, so that
+concurrent runs only need frames of their own.
+
+    word 0 table    1 kernel addresses   2 kernel parameters   3 most operands of a row   4 threads
+         5 cancel   6 row that stopped   7 kernel of that row  8 in use         16... bases
+"""
+
+from __future__ import annotations
+
+from graphc.runtime import table
+
+CANCELLED = -1
+BAD_ROW = -2
+
+_HEAD = """
+define i32 @graphc_walk(ptr %frame) {
+entry:
+  %table = load ptr, ptr %frame
+  %fns.at = getelementptr i64, ptr %frame, i64 1
+  %fns = load ptr, ptr %fns.at
+  %params.at = getelementptr i64, ptr %frame, i64 2
+  %params = load ptr, ptr %params.at
+  %operands.at = getelementptr i64, ptr %frame, i64 3
+  %operands = load i64, ptr %operands.at
+  %threads.at = getelementptr i64, ptr %frame, i64 4
+  %threads = load i64, ptr %threads.at
+  %cancel.at = getelementptr i64, ptr %frame, i64 5
+  %row.at = getelementptr i64, ptr %frame, i64 6
+  %kernel.at = getelementptr i64, ptr %frame, i64 7
+  %bases = getelementptr i64, ptr %frame, i64 16
+  %bufs = alloca ptr, i64 %operands, align 16
+  br label %row
+
+row:
+  %pc = phi i64 [ 0, %entry ], [ %pc.next, %next ], [ %pc.target, %go ]
+  %cancel = load atomic i64, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i64 %cancel, 0
+  br i1 %cancelled, label %stop, label %dispatch
+
+dispatch:
+  %word = getelementptr i64, ptr %table, i64 %pc
+  %opcode = load i64, ptr %word
+  %size.at = getelementptr i64, ptr %word, i64 1
+  %size = load i64, ptr %size.at
+  %pc.next = add i64 %pc, %size
+  %word2.at = getelementptr i64, ptr %word, i64 2
+  %word3.at = getelementptr i64, ptr %word, i64 3
+  %word4.at = getelementptr i64, ptr %word, i64 4
+  %word5.at = getelementptr i64, ptr %word, i64 5
+  %word6.at = getelementptr i64, ptr %word, i64 6
+  switch i64 %opcode, label %stop [
+"""
+
+_CALL = """
+end:
+  ret i32 0
+
+call:
+  %count = load i64, ptr %word6.at
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %ready, label %operand
+
+operand:
+  %k = phi i64 [ 0, %call ], [ %k.next, %operand ]
+  %pair = shl i64 %k, 1
+  %pair.at = add i64 %pair, 7
+  %base.at = getelementptr i64, ptr %word, i64 %pair.at
+  %base = load i64, ptr %base.at
+  %offset.at = getelementptr i64, ptr %base.at, i64 1
+  %offset = load i64, ptr %offset.at
+  %pointer.at = getelementptr ptr, ptr %bases, i64 %base
+  %pointer = load ptr, ptr %pointer.at
+  %address = getelementptr i8, ptr %pointer, i64 %offset
+  %buf.at = getelementptr ptr, ptr %bufs, i64 %k
+  store ptr %address, ptr %buf.at
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %count
+  br i1 %more, label %operand, label %ready
+
+ready:
+  %kernel = load i64, ptr %word2.at
+  %units = load i64, ptr %word3.at
+  %grain = load i64, ptr %word4.at
+  %first = load i64, ptr %word5.at
+  %fn.at = getelementptr ptr, ptr %fns, i64 %kernel
+  %fn = load ptr, ptr %fn.at
+  %step.params = getelementptr i64, ptr %params, i64 %first
+  %several = icmp sgt i64 %threads, 1
+  %splits = icmp sgt i64 %grain, 0
+  %large = icmp sgt i64 %units, %grain
+  %both = and i1 %several, %splits
+  %parallel = and i1 %both, %large
+  br i1 %parallel, label %fork, label %serial
+
+serial:
+  %status.serial = call i32 %fn(ptr %bufs, ptr %step.params, i64 0, i64 %units, i64 0)
+  br label %done
+
+fork:
+  %status.fork = call i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %step.params, i64 %units, i64 %grain,
+    i64 %threads)
+  br label %done
+
+done:
+  %status = phi i32 [ %status.serial, %serial ], [ %status.fork, %fork ]
+  %ok = icmp eq i32 %status, 0
+  br i1 %ok, label %next, label %failed
+
+failed:
+  store i64 %kernel, ptr %kernel.at
+  br label %stop
+"""
+
+# The byte at the operand decides a branch: 0 takes the target, anything else falls through.
+_CONTROL = """
+jump:
+  %jump.target = load i64, ptr %word2.at
+  br label %go
+
+branch:
+  %branch.target = load i64, ptr %word2.at
+  %branch.base = load i64, ptr %word3.at
+  %branch.offset = load i64, ptr %word4.at
+  %branch.pointer.at = getelementptr ptr, ptr %bases, i64 %branch.base
+  %branch.pointer = load ptr, ptr %branch.pointer.at
+  %branch.at = getelementptr i8, ptr %branch.pointer, i64 %branch.offset
+  %byte = load i8, ptr %branch.at
+  %taken = icmp eq i8 %byte, 0
+  br i1 %taken, label %go, label %next
+
+bump:
+  %bump.register = load i64, ptr %word2.at
+  %bump.amount = load i64, ptr %word3.at
+  %bump.at = getelementptr i64, ptr %bases, i64 %bump.register
+  %bump.old = load i64, ptr %bump.at
+  %bump.new = add i64 %bump.old, %bump.amount
+  store i64 %bump.new, ptr %bump.at
+  br label %next
+
+set:
+  %set.register = load i64, ptr %word2.at
+  %set.base = load i64, ptr %word3.at
+  %set.offset = load i64, ptr %word4.at
+  %set.at = getelementptr i64, ptr %bases, i64 %set.register
+  %number = icmp slt i64 %set.base, 0
+  %set.index = select i1 %number, i64 0, i64 %set.base
+  %set.pointer.at = getelementptr i64, ptr %bases, i64 %set.index
+  %set.pointer = load i64, ptr %set.pointer.at
+  %set.start = select i1 %number, i64 0, i64 %set.pointer
+  %set.value = add i64 %set.start, %set.offset
+  store i64 %set.value, ptr %set.at
+  br label %next
+
+loop:
+  %loop.register = load i64, ptr %word2.at
+  %loop.target = load i64, ptr %word3.at
+  %loop.at = getelementptr i64, ptr %bases, i64 %loop.register
+  %loop.old = load i64, ptr %loop.at
+  %loop.new = sub i64 %loop.old, 1
+  store i64 %loop.new, ptr %loop.at
+  %again = icmp sgt i64 %loop.new, 0
+  br i1 %again, label %go, label %next
+
+copy:
+  %copy.size = load i64, ptr %word2.at
+  %to.base = load i64, ptr %word3.at
+  %to.offset = load i64, ptr %word4.at
+  %from.base = load i64, ptr %word5.at
+  %from.offset = load i64, ptr %word6.at
+  %to.pointer.at = getelementptr ptr, ptr %bases, i64 %to.base
+  %to.pointer = load ptr, ptr %to.pointer.at
+  %to = getelementptr i8, ptr %to.pointer, i64 %to.offset
+  %from.pointer.at = getelementptr ptr, ptr %bases, i64 %from.base
+  %from.pointer = load ptr, ptr %from.pointer.at
+  %from = getelementptr i8, ptr %from.pointer, i64 %from.offset
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %copy.size, i1 false)
+  br label %next
+
+go:
+  %pc.target = phi i64 [ %jump.target, %jump ], [ %branch.target, %branch ], [ %loop.target, %loop ]
+  br label %row
+
+next:
+  br label %row
+"""
+
+_STOP = """
+stop:
+  %reason = phi i32 [ {cancelled}, %row ], [ {bad_row}, %dispatch ], [ %status, %failed ]
+  store i64 %pc, ptr %row.at
+  ret i32 %reason
+}}
+
+define i32 @graphc_acquire(ptr %flag) {{
+  %pair = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
+  %won = extractvalue {{ i64, i1 }} %pair, 1
+  %result = zext i1 %won to i32
+  ret i32 %result
+}}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+def walker_ir() -> str:
+    """The text of `graphc_walk` and `graphc_acquire`; `graphc_fork` comes from the pool."""
+    cases = [f"    i64 {opcode}, label %{name}\n" for opcode, name in enumerate(table.NAMES)]
+    stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW)
+    return "".join((_HEAD.lstrip("\n"), *cases, "  ]\n", _CALL, _CONTROL, stop))

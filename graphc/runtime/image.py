@@ -1,0 +1,158 @@
+"""An `Image`: everything a compiled partition is, as plain data that can be saved, checked and
+run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime import table as step_table
+
+ALIGNMENT = 64
+MOST_BYTES = 1 << 47
+
+_NUMPY_CODES = {
+    "bool": "?",
+    "i8": "i1",
+    "i16": "i2",
+    "i32": "i4",
+    "i64": "i8",
+    "u8": "u1",
+    "u16": "u2",
+    "u32": "u4",
+    "u64": "u8",
+    "f16": "f2",
+    "f32": "f4",
+    "f64": "f8",
+    "c64": "c8",
+    "c128": "c16",
+}
+
+
+@cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a graphc dtype name; GraphError for an unknown name."""
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    if name not in _NUMPY_CODES:
+        raise GraphError(f"unknown dtype {name!r}")
+    return np.dtype(_NUMPY_CODES[name])
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The graphc name of a NumPy dtype, or NumPy's own name where graphc has none."""
+    if dtype.name == "bfloat16":
+        return "bf16"
+    for name, code in _NUMPY_CODES.items():
+        if dtype == np.dtype(code):
+            return name
+    return str(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One flat parameter or result: its name, dtype name and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a step comes from: the text of its node and the user's file and line."""
+
+    node: str
+    file: str = ""
+    line: int = 0
+
+    @property
+    def location(self) -> tuple[str, int] | None:
+        return (self.file, self.line) if self.file else None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A compiled partition as data.
+
+    `table` is the step table (`graphc.runtime.table`), `words` the int64 parameters its steps point
+    into, `constants` the bytes behind base register 1 (64-byte aligned).  `objects` is object code,
+    each piece with the symbols it defines that matter here; kernel i of the table is `kernels[i]`.
+    `support` is the object with the walker, the thread pool and the call entry.  `threads` is the
+    greatest thread count the arena has workspace for.  `registers` counts the scratch base
+    registers after the results. `origins` maps the word index of a row to where it comes from;
+    `reasons` maps a kernel status to words.
+    """
+
+    name: str
+    params: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    table: np.ndarray
+    words: np.ndarray
+    constants: np.ndarray
+    kernels: tuple[str, ...]
+    objects: tuple[tuple[bytes, tuple[str, ...]], ...]
+    support: bytes
+    arena_bytes: int = 0
+    threads: int = 1
+    registers: int = 0
+    origins: Mapping[int, Origin] = field(default_factory=dict)
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    text: str = ""
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+
+    @property
+    def first_register(self) -> int:
+        """The base register after parameters and results."""
+        return step_table.FIRST_PARAM + len(self.params) + len(self.results)
+
+    @property
+    def bases(self) -> int:
+        """How many base registers a run needs."""
+        return self.first_register + self.registers
+
+    def check(self) -> None:
+        """Raise GraphError unless sizes, offsets, jumps and kernel indices are within bounds."""
+        for slot in (*self.params, *self.results):
+            _check_slot(slot)
+        if not 0 <= self.arena_bytes < MOST_BYTES:
+            raise GraphError(f"an arena of {self.arena_bytes} bytes is not possible")
+        if not 1 <= self.threads <= 256 or not 0 <= self.registers < 1 << 16:
+            raise GraphError(
+                f"{self.threads} threads or {self.registers} registers is not possible"
+            )
+        defined = {symbol for _, symbols in self.objects for symbol in symbols}
+        missing = [symbol for symbol in self.kernels if symbol not in defined]
+        if missing:
+            raise GraphError(f"no object code defines kernel {missing[0]!r}")
+        sizes = [self.arena_bytes, self.constants.nbytes]
+        sizes += [slot.nbytes for slot in (*self.params, *self.results)]
+        sizes += [-1] * self.registers
+        step_table.validate(
+            self.table,
+            step_table.Bounds(len(self.kernels), self.words.size, sizes, self.first_register),
+        )
+
+
+def _check_slot(slot: Slot) -> None:
+    numpy_dtype(slot.dtype)
+    if len(slot.shape) > 64 or any(extent < 0 for extent in slot.shape):
+        raise GraphError(f"{slot.name!r} has an impossible shape {slot.shape}")
+    if slot.nbytes >= MOST_BYTES:
+        raise GraphError(f"{slot.name!r}: {slot} is too large")

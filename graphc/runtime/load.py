@@ -1,0 +1,132 @@
+"""Turns object code into addresses of functions.
+
+x86-64 ELF objects are linked by `graphc.runtime.elf`; anything else goes through LLVM's JIT linker.
+Each object is linked once per process, into a library of its own: equal symbol names of different
+objects never meet.  Symbols that an object leaves open are looked for in the process (libc and
+libm); what is not there is an error that names it.  Nothing is ever unloaded: worker threads and
+running calls may be inside the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from graphc.errors import GraphError
+from graphc.runtime import elf
+
+_lock = threading.Lock()
+_linked: dict[str, dict[str, int]] = {}
+_kept: list[Any] = []
+
+
+def content_key(code: bytes) -> str:
+    """The name under which object code is known to this process."""
+    return hashlib.sha256(code).hexdigest()
+
+
+def link(
+    code: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The addresses of `symbols`, all defined by the object `code`.
+
+    `imports` gives addresses for symbols that the object leaves open.  Raises GraphError when the
+    object cannot be linked, naming the symbols that are missing.
+    """
+    key = content_key(code)
+    wanted = set(symbols)
+    with _lock:
+        known = _linked.setdefault(key, {})
+        missing = wanted - known.keys()
+        if missing:
+            known.update(_link(code, f"{key}.{len(known)}", missing, imports or {}))
+        return {symbol: known[symbol] for symbol in wanted}
+
+
+def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> dict[str, int]:
+    try:
+        source = elf.parse(code)
+        resolve = _resolver(source, imports)
+        absent = symbols - source.defined
+        if absent:
+            raise GraphError(f"object code does not define {', '.join(sorted(absent))}")
+        if not _direct():
+            return _link_with_llvm(code, name, symbols, imports)
+        addresses, memory = elf.load(source, resolve)
+    except elf.Unsupported:
+        return _link_with_llvm(code, name, symbols, imports)
+    except elf.Damaged as error:
+        raise GraphError(f"object code is damaged: {error}") from None
+    except OSError as error:
+        raise GraphError(f"object code cannot be loaded: {error.strerror}") from None
+    _kept.append(memory)
+    return addresses
+
+
+@cache
+def _direct() -> bool:
+    """Whether this process can run what `elf` links; GRAPHC_LINKER=llvm says no."""
+    linux = sys.platform == "linux" and platform.machine() == "x86_64"
+    return linux and os.environ.get("GRAPHC_LINKER") != "llvm"
+
+
+def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str], int]:
+    found = {name: imports.get(name) or process_symbol(name) for name in source.imports}
+    missing = [name for name, address in found.items() if not address]
+    if missing:
+        names = ", ".join(missing)
+        raise GraphError(f"object code needs functions that do not exist here: {names}")
+    return found.__getitem__
+
+
+@cache
+def _libraries() -> list[ctypes.CDLL]:
+    libraries = [ctypes.CDLL(None)]
+    if sys.platform == "linux":
+        libraries.append(ctypes.CDLL("libm.so.6"))
+    return libraries
+
+
+@cache
+def process_symbol(name: str) -> int:
+    """The address of a function of libc, libm or the interpreter; 0 if there is none."""
+    for library in _libraries():
+        try:
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        except AttributeError:
+            continue
+    return 0
+
+
+@cache
+def _jit() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler(suppress_errors=True)
+
+
+def _link_with_llvm(
+    code: bytes, name: str, symbols: Iterable[str], imports: Mapping[str, int]
+) -> dict[str, int]:
+    from llvmlite.binding import JITLibraryBuilder
+
+    builder = JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol, address in imports.items():
+        builder.import_symbol(symbol, address)
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    try:
+        tracker = builder.link(_jit(), name)
+    except RuntimeError as error:
+        raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
+    _kept.append(tracker)
+    return {symbol: tracker[symbol] for symbol in symbols}

@@ -1,0 +1,108 @@
+"""The native support functions of a process: step-table walker, thread pool, call entry.
+
+The object code comes with the first image that is loaded (codegen emits it); every later image of
+the same interface version shares it, so that a process has one pool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from graphc.errors import GraphError
+from graphc.runtime import load
+
+SYMBOLS = (
+    "graphc_walk",
+    "graphc_acquire",
+    "graphc_pool_start",
+    "graphc_pool_reset",
+    "graphc_spin",
+)
+MOST_THREADS = 256
+SPIN_NANOSECONDS = 50_000
+
+_lock = threading.Lock()
+_support: Support | None = None
+
+
+class Support:
+    """The linked support object: `walk(frame)`, `acquire(flag)` and the pool."""
+
+    def __init__(self, code: bytes) -> None:
+        self.code = code
+        self.addresses = load.link(code, SYMBOLS)
+        native = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        self.walk: Callable[[int], int] = native(self.addresses["graphc_walk"])
+        # Holding the GIL is cheaper than dropping it for one compare-and-swap.
+        locked = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        self.acquire: Callable[[int], int] = locked(self.addresses["graphc_acquire"])
+        start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+        self._start = start(self.addresses["graphc_pool_start"])
+        self._reset = ctypes.CFUNCTYPE(None)(self.addresses["graphc_pool_reset"])
+        self._spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.addresses["graphc_spin"])
+        self._spins = 0
+        self.threads = 1
+
+    def start(self, threads: int) -> None:
+        """Have `threads` threads (the caller's included), as far as the system grants them."""
+        with _lock:
+            if threads > self.threads:
+                self._spins = self._spins or self._measure_spins()
+                # Workers must not run the process's signal handlers.
+                before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+                try:
+                    self.threads = 1 + self._start(min(threads, MOST_THREADS) - 1, self._spins)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _measure_spins(self) -> int:
+        """How many pauses a worker spins before it parks."""
+        probe = 2000
+        begin = time.perf_counter_ns()
+        self._spin(probe)
+        elapsed = max(1, time.perf_counter_ns() - begin)
+        return max(100, SPIN_NANOSECONDS * probe // elapsed)
+
+    def reset(self) -> None:
+        """Forget the workers: a forked child has none."""
+        self._reset()
+        self.threads = 1
+
+
+def support(code: bytes) -> Support:
+    """The support functions of this process, linked from `code` when they are needed first."""
+    global _support
+    with _lock:
+        if _support is None:
+            if not code:
+                raise GraphError("the image carries no support object and none is loaded")
+            _support = Support(code)
+        return _support
+
+
+def default_threads() -> int:
+    """GRAPHC_THREADS, or where that is 0 or unset the number of CPUs this process may use."""
+    text = os.environ.get("GRAPHC_THREADS", "")
+    if text and not (text.isdecimal() and int(text) <= MOST_THREADS):
+        raise GraphError(f"GRAPHC_THREADS is {text!r}; a number from 0 (all) to 256 is expected")
+    if text and int(text):
+        return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    return min(MOST_THREADS, os.cpu_count() or 1)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _support is not None:
+        _support.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

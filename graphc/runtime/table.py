@@ -1,0 +1,193 @@
+"""The step table: what a partition does, as rows of 64-bit words that one native function walks.
+
+    word   call rows                       other rows
+    0      opcode                          opcode
+    1      words in this row               words in this row
+    2      kernel index                    see the functions of `TableBuilder`
+    3      units of parallel work
+    4      grain: units worth a call of their own; 0 = never split
+    5      first word of the step's parameters
+    6      operand count n
+    7...   n pairs (base register, byte offset)
+
+Base registers: 0 the arena, 1 the constants, 2... the parameters, then the results, then scratch
+registers that `set`, `bump` and `loop` may change.  A jump target is a word index of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphc.errors import GraphError
+
+END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY = range(8)
+NAMES = ("end", "call", "jump", "branch", "bump", "set", "loop", "copy")
+ARENA, CONSTANTS, FIRST_PARAM = 0, 1, 2
+ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
+
+_CALL_HEAD = 7
+_WORDS = {END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7}
+_TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3}
+_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,)}
+_OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5)}
+
+Operand = tuple[int, int]
+
+
+@dataclass(slots=True)
+class TableBuilder:
+    """Builds a table row by row; every method returns the word index of the row it adds."""
+
+    words: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def _row(self, *words: int) -> int:
+        start = len(self.words)
+        self.rows.append(start)
+        self.words.extend(words)
+        return start
+
+    @property
+    def position(self) -> int:
+        """The word index of the next row: a target for backward jumps."""
+        return len(self.words)
+
+    def call(
+        self,
+        kernel: int,
+        operands: Sequence[Operand],
+        *,
+        units: int = 1,
+        grain: int = 0,
+        params: int = 0,
+    ) -> int:
+        """Call a kernel over `units` of work, split among threads when units exceed grain."""
+        flat = [word for operand in operands for word in operand]
+        size = _CALL_HEAD + len(flat)
+        return self._row(CALL, size, kernel, units, grain, params, len(operands), *flat)
+
+    def jump(self, target: int = 0) -> int:
+        """Continue at `target`."""
+        return self._row(JUMP, 3, target)
+
+    def branch(self, condition: Operand, target: int = 0) -> int:
+        """Continue at `target` when the byte at `condition` is zero, else with the next row."""
+        return self._row(BRANCH, 5, target, *condition)
+
+    def bump(self, register: int, amount: int) -> int:
+        """Add `amount` bytes to a scratch register."""
+        return self._row(BUMP, 4, register, amount)
+
+    def set(self, register: int, source: Operand) -> int:
+        """Point a scratch register at an operand; with base ABSENT store a plain number."""
+        return self._row(SET, 5, register, *source)
+
+    def loop(self, register: int, target: int) -> int:
+        """Subtract one from a scratch register and continue at `target` while it is positive."""
+        return self._row(LOOP, 4, register, target)
+
+    def copy(self, size: int, target: Operand, source: Operand) -> int:
+        """Copy `size` bytes between operands that do not overlap."""
+        return self._row(COPY, 7, size, *target, *source)
+
+    def end(self) -> int:
+        """Stop the walk with success."""
+        return self._row(END, 2)
+
+    def patch(self, row: int, target: int) -> None:
+        """Set the target of a jump, branch or loop row that was added earlier."""
+        self.words[row + _TARGET_WORD[self.words[row]]] = target
+
+    def finish(self) -> np.ndarray:
+        """The table as an int64 array."""
+        return np.array(self.words, np.int64)
+
+
+def rows(words: Sequence[int]) -> Iterator[int]:
+    """The word index of every row, in table order."""
+    position = 0
+    while position < len(words):
+        yield position
+        position += max(1, words[position + 1])
+
+
+def most_operands(words: Sequence[int]) -> int:
+    """The greatest operand count of any call row."""
+    return max((words[row + 6] for row in rows(words) if words[row] == CALL), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a table may refer to: counts, and the byte size of each base (-1 where unknown)."""
+
+    kernels: int
+    params: int
+    sizes: Sequence[int]
+    first_register: int
+
+
+def validate(table: np.ndarray, bounds: Bounds) -> None:
+    """Check every row against `bounds`; raise GraphError at the first word that lies outside."""
+    words: list[int] = table.tolist()
+    starts: set[int] = set()
+    position = 0
+    while position < len(words):
+        starts.add(position)
+        size = words[position + 1] if position + 1 < len(words) else 0
+        if size < 2 or position + size > len(words):
+            raise _bad(position, f"row of {size} words in a table of {len(words)}")
+        _validate_row(words, position, size, bounds)
+        position += size
+    if not words or words[-2:] != [END, 2]:
+        raise GraphError("the step table does not finish with an end row")
+    for row in starts:
+        target = _TARGET_WORD.get(words[row])
+        if target is not None and words[row + target] not in starts:
+            raise _bad(row, f"jump to word {words[row + target]}, where no row starts")
+
+
+def _bad(row: int, reason: str) -> GraphError:
+    return GraphError(f"the step table is damaged at word {row}: {reason}")
+
+
+def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None:
+    opcode = words[row]
+    if opcode == CALL:
+        _validate_call(words, row, size, bounds)
+        return
+    if _WORDS.get(opcode) != size:
+        raise _bad(row, f"opcode {opcode} in a row of {size} words")
+    if opcode == COPY and words[row + 2] < 0:
+        raise _bad(row, f"copy of {words[row + 2]} bytes")
+    for word in _REGISTER_WORDS.get(opcode, ()):
+        if not bounds.first_register <= words[row + word] < len(bounds.sizes):
+            raise _bad(row, f"no scratch register {words[row + word]}")
+    for word in _OPERAND_WORDS.get(opcode, ()):
+        number = opcode == SET and words[row + word] == ABSENT
+        if not number:
+            _validate_operand(words, row, row + word, bounds)
+
+
+def _validate_call(words: list[int], row: int, size: int, bounds: Bounds) -> None:
+    if size < _CALL_HEAD or words[row + 6] < 0 or size != _CALL_HEAD + 2 * words[row + 6]:
+        raise _bad(row, f"call row of {size} words")
+    kernel, units, grain, params = words[row + 2 : row + 6]
+    if not 0 <= kernel < bounds.kernels:
+        raise _bad(row, f"no kernel {kernel}")
+    if units < 0 or grain < 0:
+        raise _bad(row, f"{units} units of work with grain {grain}")
+    if not 0 <= params <= bounds.params:
+        raise _bad(row, f"no parameter word {params}")
+    for word in range(row + _CALL_HEAD, row + size, 2):
+        _validate_operand(words, row, word, bounds)
+
+
+def _validate_operand(words: list[int], row: int, word: int, bounds: Bounds) -> None:
+    base, offset = words[word], words[word + 1]
+    if not 0 <= base < len(bounds.sizes):
+        raise _bad(row, f"no base register {base}")
+    if bounds.sizes[base] >= 0 and not 0 <= offset <= bounds.sizes[base]:
+        raise _bad(row, f"offset {offset} outside the {bounds.sizes[base]} bytes of base {base}")
