@@ -1,0 +1,145 @@
+"""Normal form of a contraction: groups of dims, their order, merging and the roles of the operands."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Axis = tuple[str, int, int]
+
+
+class Dim(NamedTuple):
+    """One loop of a contraction: extent and element strides in A, B and C."""
+
+    extent: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+
+
+class Contraction(NamedTuple):
+    """A contraction in normal form; offsets are in elements from the data pointers."""
+
+    dtype: str
+    batch: tuple[Dim, ...]
+    m: tuple[Dim, ...]
+    n: tuple[Dim, ...]
+    k: tuple[Dim, ...]
+    offset_a: int = 0
+    offset_b: int = 0
+    offset_c: int = 0
+
+
+class Loop(NamedTuple):
+    """A dim on its way through normalisation, with the original dims it is made of (outermost first)."""
+
+    extent: int
+    a: int
+    b: int
+    c: int
+    parts: tuple[tuple[str, int, int], ...]
+
+
+class Groups(NamedTuple):
+    """The four groups after normalisation."""
+
+    batch: list[Loop]
+    m: list[Loop]
+    n: list[Loop]
+    k: list[Loop]
+    swapped: bool
+
+
+def _loops(group: str, dims: Sequence[Dim]) -> list[Loop]:
+    """Drop dims of extent one."""
+    return [
+        Loop(dim[0], dim[1], dim[2], dim[3], ((group, position, dim[0]),))
+        for position, dim in enumerate(dims)
+        if dim[0] != 1
+    ]
+
+
+def _merge(loops: list[Loop]) -> list[Loop]:
+    """Fuse neighbours that are one longer dim in every operand."""
+    if len(loops) < 2:
+        return loops
+    merged = [loops[0]]
+    for inner in loops[1:]:
+        outer, extent = merged[-1], inner.extent
+        if (
+            outer.a == inner.a * extent
+            and outer.b == inner.b * extent
+            and outer.c == inner.c * extent
+        ):
+            parts = outer.parts + inner.parts
+            merged[-1] = Loop(outer.extent * extent, inner.a, inner.b, inner.c, parts)
+        else:
+            merged.append(inner)
+    return merged
+
+
+def _by_result(loops: list[Loop]) -> list[Loop]:
+    """Order the dims of m or n as C lays them out, then merge."""
+    if len(loops) > 1:
+        loops = sorted(loops, key=lambda loop: -abs(loop.c))
+    return _merge(loops)
+
+
+def total(loops: list[Loop]) -> int:
+    """Product of extents."""
+    product = 1
+    for loop in loops:
+        product *= loop.extent
+    return product
+
+
+def normalise(contraction: Contraction, columns: int) -> Groups:
+    """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m."""
+    m, n = _loops("m", contraction.m), _loops("n", contraction.n)
+    batch = []
+    for loop in _loops("batch", contraction.batch):
+        if loop.b == 0 and loop.a != 0:
+            m.append(loop)
+        else:
+            batch.append(loop)
+    m, n, k = _by_result(m), _by_result(n), _merge(_loops("k", contraction.k))
+    unit_m, unit_n = bool(m) and m[-1].c == 1, bool(n) and n[-1].c == 1
+    swapped = bool(m) and ((unit_m and not unit_n) or not n)
+    if swapped:
+        m, n = _exchange(n), _exchange(m)
+        batch, k = _exchange(batch), _exchange(k)
+        kept = [loop for loop in batch if not (loop.b == 0 and loop.a != 0)]
+        if len(kept) < len(batch):
+            m = _by_result(m + [loop for loop in batch if loop not in kept])
+            batch = kept
+    head = _break_in_result(n)
+    if head and total(n[head:]) >= 2 * columns:
+        batch, n = batch + n[:head], n[head:]
+    return Groups(_merge(batch), m, n, k, swapped)
+
+
+def _exchange(loops: list[Loop]) -> list[Loop]:
+    """The same dims with A and B exchanged."""
+    return [Loop(loop.extent, loop.b, loop.a, loop.c, loop.parts) for loop in loops]
+
+
+def _break_in_result(loops: list[Loop]) -> int:
+    """Position of the first of the trailing dims that C holds as one contiguous run."""
+    expected, position = 1, len(loops)
+    while position and loops[position - 1].c == expected:
+        expected *= loops[position - 1].extent
+        position -= 1
+    return position if position < len(loops) else 0
+
+
+def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, ...]]:
+    """Where every dim of the contraction went."""
+    found: dict[tuple[str, int], Axis] = {}
+    for name, loops in (("batch", groups.batch), ("i", groups.m), ("j", groups.n)):
+        divisor = 1
+        for loop in reversed(loops):
+            for group, position, extent in reversed(loop.parts):
+                found[group, position] = (name, divisor, extent)
+                divisor *= extent
+    return {
+        group: tuple(found.get((group, d), ("batch", 1, 1)) for d in range(len(dims)))
+        for group, dims in (("batch", contraction.batch), ("m", contraction.m), ("n", contraction.n))
+    }

@@ -1,0 +1,77 @@
+"""Layout of the `params` array shared by the planner (Python) and the core (generated code).
+
+All strides, offsets and steps are in bytes; sizes and blockings in elements.
+"""
+
+from enum import IntEnum
+
+
+class Word(IntEnum):
+    """Position of each scalar in `params`; the dims follow from `DIMS` on, four words each."""
+
+    FLAGS = 0
+    M = 1
+    N = 2
+    K = 3
+    ROW_BLOCK = 4
+    K_BLOCK = 5
+    UNIT_COLUMNS = 6
+    UNIT_ROWS = 7
+    ROW_UNITS = 8
+    COLUMN_UNITS = 9
+    FINISH_COLUMNS = 10
+    WORKSPACE = 11
+    OFFSET_A = 12
+    OFFSET_B = 13
+    OFFSET_C = 14
+    EXTRAS = 15
+    ROW_STEP = 16
+    PANEL_STEP = 17
+    TILE_LEAD = 18
+    PACKED_STEP = 19
+    STEP_A = 20
+    STEP_B = 21
+    LEAD_C = 22
+    BATCH_DIMS = 23
+    M_DIMS = 24
+    N_DIMS = 25
+    K_DIMS = 26
+    ROW_A = 27
+    ROW_A_RUN = 28
+    ROW_C = 29
+    ROW_PACKED = 30
+    ROW_OUT = 31
+    COLUMN_B = 32
+    COLUMN_B_RUN = 33
+    COLUMN_C = 34
+    COLUMN_C_RUN = 35
+    K_A = 36
+    K_A_RUN = 37
+    K_B = 38
+    K_B_RUN = 39
+    BLOCK_A = 40
+    TILE = 41
+    PANELS_B = 42
+
+
+DIMS = 44
+MAX_EXTRAS = 60
+
+
+class Flag(IntEnum):
+    """Bits of `Word.FLAGS`: which of the routes of the core a plan takes."""
+
+    PACK_A = 1
+    PACK_B = 2
+    PACKED_B = 4
+    TILE = 8
+    DOTS = 16
+    ROWS = 32
+
+
+class Field(IntEnum):
+    """Position of a stride inside the four words of a dim (0 is the extent)."""
+
+    A = 1
+    B = 2
+    C = 3

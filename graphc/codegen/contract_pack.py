@@ -1,0 +1,285 @@
+"""Index tables and packing for the contraction core.
+
+A group of dims (say the n of a convolution: image, row, column) is one linear index to the tiles. `fill`
+turns a range of it into a table of byte offsets and, beside it, how many entries from each one on are
+contiguous. Packing and scattering read those runs, so plain matrices move whole vectors, patches of an
+image move row segments, and anything else still moves element by element.
+
+    panel p of B:   k0: [ 32 columns ]  k1: [ 32 columns ] ...     columns past the end hold anything
+    block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...        the pad keeps rows out of one cache set
+"""
+
+from graphc.codegen.contract_emit import Body
+from graphc.codegen.contract_vector import Core
+
+DIM_WORDS = 4
+ROW_CHUNK = 16
+
+
+def emit_offset(core: Core) -> None:
+    """`offset(dims, count, field, index)`: byte offset of a linear index over `count` dims."""
+    arguments = [("ptr", "dims"), ("i64", "count"), ("i64", "field"), ("i64", "index")]
+    body = Body("offset", arguments, "i64")
+    rest, total = body.local("i64", "%index"), body.local("i64", 0)
+    with body.loop(0, "%count") as position:
+        dim = body.mul(body.sub(body.sub("%count", position), 1), DIM_WORDS)
+        extent = body.word("%dims", dim)
+        stride = body.word("%dims", body.add(dim, "%field"))
+        linear = rest.get()
+        total.set(body.add(total.get(), body.mul(body.rem(linear, extent), stride)))
+        rest.set(body.div(linear, extent))
+    body.do(f"ret i64 {total.get()}")
+    core.finish(body)
+
+
+FILL_ARGUMENTS = [
+    ("ptr", "table"),
+    ("ptr", "run"),
+    ("ptr", "dims"),
+    ("i64", "dim_count"),
+    ("i64", "field"),
+    ("i64", "start"),
+    ("i64", "count"),
+]
+
+
+def emit_fill(core: Core) -> None:
+    """Offsets of linear indices start .. start+count-1 into `table`; contiguous run lengths into `run`."""
+    body = Body("fill", FILL_ARGUMENTS)
+    last = body.mul(body.sub("%dim_count", 1), DIM_WORDS)
+    extent = body.word("%dims", last)
+    stride = body.word("%dims", body.add(last, "%field"))
+    done = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", done.get(), "%count")):
+        here = done.get()
+        linear = body.add("%start", here)
+        inner = body.rem(linear, extent)
+        base = body.new(
+            f"call i64 @offset(ptr %dims, i64 %dim_count, i64 %field, i64 {linear})"
+        )
+        length = body.least(body.sub(extent, inner), body.sub("%count", here))
+        with body.loop(0, length) as step:
+            value = body.add(base, body.mul(step, stride))
+            body.put("%table", body.add(here, step), value)
+        done.set(body.add(here, length))
+    with body.when(body.new("icmp ne ptr %run, null")):
+        _fill_runs(core, body)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _fill_runs(core: Core, body: Body) -> None:
+    """Walk the table backwards: a run grows while neighbours are one element apart."""
+    run = body.local("i64", 0)
+    following = body.local("i64", 0)
+    with body.loop(0, "%count") as step:
+        position = body.sub(body.sub("%count", 1), step)
+        value = body.word("%table", position)
+        near = body.test("eq", body.sub(following.get(), value), core.kind.memory_bytes)
+        near = body.both(near, body.test("ne", step, 0))
+        length = body.choose(near, "i64", body.add(run.get(), 1), 1)
+        body.put("%run", position, length)
+        run.set(length)
+        following.set(value)
+
+
+def emit_transpose(core: Core) -> None:
+    """`transpose(to, to_step, from, offsets, limit, part)`: a square block, columns to rows.
+
+    Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid lanes; lane r of all sources
+    becomes row r at to + r * to_step. log2(lanes) rounds of interleaving rows i and i + lanes/2.
+    """
+    lanes, memory = core.kind.lanes, core.kind.memory
+    arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
+    body = Body("transpose", [*arguments, ("i64", "limit"), ("i64", "part")])
+    last = body.sub("%limit", 1)
+    rows = []
+    for source in range(lanes):
+        place = body.at("%from", body.word("%offsets", body.least(source, last)))
+        rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
+    vector, half = core.vector(lanes), lanes // 2
+    low = ", ".join(f"i32 {lane // 2 + (lane % 2) * lanes}" for lane in range(lanes))
+    high = ", ".join(f"i32 {half + lane // 2 + (lane % 2) * lanes}" for lane in range(lanes))
+    for _ in range(lanes.bit_length() - 1):
+        mixed = []
+        for row in range(half):
+            pair = f"{vector} {rows[row]}, {vector} {rows[row + half]}"
+            mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{low}>"))
+            mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{high}>"))
+        rows = mixed
+    target = "%to"
+    for row in rows:
+        body.store(vector, row, target, core.size)
+        target = body.at(target, "%to_step")
+    body.do("ret void")
+    core.finish(body)
+
+
+PACK_ARGUMENTS = [
+    ("ptr", "to"),
+    ("i64", "to_step"),
+    ("ptr", "from"),
+    ("ptr", "line"),
+    ("ptr", "line_run"),
+    ("i64", "lines"),
+    ("ptr", "k"),
+    ("ptr", "k_run"),
+    ("i64", "count"),
+]
+
+
+def emit_pack_a(core: Core) -> None:
+    """Copy `lines` rows of A, `count` steps of k each, to rows that are `to_step` bytes apart."""
+    body = Body("pack_a", PACK_ARGUMENTS)
+    start = body.local("i64", 0)
+    scattered = body.test("eq", body.word("%k_run", 0), 1)
+    with body.during(lambda: body.test("slt", start.get(), "%lines")):
+        line = start.get()
+        group = body.least(body.sub("%lines", line), core.kind.lanes)
+        enough = body.test("sge", body.word("%line_run", line), group)
+        square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
+        if not core.kind.transpose:
+            square = "false"
+        advance = body.local("i64", 1)
+        with body.when(square):
+            _transpose_a(core, body, line, group)
+            advance.set(group)
+        with body.when(body.new(f"xor i1 {square}, true")):
+            _copy_row(core, body, line)
+        start.set(body.add(line, advance.get()))
+    body.do("ret void")
+    core.finish(body)
+
+
+def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
+    """Rows that are neighbours in memory: square blocks through registers."""
+    if not core.kind.transpose:
+        return
+    source = body.at("%from", body.word("%line", line))
+    with body.loop(0, "%count", core.kind.lanes) as k:
+        target = body.at("%to", body.add(body.mul(line, "%to_step"), body.mul(k, core.size)))
+        offsets = body.at("%k", k, "i64")
+        body.do(
+            f"call void @transpose(ptr {target}, i64 %to_step, ptr {source}, ptr {offsets},"
+            f" i64 {body.sub('%count', k)}, i64 {group})"
+        )
+
+
+def _copy_row(core: Core, body: Body, line: str) -> None:
+    """One row, run by run, a vector at a time."""
+    lanes, memory = core.kind.lanes, core.kind.memory
+    source = body.at("%from", body.word("%line", line))
+    target = body.at("%to", body.mul(line, "%to_step"))
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), "%count")):
+        k = position.get()
+        part = body.least(body.word("%k_run", k), lanes)
+        place = body.at(source, body.word("%k", k))
+        value = core.load_part(body, lanes, place, part, memory)
+        value = core.widen(body, lanes, value)
+        body.store(core.vector(lanes), value, body.at(target, k, core.kind.element), core.size)
+        position.set(body.add(k, part))
+
+
+def emit_pack_b(core: Core) -> None:
+    """Copy `lines` columns of B, `count` steps of k, to panels that are `to_step` bytes apart.
+
+    Where columns are contiguous, a few rows of k at a time go to all panels, so the source is read as long
+    forward streams.
+    """
+    columns = core.kind.columns
+    body = Body("pack_b", PACK_ARGUMENTS)
+    wide = body.test("sgt", body.word("%line_run", 0), 1)
+    chunk = body.choose(wide, "i64", ROW_CHUNK, "%count")
+    with body.loop(0, "%count", chunk) as first:
+        stop = body.least("%count", body.add(first, chunk))
+        with body.loop(0, "%lines", columns) as line:
+            width = body.least(columns, body.sub("%lines", line))
+            panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
+            square = body.both(
+                body.test("eq", body.word("%line_run", line), 1),
+                body.test("sgt", body.word("%k_run", first), 1),
+            )
+            if not core.kind.transpose:
+                square = "false"
+            with body.when(square):
+                _transpose_b(core, body, panel, line, width, (first, stop))
+            with body.when(body.new(f"xor i1 {square}, true")):
+                _copy_panel(core, body, panel, line, width, (first, stop))
+    body.do("ret void")
+    core.finish(body)
+
+
+def _transpose_b(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns that are contiguous in k: square blocks; rows past a run are overwritten by the next one."""
+    if not core.kind.transpose:
+        return
+    lanes, step = core.kind.lanes, core.kind.columns * core.size
+    position = body.local("i64", span[0])
+    with body.during(lambda: body.test("slt", position.get(), span[1])):
+        k = position.get()
+        part = body.least(body.word("%k_run", k), lanes)
+        source = body.at("%from", body.word("%k", k))
+        with body.loop(0, width, lanes) as column:
+            shift = body.add(body.mul(k, step), body.mul(column, core.size))
+            offsets = body.at("%line", body.add(line, column), "i64")
+            body.do(
+                f"call void @transpose(ptr {body.at(panel, shift)}, i64 {step}, ptr {source},"
+                f" ptr {offsets}, i64 {body.sub(width, column)}, i64 {part})"
+            )
+        position.set(body.add(k, part))
+
+
+def _copy_panel(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns in contiguous runs: each run is one partial vector per row of k."""
+    lanes, memory = core.kind.columns, core.kind.memory
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), width)):
+        column = position.get()
+        place = body.add(line, column)
+        part = body.least(body.word("%line_run", place), body.sub(width, column))
+        source = body.at("%from", body.word("%line", place))
+        with body.loop(span[0], span[1]) as k:
+            value = core.load_part(body, lanes, body.at(source, body.word("%k", k)), part, memory)
+            value = core.widen(body, lanes, value)
+            shift = body.add(body.mul(k, lanes), column)
+            target = body.at(panel, shift, core.kind.element)
+            core.store_part(body, lanes, value, target, part, core.kind.element)
+        position.set(body.add(column, part))
+
+
+SCATTER_ARGUMENTS = [
+    ("ptr", "tile"),
+    ("i64", "step"),
+    ("ptr", "c"),
+    ("ptr", "row"),
+    ("ptr", "column"),
+    ("ptr", "column_run"),
+    ("i64", "rows"),
+    ("i64", "columns"),
+]
+
+
+def emit_scatter(core: Core) -> None:
+    """Write a finished workspace tile to C wherever its rows and columns lie, in C's memory format."""
+    lanes, memory = core.kind.lanes, core.kind.memory
+    body = Body("scatter", SCATTER_ARGUMENTS)
+    with body.loop(0, "%rows") as row:
+        source = body.at("%tile", body.mul(row, "%step"))
+        target = body.at("%c", body.word("%row", row))
+        position = body.local("i64", 0)
+        with body.during(lambda: body.test("slt", position.get(), "%columns")):
+            column = position.get()
+            part = body.least(body.word("%column_run", column), lanes)
+            place = body.at(source, column, core.kind.element)
+            value = core.load_part(body, lanes, place, part, core.kind.element)
+            value = core.narrow(body, lanes, value)
+            place = body.at(target, body.word("%column", column))
+            core.store_part(body, lanes, value, place, part, memory)
+            position.set(body.add(column, part))
+    body.do("ret void")
+    core.finish(body)

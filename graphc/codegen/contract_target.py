@@ -1,0 +1,133 @@
+"""What the contraction core needs to know of a machine and of a data type.
+
+`Target` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type and the
+register tile chosen for it. Both only size things: a core built for one cache size is right on any other.
+"""
+
+import functools
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
+
+
+class Target(NamedTuple):
+    """Vector width in bytes, number of vector registers, cheap masked access, cache sizes in bytes."""
+
+    vector: int
+    registers: int
+    masked: bool
+    half: bool
+    l1: int
+    l2: int
+    l3: int
+
+    @property
+    def attributes(self) -> str:
+        """Function attributes that keep LLVM from halving the vectors we ask for."""
+        width = self.vector * 8
+        return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+
+
+class Kind(NamedTuple):
+    """One data type: LLVM element type in memory and in registers, sizes, and its register tile.
+
+    `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says whether square
+    blocks are worth transposing in registers while packing.
+    """
+
+    name: str
+    memory: str
+    element: str
+    memory_bytes: int
+    bytes: int
+    lanes: int
+    rows: int
+    vectors: int
+    transpose: bool
+
+    @property
+    def columns(self) -> int:
+        """Width of the micro tile in elements."""
+        return self.lanes * self.vectors
+
+    @property
+    def floating(self) -> bool:
+        """Whether sums are floating point."""
+        return self.element in ("float", "double")
+
+    @property
+    def converts(self) -> bool:
+        """Whether elements change format between memory and registers."""
+        return self.memory != self.element
+
+
+# name -> (memory type, register type, bytes in memory, bytes in registers)
+FORMATS = {
+    "f32": ("float", "float", 4, 4),
+    "f64": ("double", "double", 8, 8),
+    "f16": ("i16", "float", 2, 4),
+    "bf16": ("i16", "float", 2, 4),
+    "i8": ("i8", "i8", 1, 1),
+    "i16": ("i16", "i16", 2, 2),
+    "i32": ("i32", "i32", 4, 4),
+    "i64": ("i64", "i64", 8, 8),
+    "bool": ("i8", "i8", 1, 1),
+}
+UNSIGNED = {"u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
+
+
+def core_dtype(dtype: str) -> str:
+    """The data type whose core computes `dtype`: wrap-around sums do not depend on signedness."""
+    return UNSIGNED.get(dtype, dtype)
+
+
+@functools.cache
+def kind_of(dtype: str, target: Target) -> Kind:
+    """The `Kind` of a data type on a machine; raises KeyError for a type without a core (complex)."""
+    name = core_dtype(dtype)
+    memory, element, memory_bytes, size = FORMATS[name]
+    lanes = target.vector // size
+    floating = element in ("float", "double")
+    if not floating:
+        return Kind(name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False)
+    rows = 14 if target.registers >= 32 else 6
+    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True)
+
+
+def target_of(features: dict[str, bool], machine: str | None = None) -> Target:
+    """The `Target` for a set of CPU features (as `llvmlite.binding.get_host_cpu_features` names them)."""
+    caches = [cache_size(level) for level in (1, 2, 3)]
+    if (machine or platform.machine()).lower() in ("aarch64", "arm64"):
+        return Target(16, 32, False, True, *caches)
+    if all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq")):
+        return Target(64, 32, True, True, *caches)
+    if features.get("avx2"):
+        return Target(32, 16, False, bool(features.get("f16c")), *caches)
+    return Target(16, 16, False, False, *caches)
+
+
+@functools.cache
+def host_target() -> Target:
+    """The machine we run on. Imports llvmlite to ask for its features."""
+    from llvmlite import binding
+
+    return target_of(dict(binding.get_host_cpu_features()))
+
+
+@functools.cache
+def cache_size(level: int) -> int:
+    """Bytes of the data cache of a level as the kernel reports it, or a common size where it does not."""
+    for folder in sorted(CACHE_FOLDER.glob("index*")):
+        try:
+            if (folder / "type").read_text().strip() == "Instruction":
+                continue
+            if int((folder / "level").read_text()) != level:
+                continue
+            text = (folder / "size").read_text().strip()
+            return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+        except (OSError, ValueError):
+            continue
+    return CACHE_FALLBACK[level]

@@ -1,0 +1,204 @@
+"""Register tiles of the contraction core, and the two matrix-vector kernels.
+
+A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
+
+        B  k -> |  b0 b1  |            one load per vector of the row
+       A |      +---------+
+    row  | a_i  | c_i0 c_i1            one broadcast per row, one fused multiply-add per accumulator
+         v      +---------+
+
+Rows of A are addressed through a table of byte offsets plus one running k offset, so the same code reads a
+packed block, a plain or transposed matrix, or any other separable layout in place. Every variant adds the products of one
+element in order of k, so a result does not depend on how the rows were cut into tiles or threads.
+"""
+
+from graphc.codegen.contract_emit import Body
+from graphc.codegen.contract_vector import Core
+
+TILE_ARGUMENTS = [
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "count"),
+    ("ptr", "c"),
+    ("ptr", "row_c"),
+    ("i64", "columns"),
+    ("i64", "add"),
+]
+
+
+def tile_name(rows: int, vectors: int) -> str:
+    """Name of a register tile."""
+    return f"tile_{rows}x{vectors}"
+
+
+def emit_tile(core: Core, rows: int, vectors: int) -> None:
+    """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
+
+    `add` not zero: add to what C holds. Columns past the last one are read from B only if B is packed or
+    reads are masked.
+    """
+    lanes = vectors * core.kind.lanes
+    vector, element, size = core.vector(lanes), core.kind.element, core.size
+    body = Body(tile_name(rows, vectors), TILE_ARGUMENTS)
+    sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
+    mask = core.mask(body, lanes, "%columns") if core.target.masked else ""
+    starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
+    row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
+    with body.loop(0, "%count"):
+        source, here = row_b.get(), offset.get()
+        if core.target.masked:
+            values = core.load_masked(body, lanes, source, mask, element)
+        else:
+            values = body.load(vector, source, size)
+        for start, total in zip(starts, sums, strict=True):
+            scalar = body.load(element, body.at(start, here), size)
+            spread = core.splat(body, lanes, scalar)
+            total.set(core.multiply_add(body, lanes, spread, values, total.get()))
+        row_b.set(body.at(source, "%step_b"))
+        offset.set(body.add(here, "%step_a"))
+    targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
+    results = [total.get() for total in sums]
+    if core.target.masked:
+        _finish_masked(core, body, lanes, targets, results, mask)
+    else:
+        _finish_plain(core, body, lanes, targets, results)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _finish_masked(
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], mask: str
+) -> None:
+    """Store the sums under a mask, after adding what is there if asked."""
+    element = core.kind.element
+    sums = [body.local(core.vector(lanes), value) for value in results]
+    with body.when(body.test("ne", "%add", 0)):
+        for target, total in zip(targets, sums, strict=True):
+            old = core.load_masked(body, lanes, target, mask, element)
+            total.set(core.plus(body, lanes, old, total.get()))
+    for target, total in zip(targets, sums, strict=True):
+        core.store_masked(body, lanes, total.get(), target, mask, element)
+
+
+def _finish_plain(
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str]
+) -> None:
+    """Store full tiles with plain stores and partial ones through the out-of-line helpers."""
+    vector, element, size = core.vector(lanes), core.kind.element, core.size
+    sums = [body.local(vector, value) for value in results]
+    full = body.test("sge", "%columns", lanes)
+    with body.when(body.both(full, body.test("ne", "%add", 0))):
+        for target, total in zip(targets, sums, strict=True):
+            total.set(core.plus(body, lanes, body.load(vector, target, size), total.get()))
+    with body.when(full):
+        for target, total in zip(targets, sums, strict=True):
+            body.store(vector, total.get(), target, size)
+    with body.when(body.test("slt", "%columns", lanes)):
+        for target, total in zip(targets, sums, strict=True):
+            with body.when(body.test("ne", "%add", 0)):
+                old = core.load_part(body, lanes, target, "%columns", element)
+                total.set(core.plus(body, lanes, old, total.get()))
+            core.store_part(body, lanes, total.get(), target, "%columns", element)
+
+
+DOT_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "b"),
+    ("ptr", "column_b"),
+    ("i64", "first"),
+    ("i64", "count"),
+    ("ptr", "y"),
+]
+
+
+def emit_dots(core: Core, columns: int, unroll: int) -> str:
+    """`y[first + c] = sum_k x[k] * B[k, first + c]` for `columns` columns that are contiguous in k.
+
+    Sums in `unroll` vector accumulators per column and a final tree: short error chains.
+    """
+    lanes, element, size = core.kind.lanes, core.kind.element, core.size
+    vector = core.vector(lanes)
+    memory, step = core.kind.memory, core.kind.memory_bytes
+    body = Body(f"dots_{columns}", DOT_ARGUMENTS)
+    starts = [
+        body.at("%b", body.word("%column_b", body.add("%first", column)))
+        for column in range(columns)
+    ]
+    sums = [
+        [body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in range(columns)
+    ]
+    main = body.mul(body.div("%count", lanes * unroll), lanes * unroll)
+    with body.loop(0, main, lanes * unroll) as k:
+        for part in range(unroll):
+            here = body.add(k, part * lanes)
+            x = body.load(vector, body.at("%x", here, element), size)
+            for start, totals in zip(starts, sums, strict=True):
+                raw = body.load(core.vector(lanes, memory), body.at(start, here, memory), step)
+                value = core.widen(body, lanes, raw)
+                totals[part].set(core.multiply_add(body, lanes, x, value, totals[part].get()))
+    with body.loop(main, "%count", lanes) as k:
+        rest = body.sub("%count", k)
+        x = core.load_part(body, lanes, body.at("%x", k, element), rest, element)
+        for start, totals in zip(starts, sums, strict=True):
+            raw = core.load_part(body, lanes, body.at(start, k, memory), rest, memory)
+            value = core.widen(body, lanes, raw)
+            totals[0].set(core.multiply_add(body, lanes, x, value, totals[0].get()))
+    for column, totals in enumerate(sums):
+        total = totals[0].get()
+        for other in totals[1:]:
+            total = core.plus(body, lanes, total, other.get())
+        place = body.at("%y", body.add("%first", column), element)
+        body.store(element, core.total(body, lanes, total), place, size)
+    body.do("ret void")
+    return core.finish(body)
+
+
+ROWS_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "b"),
+    ("i64", "step"),
+    ("ptr", "y"),
+    ("i64", "columns"),
+    ("i64", "add"),
+]
+
+
+def emit_rows(core: Core, rows: int) -> str:
+    """`y[j] (+)= sum_r x[r] * B[r, j]` over `rows` rows of B that are contiguous in j.
+
+    Each row is one forward stream, which is what the prefetcher likes.
+    """
+    lanes, element, size = core.kind.columns, core.kind.element, core.size
+    vector, memory = core.vector(lanes), core.kind.memory
+    body = Body(f"rows_{rows}", ROWS_ARGUMENTS)
+    factors, starts = [], []
+    for row in range(rows):
+        scalar = body.load(element, body.at("%x", row, element), size)
+        factors.append(core.splat(body, lanes, scalar))
+        starts.append(body.at("%b", body.mul("%step", row)))
+    main = body.mul(body.div("%columns", lanes), lanes)
+    fresh = body.test("eq", "%add", 0)
+    with body.loop(0, main, lanes) as j:
+        place = body.at("%y", j, element)
+        old = body.load(vector, place, size)
+        total = body.choose(fresh, vector, "zeroinitializer", old)
+        for factor, start in zip(factors, starts, strict=True):
+            raw = body.load(
+                core.vector(lanes, memory), body.at(start, j, memory), core.kind.memory_bytes
+            )
+            total = core.multiply_add(body, lanes, factor, core.widen(body, lanes, raw), total)
+        body.store(vector, total, place, size)
+    with body.when(body.test("slt", main, "%columns")):
+        rest = body.sub("%columns", main)
+        place = body.at("%y", main, element)
+        old = core.load_part(body, lanes, place, rest, element)
+        total = body.choose(fresh, vector, "zeroinitializer", old)
+        for factor, start in zip(factors, starts, strict=True):
+            raw = core.load_part(body, lanes, body.at(start, main, memory), rest, memory)
+            total = core.multiply_add(body, lanes, factor, core.widen(body, lanes, raw), total)
+        core.store_part(body, lanes, total, place, rest, element)
+    body.do("ret void")
+    return core.finish(body)
