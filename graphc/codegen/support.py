@@ -1,9 +1,10 @@
-"""The support object: walker and thread pool of one target, compiled once and kept in the cache."""
+"""The support object: step-table walker and thread pool, compiled once and kept in the cache."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from graphc.codegen import cache
 from graphc.codegen.pool import pool_ir
 from graphc.codegen.target import Target, optimise_and_object
 from graphc.codegen.walker import walker_ir
@@ -17,4 +18,11 @@ def support_ir(target: Target) -> str:
 def support_object(target: Target) -> bytes:
     """Object code of the support functions, for any CPU of the target's architecture."""
     base = replace(target, cpu="x86-64" if "x86" in target.triple else "generic", features="")
-    return optimise_and_object([support_ir(base)], base)
+    text = support_ir(base)
+    key = cache.key_of(text, base)
+    store = cache.default()
+    found = store.get([key])
+    if key not in found:
+        store.put(optimise_and_object([text], base), {key: "graphc_walk"})
+        found = store.get([key])
+    return found[key].code
