@@ -96,7 +96,8 @@ class Image:
     `support` is the object with the walker, the thread pool and the call entry.  `threads` is the
     greatest thread count the arena has workspace for.  `registers` counts the scratch base
     registers after the results. `origins` maps the word index of a row to where it comes from;
-    `reasons` maps a kernel status to words.
+    `reasons` maps a kernel status to words.  `text` is the graph as gir; `cpu`, `features`
+    (see `graphc.runtime.device.needed_features`) and `triple` say what can execute the objects.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Image:
     text: str = ""
     cpu: str = ""
     features: tuple[str, ...] = ()
+    triple: str = ""
 
     @property
     def first_register(self) -> int:

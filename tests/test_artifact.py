@@ -1,0 +1,247 @@
+"""Saved images: round trip, damage, CPU checks, and what loading imports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from test_runtime import DOUBLE, FAIL_WITH, image, vector
+
+from graphc.codegen.target import host
+from graphc.errors import GraphError, RunError
+from graphc.runtime import artifact, device
+from graphc.runtime.image import Image, Origin
+from graphc.runtime.table import TableBuilder
+
+
+def saved(tmp_path, **changes) -> tuple[Image, object]:
+    table = TableBuilder()
+    table.call(DOUBLE, [(1, 4), (0, 0)])
+    row = table.call(DOUBLE, [(2, 0), (3, 0)], units=4)
+    table.end()
+    target = host()
+    plan = image(
+        table,
+        [vector("x", 4)],
+        [vector("y", 4)],
+        arena_bytes=64,
+        constants=np.arange(8, dtype="f4").view(np.uint8),
+        origins={row: Origin("%1 = add(%0, %0)", "model.py", 3)},
+        reasons={3: "an index is out of range"},
+        text="gir 1\n# für alle\n",
+        cpu=target.cpu,
+        features=device.needed_features(target.features, target.vector_bits, target.triple),
+        triple=target.triple,
+    )
+    plan = replace(plan, **changes)
+    path = tmp_path / "model.gcx"
+    artifact.save(plan, path)
+    return plan, path
+
+
+def test_round_trip(tmp_path):
+    plan, path = saved(tmp_path)
+    back = artifact.read(path)
+    for field in ("name", "params", "results", "kernels", "objects", "support", "text", "cpu"):
+        assert getattr(back, field) == getattr(plan, field)
+    assert dict(back.origins) == plan.origins and back.reasons == plan.reasons
+    np.testing.assert_array_equal(back.table, plan.table)
+    np.testing.assert_array_equal(back.constants[: plan.constants.size], plan.constants)
+    (y,) = artifact.load(path).run([np.arange(4, dtype="f4")])
+    np.testing.assert_array_equal(y, [0, 2, 4, 6])
+    assert artifact.text_of(path) == plan.text
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.gcx"]
+
+
+def test_constants_are_mapped_and_aligned(tmp_path):
+    _, path = saved(tmp_path)
+    constants = artifact.read(path).constants
+    assert constants.__array_interface__["data"][0] % 64 == 0
+    assert not constants.flags.writeable and constants.base is not None
+
+
+def test_the_file_is_safetensors(tmp_path):
+    plan, path = saved(tmp_path)
+    with safe_open(path, "numpy") as file:
+        np.testing.assert_array_equal(file.get_tensor("table"), plan.table)
+        assert json.loads(file.metadata()["graphc"])["format"] == artifact.FORMAT
+
+
+def test_failure_names_the_node_after_loading(tmp_path):
+    table = TableBuilder()
+    row = table.call(FAIL_WITH, [])
+    table.end()
+    plan = image(
+        table,
+        [],
+        [],
+        words=[3],
+        origins={row: Origin("%7 = gather(%1)", "model.py", 12)},
+        reasons={3: "an index is out of range"},
+    )
+    artifact.save(plan, tmp_path / "f.gcx")
+    with pytest.raises(RunError, match=r"out of range(.|\n)*model.py:12(.|\n)*%7 = gather"):
+        artifact.load(tmp_path / "f.gcx").run([])
+
+
+def test_every_truncation_is_an_error(tmp_path):
+    _, path = saved(tmp_path)
+    data = path.read_bytes()
+    for size in [*range(0, 200, 7), *range(200, len(data), 397), len(data) - 1]:
+        path.write_bytes(data[:size])
+        with pytest.raises(GraphError):
+            artifact.read(path)
+
+
+def test_altered_bytes_are_errors_or_harmless(tmp_path):
+    _, path = saved(tmp_path)
+    data = path.read_bytes()
+    header = int.from_bytes(data[:8], "little") + 8
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        changed = bytearray(data)
+        for position in random.integers(0, header, 2):
+            changed[position] = random.integers(0, 256)
+        path.write_bytes(changed)
+        with contextlib.suppress(GraphError):
+            artifact.read(path)
+
+
+def edited(path, change) -> None:
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    entries = json.loads(data[8 : 8 + length])
+    metadata = json.loads(entries["__metadata__"]["graphc"])
+    change(entries, metadata)
+    entries["__metadata__"]["graphc"] = json.dumps(metadata)
+    text = json.dumps(entries).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("format", 99),
+        ("arena", -1),
+        ("arena", 1 << 60),
+        ("arena", "64"),
+        ("threads", 0),
+        ("kernels", ["nothing"]),
+        ("objects", [[0, 1 << 40, ["double"]]]),
+        ("objects", [[-8, 16, ["double"]]]),
+        ("params", [["x", "f33", [4]]]),
+        ("params", [["x", "f32", [-4]]]),
+        ("params", [["x", "f32", [1 << 62, 1 << 62]]]),
+        ("results", []),
+        ("registers", 1 << 40),
+        ("support", None),
+    ],
+)
+def test_bad_metadata(tmp_path, field, value):
+    _, path = saved(tmp_path)
+    edited(path, lambda _entries, metadata: metadata.update({field: value}))
+    with pytest.raises(GraphError):
+        artifact.read(path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 1 << 40], [-8, 8], [0, 3], [0.0, 1.0], ["a", "b"], None])
+def test_bad_tensor_offsets(tmp_path, offsets):
+    _, path = saved(tmp_path)
+    edited(path, lambda entries, _m: entries["table"].update({"data_offsets": offsets}))
+    with pytest.raises(GraphError):
+        artifact.read(path)
+
+
+def test_another_layout_of_the_same_tensors_still_loads(tmp_path):
+    plan, path = saved(tmp_path)
+    edited(path, lambda entries, _m: entries["__metadata__"].update({"pad": "x"}))
+    np.testing.assert_array_equal(artifact.read(path).table, plan.table)
+    assert artifact.load(path).run([np.ones(4, "f4")])[0][0] == 2
+
+
+def test_code_for_another_cpu(tmp_path):
+    _, path = saved(tmp_path, features=("avx512f", "amx-fp99"), cpu="future")
+    with pytest.raises(GraphError, match=r"amx-fp99(.|\n)*--rebuild"):
+        artifact.load(path)
+    _, path = saved(tmp_path, triple="riscv64-unknown-linux-gnu")
+    with pytest.raises(GraphError, match="riscv64"):
+        artifact.load(path)
+
+
+def test_files_that_are_not_there_or_cannot_be_written(tmp_path):
+    plan, _ = saved(tmp_path)
+    with pytest.raises(GraphError, match="No such file"):
+        artifact.load(tmp_path / "absent.gcx")
+    with pytest.raises(GraphError, match="cannot write"):
+        artifact.save(plan, tmp_path / "absent" / "model.gcx")
+
+
+FRESH = """
+import sys, time
+begin = time.perf_counter()
+import numpy as np
+numpy_in = time.perf_counter()
+from graphc.runtime import artifact
+executable = artifact.load(sys.argv[1])
+executable.run([np.ones(slot.shape, slot.dtype.replace("f32", "f4")) for slot in executable.params])
+print(time.perf_counter() - numpy_in)
+loaded = set(sys.modules)
+"""
+FORBIDDEN = ("numba", "llvmlite", "lark", "scipy")
+FORBIDDEN_PARTS = ("graphc.frontend", "graphc.passes", "graphc.codegen", "graphc.ops", "graphc.ir")
+
+
+def test_a_fresh_process_runs_without_any_compiler(tmp_path):
+    _, path = saved(tmp_path)
+    command = [sys.executable, "-X", "importtime", "-c", FRESH, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "graphc.runtime.execute" in imported
+    for name in imported:
+        assert name.split(".")[0] not in FORBIDDEN and not name.startswith(FORBIDDEN_PARTS), name
+
+
+def test_large_constants_load_quickly(tmp_path):
+    constants = np.zeros(90_000_000, np.uint8)
+    _, path = saved(tmp_path, constants=constants)
+    done = subprocess.run([sys.executable, "-c", FRESH, str(path)], capture_output=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
+def test_saving_is_atomic(tmp_path, monkeypatch):
+    _, path = saved(tmp_path)
+    before = path.read_bytes()
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(path), "replace", full)
+    with pytest.raises(GraphError, match="No space left"):
+        saved(tmp_path, text="other")
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_device_names():
+    assert device.canonical("/job:localhost/device:cpu:1") == "cpu:1"
+    assert device.canonical("CPU:0") == "cpu:0"
+    for name in ("cpu", "gpu:0", "cpu:-1", "cpu:0x", ""):
+        with pytest.raises(GraphError):
+            device.canonical(name)
+
+
+def test_needed_features():
+    assert "fma" in device.needed_features("", 256, "x86_64-unknown-linux-gnu")
+    assert "avx512f" not in device.needed_features("", 256, "x86_64-unknown-linux-gnu")
+    assert device.needed_features("+avx2,-fma,+rdrnd", 512, "x86_64-x") == ("avx2",)
+    begin = time.perf_counter()
+    target = host()
+    needed = device.needed_features(target.features, target.vector_bits, target.triple)
+    device.check_host(target.triple, target.cpu, needed)
+    assert time.perf_counter() - begin < 1
