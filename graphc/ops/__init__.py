@@ -1,0 +1,18 @@
+"""The ops: importing this package fills the op table. Every family is named here, once."""
+
+from __future__ import annotations
+
+from graphc.ops import (  # noqa: F401
+    arrange,
+    casts,
+    elementwise,
+    gather,
+    indexing,
+    linalg,
+    logic,
+    rounding,
+    shape,
+    slicing,
+    structural,
+    transcendental,
+)

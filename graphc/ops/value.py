@@ -276,6 +276,12 @@ def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
     return made if element is None else cast_value(made, element)
 
 
+def as_value(operand: Any) -> Any:
+    """The operand itself where an op would be the identity: a Value in a trace, an array outside."""
+    trace = trace_of(operand)
+    return np.asarray(operand) if trace is None else lift(operand, trace)
+
+
 def _array(operand: Any) -> np.ndarray[Any, Any]:
     if isinstance(operand, list | tuple) and any(isinstance(o, Value) for o in operand):
         raise TraceError("a list of traced arrays is not an array", hint="use np.stack(list)")

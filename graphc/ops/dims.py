@@ -1,0 +1,164 @@
+"""Shapes: of operands, of results, and the index arithmetic between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.op import Sample
+from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_equal
+from graphc.ops.registry import ALL, require, require_tensor, sample_array
+from graphc.ops.value import Value
+
+Shape = tuple[Dimension, ...]
+
+
+def samples_of(
+    good: Sequence[tuple[Sequence[tuple[int, ...]], dict[str, Any]]],
+    bad: Sequence[tuple[Sequence[tuple[int, ...]], dict[str, Any]]] = (),
+    dtypes: Sequence[str] = ALL,
+    tolerance: float = 1.0,
+) -> Callable[[], list[Sample]]:
+    """A sample factory from (operand shapes, attributes).
+
+    The first good case runs on every dtype, the others on f32 (or the first dtype of the list).
+    """
+
+    def make() -> list[Sample]:
+        usual = "f32" if "f32" in dtypes else dtypes[0]
+        made = []
+        for number, (shapes, attrs) in enumerate(good):
+            for name in dtypes if number == 0 else (usual,):
+                arrays = (sample_array(name, s, (-4, 4), k) for k, s in enumerate(shapes))
+                made.append(Sample(tuple(arrays), attrs, tolerance=tolerance))
+        for shapes, attrs in bad:
+            arrays = (sample_array(usual, s, (-4, 4), k) for k, s in enumerate(shapes))
+            made.append(Sample(tuple(arrays), attrs, good=False))
+        return made
+
+    return make
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of a value, array or number."""
+    return x.shape if isinstance(x, Value) else np.shape(x)
+
+
+def rank_of(x: Any) -> int:
+    return len(shape_of(x))
+
+
+def size_of(dims: Sequence[Dimension]) -> Dimension:
+    """The number of elements, symbolic where a dimension is."""
+    total: Dimension = 1
+    for extent in dims:
+        total = total * extent
+    return total
+
+
+def clamp(b: Any, x: Any, low: int, high: int) -> Any:
+    """x limited to low..high (both included), as an i64 expression."""
+    return b.op("max", b.op("min", x, b.integer(high)), b.integer(low))
+
+
+def tensor_type(name: str, x: AnyType) -> Type:
+    """The type of a tensor operand. Raises TypeRuleError for a tuple."""
+    require_tensor(name, x)
+    assert isinstance(x, Type)
+    return x
+
+
+# ------------------------------------------------------------------------------------ reshape
+
+
+def reshape_index(
+    b: Any, index: Sequence[Any], result: tuple[int, ...], source: tuple[int, ...]
+) -> tuple[Any, ...]:
+    """The operand index of a result index of reshape.
+
+    Runs of dimensions with equal products are mapped separately, so inserting, dropping, splitting
+    or merging dimensions costs arithmetic only where elements really move between dimensions.
+    """
+    mapped: list[Any] = []
+    for here, there in reshape_groups(result, source):
+        if len(here) == len(there) == 1:
+            mapped.append(index[here[0]])
+            continue
+        linear = b.integer(0)
+        for axis in here:
+            linear = b.add(b.mul(linear, b.integer(result[axis])), index[axis])
+        mapped.extend(_unravel(b, linear, [source[axis] for axis in there]))
+    return tuple(mapped)
+
+
+def _unravel(b: Any, linear: Any, dims: list[int]) -> list[Any]:
+    made = []
+    large = [k for k, extent in enumerate(dims) if extent != 1]
+    for k, extent in enumerate(dims):
+        if extent == 1:
+            made.append(b.integer(0))
+            continue
+        below = math.prod(dims[k + 1 :])
+        part = b.op("idiv", linear, b.integer(below))
+        made.append(part if k == large[0] else b.op("irem", part, b.integer(extent)))
+    return made
+
+
+def reshape_groups(
+    result: tuple[int, ...], source: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """Pairs of axis runs (of result, of source) with equal products; every axis appears once."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    if 0 in result:  # nothing is ever read
+        return [(list(range(len(result))), list(range(len(source))))]
+    while i < len(result) or j < len(source):
+        here, there = [], []
+        left = right = 1
+        if i < len(result):
+            here, left, i = [i], result[i], i + 1
+        if j < len(source) and (left != 1 or source[j] == 1 or not here):
+            there, right, j = [j], source[j], j + 1
+        while left != right:
+            if left < right:
+                left, here, i = left * result[i], [*here, i], i + 1
+            else:
+                right, there, j = right * source[j], [*there, j], j + 1
+        groups.append((here, there))
+    return groups
+
+
+def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:
+    """The extent that -1 stands for: the quotient of products, equal symbolic factors cancelled."""
+    left, right = list(source), []
+    for extent in known:
+        match = next((k for k, d in enumerate(left) if isinstance(d, Dim) and d is extent), None)
+        if match is None:
+            right.append(extent)
+        else:
+            del left[match]
+    total, divisor = size_of(left), size_of(right)
+    if not isinstance(divisor, int) or divisor == 0:
+        return 1 if definitely_equal(total, divisor) and divisor != 0 else None
+    if isinstance(total, Dim):
+        return total.divide(divisor)
+    return total // divisor if total % divisor == 0 else None
+
+
+def resolve_shape(source: Shape, wanted: Sequence[Any]) -> Shape:
+    """A shape with at most one -1 replaced by the extent it stands for. Raises TypeRuleError."""
+    dims = [d if isinstance(d, Dim) else int(d) for d in wanted]
+    unknown = [k for k, d in enumerate(dims) if d == -1]
+    if not unknown:
+        return tuple(dims)
+    require(len(unknown) == 1, f"reshape: only one dimension can be -1, got {list(wanted)}")
+    known = [d for d in dims if d != -1]
+    extent = _missing_extent(source, known)
+    if extent is None:
+        raise TypeRuleError(f"cannot reshape shape {list(source)} to {list(wanted)}")
+    dims[unknown[0]] = extent
+    return tuple(dims)

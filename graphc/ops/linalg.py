@@ -1,0 +1,195 @@
+"""Matrix products: one contraction op for stacks of matrices, the NumPy functions around it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.op import Contraction
+from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
+from graphc.ops.dims import rank_of, samples_of, shape_of
+from graphc.ops.registry import REAL, broadcast_dims, define, require, require_dtype, require_tensor
+from graphc.ops.shape import reshape
+from graphc.ops.value import common_element, emit_promoted, functions, public
+
+Dims = list[tuple[str, int, int, int, int]]
+
+
+def row_major_strides(dims: tuple[int, ...]) -> list[int]:
+    """Strides in elements of a contiguous array."""
+    return [math.prod(dims[k + 1 :]) for k in range(len(dims))]
+
+
+def contraction_types(name: str, a: AnyType, b: AnyType) -> tuple[Type, Type]:
+    """Two real tensors of one dtype. Raises TypeRuleError."""
+    require_tensor(name, a, b)
+    assert isinstance(a, Type)
+    assert isinstance(b, Type)
+    require_dtype(name, a, REAL)
+    require(
+        a.dtype is b.dtype,
+        f"{name}: operand dtypes {a.dtype} and {b.dtype} differ",
+        hint="insert a cast",
+    )
+    return a, b
+
+
+def accumulable(array: Any) -> Any:
+    """Operands of a reference contraction in the dtype it accumulates in (f32 for f16 and bf16)."""
+    return (
+        array.astype(np.float32)
+        if array.dtype.itemsize == 2 and array.dtype.kind in "fV"
+        else array
+    )
+
+
+# ------------------------------------------------------------------------------------ matmul
+
+
+def _infer_matmul(a: AnyType, b: AnyType) -> Type:
+    a, b = contraction_types("matmul", a, b)
+    require(a.rank >= 2 and b.rank >= 2, f"matmul takes stacks of matrices, got {a} and {b}")
+    if definitely_different(a.shape[-1], b.shape[-2]):
+        raise TypeRuleError(
+            f"matmul: {a} has {a.shape[-1]} columns but {b} has {b.shape[-2]} rows",
+            hint="transpose an operand, or check which axis is contracted",
+        )
+    batch = broadcast_dims([a.shape[:-2], b.shape[:-2]])
+    return tensor(a.dtype, (*batch, a.shape[-2], b.shape[-1]))
+
+
+def _matmul_dims(node: Any) -> Dims:
+    """Stack axes that only one operand has are rows or columns of one larger product."""
+    (a, b), c = (n.type.dims for n in node.inputs), node.type.dims
+    strides_a, strides_b, strides_c = map(row_major_strides, (a, b, c))
+    found: Dims = []
+    for axis in range(-len(c), -2):
+        in_a = strides_a[axis] if len(a) >= -axis and a[axis] != 1 else 0
+        in_b = strides_b[axis] if len(b) >= -axis and b[axis] != 1 else 0
+        role = "batch" if in_a and in_b else "n" if in_b else "m"
+        if c[axis] != 1:
+            found.append((role, c[axis], in_a, in_b, strides_c[axis]))
+    found.append(("m", c[-2], strides_a[-2], 0, strides_c[-2]))
+    found.append(("n", c[-1], 0, strides_b[-1], strides_c[-1]))
+    found.append(("k", a[-1], strides_a[-1], strides_b[-2], 0))
+    return found
+
+
+def contraction_cost(node: Any) -> tuple[float, float]:
+    """Two flops per term of every sum; every operand read and the result written once."""
+    flops = 2.0
+    for _, extent, *_ in node.op.lower.dims(node):
+        flops *= extent
+    return flops, float(sum(n.type.nbytes for n in node.inputs) + node.type.nbytes)
+
+
+matmul_op = define(
+    "matmul",
+    infer=_infer_matmul,
+    reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
+    lower=Contraction(_matmul_dims),
+    dtypes=REAL,
+    cost=contraction_cost,
+    samples=samples_of(
+        [
+            ([(3, 4), (4, 5)], {}),
+            ([(2, 3, 4), (4, 5)], {}),
+            ([(2, 1, 3, 4), (5, 4, 2)], {}),
+            ([(3, 0), (0, 4)], {}),
+            ([(33, 65), (65, 17)], {}),
+            ([(1, 7), (7, 1)], {}),
+        ],
+        [([(3, 4), (3, 4)], {}), ([(4,), (4, 2)], {}), ([(2, 3, 4), (3, 4, 5)], {})],
+        dtypes=REAL,
+        tolerance=4.0,
+    ),
+    doc="Products of stacks of matrices; the leading axes broadcast. Integers wrap; f16 and bf16 "
+    "accumulate in f32 and round once.",
+)
+
+
+def contract(op: str, a: Any, b: Any, **attrs: Any) -> Any:
+    """A two-operand contraction on any dtype: bool through integers, complex through its parts."""
+    element = common_element(a, b)[0]
+    if element is BOOL:
+        counts = emit_promoted(op, a, b, element=I32, **attrs)
+        return functions.not_equal(counts, 0)
+    if element.is_complex:
+        return _complex_contract(op, a, b, element, attrs)
+    return emit_promoted(op, a, b, **attrs)
+
+
+def _complex_contract(op: str, a: Any, b: Any, element: DType, attrs: dict[str, Any]) -> Any:
+    part = element.real
+    ar, ai, br, bi = (f(x) for x in (a, b) for f in (functions.real, functions.imag))
+
+    def product(x: Any, y: Any) -> Any:
+        return emit_promoted(op, x, y, element=part, **attrs)
+
+    real = product(ar, br) - product(ai, bi)
+    imag = product(ar, bi) + product(ai, br)
+    return functions.complex(real, imag)
+
+
+@public(np.matmul, method=True)
+def matmul(a: Any, b: Any) -> Any:
+    """a @ b as NumPy: vectors count as a row on the left and a column on the right."""
+    left, right = rank_of(a), rank_of(b)
+    require(left > 0 and right > 0, "matmul does not take scalars", hint="use *")
+    made = contract(
+        "matmul",
+        reshape(a, 1, -1) if left == 1 else a,
+        reshape(b, -1, 1) if right == 1 else b,
+    )
+    dims = list(shape_of(made))
+    if right == 1:
+        del dims[-1]
+    if left == 1:
+        del dims[-1 if right == 1 else -2]
+    return reshape(made, tuple(dims))
+
+
+@public(np.dot, method=True)
+def dot(a: Any, b: Any) -> Any:
+    """Sum over the last axis of a and the second to last of b; a product for scalars."""
+    left, right = rank_of(a), rank_of(b)
+    if left == 0 or right == 0:
+        return functions.multiply(a, b)
+    if right <= 2:
+        return matmul(a, b)
+    return tensordot(a, b, axes=((-1,), (-2,)))
+
+
+@public(np.vdot)
+def vdot(a: Any, b: Any) -> Any:
+    """The inner product of two flattened arrays; the first is conjugated."""
+    flat = reshape(a, -1)
+    if common_element(a)[0].is_complex:
+        flat = functions.conjugate(flat)
+    return matmul(flat, reshape(b, -1))
+
+
+@public(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sum over the given axes of a and b: a count of adjacent axes, or two lists."""
+    return functions.einsum(*tensordot_operands(a, b, axes))
+
+
+def tensordot_operands(a: Any, b: Any, axes: Any) -> tuple[Any, ...]:
+    """tensordot in the interleaved form of einsum."""
+    left, right = rank_of(a), rank_of(b)
+    if isinstance(axes, int | np.integer):
+        count = int(axes)
+        require(count <= min(left, right), f"tensordot: {count} axes of ranks {left} and {right}")
+        axes = (range(left - count, left), range(count))
+    first, second = ([int(k) for k in np.atleast_1d(side)] for side in axes)
+    require(len(first) == len(second), f"tensordot: {len(first)} axes against {len(second)}")
+    letters_a, letters_b = list(range(left)), list(range(left, left + right))
+    for i, j in zip(first, second):
+        letters_b[j] = letters_a[i]
+    summed = {letters_a[i] for i in first}
+    result = [k for k in (*letters_a, *letters_b) if k not in summed]
+    return a, letters_a, b, letters_b, result

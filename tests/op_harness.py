@@ -1,0 +1,256 @@
+"""Runs ops without a compiler: lowerings are evaluated directly with NumPy, traces by reference.
+
+`lowered(op, operands, attrs)` evaluates an op's own lowering (index lambda, contraction dims or
+library kernel); `traced(function, *arrays)` traces a function and evaluates its nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
+from graphc.errors import RunError
+from graphc.ir.graph import Builder, Node
+from graphc.ir.op import OPS, Compute, Contraction, Library, Op
+from graphc.ir.types import I64, TupleType, dtype, tensor
+from graphc.ops.registry import Pair
+from graphc.ops.value import Trace, Value, tracing
+
+
+def array_type(array: Any) -> Any:
+    return tensor(dtype(array.dtype), array.shape)
+
+
+def node_of(op: Op, operands: Any, attrs: Any) -> Any:
+    inputs = tuple(SimpleNamespace(type=array_type(np.asarray(a))) for a in operands)
+    coerced = op.coerce(attrs)
+    kind = op.result_type(tuple(n.type for n in inputs), coerced)
+    return SimpleNamespace(op=op, inputs=inputs, attrs=coerced, type=kind)
+
+
+# ------------------------------------------------------------------------------------ expressions
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "min": np.minimum, "max": np.maximum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.bitwise_not, "neg": np.negative,
+    "abs": np.absolute, "sqrt": np.sqrt, "floor": np.floor,
+}  # fmt: skip
+
+
+def _truncated(op: str, x: Any, y: Any) -> Any:
+    safe = np.where(y == 0, 1, y)
+    quotient = np.where(y == 0, 0, np.sign(x) * np.sign(safe) * (abs(x) // abs(safe)))
+    return quotient if op == "idiv" else np.where(y == 0, 0, x - quotient * safe)
+
+
+def evaluate(roots: list[Expr], variables: dict[Any, Any], buffers: list[Any]) -> list[Any]:
+    """Expressions over arrays: variables are bound to arrays, loads are checked gathers."""
+    known: dict[Expr, Any] = {}
+    for expr in postorder(roots):
+        args = [known[a] for a in expr.args]
+        if expr.op == "const":
+            value = expr.data if expr.dtype.kind != "f" else float.fromhex(expr.data)
+            known[expr] = np.asarray(value).astype(expr.dtype.numpy)
+        elif expr.op == "var":
+            known[expr] = variables[expr.data]
+        elif expr.op == "load":
+            source = buffers[expr.data[0]]
+            place = np.broadcast_to(args[0], next(iter(variables.values())).shape)
+            assert place.size == 0 or (place.min() >= 0 and place.max() < source.size), "stray read"
+            known[expr] = source[place]
+        elif expr.op == "cast":
+            known[expr] = args[0].astype(expr.dtype.numpy)
+        elif expr.op == "select":
+            known[expr] = np.where(*args)
+        elif expr.op in ("idiv", "irem"):
+            known[expr] = _truncated(expr.op, *args)
+        else:
+            known[expr] = _BINARY[expr.op](*args)
+    return [known[r] for r in roots]
+
+
+def _flat(array: Any) -> Any:
+    """Row-major elements; complex arrays as interleaved real parts."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(dtype(flat.dtype).real.numpy) if flat.dtype.kind == "c" else flat
+
+
+def run_compute(node: Any, operands: Any) -> Any:
+    """All elements of an index lambda at once. Raises RunError where the lambda fails."""
+    b = Scalars()
+    buffers = [Buffer(k, n.type.dtype.real, n.type.size, "in") for k, n in enumerate(node.inputs)]
+
+    def read(k: int, index: tuple[Expr, ...]) -> Any:
+        dims = node.inputs[k].type.dims
+        assert len(index) == len(dims)
+        strides = [int(np.prod(dims[a + 1 :], dtype=int)) for a in range(len(dims))]
+        place = b.affine(zip(index, strides))
+        if not node.inputs[k].type.dtype.is_complex:
+            return b.load(buffers[k], place)
+        twice = b.mul(place, b.integer(2))
+        return Pair(b.load(buffers[k], twice), b.load(buffers[k], b.add(twice, b.integer(1))))
+
+    dims = node.type.dims
+    index = tuple(b.make("var", I64, (), k) for k in range(len(dims)))
+    result = node.op.lower.element(b, node, read, index)
+    parts = [result.re, result.im] if isinstance(result, Pair) else [result]
+    for part in parts:
+        assert part.dtype is node.type.dtype.real, f"{node.op}: element of type {part.dtype}"
+    grid = np.indices(dims).reshape(len(dims), node.type.size)
+    variables = {k: grid[k] for k in range(len(dims))} or {None: np.zeros(1, int)}
+    fails = [s.condition for s in b.body]
+    made = evaluate(parts + fails, variables, [_flat(a) for a in operands])
+    if any(np.any(f) for f in made[len(parts) :]):
+        raise RunError("index out of range")
+    made = [np.broadcast_to(m, node.type.size) for m in made]
+    whole = made[0] + 1j * made[1] if len(parts) == 2 else made[0]
+    return whole.astype(node.type.dtype.numpy).reshape(dims)
+
+
+def run_contraction(node: Any, operands: Any) -> Any:
+    """The sum of products that the loop dimensions describe."""
+    dims = node.op.lower.dims(node)
+    for role, _, *strides in dims:
+        touched = {"batch": (1, 1, 1), "m": (1, 0, 1), "n": (0, 1, 1), "k": (1, 1, 0)}[role]
+        assert all(t or not s for t, s in zip(touched, strides)), (role, strides)
+    extents = [d[1] for d in dims]
+    grid = np.indices(extents).reshape(len(dims), math.prod(extents))
+    at_a, at_b, at_c = (
+        sum((grid[k] * d[2 + side] for k, d in enumerate(dims)), np.zeros(grid.shape[1], int))
+        for side in range(3)
+    )
+    wide = np.float64 if node.type.dtype.is_float else node.type.dtype.numpy
+    made = np.zeros(node.type.size, wide)
+    a, c = (np.asarray(x).reshape(-1).astype(wide) for x in operands)
+    np.add.at(made, at_c, a[at_a] * c[at_b])
+    return made.astype(node.type.dtype.numpy).reshape(node.type.dims)
+
+
+def storage(array: Any) -> Any:
+    """What a library kernel sees of an array: flat, f16 and bf16 as their bits."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint16) if dtype(flat.dtype).name in ("f16", "bf16") else flat
+
+
+def run_library(node: Any, operands: Any, *, split: bool = True) -> Any:
+    """The kernel called as plain Python, its units in two uneven parts."""
+    lower = node.op.lower
+    kinds = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
+    results = [np.full(k.size, 77).astype(k.dtype.numpy) for k in kinds]
+    scratch = [np.full(n, 55).astype(d.numpy) for d, n in lower.workspace(node)]
+    params = np.array(lower.params(node), np.int64)
+    arrays = [storage(np.array(a)) for a in operands] + [storage(r) for r in results] + scratch
+    kernel = lower.kernel(node)
+    if lower.units is None:
+        status = kernel(*arrays, params)
+    else:
+        units = lower.units(node)
+        cut = units // 3 if split else 0
+        status = kernel(*arrays, params, 0, cut) or kernel(*arrays, params, cut, units)
+    if status:
+        raise RunError("kernel failed")
+    made = tuple(r.reshape(k.dims) for r, k in zip(results, kinds))
+    return made if isinstance(node.type, TupleType) else made[0]
+
+
+def lowered(op: Op | str, operands: Any, attrs: Any) -> Any:
+    """The op evaluated through its lowering, where that is possible without a compiler."""
+    record = OPS[op] if isinstance(op, str) else op
+    node = node_of(record, operands, attrs)
+    match record.lower:
+        case Compute():
+            return run_compute(node, operands)
+        case Contraction():
+            return run_contraction(node, operands)
+        case Library():
+            return run_library(node, operands)
+    return None
+
+
+# ------------------------------------------------------------------------------------ traces
+
+
+def traced(function: Callable[..., Any], *arrays: Any, lower: bool = False) -> Any:
+    """The results of a traced function; with `lower`, every node runs through its lowering too."""
+    trace = Trace(Builder())
+    params = []
+    for array in arrays:
+        record = OPS["param"]
+        node = Node(
+            trace.builder.next_id, record, (), record.coerce({"name": "x"}), array_type(array)
+        )
+        trace.builder.next_id += 1
+        params.append(node)
+    with tracing(trace):
+        made = function(*(trace.wrap(p) for p in params))
+    known: dict[Node, Any] = dict(zip(params, arrays))
+    for node in trace.builder.nodes:
+        operands = [known[n] for n in node.inputs]
+        result = node.op.reference(*operands, **node.attrs.values_dict)
+        if not isinstance(node.type, TupleType) and node.op.name != "const":
+            assert np.shape(result) == node.type.dims, f"{node!r}: reference {np.shape(result)}"
+            result = np.asarray(result).astype(node.type.dtype.numpy)
+        if lower:
+            check = lowered(node.op, operands, node.attrs.values_dict)
+            if check is not None:
+                same(check, result)
+        known[node] = result
+    return _fetch(made, known)
+
+
+def _fetch(made: Any, known: dict[Node, Any]) -> Any:
+    if isinstance(made, Value):
+        return known[made.node]
+    if isinstance(made, tuple | list):
+        return type(made)(_fetch(m, known) for m in made)
+    return made
+
+
+def same(made: Any, expected: Any, tolerance: float = 0.0) -> None:
+    """Equal shape, dtype and elements (NaN equals NaN)."""
+    if isinstance(expected, tuple | list):
+        assert len(made) == len(expected)
+        for one, other in zip(made, expected):
+            same(one, other, tolerance)
+        return
+    made, expected = np.asarray(made), np.asarray(expected)
+    assert made.shape == expected.shape, (made.shape, expected.shape)
+    assert made.dtype == expected.dtype, (made.dtype, expected.dtype)
+    if made.dtype.kind not in "biu":
+        made, expected = (
+            a.astype(np.complex128 if a.dtype.kind == "c" else float) for a in (made, expected)
+        )
+    np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+
+
+def check_samples(op: Op) -> None:
+    """Every good sample: type rule, reference and lowering agree; every bad one is refused."""
+    import pytest
+
+    from graphc.errors import GraphError
+
+    assert op.samples is not None, op
+    for sample in op.samples():
+        operands = [np.asarray(a) for a in sample.operands]
+        if not sample.good:
+            with pytest.raises(GraphError):
+                node_of(op, operands, sample.attrs)
+            continue
+        node = node_of(op, operands, sample.attrs)
+        expected = op.reference(*operands, **node.attrs.values_dict)
+        multiple = isinstance(node.type, TupleType)
+        kinds = node.type.elements if multiple else (node.type,)
+        for kind, array in zip(kinds, expected if multiple else (expected,)):
+            assert array_type(np.asarray(array)) is kind, (op, kind, array_type(np.asarray(array)))
+        made = lowered(op, operands, sample.attrs)
+        if made is not None:
+            narrow = kinds[0].dtype.itemsize == 2
+            loose = 0.0 if isinstance(op.lower, Compute) else 1e-2 if narrow else 1e-5
+            same(made, expected, loose)
