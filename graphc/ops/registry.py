@@ -1,13 +1,14 @@
 """Families: what an op can leave unsaid because its family derives it.
 
-An element-wise op is a scalar expression and a NumPy reference; broadcasting, the type rule, promotion,
-the public function, NumPy dispatch and cost follow.  Other ops are written with `define`.
+An element-wise op is a scalar expression and a NumPy reference; broadcasting, the type rule,
+promotion, the public function, NumPy dispatch and cost follow.  Others are written with `define`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.types import (
+    BF16,
     BOOL,
     DTYPES,
+    F16,
     F32,
     F64,
     AnyType,
@@ -25,9 +28,12 @@ from graphc.ir.types import (
     Type,
     definitely_different,
     dtype,
+    promote,
     tensor,
 )
-from graphc.ops.value import PUBLIC, common_element, emit_promoted, public
+from graphc.ops.value import PUBLIC, common_element, element_of, emit_promoted, public
+
+as_dtype = dtype  # for functions with a NumPy-style `dtype=` argument
 
 BOOLS = ("bool",)
 SIGNED = ("i8", "i16", "i32", "i64")
@@ -161,6 +167,68 @@ def float_of(element: DType) -> DType:
     return {1: DTYPES["f16"], 2: F32}.get(element.itemsize, F64)
 
 
+def operand_element(rule: Callable[[DType], DType], operands: Sequence[Any]) -> DType:
+    """The dtype a public function casts its operands to: the rule applied to their common dtype.
+
+    NumPy runs a float function in the first of its loops that every operand casts to safely, so
+    hypot(i8, u8) is f16 although the common integer type is i16: float types are taken one by one.
+    """
+    kinds = [element_of(o) for o in operands]
+    if rule is float_of and not any(weak for _, weak in kinds):
+        return reduce(promote, (float_of(element) for element, _ in kinds))
+    return rule(common_element(*operands)[0])
+
+
+def elementwise_type(
+    name: str,
+    types: Sequence[AnyType],
+    arity: int,
+    dtypes: Sequence[str],
+    result: Callable[[DType], DType] = _same,
+) -> Type:
+    """The type rule of element-wise ops: one common dtype, shapes that broadcast."""
+    require(len(types) == arity, f"{name} takes {arity} operand(s), got {len(types)}")
+    tensors = [t for t in types if isinstance(t, Type)]
+    require_tensor(name, *types)
+    first = tensors[0]
+    require_dtype(name, first, dtypes)
+    for other in tensors[1:]:
+        require(
+            other.dtype is first.dtype,
+            f"{name}: operand dtypes {first.dtype} and {other.dtype} differ",
+            hint="insert a cast",
+        )
+    return tensor(result(first.dtype), broadcast_dims([t.shape for t in tensors]))
+
+
+def elementwise_cost(flops: float) -> Callable[..., tuple[float, float]]:
+    """cost(node) of an op that spends `flops` per element of its result."""
+
+    def cost(node: Any) -> tuple[float, float]:
+        total = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
+        return flops * node.type.size, float(total)
+
+    return cost
+
+
+def wide(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy reference that sees f16 and bf16 operands as f32, the type kernels compute them in.
+
+    Its result may therefore be f32: who evaluates a reference casts to the inferred result type.
+    """
+
+    def widened(*arrays: Any, **attrs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return reference(*(_computed(a) for a in arrays), **attrs)
+
+    return widened
+
+
+def _computed(array: Any) -> Any:
+    narrow = getattr(array, "dtype", None) in (BF16.numpy, F16.numpy)
+    return array.astype(np.float32) if narrow else array
+
+
 def elementwise(
     name: str,
     expression: Callable[..., Any],
@@ -176,61 +244,61 @@ def elementwise(
     gradient: Callable[..., Any] | None = None,
     flops: float = 1.0,
     domain: tuple[float, float] = (-4.0, 4.0),
+    samples: Callable[[], list[Sample]] | None = None,
+    tolerance: float = 1.0,
     method: bool = False,
     doc: str = "",
     public_name: str | None = None,
+    aliases: Sequence[str] = (),
 ) -> Op:
     """Register an element-wise op and its public function.
 
-    expression(b, x, y, ..., **attrs)   one element, from the operand dtype's compute type (f32 for f16
-                                        and bf16, Pairs of reals for complex) to the result's
+    expression(b, x, y, ..., **attrs)   one element, from the operand dtype's compute type (f32 for
+                                        f16 and bf16, Pairs of reals for complex) to the result's
     reference(x, y, ..., **attrs)       NumPy on whole arrays
     result(dtype)                       dtype of the result from the operands' common dtype
     promote(dtype)                      what the public function casts the common dtype to first
-    domain                              range of float samples
+    domain                              range of float samples; `tolerance` scales the comparison
+    public_name, aliases                names of the public function; with an empty public_name the
+                                        caller writes it
 
     Operands of the op share one dtype and broadcast.
     """
 
     def infer(*types: AnyType, **attributes: Any) -> Type:
-        require(len(types) == arity, f"{name} takes {arity} operand(s), got {len(types)}")
-        require_tensor(name, *types)
-        first = types[0]
-        assert isinstance(first, Type)
-        require_dtype(name, first, dtypes)
-        for other in types[1:]:
-            assert isinstance(other, Type)
-            require(
-                other.dtype is first.dtype,
-                f"{name}: operand dtypes {first.dtype} and {other.dtype} differ",
-                hint="insert a cast",
-            )
-        shape = broadcast_dims([t.shape for t in types if isinstance(t, Type)])
-        return tensor(result(first.dtype), shape)
+        return elementwise_type(name, types, arity, dtypes, result)
 
-    def cost(node: Any) -> tuple[float, float]:
-        total = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
-        return flops * node.type.size, float(total)
-
-    def samples() -> list[Sample]:
-        return elementwise_samples(arity, dtypes, domain)
+    def derived_samples() -> list[Sample]:
+        return elementwise_samples(arity, dtypes, domain, tolerance)
 
     op = define(
-        name, infer=infer, reference=reference, lower=Scalar(expression), attrs=attrs, dtypes=dtypes,
-        commutative=commutative, differentiable=differentiable, gradient=gradient, cost=cost,
-        samples=samples, doc=doc,
+        name, infer=infer, reference=wide(reference), lower=Scalar(expression), attrs=attrs,
+        dtypes=dtypes, commutative=commutative, differentiable=differentiable, gradient=gradient,
+        cost=elementwise_cost(flops), samples=samples or derived_samples, doc=doc,
     )  # fmt: skip
-
-    def function(*operands: Any, **attributes: Any) -> Any:
-        require(len(operands) == arity, f"{name}() takes {arity} array(s), got {len(operands)}")
-        element = promote(common_element(*operands)[0])
-        weak_target = element if element is not common_element(*operands)[0] else None
-        return emit_promoted(op, *operands, element=weak_target, **attributes)
-
-    function.__name__ = public_name or name
-    function.__doc__ = doc or f"Element-wise {name}; operands broadcast and promote as in NumPy 2."
-    public(*numpy_functions, method=method, name=public_name or name)(function)
+    if public_name != "":
+        function = elementwise_function(op, arity, promote, public_name or name)
+        public(*numpy_functions, method=method, name=public_name or name)(function)
+        alias(public_name or name, *aliases)
     return op
+
+
+def elementwise_function(
+    op: Op, arity: int, rule: Callable[[DType], DType], name: str
+) -> Callable[..., Any]:
+    """The public function of an element-wise op: promotes its operands, then applies the op."""
+
+    def function(*operands: Any, dtype: Any = None, **attributes: Any) -> Any:
+        require(len(operands) == arity, f"{name}() takes {arity} array(s), got {len(operands)}")
+        element = operand_element(rule, operands) if dtype is None else as_dtype(dtype)
+        changed = dtype is not None or element is not common_element(*operands)[0]
+        return emit_promoted(op, *operands, element=element if changed else None, **attributes)
+
+    function.__name__ = name
+    function.__doc__ = (
+        op.doc or f"Element-wise {name}; operands broadcast and promote as in NumPy 2."
+    )
+    return function
 
 
 def sample_array(name: str, shape: tuple[int, ...], domain: tuple[float, float], seed: int) -> Any:
@@ -245,19 +313,46 @@ def sample_array(name: str, shape: tuple[int, ...], domain: tuple[float, float],
     values = rng.uniform(*domain, shape)
     if kind.is_complex:
         values = values + 1j * rng.uniform(*domain, shape)
-    return values.astype(kind.numpy)
+    return np.asarray(values).astype(kind.numpy)
+
+
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e30)
+
+
+def special_arrays(name: str, arity: int) -> tuple[Any, ...]:
+    """Every pair of the values where mistakes live: NaN, infinities, signed zeros, 1, large."""
+    values = np.array(_SPECIAL)
+    grids = (values[:, None], values, np.array([[1.0], [np.nan], [-0.5]])[:, :, None])
+    with np.errstate(over="ignore"):
+        return tuple(g.astype(dtype(name).numpy) for g in grids[:arity])
 
 
 def elementwise_samples(
-    arity: int, dtypes: Sequence[str], domain: tuple[float, float]
+    arity: int, dtypes: Sequence[str], domain: tuple[float, float], tolerance: float = 1.0
 ) -> list[Sample]:
-    """Every dtype on a plain, a broadcast, a 0-d and an empty shape; a shape and a dtype that fail."""
+    """Every dtype on a plain shape and on special values, some on broadcast, 0-d and empty shapes;
+    a shape and a dtype that fail."""
     shapes = [((3, 5), (5,), (3, 1)), ((), (), ()), ((0, 4), (1, 4), (4,)), ((17,), (17,), (1,))]
     good = [
-        Sample(tuple(sample_array(name, s, domain, k) for k, s in enumerate(shape[:arity])))
+        Sample(
+            tuple(sample_array(name, s, domain, k) for k, s in enumerate(shape[:arity])),
+            tolerance=tolerance,
+        )
         for name in dtypes
         for shape in (shapes if name in ("f32", "i32", "bool") else shapes[:1])
     ]
+    good += [
+        Sample(special_arrays(name, arity), tolerance=tolerance)
+        for name in dtypes
+        if name in FLOATS
+    ]
+    return good + bad_samples(arity, dtypes, domain)
+
+
+def bad_samples(
+    arity: int, dtypes: Sequence[str], domain: tuple[float, float] = (-4.0, 4.0)
+) -> list[Sample]:
+    """Shapes that do not broadcast, and a dtype that the op does not take."""
     bad = []
     if arity > 1:
         first = sample_array(dtypes[0], (3, 4), domain, 0)
@@ -268,7 +363,7 @@ def elementwise_samples(
     if missing:
         wrong = sample_array(missing[0], (3,), domain, 0)
         bad.append(Sample((wrong,) * arity, good=False))
-    return good + bad
+    return bad
 
 
 def alias(name: str, *others: str) -> None:

@@ -1,0 +1,127 @@
+"""A NumPy evaluator of scalar expressions: what every emitter must agree with, and the quickest way
+to compare an op's expression with its reference without generating code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphc.codegen.loops import Expr, Scalars, postorder
+from graphc.ir.types import BOOL, DType
+from graphc.ops import transcendental
+from graphc.ops.casts import cast_reference
+from graphc.ops.registry import Pair
+from graphc.ops.transcendental import in_f64
+
+
+class Operands(Scalars):
+    """A builder whose operands are arrays: `operand(array)` is an expression or a Pair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[Expr, np.ndarray] = {}
+
+    def operand(self, array: np.ndarray, element: DType) -> Expr | Pair:
+        if element.is_complex:
+            return Pair(
+                self.operand(array.real, element.real), self.operand(array.imag, element.real)
+            )
+        made = self.make("load", element.compute, (), len(self.values))
+        self.values[made] = np.asarray(array).astype(element.compute.numpy)
+        return made
+
+
+CALLS = {
+    **{name: getattr(np, name) for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh",
+        "cosh", "tanh", "cbrt")},
+    **{name: getattr(np, "arc" + name[1:]) for name in (
+        "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
+    "pow": np.power,
+    "erf": in_f64(math.erf),
+    "erfc": in_f64(math.erfc),
+    "erfinv": in_f64(transcendental._erfinv),
+    "lgamma": in_f64(transcendental._lgamma),
+    "digamma": in_f64(transcendental._digamma),
+    "sigmoid": in_f64(transcendental._sigmoid),
+}  # fmt: skip
+
+
+def _truncating(x, y):
+    zero = y == 0
+    safe = np.where(zero, 1, y)
+    remainder = np.fmod(x, safe)
+    quotient = np.floor_divide(x - remainder, safe)
+    return np.where(zero, 0, quotient), np.where(zero, 0, remainder)
+
+
+def _shift(op, x, y):
+    bits = 8 * x.dtype.itemsize
+    inside = (y >= 0) & (y < bits)
+    count = np.where(inside, y, 0).astype(x.dtype)
+    if op == "shl":
+        return np.where(inside, x << count, 0)
+    return np.where(inside, x >> count, (x < 0) * -1 if x.dtype.kind == "i" else 0)
+
+
+def _fma(x, y, z):
+    wide = np.longdouble  # 64 bits of mantissa: exact products of f32, nearly so of f64
+    if x.dtype == np.float32:
+        return (x.astype(np.float64) * y + z).astype(np.float32)
+    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+
+
+BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "fma": _fma,
+    "idiv": lambda x, y: _truncating(x, y)[0], "irem": lambda x, y: _truncating(x, y)[1],
+    "neg": np.negative, "abs": np.absolute, "min": np.minimum, "max": np.maximum, "sqrt": np.sqrt,
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "eq": np.equal,
+    "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "not": np.invert, "shl": lambda x, y: _shift("shl", x, y),
+    "shr": lambda x, y: _shift("shr", x, y),
+    "select": np.where,
+}  # fmt: skip
+
+
+def _popcount(x: np.ndarray) -> np.ndarray:
+    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
+
+
+def _evaluate(expr: Expr, args: list[np.ndarray]) -> np.ndarray:
+    if expr.op == "const":
+        value = expr.data if expr.dtype.kind != "f" else float.fromhex(expr.data)
+        return np.asarray(value).astype(expr.dtype.numpy)
+    if expr.op == "cast":
+        return cast_reference(args[0], expr.dtype)
+    if expr.op == "bitcast":
+        return args[0].view(expr.dtype.numpy)
+    if expr.op == "call":
+        return CALLS[expr.data](*args)
+    if expr.op == "popcount":
+        return _popcount(args[0])
+    return BINARY[expr.op](*args)
+
+
+def evaluate(builder: Operands, made: Expr | Pair) -> np.ndarray:
+    """The value of an expression over the builder's operands, as one array."""
+    if isinstance(made, Pair):
+        re, im = evaluate(builder, made.re), evaluate(builder, made.im)
+        return _join(re, im)
+    table: dict[Expr, np.ndarray] = {}
+    with np.errstate(all="ignore"):
+        for expr in postorder([made]):
+            if expr in builder.values:
+                table[expr] = builder.values[expr]
+                continue
+            value = np.asarray(_evaluate(expr, [table[a] for a in expr.args]))
+            assert expr.dtype is BOOL or value.dtype.kind != "b" or expr.op in ("not", "cast"), expr
+            table[expr] = value.astype(expr.dtype.numpy)
+    return table[made]
+
+
+def _join(re: np.ndarray, im: np.ndarray) -> np.ndarray:
+    made = np.empty(np.broadcast_shapes(re.shape, im.shape), np.result_type(re, np.complex64))
+    made.real, made.imag = re, im
+    return made
