@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from graphc.codegen import llvm_scalar
 from graphc.codegen.llvm_module import Functions, FunctionWriter, Module
-from graphc.codegen.llvm_plan import SumPlan, loop_range, step_of, work_stride
 from graphc.codegen.llvm_scalar import MEMORY, TYPES
+from graphc.codegen.loop_facts import Changes, SumPlan, loop_range, step_of, work_stride
 from graphc.codegen.loops import (
     Assign,
     Buffer,
@@ -71,8 +71,8 @@ class KernelWriter(FunctionWriter):
             int, tuple[str, DType, DType]
         ] = {}  # slot, register type, type of the slot
         self.sums = SumPlan(kernel)
-        self.passing: set[Expr] = set()  # values that a statement may change
-        self.changing: dict[Expr, bool] = {}
+        self.changes = Changes(kernel)
+        self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
         self.group = ""  # access group of the innermost vector loop
         self.status = ""  # slot that collects failures inside a vector loop
@@ -110,24 +110,16 @@ class KernelWriter(FunctionWriter):
 
     def remember(self, expr: Expr, name: str) -> None:
         super().remember(expr, name)
-        if self.is_changing(expr):
+        if self.changes.needs(expr):
             self.passing.add(expr)
 
-    def is_changing(self, expr: Expr) -> bool:
-        """Does the value depend on a register or on a buffer that the kernel writes?"""
-        found = self.changing.get(expr)
-        if found is None:
-            found = expr.op == "reg" or any(self.changing[a] for a in expr.args)
-            if expr.op == "load":
-                found = found or self.kernel.buffers[expr.data[0]].mode != "in"
-            self.changing[expr] = found
-        return found
-
-    def forget(self) -> None:
-        """Before a statement: values of registers and written buffers have to be read again."""
-        for expr in self.passing:
+    def forget(self, statement: Statement) -> None:
+        """Values that read what the statement writes have to be computed again."""
+        written = self.changes.writes(statement)
+        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
+        for expr in stale:
             self.values.pop(expr, None)
-        self.passing.clear()
+        self.passing.difference_update(stale)
 
     def pointer(self, buffer: Buffer) -> str:
         found = self.pointers.get(buffer.index)
@@ -209,9 +201,8 @@ class KernelWriter(FunctionWriter):
         """Write statements in a scope of their own."""
         self.scopes.append([])
         for statement in body:
-            self.forget()
             self.statement(statement)
-        self.forget()
+            self.forget(statement)
         for expr in self.scopes.pop():
             self.values.pop(expr, None)
 
@@ -272,6 +263,7 @@ class KernelWriter(FunctionWriter):
 
     def loop(self, statement: For) -> None:
         start, stop = self.value(statement.start), self.value(statement.stop)
+        self.forget(statement)  # later iterations see what earlier ones wrote
         if statement.kind == "parallel":
             if self.depth:
                 raise GraphError("a parallel loop must be outermost")
@@ -341,7 +333,6 @@ class KernelWriter(FunctionWriter):
         if isinstance(body, Sequence):
             assert variable is not None
             self.values[variable] = i
-            self.changing[variable] = False
             self.block(body)
             del self.values[variable]
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graphc.codegen.llvm_plan import Range, index_range
 from graphc.codegen.llvm_scalar import INSTRUCTIONS, TYPES, literal
+from graphc.codegen.loop_facts import Range, index_range
 from graphc.codegen.loops import Expr, Scalars
 from graphc.codegen.target import Target
 from graphc.errors import GraphError

@@ -1,6 +1,7 @@
 """What machine code is made for, and the way from LLVM IR text to an object file.
 
-A `Target` is plain data: CPU name, feature string, triple and vector width.  `host()` is this machine, `named()` any other that the LLVM build knows: cross-compilation needs no toolchain.
+A `Target` is plain data: CPU name, feature string, triple and vector width.  `host()` is this
+machine, `named()` any other that the LLVM build knows: cross-compilation needs no toolchain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the LLVM emitter decides before it writes: index bounds, and how sums are carried."""
+"""Facts about a kernel that emitters share: index bounds, what changes, how sums are carried."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from graphc.codegen.loops import (
     Kernel,
     Register,
     Statement,
+    Store,
     Update,
     expressions,
     postorder,
@@ -101,6 +102,45 @@ def trip_count(loop: For) -> int | None:
     if loop.start.op != "const" or loop.stop.op != "const":
         return None
     return max(0, int(loop.stop.data) - int(loop.start.data))
+
+
+# ------------------------------------------------------------------------------------ changes
+
+
+class Changes:
+    """Which values a statement makes stale: those that read a register or buffer it writes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._fixed = {b.index for b in kernel.buffers if b.mode == "in"}
+        self._needs: dict[Expr, frozenset[str]] = {}
+        self._writes: dict[int, frozenset[str]] = {}
+
+    def needs(self, expr: Expr) -> frozenset[str]:
+        """The registers and written buffers that a value was computed from."""
+        found = self._needs.get(expr)
+        if found is None:
+            found = frozenset[str]().union(*(self.needs(a) for a in expr.args))
+            if expr.op == "reg":
+                found |= {f"r{expr.data[0]}"}
+            elif expr.op == "load" and expr.data[0] not in self._fixed:
+                found |= {f"a{expr.data[0]}"}
+            self._needs[expr] = found
+        return found
+
+    def writes(self, statement: Statement) -> frozenset[str]:
+        """The registers and buffers that a statement, or anything inside it, sets."""
+        match statement:
+            case Declare(register=register) | Assign(register=register) | Update(register=register):
+                return frozenset((repr(register),))
+            case Store(buffer=buffer):
+                return frozenset((repr(buffer),))
+            case For(body=body) | If(body=body):
+                found = self._writes.get(id(statement))
+                if found is None:
+                    found = frozenset[str]().union(*(self.writes(s) for s in body))
+                    self._writes[id(statement)] = found
+                return found
+        return frozenset()
 
 
 # ------------------------------------------------------------------------------------ sums

@@ -1,0 +1,193 @@
+"""Object code through Numba: generated kernels, library kernels and users' own functions.
+
+Numba compiles a function over raw pointers; its optimised LLVM module gets one exported symbol with the
+kernel ABI and becomes an object that needs neither Numba nor Python to run.  Numba is imported by the
+functions here, never by the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graphc.codegen import source, target
+from graphc.codegen.loop_facts import work_stride
+from graphc.codegen.loops import Buffer, Kernel
+from graphc.codegen.numba_memory import PROVIDED, memory_ir
+from graphc.errors import GraphError
+from graphc.ir.types import DType
+
+RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
+
+# The C functions that an object may leave to the loader.
+C_LIBRARY = frozenset(
+    "malloc free memcpy memmove memset memcmp abort"
+    " sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10"
+    " log1p pow sqrt cbrt hypot floor ceil trunc rint nearbyint round fmod fma erf erfc tgamma lgamma"
+    " ldexp frexp modf copysign nextafter fmin fmax".split()
+)
+
+_ENTRY = """
+from numba import carray
+from graphc.codegen.numba_intrinsics import advance
+
+def entry(bufs, params, lo, hi, thread):
+    {body}
+"""
+
+_WRAPPER = """
+declare i32 @"{inner}"(ptr, ptr, ptr, ptr, i64, i64, i64)
+
+define i32 @{name}(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {{
+  %result = alloca i64
+  %raised = alloca ptr
+  store i64 0, ptr %result
+  store ptr null, ptr %raised
+  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread)
+  %fine = icmp eq i32 %status, 0
+  %value = load i32, ptr %result
+  %code = select i1 %fine, i32 %value, i32 {raised}
+  ret i32 %code
+}}
+"""  # noqa: E501
+
+
+def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) -> bytes:
+    """Object code that defines `kernel.name` with the kernel ABI, compiled from the readable source.
+
+    Raises GraphError if the object would need Numba's runtime.
+    """
+    arrays = [_array(b) for b in kernel.buffers]
+    arrays += [f"carray(params, ({kernel.params},))"] if kernel.params else []
+    body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
+    text = source.emit(kernel, functions) + f"\nrun = helper({kernel.name})\n"
+    namespace = _execute(text + _ENTRY.format(body=body), kernel.name, {})
+    return _object(namespace["entry"], kernel.name, allocates=False)
+
+
+def compile_library(
+    function: Callable[..., Any],
+    dtypes: Sequence[DType],
+    name: str,
+    sizes: Sequence[int] | None = None,
+    params: int = 0,
+) -> bytes:
+    """Object code of a hand-written function, called as `function(buffers..., params)`.
+
+    Every buffer is a contiguous 1-D array (f16 and bf16 as uint16), `params` an int64 array of `params`
+    words.  Without `sizes` the element counts of the buffers are the leading words of the kernel's
+    parameter array, and the function sees the words after them: one object for every shape.
+    The function returns None (ok) or an int status; an exception becomes the status `RAISED`.
+    Raises GraphError when Numba refuses the function, or when it calls what no loader can provide.
+    """
+    import numba
+    from numba.core import types
+
+    count = len(dtypes)
+    dispatcher = (
+        function if hasattr(function, "py_func") else numba.njit(error_model="numpy")(function)
+    )
+    skipped = 0 if sizes is not None else count
+    lengths = sizes if sizes is not None else [f"params[{k}]" for k in range(count)]
+    arguments = [
+        f"carray(bufs[{k}], ({n},), {source.storage(d)})"
+        for k, (d, n) in enumerate(zip(dtypes, lengths, strict=True))
+    ]
+    arguments.append(f"carray(advance(params, {skipped}), ({params},))")
+    signature = tuple(
+        types.Array(numba.from_dtype(source.storage_dtype(d)), 1, "C") for d in dtypes
+    )
+    returned = _compile(
+        dispatcher, (*signature, types.Array(types.int64, 1, "C")), name
+    ).return_type
+    call = f"function({', '.join(arguments)})"
+    if isinstance(returned, types.NoneType):
+        body = f"{call}\n    return 0"
+    elif isinstance(returned, types.Integer | types.Boolean):
+        body = f"return {call}"
+    else:
+        raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
+    text = "import numpy as np\n" + _ENTRY.format(body=body)
+    namespace = _execute(text, name, {"function": dispatcher})
+    return _object(namespace["entry"], name, allocates=True)
+
+
+def _array(buffer: Buffer) -> str:
+    """How the entry sees a buffer; per-thread scratch starts at the slice of this thread."""
+    pointer = f"bufs[{buffer.index}]"
+    if buffer.mode == "work":
+        pointer = f"advance({pointer}, thread * {work_stride(buffer)})"
+    return f"carray({pointer}, ({buffer.size},), {source.storage(buffer.dtype)})"
+
+
+def _execute(text: str, name: str, namespace: dict[str, Any]) -> dict[str, Any]:
+    """Define the functions of a generated text. The text is ours: counters and numbers only."""
+    exec(compile(text, f"<generated {name}>", "exec"), namespace)
+    return namespace
+
+
+def _compile(dispatcher: Any, signature: Any, name: str) -> Any:
+    from numba.core.errors import NumbaError
+
+    try:
+        dispatcher.compile(signature)
+    except NumbaError as error:
+        reason = str(error).strip().split("\n")
+        raise GraphError(
+            f"Numba cannot compile {name}", details=tuple(line for line in reason if line)[:8]
+        ) from error
+    return dispatcher.overloads[tuple(signature)]
+
+
+def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
+    import numba
+    from numba.core import types
+
+    words = (types.int64, types.int64, types.int64)
+    signature = (types.CPointer(types.voidptr), types.CPointer(types.int64), *words)
+    options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled = _compile(numba.njit(**options)(entry), signature, name)
+    inner = compiled.fndesc.llvm_func_name
+    wrapper = _WRAPPER.format(inner=inner, name=name, raised=RAISED)
+    host = target.host()
+    module = target.parse([compiled.library.get_llvm_str(), wrapper], host)
+    _prune(module, name)
+    needed = undefined(module)
+    if needed & PROVIDED and allocates:
+        # The context of the first module holds both texts.
+        module = target.parse([str(module), memory_ir()], host)
+        _prune(module, name)
+        needed = undefined(module)
+    missing = sorted(n for n in needed if not _in_c_library(n))
+    if missing:
+        raise GraphError(
+            f"{name} needs functions of Numba's runtime: {', '.join(missing[:5])}",
+            hint="use preallocated arrays and scalar code in it, without parallel=True",
+        )
+    made: bytes = target.machine(host).emit_object(module)
+    return made
+
+
+def _in_c_library(name: str) -> bool:
+    return name in C_LIBRARY or (name.endswith("f") and name[:-1] in C_LIBRARY)
+
+
+def _prune(module: llvm.ModuleRef, name: str) -> None:
+    """Keep what the kernel needs; everything but its symbol becomes private to the object."""
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != name:
+            value.linkage = "internal"
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    builder = llvm.create_pass_builder(target.machine(target.host()), options)
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_always_inliner_pass()
+    manager.add_global_dead_code_eliminate_pass()
+    manager.run(module, builder)
+
+
+def undefined(module: llvm.ModuleRef) -> set[str]:
+    """Names of functions and variables that the module uses and does not define."""
+    values = (*module.functions, *module.global_variables)
+    return {v.name for v in values if v.is_declaration and not v.name.startswith("llvm.")}
