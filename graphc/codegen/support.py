@@ -1,10 +1,11 @@
-"""The support object: step-table walker and thread pool, compiled once and kept in the cache."""
+"""The support object: walker, thread pool and call entry, compiled once and cached."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from graphc.codegen import cache
+from graphc.codegen.entry import entry_ir
 from graphc.codegen.pool import pool_ir
 from graphc.codegen.target import Target, optimise_and_object
 from graphc.codegen.walker import walker_ir
@@ -12,7 +13,7 @@ from graphc.codegen.walker import walker_ir
 
 def support_ir(target: Target) -> str:
     """The LLVM IR text of everything native that is not a kernel."""
-    return "\n".join((walker_ir(), pool_ir(target.triple)))
+    return "\n".join((walker_ir(), entry_ir(), pool_ir(target.triple)))
 
 
 def support_object(target: Target) -> bytes:

@@ -9,9 +9,9 @@
     origins     u8, JSON: row -> node, file, line
     text        u8, the graph as gir text
 
-The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds machine
-code and is trusted like a shared library; still every number in it is checked before use, so that a
-damaged file is an error and not a crash.
+The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
+machine code and is trusted like a shared library; still every number in it is checked before use,
+so that a damaged file is an error and not a crash.
 """
 
 from __future__ import annotations

@@ -2,25 +2,29 @@
 
 A run takes a frame (arena, base registers, cancel flag) from the executable's list, points the
 base registers at the caller's arrays, and walks the step table natively without the GIL.  Runs of
-several threads each hold a frame of their own; at most `KEPT_FRAMES` are kept.
+several threads each hold a frame of their own; at most `entry.MOST_FRAMES` are kept.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from graphc.errors import FeedError, GraphError, RunError
-from graphc.runtime import load, pool
+from graphc.errors import FeedError, LimitError, RunError
+from graphc.runtime import entry, load, pool
 from graphc.runtime.image import ALIGNMENT, Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, most_operands
 
-KEPT_FRAMES = 8
 CANCELLED = -1
+# Dropping the GIL pays where another thread could do something useful meanwhile.
+GIL_NANOSECONDS = 5_000
+MEASURED_RUNS = 2
 
 # Words of a frame; `graphc.codegen.walker` reads them.
 _TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE = range(9)
@@ -65,8 +69,26 @@ class Executable:
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._frames: tuple[Frame, ...] = ()
+        self._extra: tuple[Frame, ...] = ()
         self._lock = threading.Lock()
+        self._runs = 0
+        self._fastest = 1 << 62
+        # What the native entry points to outlives this object where the entry does.
+        self._keep: list[Any] = [image, self.kernels, self.support]
+        self._context = entry.make_context(
+            image.params,
+            image.results,
+            (*self._param_dtypes, *self._result_dtypes),
+            self._keep,
+        )
+        self.entry = self._make_entry()
         _executables.add(self)
+
+    def _make_entry(self) -> Callable[..., Any]:
+        """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
+        if self._context is None:
+            return _no_entry
+        return entry.make(self.support.addresses["graphc_entry"], self._context)
 
     @property
     def params(self) -> tuple[Slot, ...]:
@@ -76,36 +98,69 @@ class Executable:
     def results(self) -> tuple[Slot, ...]:
         return self.image.results
 
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        """Run on flat arrays; returns one array for one result, else a tuple.  Errors as `run`."""
+        try:
+            outcome = self.entry(*arrays)
+        except MemoryError:
+            raise self._no_memory() from None
+        if outcome is None:
+            results = self.run(arrays)
+            return results[0] if len(results) == 1 else tuple(results)
+        if outcome.__class__ is int:
+            status = outcome & 0xFFFFFFFF
+            raise self._failure(status - (status >> 31 << 32), outcome >> 32)
+        return outcome
+
     def run(self, arrays: Sequence[np.ndarray], *, checked: bool = False) -> list[np.ndarray]:
         """Run on flat arrays, one per parameter; returns new arrays, one per result.
 
         `checked` promises arrays of the right dtype and shape in native, aligned, C-contiguous
-        memory. Raises FeedError for arguments that do not fit and RunError when a step fails.
+        memory.  Raises FeedError for arguments that do not fit and RunError when a step fails.
         """
         if not checked:
             arrays = self._fit_all(arrays)
-        outputs = [
-            np.empty(slot.shape, dtype)
-            for slot, dtype in zip(self.image.results, self._result_dtypes, strict=True)
-        ]
+        outputs = self._outputs()
         frame = self._take()
         try:
             words = frame.words
             words[_BASES + FIRST_PARAM : _BASES + self.image.first_register] = [
                 array.__array_interface__["data"][0] for array in (*arrays, *outputs)
             ]
-            if self.threads > self.support.threads:
-                self.support.start(self.threads)
-            status = self.support.walk(frame.address)
+            status = self._walk(frame)
             if status:
                 raise self._failure(status, int(words[_ROW]))
         finally:
             self._give(frame)
         return outputs
 
+    def _outputs(self) -> list[np.ndarray]:
+        pairs = zip(self.image.results, self._result_dtypes, strict=True)
+        try:
+            return [np.empty(slot.shape, dtype) for slot, dtype in pairs]
+        except MemoryError:
+            raise self._no_memory() from None
+
+    def _no_memory(self) -> LimitError:
+        kinds = ", ".join(f"{slot.name}: {slot}" for slot in self.image.results)
+        return LimitError(f"no memory for the results of {self.image.name}", details=(kinds,))
+
+    def _walk(self, frame: Frame) -> int:
+        """Walk the table; after a few measured runs the native entry may take over."""
+        if self.threads > self.support.threads:
+            self.support.start(self.threads)
+        begin = time.perf_counter_ns()
+        status = self.support.walk(frame.address)
+        if self._context is not None and not self._context[entry.READY]:
+            self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
+            self._runs += 1
+            self._context[entry.DROP_GIL] = self._fastest > GIL_NANOSECONDS
+            self._context[entry.READY] = self._runs >= MEASURED_RUNS
+        return status
+
     def cancel(self) -> None:
         """Stop the runs that are in flight; each raises RunError before its next step."""
-        for frame in self._frames:
+        for frame in (*self._frames, *self._extra):
             frame.words[_CANCEL] = 1
 
     def _take(self) -> Frame:
@@ -116,20 +171,31 @@ class Executable:
         frame = Frame(self)
         frame.words[_IN_USE] = 1
         with self._lock:
+            count = len(self._frames)
+            if count == entry.MOST_FRAMES:
+                self._extra = (*self._extra, frame)
+                return frame
             self._frames = (*self._frames, frame)
+            self._keep.append(frame)
+            if self._context is not None:
+                self._context[entry.FIRST_FRAME + count] = frame.address
+                self._context[entry.FRAMES] = count + 1
         return frame
 
     def _give(self, frame: Frame) -> None:
-        if len(self._frames) > KEPT_FRAMES:
+        if frame in self._extra:
             with self._lock:
-                self._frames = tuple(kept for kept in self._frames if kept is not frame)
+                self._extra = tuple(other for other in self._extra if other is not frame)
         frame.words[_IN_USE] = 0
 
     def _after_fork(self) -> None:
-        """Runs of other threads do not exist in a forked child."""
+        """In a forked child runs of other threads do not exist, nor do the pool's workers."""
         self._lock = threading.Lock()
+        self._extra = ()
         for frame in self._frames:
             frame.words[_IN_USE] = 0
+        if self._context is not None:
+            self._context[entry.READY] = 0
 
     def _fit_all(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         params = self.image.params
@@ -156,20 +222,25 @@ class Executable:
         return RunError(reason, details=details, location=location)
 
 
+def _no_entry(*_arrays: np.ndarray) -> None:
+    """The entry where there is no native one."""
+
+
 def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
     """The array, or a native, aligned, contiguous copy; FeedError if it does not fit."""
+    if type(array) is np.ndarray and array.dtype == dtype and array.shape == slot.shape:
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else array.copy(order="C")
     if not isinstance(array, (np.ndarray, np.generic)):
         kind = type(array).__name__
         raise FeedError(f"argument {slot.name!r} is a {kind}; an array {slot} is expected")
     if isinstance(array, np.ma.MaskedArray):
         raise FeedError(f"argument {slot.name!r} is a masked array; a plain array is expected")
-    array = np.asarray(array)
-    if array.shape != slot.shape or array.dtype.newbyteorder("=") != dtype:
-        given = f"{dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]"
+    plain = np.asarray(array)
+    if plain.shape != slot.shape or plain.dtype.newbyteorder("=") != dtype:
+        given = f"{dtype_name(plain.dtype)}[{','.join(map(str, plain.shape))}]"
         raise FeedError(f"argument {slot.name!r} is {given}; {slot} is expected")
-    if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
-        return array
-    return array.astype(dtype, order="C", copy=True)
+    return plain.astype(dtype, order="C", copy=True)
 
 
 def address_of(array: np.ndarray) -> int:
@@ -179,11 +250,11 @@ def address_of(array: np.ndarray) -> int:
 
 
 def aligned_bytes(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """`size` uninitialised bytes at a multiple of `alignment`; MemoryError becomes a GraphError."""
+    """`size` uninitialised bytes at a multiple of `alignment`; LimitError without memory."""
     try:
         block = np.empty(size + alignment, np.uint8)
     except MemoryError:
-        raise GraphError(f"no memory for an arena of {size} bytes") from None
+        raise LimitError(f"no memory for an arena of {size} bytes") from None
     start = -address_of(block) % alignment
     return block[start : start + size]
 

@@ -88,7 +88,7 @@ def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str],
 
 @cache
 def _libraries() -> list[ctypes.CDLL]:
-    libraries = [ctypes.CDLL(None)]
+    libraries = [ctypes.CDLL(None), ctypes.pythonapi]
     if sys.platform == "linux":
         libraries.append(ctypes.CDLL("libm.so.6"))
     return libraries

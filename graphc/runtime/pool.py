@@ -19,6 +19,7 @@ from graphc.runtime import load
 SYMBOLS = (
     "graphc_walk",
     "graphc_acquire",
+    "graphc_entry",
     "graphc_pool_start",
     "graphc_pool_reset",
     "graphc_spin",
