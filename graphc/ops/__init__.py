@@ -5,14 +5,17 @@ from __future__ import annotations
 from graphc.ops import (  # noqa: F401
     arrange,
     casts,
+    cumulative,
     elementwise,
     gather,
     indexing,
     linalg,
     logic,
+    reduce,
     rounding,
     shape,
     slicing,
+    statistics,
     structural,
     transcendental,
 )

@@ -1,0 +1,163 @@
+"""Reductions: type rules, references, expansions, and the public functions against NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from expand import expanded, run_composite, traced
+
+from graphc.errors import GraphError
+from graphc.ir.op import OPS, Composite
+from graphc.ir.types import DTYPES
+from graphc.ops.interpret import interpret
+from graphc.ops.value import NUMPY, PUBLIC, literal_type
+
+NAMES = [n for n in DTYPES if n != "bf16"]
+COMPOSITES = [name for name, op in OPS.items() if isinstance(op.lower, Composite)]
+RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
+
+
+def close(got, want, element, tolerance):
+    wide = np.complex128 if element.is_complex else np.float64
+    if element.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        rtol = RTOL[element.name] * tolerance
+        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_expansion_equals_reference(name):
+    op = OPS[name]
+    for sample in op.samples():
+        arrays = [np.asarray(o) for o in sample.operands]
+        types = tuple(map(literal_type, arrays))
+        if not sample.good:
+            with pytest.raises(GraphError):
+                op.result_type(types, op.coerce(sample.attrs))
+            continue
+        attrs = op.coerce(sample.attrs)
+        result = op.result_type(types, attrs)
+        got = run_composite(op, arrays, attrs)
+        with np.errstate(all="ignore"):
+            want = np.asarray(op.reference(*arrays, **attrs.values_dict))
+        assert got.shape == want.shape == result.shape
+        assert got.dtype == result.dtype.numpy
+        close(got, want.astype(got.dtype), result.dtype, sample.tolerance)
+
+
+REDUCTIONS = (np.sum, np.prod, np.max, np.min, np.mean, np.all, np.any, np.argmax, np.argmin,
+              np.var, np.std, np.cumsum, np.cumprod, np.count_nonzero, np.nansum, np.nanprod,
+              np.nanmax, np.nanmin, np.nanmean, np.nanvar, np.nanstd, np.ptp, np.average,
+              np.linalg.norm, np.linalg.vector_norm)  # fmt: skip
+ONE_AXIS = (np.argmax, np.argmin, np.cumsum, np.cumprod)
+NO_COMPLEX = (np.max, np.min, np.argmax, np.argmin, np.cumprod, np.nanmax, np.nanmin, np.ptp)
+
+
+def call(function, x, **options):
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x, **options))
+    except (TypeError, ValueError, GraphError):
+        return None
+
+
+@pytest.mark.parametrize("function", REDUCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", NAMES)
+def test_public_function_equals_numpy(function, name):
+    rng = np.random.default_rng(0)
+    x = (rng.uniform(0, 3, (3, 2, 4)) * (1 + 0.5j)).astype(DTYPES[name].numpy) if (
+        DTYPES[name].is_complex
+    ) else rng.uniform(0, 3, (3, 2, 4)).astype(DTYPES[name].numpy)  # fmt: skip
+    if x.dtype.kind == "c" and function in NO_COMPLEX:
+        return
+    axes = [None, 0, -1] + ([] if function in ONE_AXIS else [(0, 2)])
+    keeps = [{}] if function in (np.cumsum, np.cumprod) else [{}, {"keepdims": True}]
+    for axis, options in itertools.product(axes, keeps):
+        if function is np.linalg.norm and axis == (0, 2) and name == "f16":
+            continue
+        want = call(function, x, axis=axis, **options)
+        got = call(NUMPY[function], x, axis=axis, **options)
+        assert (got is None) == (want is None), (axis, options)
+        if got is not None:
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            close(got, want, DTYPES[name if got.dtype == x.dtype else "f32"], 20)
+
+
+@pytest.mark.parametrize("function", REDUCTIONS, ids=lambda f: f.__name__)
+def test_traced_function_equals_eager(function):
+    x = np.random.default_rng(1).uniform(-2, 2, (3, 4)).astype(np.float32)
+    x[1, 1] = np.nan
+    axis = 1
+    graph = traced(lambda v: NUMPY[function](v, axis=axis), [x])
+    with np.errstate(all="ignore"):
+        want = function(x, axis=axis)
+    (got,) = interpret(expanded(graph), [x])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_initial_and_where():
+    f, x = PUBLIC, np.arange(6, dtype=np.float32).reshape(2, 3)
+    mask = np.array([[True, False, True], [False, False, False]])
+    for name, numpy_function in (("sum", np.sum), ("prod", np.prod), ("max", np.max)):
+        got = f[name](x, axis=1, initial=-1.0, where=mask)
+        np.testing.assert_array_equal(got, numpy_function(x, axis=1, initial=-1.0, where=mask))
+    np.testing.assert_array_equal(f["mean"](x, axis=0, where=mask), np.mean(x, 0, where=mask))
+    np.testing.assert_array_equal(f["all"](mask, axis=1, where=mask), np.all(mask, 1, where=mask))
+    assert f["max"](np.zeros((0, 2)), axis=0, initial=3.0).tolist() == [3.0, 3.0]
+    assert f["sum"](np.ones(3, np.int8), dtype="f32").dtype == np.float32
+
+
+def test_empty_maximum_names_the_axis():
+    with pytest.raises(GraphError, match="axis 0"):
+        PUBLIC["max"](np.zeros((0, 2)), axis=0)
+
+
+@pytest.mark.parametrize("order", [None, "fro", 1, -1, np.inf, -np.inf])
+def test_matrix_norms(order):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    np.testing.assert_allclose(PUBLIC["norm"](x, order), np.linalg.norm(x, order))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 0.5, np.inf, -np.inf])
+def test_vector_norms(order):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    np.testing.assert_allclose(
+        PUBLIC["norm"](x, order, axis=1), np.linalg.norm(x, order, axis=1), rtol=1e-12
+    )
+
+
+def test_weighted_average():
+    x, w = np.arange(12.0).reshape(3, 4), np.array([1.0, 2.0, 0.5, 3.0])
+    np.testing.assert_allclose(PUBLIC["average"](x, 1, w), np.average(x, 1, w))
+    np.testing.assert_allclose(PUBLIC["average"](x, None, x), np.average(x, None, x))
+
+
+def test_running_sums():
+    x = np.arange(12).reshape(3, 4)
+    got = PUBLIC["cumulative_sum"](x, axis=1, include_initial=True)
+    np.testing.assert_array_equal(got, np.cumulative_sum(x, axis=1, include_initial=True))
+    np.testing.assert_array_equal(NUMPY[np.add, "accumulate"](x), np.add.accumulate(x))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_library_kernels(name):
+    op = OPS[name]
+    for sample in op.samples():
+        (x,) = map(np.asarray, sample.operands)
+        if not sample.good:
+            with pytest.raises(GraphError):
+                op.result_type((literal_type(x),), op.coerce(sample.attrs))
+            continue
+        attrs = op.coerce(sample.attrs)
+        graph = traced(lambda v, a=attrs, o=op: v.trace.emit(o, (v.node,), a), [x])
+        (node,) = graph.nodes
+        kernel, params = op.lower.kernel(node), np.array(op.lower.params(node))
+        out = np.zeros(x.size, x.dtype)
+        with np.errstate(all="ignore"):
+            kernel(x.reshape(-1), out, params, 0, op.lower.units(node))
+        want = op.reference(x, **attrs.values_dict).astype(x.dtype)
+        close(out.reshape(x.shape), want, DTYPES[node.type.dtype.name], sample.tolerance)
