@@ -139,14 +139,14 @@ def exp_bounded(r: Real, x: Expr) -> Expr:
     return scale_twice(r, p, bits)
 
 
-def _low_bound(r: Real) -> float:
+def exp_lower_bound(r: Real) -> float:
     """An argument below which exp rounds to zero."""
     return -104.5 if r.single else -746.0
 
 
 def exp(b: Scalars, x: Expr) -> Expr:
     r = Real(b, x.dtype)
-    return exp_bounded(r, r.at_least(r.at_most(x, 89.0 if r.single else 710.0), _low_bound(r)))
+    return exp_bounded(r, r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r)))
 
 
 def exp2_parts(r: Real, x: Expr, rest: Expr | None = None) -> Pair:
@@ -196,7 +196,7 @@ def sigmoid(b: Scalars, x: Expr) -> Expr:
     Nothing overflows, tiny results are exact, and the rounding of 1 + e is damped by e.
     """
     r = Real(b, x.dtype)
-    bounded = r.at_least(r.neg(r.abs(x)), _low_bound(r))
+    bounded = r.at_least(r.neg(r.abs(x)), exp_lower_bound(r))
     p, bits = exp_parts(r, bounded, 2 * r.format.bias, exact=True)
     e = scale_twice(r, p, bits)
     quotient = r.div(e, r.add(e, r.c(1.0)))

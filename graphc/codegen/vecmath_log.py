@@ -78,10 +78,11 @@ def _edges(r: Real, x: Expr, result: Expr, zero: float) -> Expr:
 def log(b: Scalars, x: Expr) -> Expr:
     r = Real(b, x.dtype)
     e, f = reduce(r, x)
-    return _edges(r, x, _natural(r, e, f), 0.0)
+    return _edges(r, x, natural_log(r, e, f), 0.0)
 
 
-def _natural(r: Real, e: Expr, f: Expr) -> Expr:
+def natural_log(r: Real, e: Expr, f: Expr) -> Expr:
+    """log(2**e (1 + f))."""
     high, low = split(_LN2, r.dtype)
     rest = r.fma(e, r.c(low), log_tail(r, f))
     return r.fma(e, r.c(high), r.add(f, rest))
@@ -118,5 +119,5 @@ def log1p(b: Scalars, x: Expr) -> Expr:
     m = r.float(r.b.sub(r.bits(total), bits))
     exact = r.fma(scale, x, r.sub(scale, r.c(1.0)))
     f = r.where(r.gt(x, r.pick(2.0**40, 2.0**80)), r.sub(m, r.c(1.0)), exact)
-    result = _edges(r, x, _natural(r, r.b.cast(e, r.dtype), f), -1.0)
+    result = _edges(r, x, natural_log(r, r.b.cast(e, r.dtype), f), -1.0)
     return r.with_sign(result, x)

@@ -18,6 +18,7 @@ from graphc.codegen.loops import Expr, Scalars
 from graphc.codegen.vecmath_base import Pair, Real, split
 from graphc.ir.types import F32, F64, I32, I64, U64
 
+_PI = "3.141592653589793238462643383279502884197"
 _HALF_PI = "1.570796326794896619231321691639751442099"
 
 # The bits of 2/pi of weights 2**(24-32j) .. 2**(-4-32j), the next 29, the next 53, for |x| <
@@ -151,8 +152,8 @@ def _reduce_64(b: Scalars, size: Expr) -> tuple[Expr, Expr, Expr]:
     high = b.add(high, carry)
     quadrant = r.shift_right(b.add(high, b.const(2**61, U64)), 62)
     whole = b.cast(b.op("or", r.shift_left(high, 2), r.shift_right(low, 62)), I64)
-    top = b.cast(whole, F64)
-    lost = b.cast(b.sub(whole, b.cast(top, I64)), F64)
+    upper = b.cast(b.op("and", whole, b.const(-2048, I64)), F64)
+    top, lost = r.quick_sum(upper, b.cast(b.op("and", whole, b.const(2047, I64)), F64))
     below = b.cast(r.shift_right(r.shift_left(low, 2), 1), I64)
     fraction_low = r.fma(b.cast(below, F64), r.c(2.0**-63), lost)
     pi_high, pi_low = (part * 2.0**-64 for part in split(_HALF_PI, F64))
@@ -227,3 +228,34 @@ def tan(b: Scalars, x: Expr) -> Expr:
     odd = _odd(r, q)
     value = r.div(r.where(odd, cosine, sine), r.where(odd, r.neg(sine), cosine))
     return r.flip(value, r.sign_of(x))
+
+
+def sin_cos_pi(r: Real, x: Expr) -> Pair:
+    """(sin(pi x), cos(pi x)), exact zeros included; errors are relative to the result."""
+    size = r.at_most(r.abs(x), 2.0 ** (r.format.mantissa + 2))  # beyond, all are even integers
+    n = r.b.op("rint", r.add(size, size))
+    fraction = r.fma(n, r.c(-0.5), size)
+    high, low = split(_PI, r.dtype)
+    angle, rest = r.two_product(fraction, r.c(high))
+    rest = r.fma(fraction, r.c(low), rest)
+    if r.single:
+        sine, cosine = _sin_cos_32(r, r.add(angle, rest))
+    else:
+        sine, cosine = _sin_cos_64(r, angle, rest)
+    # n modulo 4, in a float: n may be beyond any integer type.
+    quarter = r.sub(n, r.mul(r.b.op("floor", r.mul(n, r.c(0.25))), r.c(4.0)))
+    odd = r.b.op("or", r.eq(quarter, r.c(1.0)), r.eq(quarter, r.c(3.0)))
+    lower = r.b.compare("ge", quarter, r.c(2.0))
+    left = r.b.op("or", r.eq(quarter, r.c(1.0)), r.eq(quarter, r.c(2.0)))
+    sine, cosine = r.where(odd, cosine, sine), r.where(odd, sine, cosine)
+    sine = r.flip(r.where(lower, r.neg(sine), sine), r.sign_of(x))
+    return sine, r.where(left, r.neg(cosine), cosine)
+
+
+def sinc(b: Scalars, x: Expr) -> Expr:
+    """sin(pi x) / (pi x), 1 at zero and 0 at infinity."""
+    r = Real(b, x.dtype)
+    sine, _ = sin_cos_pi(r, x)
+    value = r.div(sine, r.mul(x, r.c(math.pi)))
+    tiny = r.lt(r.abs(x), r.pick(2.0**-20, 2.0**-40))
+    return r.where(tiny, r.c(1.0), r.where(r.eq(r.abs(x), r.c(math.inf)), r.c(0.0), value))
