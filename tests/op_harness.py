@@ -200,7 +200,7 @@ def traced(function: Callable[..., Any], *arrays: Any, lower: bool = False) -> A
         if lower:
             check = lowered(node.op, operands, node.attrs.values_dict)
             if check is not None:
-                same(check, result)
+                same(check, result, 1e-9)
         known[node] = result
     return _fetch(made, known)
 
@@ -252,5 +252,6 @@ def check_samples(op: Op) -> None:
         made = lowered(op, operands, sample.attrs)
         if made is not None:
             narrow = kinds[0].dtype.itemsize == 2
-            loose = 0.0 if isinstance(op.lower, Compute) else 1e-2 if narrow else 1e-5
+            # Compute lowerings of sums round in another order than NumPy; all others are exact.
+            loose = 1e-2 if narrow else 1e-5
             same(made, expected, loose)

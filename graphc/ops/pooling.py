@@ -1,0 +1,229 @@
+"""Pooling: a maximum, minimum or sum over a sliding window, unrolled per element."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.types import AnyType, Dimension, DType, Type, tensor
+from graphc.ops.conv import Ints, per_axis, resolve_padding, window_extent
+from graphc.ops.dims import rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.padding import emit_pad
+from graphc.ops.registry import REAL, define, require, require_dtype
+from graphc.ops.value import common_element, emit, functions, public
+
+UNROLL = 64
+
+# ------------------------------------------------------------------------------------ the op
+
+
+def _infer_pool(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Type:
+    x = tensor_type("pool", x)
+    require_dtype("pool", x, REAL)
+    count = len(window)
+    require(
+        0 < count <= x.rank and len(stride) == len(dilation) == count,
+        f"pool of {x}: one window, stride and dilation per trailing axis",
+    )
+    require(min(*window, *stride, *dilation) > 0, "pool: windows, strides, dilations are positive")
+    require(
+        math.prod(window) <= 4096, f"pool: a window of {math.prod(window)} elements is too large"
+    )
+    lead = x.rank - count
+    extents = (
+        window_extent(n, (k - 1) * d + 1, s, "pool")
+        for n, k, s, d in zip(x.shape[lead:], window, stride, dilation)
+    )
+    return tensor(x.dtype, (*x.shape[:lead], *extents))
+
+
+def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    kind, window, stride, dilation = (
+        node.attrs[k] for k in ("kind", "window", "stride", "dilation")
+    )
+    element = node.type.dtype
+    combine = "add" if kind == "sum" else kind
+    lead = len(index) - len(window)
+    total = None
+    for offset in itertools.product(*map(range, window)):
+        moved = (
+            b.affine([(i, s)], o * d) for i, s, o, d in zip(index[lead:], stride, offset, dilation)
+        )
+        value = b.cast(read(0, (*index[:lead], *moved)), element.compute)
+        total = value if total is None else b.op(combine, total, value)
+    return b.cast(total, element)
+
+
+def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    lead = x.ndim - len(window)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+    views = np.lib.stride_tricks.sliding_window_view(wide, reach, tuple(range(lead, x.ndim)))
+    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+    views = views[(slice(None),) * lead + steps]
+    axes = tuple(range(x.ndim, x.ndim + len(window)))
+    combine: Any = {"max": np.max, "min": np.min, "sum": np.sum}[kind]
+    return combine(views, axis=axes).astype(x.dtype)
+
+
+def _pool_samples() -> list[Sample]:
+    def attrs(kind: str, window: Ints, stride: Ints = (), dilation: Ints = ()) -> dict[str, Any]:
+        ones = (1,) * len(window)
+        return {
+            "kind": kind, "window": window, "stride": stride or ones, "dilation": dilation or ones
+        }  # fmt: skip
+
+    made: list[Sample] = []
+    for kind in ("max", "min", "sum"):
+        made += samples_of(
+            [
+                (
+                    [
+                        (2, 6, 7),
+                    ],
+                    attrs(kind, (2, 3), (2, 1)),
+                )
+            ],
+            dtypes=REAL,
+        )()
+    made += samples_of(
+        [([(2, 9)], attrs("max", (3,), (2,), (2,))), ([(1, 2, 4, 5, 4)], attrs("sum", (2, 2, 2)))],
+        [
+            ([(2, 3)], attrs("max", (4,))),
+            ([(3,)], attrs("max", (1, 1))),
+            ([(3,)], attrs("max", (0,))),
+        ],
+        dtypes=("f32",),
+    )()
+    return made
+
+
+pool_op = define(
+    "pool",
+    infer=_infer_pool,
+    reference=_pool_reference,
+    lower=Compute(_pool),
+    attrs=(
+        Attr("kind", "str", choices=("max", "min", "sum")),
+        Attr("window", "ints"),
+        Attr("stride", "ints"),
+        Attr("dilation", "ints"),
+    ),
+    dtypes=REAL,
+    samples=_pool_samples,
+    doc="The maximum, minimum or sum over a window that slides over the trailing axes.",
+)
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def _lowest(element: DType) -> Any:
+    return -np.inf if element.is_float else np.iinfo(element.numpy).min
+
+
+def _highest(element: DType) -> Any:
+    return np.inf if element.is_float else np.iinfo(element.numpy).max
+
+
+_NEUTRAL: dict[str, Callable[[DType], Any]] = {"max": _lowest, "min": _highest, "sum": lambda _: 0}
+
+
+def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[Any]:
+    """Padding on the high side so that the last, partial window counts.
+
+    A window that would start in the padding beyond the high end is left out, as in PyTorch.
+    """
+    made = []
+    for extent, (low, high), size, step in zip(dims, pairs, reach, stride):
+        positions = -(-(extent + low + high - size) // step) + 1
+        if (positions - 1) * step >= extent + low:
+            positions -= 1
+        made.append((low, max(high, (positions - 1) * step + size - extent - low)))
+    return made
+
+
+def _windows(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    """The pool node, or one per axis where the whole window is too large to unroll."""
+    if math.prod(window) <= UNROLL or len(window) == 1:
+        return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
+    for k in range(len(window)):
+        ones = [1] * len(window)
+        alone = [(*ones[:k], part[k], *ones[k + 1 :]) for part in (window, stride, dilation)]
+        x = emit("pool", x, kind=kind, window=alone[0], stride=alone[1], dilation=alone[2])
+    return x
+
+
+def _pooled(
+    x: Any, kind: str, window: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[Any, Any, list[Any]]:
+    """(pooled, pool settings, padding) of x[N, C, *spatial]."""
+    count = rank_of(x) - 2
+    require(1 <= count <= 3, f"pooling takes x[N, C, *spatial], got shape {list(shape_of(x))}")
+    window = per_axis(window, count, "window")
+    stride = window if stride is None else per_axis(stride, count, "stride")
+    dilation = per_axis(dilation, count, "dilation")
+    dims: tuple[Dimension, ...] = shape_of(x)[2:]
+    reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
+    pairs = resolve_padding(padding, dims, reach, stride)
+    pairs = _ceil_pairs(dims, pairs, reach, stride) if ceil_mode else pairs
+    neutral = _NEUTRAL[kind](common_element(x)[0])
+    padded = emit_pad(x, neutral, [(0, 0), (0, 0), *pairs])
+    return _windows(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
+
+
+@public(name="max_pool")
+def max_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum over windows of x[N, C, *spatial]; the stride is the window by default."""
+    return _pooled(x, "max", window, stride, padding, dilation, ceil_mode)[0]
+
+
+@public(name="min_pool")
+def min_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The minimum over windows of x[N, C, *spatial]; the stride is the window by default."""
+    return _pooled(x, "min", window, stride, padding, dilation, ceil_mode)[0]
+
+
+@public(name="avg_pool")
+def avg_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:  # fmt: skip
+    """The mean over windows of x[N, C, *spatial].
+
+    Padding counts as zeros, or not at all without `count_include_pad`; what ceil_mode adds beyond
+    the padding asked for never counts.
+    """
+    element = common_element(x)[0]
+    if element.is_integer:
+        x = functions.astype(x, np.float64)
+    total, (window, stride, _), pairs = _pooled(x, "sum", window, stride, padding, 1, ceil_mode)
+    plain = not any(map(any, pairs)) or (count_include_pad and not ceil_mode)
+    if plain:
+        return total / math.prod(window)
+    wanted = resolve_padding(padding, shape_of(x)[2:], window, stride)
+    counts = _counts(shape_of(x)[2:], wanted if count_include_pad else [(0, 0)] * len(window),
+                     pairs, window, stride)  # fmt: skip
+    return total / functions.astype(counts, common_element(x)[0])
+
+
+def _counts(dims: Any, counted: Any, pairs: Any, window: Ints, stride: Ints) -> Any:
+    """How many elements of each window count: x itself and the padding in `counted`."""
+    made = np.ones((), np.int64)
+    for extent, (low, high), (before, after), size, step in zip(
+        dims, counted, pairs, window, stride
+    ):
+        ones = np.pad(np.ones(extent + low + high, int), (before - low, after - high))
+        views = np.lib.stride_tricks.sliding_window_view(ones, size)[::step]
+        made = np.multiply.outer(made, views.sum(-1))
+    return made

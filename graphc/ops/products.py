@@ -1,0 +1,258 @@
+"""Products of vectors and matrices as NumPy names them, and norms, over matmul and einsum."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.types import F64, Dim
+from graphc.ops.arrange import flip, moveaxis
+from graphc.ops.conv import conv
+from graphc.ops.creation import eye
+from graphc.ops.dims import rank_of, shape_of
+from graphc.ops.einsum import einsum
+from graphc.ops.linalg import matmul
+from graphc.ops.registry import normalise_axes, normalise_axis, require
+from graphc.ops.shape import reshape
+from graphc.ops.slicing import slice_axis
+from graphc.ops.value import common_element, functions, public
+
+
+@public(np.dot, method=True)
+def dot(a: Any, b: Any) -> Any:
+    """Sum over the last axis of a and the second to last of b; a product for scalars."""
+    left, right = rank_of(a), rank_of(b)
+    if left == 0 or right == 0:
+        return functions.multiply(a, b)
+    if right <= 2:
+        return matmul(a, b)
+    return tensordot(a, b, axes=((-1,), (-2,)))
+
+
+@public(np.vdot)
+def vdot(a: Any, b: Any) -> Any:
+    """The inner product of two flattened arrays; the first is conjugated."""
+    flat = reshape(a, -1)
+    if common_element(a)[0].is_complex:
+        flat = functions.conj(flat)
+    return matmul(flat, reshape(b, -1))
+
+
+@public(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sum over the given axes of a and b: a count of adjacent axes, or two lists."""
+    return einsum(*tensordot_operands(a, b, axes))
+
+
+def tensordot_operands(a: Any, b: Any, axes: Any) -> tuple[Any, ...]:
+    """tensordot in the interleaved form of einsum."""
+    left, right = rank_of(a), rank_of(b)
+    if isinstance(axes, int | np.integer):
+        count = int(axes)
+        require(count <= min(left, right), f"tensordot: {count} axes of ranks {left} and {right}")
+        axes = (range(left - count, left), range(count))
+    first, second = ([int(k) for k in np.atleast_1d(side)] for side in axes)
+    require(len(first) == len(second), f"tensordot: {len(first)} axes against {len(second)}")
+    letters_a, letters_b = list(range(left)), list(range(left, left + right))
+    for i, j in zip(first, second):
+        letters_b[j] = letters_a[i]
+    summed = {letters_a[i] for i in first}
+    result = [k for k in (*letters_a, *letters_b) if k not in summed]
+    return a, letters_a, b, letters_b, result
+
+
+@public(np.inner)
+def inner(a: Any, b: Any) -> Any:
+    """Sum over the last axes of both; a product where one is a scalar."""
+    if rank_of(a) == 0 or rank_of(b) == 0:
+        return functions.multiply(a, b)
+    return tensordot(a, b, axes=((-1,), (-1,)))
+
+
+@public(np.outer)
+def outer(a: Any, b: Any) -> Any:
+    """All products of the elements of two flattened arrays."""
+    return functions.multiply(reshape(a, -1, 1), reshape(b, 1, -1))
+
+
+@public(np.linalg.vecdot, np.vecdot, name="vecdot")
+def vecdot(a: Any, b: Any, *, axis: int = -1) -> Any:
+    """Inner products along an axis, the other axes broadcast; a is conjugated."""
+    a = functions.conj(a) if common_element(a)[0].is_complex else a
+    return einsum("...i,...i->...", moveaxis(a, axis, -1), moveaxis(b, axis, -1))
+
+
+@public(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    """Every element of a times all of b, laid out as blocks."""
+    rank = max(rank_of(a), rank_of(b))
+    first, second = ((1,) * (rank - rank_of(x)) + tuple(shape_of(x)) for x in (a, b))
+    outer_dims = tuple(e for d in first for e in (d, 1))
+    inner_dims = tuple(e for d in second for e in (1, d))
+    blocks = functions.multiply(reshape(a, outer_dims), reshape(b, inner_dims))
+    return reshape(blocks, tuple(m * n for m, n in zip(first, second)))
+
+
+@public(np.cross)
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Any:
+    """Vector products of 3-vectors along an axis; the other axes broadcast."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    for x in (a, b):
+        require(shape_of(x)[-1] == 3, f"cross takes vectors of 3, got shape {list(shape_of(x))}")
+    x, y = ([slice_axis(v, rank_of(v) - 1, k, k + 1) for k in range(3)] for v in (a, b))
+    turns = ((1, 2), (2, 0), (0, 1))
+    parts = [x[i] * y[j] - x[j] * y[i] for i, j in turns]
+    return moveaxis(functions.concatenate(parts, -1), -1, axisc)
+
+
+public(np.linalg.outer, name="linalg.outer")(outer)
+public(np.linalg.tensordot, name="linalg.tensordot")(tensordot)
+public(np.linalg.matmul, name="linalg.matmul")(matmul)
+
+
+@public(np.linalg.cross, name="linalg.cross")
+def linalg_cross(a: Any, b: Any, *, axis: int = -1) -> Any:
+    """Vector products of 3-vectors along an axis."""
+    return cross(a, b, axis=axis)
+
+
+@public(np.linalg.multi_dot, name="linalg.multi_dot")
+def multi_dot(arrays: Any, *, out: None = None) -> Any:
+    """The product of a chain of matrices in the cheapest order; the ends may be vectors."""
+    terms, letters = [], iter(string.ascii_letters)
+    left = None if rank_of(arrays[0]) == 1 else next(letters)
+    first, last = left, None
+    joint = next(letters)
+    for k, array in enumerate(arrays):
+        if k == 0:
+            terms.append((left or "") + joint)
+        elif rank_of(array) == 1:
+            terms.append(joint)
+        else:
+            last = next(letters)
+            terms.append(joint + last)
+            joint = last
+    vector = rank_of(arrays[-1]) == 1
+    return einsum(f"{','.join(terms)}->{first or ''}{'' if vector else last or ''}", *arrays)
+
+
+@public(np.linalg.matrix_power, name="linalg.matrix_power")
+def matrix_power(a: Any, n: int) -> Any:
+    """A square matrix to a power of 0 or more, by squaring."""
+    require(int(n) == n and n >= 0, f"matrix_power: the power must be an int >= 0, got {n}")
+    made, square, rest = None, a, int(n)
+    while rest:
+        if rest & 1:
+            made = square if made is None else matmul(made, square)
+        rest >>= 1
+        square = matmul(square, square) if rest else square
+    if made is not None:
+        return made
+    unit = eye(shape_of(a)[-1], dtype=common_element(a)[0])
+    return functions.broadcast_to(unit, shape_of(a))
+
+
+# ------------------------------------------------------------------------------------ 1-d filters
+
+
+def _correlation(a: Any, v: Any, mode: str) -> Any:
+    """sum over k of a[p + k] * v[k], v no longer than a."""
+    n = shape_of(v)[0]
+    if isinstance(n, Dim):
+        raise TypeRuleError(f"convolve: the length {n} of the shorter array is not known")
+    require(mode in ("full", "same", "valid"), f"convolve: there is no mode {mode!r}")
+    low, high = {"full": (n - 1, n - 1), "same": (n // 2, n - 1 - n // 2), "valid": (0, 0)}[mode]
+    made = conv(reshape(a, 1, 1, -1), reshape(v, 1, 1, -1), padding=[(low, high)])
+    return reshape(made, -1)
+
+
+def _longer_first(a: Any, v: Any) -> bool:
+    require(rank_of(a) == rank_of(v) == 1, "convolve and correlate take two vectors")
+    spare = shape_of(a)[0] - shape_of(v)[0]
+    return isinstance(spare, Dim) or spare >= 0
+
+
+@public(np.convolve)
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """The convolution of two vectors."""
+    a, v = (a, v) if _longer_first(a, v) else (v, a)
+    return _correlation(a, flip(v), mode)
+
+
+@public(np.correlate)
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """The cross-correlation of two vectors; v is conjugated."""
+    v = functions.conj(v) if common_element(v)[0].is_complex else v
+    return _correlation(a, v, mode) if _longer_first(a, v) else flip(_correlation(v, a, mode))
+
+
+# ------------------------------------------------------------------------------------ norms
+
+
+def _vector_norm(x: Any, order: Any, axes: Any, keepdims: bool) -> Any:
+    magnitude = functions.absolute(x)
+    named = {"axis": axes, "keepdims": keepdims}
+    if order is None or order == 2:
+        return functions.sqrt(functions.sum(magnitude * magnitude, **named))
+    if order == np.inf:
+        return functions.max(magnitude, **named)
+    if order == -np.inf:
+        return functions.min(magnitude, **named)
+    if order == 0:
+        kind = common_element(magnitude)[0]
+        return functions.sum(functions.astype(functions.not_equal(x, 0), kind), **named)
+    if order == 1:
+        return functions.sum(magnitude, **named)
+    require(isinstance(order, int | float), f"norm: there is no vector norm of order {order!r}")
+    return functions.power(functions.sum(functions.power(magnitude, order), **named), 1.0 / order)
+
+
+def _matrix_norm(x: Any, order: Any, axes: tuple[int, int], keepdims: bool) -> Any:
+    if order is None or order == "fro":
+        return _vector_norm(x, None, axes, keepdims)
+    require(
+        order in (1, -1, np.inf, -np.inf),
+        f"norm: no matrix norm of order {order!r}",
+        hint="'fro', 1, -1, inf and -inf need no singular values",
+    )
+    summed, picked = axes if abs(order) == 1 else axes[::-1]
+    sums = functions.sum(functions.absolute(x), axis=summed, keepdims=True)
+    combine = functions.max if order > 0 else functions.min
+    made = combine(sums, axis=picked, keepdims=True)
+    return made if keepdims else functions.squeeze(made, axes)
+
+
+@public(np.linalg.norm, name="linalg.norm")
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm without the orders that need singular values ("nuc", 2 and -2 of matrices)."""
+    rank = rank_of(x)
+    if common_element(x)[0].kind not in "fc":
+        x = functions.astype(x, F64)
+    if axis is None:
+        if ord is None or rank == 1:
+            return _vector_norm(x, ord, tuple(range(rank)), keepdims)
+        axis = tuple(range(rank))
+    axes = tuple(normalise_axis(a, rank, "norm") for a in (axis if np.ndim(axis) else (axis,)))
+    require(len(axes) in (1, 2), f"norm: over one axis or two, not {len(axes)}")
+    if len(axes) == 1:
+        return _vector_norm(x, ord, axes, keepdims)
+    return _matrix_norm(x, ord, axes, keepdims)  # type: ignore[arg-type]
+
+
+@public(np.linalg.vector_norm, name="linalg.vector_norm")
+def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """The norm of x as one vector, or along axes."""
+    return _vector_norm(x, ord, normalise_axes(axis, rank_of(x), "vector_norm"), keepdims)
+
+
+@public(np.linalg.matrix_norm, name="linalg.matrix_norm")
+def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """The norms of stacked matrices."""
+    return _matrix_norm(x, ord, (rank_of(x) - 2, rank_of(x) - 1), keepdims)
