@@ -1,7 +1,7 @@
 """A direct evaluator of the loop IR: slow, obvious, the oracle of the emitter tests.
 
-Integers are Python ints wrapped to their type; floats are NumPy scalars; fma and narrowing casts are
-computed with fractions and rounded once.
+Integers are Python ints wrapped to their type; floats are NumPy scalars; fma and narrowing casts
+are computed with fractions and rounded once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def of_bits(bits: int, dtype: DType) -> Any:
 def rounded(exact: Fraction, dtype: DType) -> Any:
     """The nearest value of a float type, ties to even: the best of the neighbours of a guess."""
     with np.errstate(all="ignore"):
-        guess = dtype.numpy.type(float(exact))
+        try:
+            guess = dtype.numpy.type(float(exact))
+        except OverflowError:
+            guess = dtype.numpy.type(math.inf if exact > 0 else -math.inf)
     if not math.isfinite(float(guess)):
         digits = {F16: 11, BF16: 8, F32: 24, F64: 53}[dtype]
         largest = Fraction(float(np.finfo(np.float32).max if dtype is F32 else 0)) or Fraction(
@@ -93,6 +96,8 @@ def cast(value: Any, source: DType, result: DType) -> Any:
 
 
 def fma(x: Any, y: Any, z: Any, dtype: DType) -> Any:
+    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
+        return z  # the product of finite numbers never overflows before it is added
     if not all(math.isfinite(float(v)) for v in (x, y, z)):
         return dtype.numpy.type(x * y + z)
     exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))

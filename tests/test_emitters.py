@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import llvmlite.binding as llvm
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from loop_evaluator import Evaluator
 
 from graphc.codegen import llvm as llvm_emitter
+from graphc.codegen import numba_route, source
 from graphc.codegen import target as targets
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
@@ -27,8 +31,6 @@ from graphc.ir.types import (
     F64,
     I32,
     I64,
-    U8,
-    U32,
     DType,
 )
 
@@ -79,8 +81,6 @@ def by_llvm(kernel: Kernel, opt: int = 2, target: targets.Target = HOST) -> Load
 
 
 def by_numba(kernel: Kernel) -> Loaded:
-    from graphc.codegen import numba_route
-
     return Loaded(numba_route.compile_kernel(kernel, FUNCTIONS), kernel.name)
 
 
@@ -179,8 +179,8 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 
 def elementwise(
-    inputs: Sequence[DType], results: Sequence[DType], size: int, make: Callable[..., Sequence[Expr]],
-    strict: bool = True, kind: str = "vector",
+    inputs: Sequence[DType], results: Sequence[DType], size: int,
+    make: Callable[..., Sequence[Expr]], strict: bool = True, kind: str = "vector",
 ) -> Kernel:  # fmt: skip
     """A kernel that stores make(b, *loaded) at every index."""
     b = Scalars()
@@ -246,3 +246,487 @@ def test_every_cast(source: DType) -> None:
             b.cast(b.cast(x, F32) if half_kinds and r is not source else x, r) for r in REAL
         ],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_f16_conversions_with_and_without_hardware(half: bool) -> None:
+    target = dataclasses.replace(HOST, half=half)
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    kernel = elementwise(
+        [F16], [F32, F16], 2**16, lambda b, x: [b.cast(x, F32), b.cast(b.cast(x, F32), F16)]
+    )
+    arrays = [every, np.zeros(2**16, np.float32), np.zeros(2**16, np.float16)]
+    by_llvm(kernel, target=target)(arrays, 0, 1)
+    assert same_bits(arrays[1], every.astype(np.float32), F32)
+    assert same_bits(arrays[2], every, F16)
+    bits = np.random.default_rng(0).integers(0, 2**32, 2**16, dtype=np.uint32)
+    singles = np.concatenate([bits.view(np.float32), special(F32)])
+    narrow = elementwise([F32], [F16], len(singles), lambda b, x: [b.cast(x, F16)])
+    arrays = [singles, np.zeros(len(singles), np.float16)]
+    by_llvm(narrow, target=target)(arrays, 0, 1)
+    with np.errstate(all="ignore"):
+        assert same_bits(arrays[1], singles.astype(np.float16), F16)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_fma_calls_and_bitcasts(dtype: DType) -> None:
+    x, y = pairs(dtype)
+    integer = I32 if dtype is F32 else I64
+    run_elementwise(
+        [x, y], [dtype, dtype], [dtype, dtype, integer],
+        lambda b, x, y: [
+            b.fma(x, y, x), b.call("square_plus", x, y),
+            b.bitcast(b.op("abs", b.op("floor", b.select(b.compare("ne", x, x), y, x))), integer),
+        ],
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ statements
+
+
+def reduction(dtype: DType, combine: str, size: int, strict: bool = False) -> Kernel:
+    b = Scalars()
+    source, sink = Buffer(0, dtype, size, "in"), Buffer(1, dtype, 1, "out")
+    register = b.register(b.const(identity(dtype, combine), dtype))
+    with b.loop(size, "vector") as i:
+        b.update(register, combine, b.load(source, i))
+    b.store(sink, 0, b.read(register))
+    return Kernel("k0", (source, sink), 0, b.body, 1, strict)
+
+
+def identity(dtype: DType, combine: str) -> float | int:
+    if combine in ("min", "max"):
+        low = combine == "max"
+        if dtype.kind == "f":
+            return -np.inf if low else np.inf
+        return (
+            1 - low
+            if dtype is BOOL
+            else int(getattr(np.iinfo(dtype.numpy), "min" if low else "max"))
+        )
+    return {"add": 0, "mul": 1, "and": -1, "or": 0, "xor": 0}[combine]
+
+
+def combines(dtype: DType) -> tuple[str, ...]:
+    if dtype is BOOL:
+        return "and", "or", "xor", "min", "max"
+    return ("add", "mul", "min", "max", *(() if dtype.kind == "f" else ("and", "or", "xor")))
+
+
+@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
+def test_reductions(dtype: DType) -> None:
+    generator = np.random.default_rng(1)
+    for combine, size in itertools.product(combines(dtype), (1, 5, 77)):
+        bits = generator.integers(0, 100, size)
+        values = bits / 64 + 0.25 if dtype.kind == "f" else bits & 1 if dtype is BOOL else bits
+        arrays = [values.astype(dtype.numpy), np.zeros(1, dtype.numpy)]
+        tolerance = 4e-7 * size if dtype.kind == "f" else 0.0
+        check(reduction(dtype, combine, size), arrays, tolerance=tolerance)
+
+
+def test_strict_reductions_keep_their_order() -> None:
+    values = np.random.default_rng(2).standard_normal(1000).astype(np.float32) * 1e3
+    for combine in ("add", "mul"):
+        check(reduction(F32, combine, 1000, strict=True), [values, np.zeros(1, np.float32)])
+
+
+@pytest.mark.parametrize("place", [0, 13, 999])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_extremes_propagate_nan(dtype: DType, place: int) -> None:
+    values = np.arange(1000).astype(dtype.numpy)
+    values[place] = np.nan
+    for combine in ("min", "max"):
+        check(reduction(dtype, combine, 1000), [values, np.zeros(1, dtype.numpy)])
+
+
+def hard_sums(size: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(3)
+    spike = np.ones(size)
+    spike[0] = 2.0**24
+    return {
+        "equal": np.full(size, 0.1), "spike": spike, "normal": generator.standard_normal(size),
+        "cancel": np.resize([1e8, 1.0, -1e8, 1e-3], size),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("size", [1, 100, 1024, 100_003, 10_000_000])
+def test_long_sums_are_accurate_and_deterministic(dtype: DType, size: int) -> None:
+    run = by_llvm(reduction(dtype, "add", size))
+    unit = 2.0**-24 if dtype is F32 else 2.0**-53
+    for name, wide in hard_sums(size).items():
+        values = wide.astype(dtype.numpy)
+        exact = (
+            math.fsum(values.tolist())
+            if size < 10**6
+            else float(values.astype(np.longdouble).sum())
+        )
+        results = []
+        for _ in range(2):
+            sink = np.zeros(1, dtype.numpy)
+            assert run([values, sink], 0, 1) == 0
+            results.append(float(sink[0]))
+        bound = (
+            (math.ceil(math.log2(size + 1)) + 1)
+            * unit
+            * float(np.abs(values).sum(dtype=np.float64))
+        )
+        assert abs(results[0] - exact) <= bound, name
+        assert results[0] == results[1]
+
+
+def test_sum_over_two_loops_and_a_register_that_is_read() -> None:
+    b = Scalars()
+    source = Buffer(0, F64, 6000 * 3, "in")
+    total, running = Buffer(1, F64, 1, "out"), Buffer(2, F64, 6000, "out")
+    whole, prefix = b.register(b.const(0, F64)), b.register(b.const(0, F64))
+    with b.loop(6000) as i:
+        with b.loop(3, "vector") as j:
+            b.update(whole, "add", b.load(source, b.affine([(i, 3), (j, 1)])))
+        b.update(prefix, "add", b.load(source, b.affine([(i, 3)])))
+        b.store(running, i, b.read(prefix))
+    b.store(total, 0, b.read(whole))
+    kernel = Kernel("k0", (source, total, running), 0, b.body)
+    values = np.random.default_rng(4).random(18000)
+    check(kernel, [values, np.zeros(1), np.zeros(6000)], ["llvm", "numba"], tolerance=1e-12)
+
+
+def softmax(rows: int, columns: int) -> Kernel:
+    b = Scalars()
+    source = Buffer(0, F32, rows * columns, "in")
+    sink = Buffer(1, F32, rows * columns, "inout")
+    with b.loop(rows, "parallel") as i:
+        largest = b.register(b.const(-np.inf, F32))
+        with b.loop(columns, "vector") as j:
+            b.update(largest, "max", b.load(source, b.affine([(i, columns), (j, 1)])))
+        total = b.register(b.const(0, F32))
+        with b.loop(columns, "vector") as j:
+            place = b.affine([(i, columns), (j, 1)])
+            value = b.call(
+                "square_plus", b.sub(b.load(source, place), b.read(largest)), b.const(1, F32)
+            )
+            b.update(total, "add", value)
+            b.store(sink, place, value)
+        with b.loop(columns, "vector") as j:
+            place = b.affine([(i, columns), (j, 1)])
+            b.store(sink, place, b.div(b.load(sink, place), b.read(total)))
+    return Kernel("k0", (source, sink), 0, b.body, rows, notes=("rows of a softmax\nimport os",))
+
+
+@pytest.mark.parametrize("columns", [1, 10, 33, 64])
+def test_rows_with_three_loops(columns: int) -> None:
+    values = np.random.default_rng(5).standard_normal(7 * columns).astype(np.float32)
+    check(softmax(7, columns), [values, np.zeros_like(values)], tolerance=1e-6)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_parallel_units_cover_exactly_their_range(route: str) -> None:
+    values = np.random.default_rng(6).standard_normal(7 * 10).astype(np.float32)
+    run = ROUTES[route](softmax(7, 10))
+    whole, parts = np.zeros_like(values), np.full_like(values, -9)
+    run([values, whole], 0, 7)
+    run([values, parts], 2, 5)
+    assert (parts[:20] == -9).all() and (parts[50:] == -9).all()
+    run([values, parts], 0, 2)
+    run([values, parts], 5, 7)
+    run([values, parts], 3, 3)
+    assert (parts == whole).all()
+
+
+def test_gather_with_checked_index() -> None:
+    """The index is clamped, so a vector loop may report the failure after it."""
+    for kind, bad in itertools.product(("vector", "serial"), (False, True)):
+        b = Scalars()
+        table, index = Buffer(0, F32, 9, "in"), Buffer(1, I32, 40, "in")
+        sink = Buffer(2, F32, 40, "out")
+        with b.loop(40, kind) as i:
+            at = b.cast(b.load(index, i), I64)
+            outside = b.op(
+                "or", b.compare("lt", at, b.integer(0)), b.compare("ge", at, b.integer(9))
+            )
+            b.fail(outside, 17)
+            b.store(sink, i, b.load(table, b.select(outside, b.integer(0), at)))
+        kernel = Kernel("k0", (table, index, sink), 0, b.body)
+        places = np.random.default_rng(7).integers(0, 9, 40).astype(np.int32)
+        places[23] = -4 if bad else 3
+        check(kernel, [np.arange(9, dtype=np.float32), places, np.zeros(40, np.float32)])
+
+
+def test_index_division_if_params_and_assign() -> None:
+    b = Scalars()
+    source, sink, flags = (
+        Buffer(0, I32, 60, "in"),
+        Buffer(1, I32, 60, "out"),
+        Buffer(2, BOOL, 60, "out"),
+    )
+    last = b.register(b.const(-5, I32))
+    with b.loop(b.param(0)) as i:
+        row, column = b.op("idiv", i, b.integer(5)), b.op("irem", i, b.integer(5))
+        value = b.load(source, b.affine([(column, 12), (row, 1)]))
+        with b.when(b.compare("gt", value, b.const(3, I32))):
+            b.assign(last, b.sub(value, b.cast(b.param(1), I32)))
+            with b.when(b.compare("eq", column, b.integer(2))):
+                b.update(last, "xor", b.const(1, I32))
+        b.store(sink, i, b.read(last))
+        b.store(flags, i, b.compare("lt", b.read(last), b.const(0, I32)))
+    kernel = Kernel("k0", (source, sink, flags), 2, b.body)
+    values = np.random.default_rng(8).integers(-9, 9, 60).astype(np.int32)
+    arrays = [values, np.zeros(60, np.int32), np.zeros(60, np.bool_)]
+    for params in ((60, 3), (0, 3), (17, -2)):
+        check(kernel, arrays, params=params)
+
+
+def test_loads_and_registers_are_read_when_they_are_used() -> None:
+    b = Scalars()
+    cells, sink = Buffer(0, F32, 4, "inout"), Buffer(1, F32, 4, "out")
+    register = b.register(b.const(1, F32))
+    first, before = b.load(cells, 0), b.read(register)
+    both = b.add(first, before)
+    b.store(sink, 0, both)
+    b.store(cells, 0, b.const(7, F32))
+    b.store(sink, 1, both)
+    b.assign(register, b.const(30, F32))
+    b.store(sink, 2, both)
+    with b.loop(3) as i:
+        b.store(sink, 3, both)
+        b.store(cells, 0, b.cast(i, F32))
+    arrays = [np.array([2, 0, 0, 0], np.float32), np.zeros(4, np.float32)]
+    check(Kernel("k0", (cells, sink), 0, b.body), arrays)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_scratch_is_private_to_a_thread(route: str) -> None:
+    b = Scalars()
+    source, sink, scratch = (
+        Buffer(0, F32, 12, "in"),
+        Buffer(1, F32, 12, "out"),
+        Buffer(2, F32, 5, "work"),
+    )
+    with b.loop(12, "parallel") as i:
+        b.store(scratch, 3, b.load(source, i))
+        b.store(sink, i, b.load(scratch, 3))
+    kernel = Kernel("k0", (source, sink, scratch), 0, b.body, 12)
+    assert work_stride(scratch) == 64
+    values, memory = np.arange(12, dtype=np.float32), np.full(48, -1, np.float32)
+    result = np.zeros(12, np.float32)
+    assert ROUTES[route](kernel)([values, result, memory], 4, 8, thread=2) == 0
+    assert (result[4:8] == values[4:8]).all()
+    assert memory[2 * 16 + 3] == 7 and (np.delete(memory, 35) == -1).all()
+
+
+# -------------------------------------------------------------------------------- random kernels
+
+
+class Draw:
+    """Builds random expressions of random types over a few loads."""
+
+    def __init__(self, data: st.DataObject, b: Scalars, leaves: list[Expr]) -> None:
+        self.data, self.b, self.leaves = data, b, leaves
+
+    def pick(self, choices: Sequence[object]) -> object:
+        return self.data.draw(st.sampled_from(list(choices)))
+
+    def expression(self, dtype: DType, depth: int) -> Expr:
+        if depth == 0:
+            leaf = self.pick(self.leaves)
+            assert isinstance(leaf, Expr)
+            return self.b.cast(leaf, dtype)
+        form = self.pick(("binary", "binary", "unary", "select", "cast"))
+        if form == "select":
+            kind = self.pick(COMPUTE)
+            x, y = self.expression(kind, depth - 1), self.expression(kind, depth - 1)
+            condition = self.b.compare(self.pick(("eq", "lt", "ge")), x, y)
+            return self.b.select(condition, *(self.expression(dtype, depth - 1) for _ in range(2)))
+        if form == "cast":
+            return self.b.cast(self.expression(self.pick(COMPUTE), depth - 1), dtype)
+        if form == "unary":
+            return self.b.op(self.pick(UNARY[dtype.kind]), self.expression(dtype, depth - 1))
+        x, y = self.expression(dtype, depth - 1), self.expression(dtype, depth - 1)
+        return self.b.op(self.pick(BINARY[dtype.kind]), x, y)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_elementwise_kernels(data: st.DataObject) -> None:
+    b = Scalars()
+    kinds = [data.draw(st.sampled_from(COMPUTE)) for _ in range(3)]
+    result = data.draw(st.sampled_from(COMPUTE))
+    sources = [Buffer(k, d, 20, "in") for k, d in enumerate(kinds)]
+    sink = Buffer(3, result, 20, "out")
+    with b.loop(4, "parallel") as i, b.loop(5, "vector") as j:
+        at = b.affine([(i, 5), (j, 1)])
+        draw = Draw(data, b, [*(b.load(s, at) for s in sources), at])
+        b.store(sink, at, draw.expression(result, 3))
+    kernel = Kernel("k0", (*sources, sink), 0, b.body, 4, strict=True)
+    arrays = [np.resize(special(d), 20) for d in kinds] + [np.zeros(20, result.numpy)]
+    check(kernel, arrays, ["llvm", "numba"] if data.draw(st.booleans()) else ["llvm"])
+
+
+# ------------------------------------------------------------------------------------ texts
+
+
+def test_kernels_share_one_module() -> None:
+    kernels = [softmax(2, 8), elementwise([F32], [F32], 8, lambda b, x: [b.call("half", x)])]
+    kernels[1].name = "k1"
+    text = llvm_emitter.emit_module(kernels, HOST, FUNCTIONS)
+    assert text.count("@vm.half.f32(float %x0)") == 1
+    objects = targets.optimise_and_object([text], HOST)
+    arrays = [np.arange(8, dtype=np.float32), np.zeros(8, np.float32)]
+    Loaded(objects, "k1")(arrays, 0, 1)
+    assert (arrays[1] == arrays[0] / 2).all()
+
+
+def test_objects_and_texts_are_deterministic() -> None:
+    first, second = (llvm_emitter.emit(softmax(3, 8), HOST, FUNCTIONS) for _ in range(2))
+    assert first == second
+    assert targets.optimise_and_object([first], HOST) == targets.optimise_and_object([second], HOST)
+
+
+def test_loops_vectorise_without_alias_checks() -> None:
+    text = llvm_emitter.emit(softmax(4, 1024), HOST, FUNCTIONS)
+    code = str(targets.compiled([text], HOST))
+    lanes = HOST.lanes(4)
+    assert f"<{lanes} x float>" in code
+    assert "vector.memcheck" not in code
+    assert "declare ptr @mem" not in code
+
+
+def test_integer_conversions_vectorise() -> None:
+    kernel = elementwise([F32], [I32], 1024, lambda b, x: [b.cast(x, I32)])
+    code = str(targets.compiled([llvm_emitter.emit(kernel, HOST)], HOST))
+    assert f"fptosi <{HOST.lanes(4)} x float>" in code
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "neoverse-n1", "znver4"])
+def test_other_targets_compile(cpu: str) -> None:
+    target = targets.named(cpu)
+    text = llvm_emitter.emit(softmax(4, 64), target, FUNCTIONS)
+    assert len(targets.optimise_and_object([text], target)) > 500
+    assert "k0" in targets.assembly([text], target)
+
+
+def test_unknown_target_and_misplaced_loops_are_errors() -> None:
+    with pytest.raises(GraphError, match="unknown CPU target"):
+        targets.named("z80")
+    b = Scalars()
+    with b.loop(4), b.loop(4, "parallel") as i:
+        b.store(Buffer(0, I64, 4, "out"), i, i)
+    with pytest.raises(GraphError, match="outermost"):
+        llvm_emitter.emit(Kernel("k0", (Buffer(0, I64, 4, "out"),), 0, b.body), HOST)
+    b = Scalars()
+    with b.loop(4) as i:
+        pass
+    b.store(Buffer(0, I64, 4, "out"), 0, i)
+    with pytest.raises(GraphError, match="outside its loop"):
+        llvm_emitter.emit(Kernel("k0", (Buffer(0, I64, 4, "out"),), 0, b.body), HOST)
+
+
+def test_readable_source() -> None:
+    text = source.emit(softmax(7, 10), FUNCTIONS)
+    assert text.index("def half_f32") < text.index("def square_plus_f32") < text.index("def k0")
+    body = text[text.index("def k0") :]
+    assert body == READABLE
+    assert all(len(line) <= 120 for line in text.split("\n"))
+
+
+READABLE = """\
+def k0(a0, a1, lo, hi):
+    # a0: in f32[70]
+    # a1: inout f32[70]
+    # rows of a softmax?import os
+    for i0 in range(lo, hi):  # parallel
+        r0 = np.float32(-np.inf)
+        for i1 in range(10):  # vector
+            r0 = maximum_f32(r0, a0[i1 + i0 * 10])
+        r1 = np.float32(0.0)
+        for i2 in range(10):  # vector
+            p0 = i0 * 10 + i2
+            t0 = square_plus_f32(a0[p0] - r0, np.float32(1.0))
+            r1 += t0
+            a1[p0] = t0
+        for i3 in range(10):  # vector
+            p1 = i0 * 10 + i3
+            a1[p1] = a1[p1] / r1
+    return 0
+"""
+
+
+def test_notes_cannot_leave_their_comment() -> None:
+    kernel = softmax(2, 4)
+    kernel.notes = ("x\nimport os", "y\r\x0c\u2028raise SystemExit", "z\x00\\")
+    tree = ast.parse(source.emit(kernel, FUNCTIONS))
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.Raise)]
+    imported = [n.names[0].name for n in ast.walk(tree) if isinstance(n, ast.Import)]
+    assert imported == ["numpy"]
+
+
+# -------------------------------------------------------------------------------- library kernels
+
+
+def reverse(source: np.ndarray, sink: np.ndarray, params: np.ndarray) -> None:
+    for i in range(source.size):
+        sink[i] = source[source.size - 1 - i] * params[0]
+
+
+def fill(sink: np.ndarray, params: np.ndarray, lo: int, hi: int) -> None:
+    for i in range(lo, hi):
+        sink[i] = i
+
+
+def find(source: np.ndarray, params: np.ndarray) -> int:
+    for i in range(source.size):
+        if source[i] == params[1]:
+            return i
+    raise ValueError("not there")
+
+
+def ranks(source: np.ndarray, sink: np.ndarray, params: np.ndarray) -> None:
+    order = np.argsort(source)
+    copied = np.empty(source.size, np.int64)
+    copied[order] = np.arange(source.size)
+    sink[:] = copied
+
+
+def prints(source: np.ndarray, params: np.ndarray) -> None:
+    print(source[0])
+
+
+def test_library_kernel_sizes_at_run_time_and_at_compile_time() -> None:
+    values, sink = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    code = numba_route.compile_library(reverse, [F32, F32], "lib0", params=1)
+    assert Loaded(code, "lib0")([values, sink], 0, 1, (5, 5, 3)) == 0
+    assert (sink == values[::-1] * 3).all()
+    fixed = numba_route.compile_library(reverse, [F32, F32], "lib1", sizes=[4, 4], params=1)
+    assert Loaded(fixed, "lib1")([values, sink], 0, 1, (2,)) == 0
+    assert (sink[:4] == values[3::-1] * 2).all()
+
+
+def test_library_kernel_over_a_range_of_units() -> None:
+    run = Loaded(numba_route.compile_library(fill, [I64], "lib7", ranged=True), "lib7")
+    sink = np.zeros(6, np.int64)
+    assert run([sink], 2, 4, (6,)) == 0
+    assert sink.tolist() == [0, 0, 2, 3, 0, 0]
+
+
+def test_library_kernel_status_and_exception() -> None:
+    run = Loaded(numba_route.compile_library(find, [I64], "lib2", params=2), "lib2")
+    values = np.array([5, 6, 7])
+    assert run([values], 0, 1, (3, 0, 7)) == 2
+    assert run([values], 0, 1, (3, 0, 9)) == numba_route.RAISED
+
+
+def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:
+    run = Loaded(numba_route.compile_library(ranks, [F64, I64], "lib3"), "lib3")
+    values, sink = np.random.default_rng(9).random(300), np.zeros(300, np.int64)
+    for _ in range(50):
+        assert run([values, sink], 0, 1, (300, 300)) == 0
+    assert (sink == np.argsort(np.argsort(values))).all()
+
+
+def test_library_kernels_that_cannot_be_compiled_say_why() -> None:
+    with pytest.raises(GraphError, match="runtime"):
+        numba_route.compile_library(prints, [F64], "lib4")
+    with pytest.raises(GraphError, match="cannot compile"):
+        numba_route.compile_library(lambda a, p: a.no_such_method(), [F64], "lib5")
+    with pytest.raises(GraphError, match="returns float64"):
+        numba_route.compile_library(lambda a, p: a[0], [F64], "lib6")

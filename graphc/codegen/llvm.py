@@ -353,7 +353,9 @@ class KernelWriter(FunctionWriter):
         note = self.module.note
         parts = [note('!"llvm.loop.mustprogress"')]
         if kind == "vector":
-            parts.append(note('!"llvm.loop.vectorize.enable"', "i1 true"))
+            # Asking for vectors lets LLVM reorder float reductions, whatever their flags.
+            if not self.kernel.strict:
+                parts.append(note('!"llvm.loop.vectorize.enable"', "i1 true"))
             parts.append(note('!"llvm.loop.parallel_accesses"', self.group))
         return note(*parts, itself=True)
 

@@ -1,12 +1,13 @@
 """Object code through Numba: generated kernels, library kernels and users' own functions.
 
-Numba compiles a function over raw pointers; its optimised LLVM module gets one exported symbol with the
-kernel ABI and becomes an object that needs neither Numba nor Python to run.  Numba is imported by the
-functions here, never by the module.
+Numba compiles a function over raw pointers; its optimised LLVM module gets one exported symbol with
+the kernel ABI and becomes an object that needs neither Numba nor Python to run.  Numba is imported
+by the functions here, never by the module.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,12 +23,13 @@ from graphc.ir.types import DType
 RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
 
 # The C functions that an object may leave to the loader.
-C_LIBRARY = frozenset(
-    "malloc free memcpy memmove memset memcmp abort"
-    " sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10"
-    " log1p pow sqrt cbrt hypot floor ceil trunc rint nearbyint round fmod fma erf erfc tgamma lgamma"
-    " ldexp frexp modf copysign nextafter fmin fmax".split()
-)
+_MATHS = """
+    sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10
+    log1p pow sqrt cbrt hypot floor ceil trunc rint nearbyint round fmod fma erf erfc tgamma lgamma
+    ldexp frexp modf copysign nextafter fmin fmax
+"""
+_MEMORY = ("malloc", "realloc", "free", "memcpy", "memmove", "memset", "memcmp", "abort")
+C_LIBRARY = frozenset((*_MEMORY, *_MATHS.split(), *(f"{name}f" for name in _MATHS.split())))
 
 _ENTRY = """
 from numba import carray
@@ -45,17 +47,24 @@ define i32 @{name}(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {{
   %raised = alloca ptr
   store i64 0, ptr %result
   store ptr null, ptr %raised
-  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread)
+  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %bufs, ptr %params,
+                                 i64 %lo, i64 %hi, i64 %thread)
   %fine = icmp eq i32 %status, 0
   %value = load i32, ptr %result
   %code = select i1 %fine, i32 %value, i32 {raised}
   ret i32 %code
 }}
-"""  # noqa: E501
+"""
+
+
+# Turns a raised exception's arguments into Python objects: only Numba's own callers run it.
+_WITHOUT_PYTHON = re.compile(
+    r"^define [^\n]*@(__excinfo_unwrap_args\w+)\(ptr[^\n]*\{\n.*?^\}", re.DOTALL | re.MULTILINE
+)
 
 
 def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) -> bytes:
-    """Object code that defines `kernel.name` with the kernel ABI, compiled from the readable source.
+    """Object code that defines `kernel.name` with the kernel ABI, made from the readable source.
 
     Raises GraphError if the object would need Numba's runtime.
     """
@@ -73,14 +82,16 @@ def compile_library(
     name: str,
     sizes: Sequence[int] | None = None,
     params: int = 0,
+    ranged: bool = False,
 ) -> bytes:
     """Object code of a hand-written function, called as `function(buffers..., params)`.
 
-    Every buffer is a contiguous 1-D array (f16 and bf16 as uint16), `params` an int64 array of `params`
-    words.  Without `sizes` the element counts of the buffers are the leading words of the kernel's
-    parameter array, and the function sees the words after them: one object for every shape.
+    With `ranged` it is called as `function(buffers..., params, lo, hi)`: it does those units only.
+    Every buffer is a contiguous 1-D array (f16 and bf16 as uint16), `params` an int64 array of
+    `params` words.  Without `sizes` the element counts of the buffers are the leading words of the
+    kernel's parameter array, and the function sees the words after them: one object, any shape.
     The function returns None (ok) or an int status; an exception becomes the status `RAISED`.
-    Raises GraphError when Numba refuses the function, or when it calls what no loader can provide.
+    Raises GraphError when Numba refuses the function, or when it calls what no loader provides.
     """
     import numba
     from numba.core import types
@@ -99,9 +110,10 @@ def compile_library(
     signature = tuple(
         types.Array(numba.from_dtype(source.storage_dtype(d)), 1, "C") for d in dtypes
     )
-    returned = _compile(
-        dispatcher, (*signature, types.Array(types.int64, 1, "C")), name
-    ).return_type
+    words = types.Array(types.int64, 1, "C")
+    bounds = (types.int64, types.int64) if ranged else ()
+    arguments += ["lo", "hi"] if ranged else []
+    returned = _compile(dispatcher, (*signature, words, *bounds), name).signature.return_type
     call = f"function({', '.join(arguments)})"
     if isinstance(returned, types.NoneType):
         body = f"{call}\n    return 0"
@@ -146,21 +158,23 @@ def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
     from numba.core import types
 
     words = (types.int64, types.int64, types.int64)
-    signature = (types.CPointer(types.voidptr), types.CPointer(types.int64), *words)
-    options = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled = _compile(numba.njit(**options)(entry), signature, name)
+    pointer: Any = types.CPointer
+    signature = (pointer(types.voidptr), pointer(types.int64), *words)
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled = _compile(numba.njit(error_model="numpy", **options)(entry), signature, name)
     inner = compiled.fndesc.llvm_func_name
     wrapper = _WRAPPER.format(inner=inner, name=name, raised=RAISED)
     host = target.host()
-    module = target.parse([compiled.library.get_llvm_str(), wrapper], host)
+    empty = r"define internal ptr @\1(ptr) { ret ptr null }"
+    text = _WITHOUT_PYTHON.sub(empty, compiled.library.get_llvm_str())
+    module = target.parse([text, wrapper], host)
     _prune(module, name)
     needed = undefined(module)
     if needed & PROVIDED and allocates:
-        # The context of the first module holds both texts.
         module = target.parse([str(module), memory_ir()], host)
         _prune(module, name)
         needed = undefined(module)
-    missing = sorted(n for n in needed if not _in_c_library(n))
+    missing = sorted(needed - C_LIBRARY)
     if missing:
         raise GraphError(
             f"{name} needs functions of Numba's runtime: {', '.join(missing[:5])}",
@@ -168,10 +182,6 @@ def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
         )
     made: bytes = target.machine(host).emit_object(module)
     return made
-
-
-def _in_c_library(name: str) -> bool:
-    return name in C_LIBRARY or (name.endswith("f") and name[:-1] in C_LIBRARY)
 
 
 def _prune(module: llvm.ModuleRef, name: str) -> None:

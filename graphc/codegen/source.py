@@ -168,8 +168,7 @@ class Source:
         return self.values[root]
 
     def remember(self, expr: Expr, text: Text) -> None:
-        leaf = not expr.args
-        if not leaf and (self.uses[expr] > 1 or len(text[0]) > _LONG):
+        if not _simple(expr) and (self.uses[expr] > 1 or len(text[0]) > _LONG):
             prefix = "p" if self.is_index(expr) else "x" if expr.op == "load" else "t"
             name = f"{prefix}{self.names[prefix]}"
             self.names[prefix] += 1
@@ -322,3 +321,8 @@ class KernelSource(Source):
         self.ranges[variable] = loop_range(statement, self.ranges)
         self.line(f"for i{variable.data} in range({bounds}):{note}")
         self.inside(statement.body)
+
+
+def _simple(expr: Expr) -> bool:
+    """Not worth a name: a leaf, or the product of two, as in `1024 * i0`."""
+    return not expr.args or (expr.op == "mul" and not any(a.args for a in expr.args))
