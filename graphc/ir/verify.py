@@ -14,7 +14,7 @@ from graphc.ir.op import Effect
 from graphc.ir.place import Buffer, device_of
 from graphc.ir.types import UNIT, TupleType, Type, leaves
 
-ARENA_ALIGNMENT = 64
+UNIQUE = ("barrier", "workspace")  # equal nodes of these are still different values
 
 
 def graphs_of(value: Graph | Program) -> tuple[Graph, ...]:
@@ -128,7 +128,7 @@ def no_duplicates(value: Graph | Program) -> None:
     for graph in graphs_of(value):
         table: dict[object, Node] = {}
         for node in graph.nodes:
-            if node.regions or node_effect(node) > Effect.READ or node.op.name == "barrier":
+            if node.regions or node_effect(node) > Effect.READ or node.op.name in UNIQUE:
                 continue
             key = merge_key(node)
             if key in table:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.graph import Graph
 from graphc.ir.op import Alias, Attr, Structural
-from graphc.ir.types import AnyType, TupleType, Type, tuple_type
+from graphc.ir.types import U8, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.registry import define, require, require_tensor
 
 
@@ -118,3 +119,12 @@ barrier = define(
 )
 
 
+
+workspace = define(
+    "workspace",
+    infer=lambda nbytes: tensor(U8, (nbytes,)),
+    reference=lambda nbytes: np.zeros(nbytes, np.uint8),
+    lower=Structural(),
+    attrs=(Attr("nbytes", "int"),),
+    doc="Scratch memory of one kernel; its content is undefined.",
+)

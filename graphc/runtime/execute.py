@@ -64,7 +64,7 @@ class Executable:
         self.support = pool.support(image.support)
         addresses: dict[str, int] = {}
         for code, symbols in image.objects:
-            addresses.update(load.link(code, symbols))
+            addresses.update(load.link(code, symbols, addresses))
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]

@@ -1,0 +1,238 @@
+"""From a fused contraction to calls of the contraction core, with the rest of the region as its epilogue.
+
+The core computes tiles of sums; the epilogue is a loop kernel over a finished tile that evaluates the
+region's element-wise nodes and stores every result:
+
+    buffers: tile, first result, further results, operands        params: batch, j0, j1, leading stride
+
+`direct` is the same region as plain loops, for back ends without the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphc.codegen import contract
+from graphc.codegen.evaluate import Elements, flat_index, store_element, strides_of, tensor_type
+from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
+from graphc.codegen.operands import Dims, Read, folded_dims, read_of
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Contraction
+from graphc.ir.types import DType
+
+Roles = dict[str, list[tuple[int, int, int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A region's contraction: its node, how its operands read memory, and its dims by role."""
+
+    node: Node
+    reads: tuple[Read, Read]
+    dims: Dims
+
+    def role(self, name: str) -> tuple[contract.Dim, ...]:
+        return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
+
+    @property
+    def accumulator(self) -> DType:
+        return tensor_type(self.node).dtype.compute
+
+    def normal(self) -> contract.Contraction:
+        return contract.Contraction(
+            tensor_type(self.node).dtype.name, self.role("batch"), self.role("m"), self.role("n"),
+            self.role("k"), self.reads[0].offset, self.reads[1].offset,
+        )  # fmt: skip
+
+
+def form_of(region: Graph) -> Form:
+    """The contraction of a region; fuse made sure that its operands' views fold."""
+    node = next(n for n in region.nodes if isinstance(n.op.lower, Contraction))
+    params = set(region.params)
+    reads = tuple(read_of(n, lambda source: source in params) for n in node.inputs)
+    assert reads[0] is not None
+    assert reads[1] is not None
+    dims = folded_dims(node, {0: reads[0], 1: reads[1]})
+    assert dims is not None
+    return Form(node, (reads[0], reads[1]), dims)
+
+
+def result_axes(form: Form) -> dict[tuple[str, int], int]:
+    """(role, position) -> axis of the result it runs along."""
+    dims = tensor_type(form.node).dims
+    found: dict[tuple[str, int], int] = {}
+    counts: dict[str, int] = {}
+    taken: set[int] = set()
+    for role, extent, _, _, stride in form.dims:
+        position = counts.get(role, 0)
+        counts[role] = position + 1
+        if role == "k" or extent == 1:
+            continue
+        for axis, step in enumerate(strides_of(dims)):
+            if step == stride and dims[axis] == extent and axis not in taken:
+                found[role, position] = axis
+                taken.add(axis)
+                break
+    return found
+
+
+class EpilogueLowering:
+    """Builds the epilogue kernel of a region for a plan of the core."""
+
+    def __init__(self, region: Graph, form: Form, plan: contract.Plan, name: str) -> None:
+        self.region = region
+        self.form = form
+        self.plan = plan
+        self.name = name
+        self.b = Scalars()
+        self.elements = Elements(self.b)
+        self.operands: list[int] = []  # region params that the epilogue reads, in buffer order
+
+    def read_params(self) -> list[Node]:
+        """Region params that nodes other than the contraction reach."""
+        seen: set[Node] = set()
+        pending = [r for r in self.region.results]
+        while pending:
+            node = pending.pop()
+            if node in seen or node is self.form.node:
+                continue
+            seen.add(node)
+            pending.extend(node.inputs)
+        return [p for p in self.region.params if p in seen]
+
+    def lower(self, strict: bool) -> Kernel:
+        b, form = self.b, self.form
+        size = tensor_type(form.node).size
+        buffers = [Buffer(0, form.accumulator, size, "in")]
+        outputs = []
+        for result in self.region.results:
+            kind = tensor_type(result)
+            outputs.append(Buffer(len(buffers), kind.dtype, kind.size, "out"))
+            buffers.append(outputs[-1])
+        for param in self.read_params():
+            kind = tensor_type(param)
+            made = Buffer(len(buffers), kind.dtype, kind.size, "in")
+            buffers.append(made)
+            self.operands.append(param.id)
+            self.elements.bind_buffer(param, made)
+        batch, first, last, lead = (b.param(k) for k in range(4))
+        rows = sum_of(self.plan, "i")
+        with b.loop(rows, "parallel") as i, b.loop(last, "vector", first) as j:
+            self.tile_reader(buffers[0], i, j, lead)
+            index = self.index(batch, i, j)
+            for result, buffer in zip(self.region.results, outputs, strict=True):
+                value = self.elements.at(result, index)
+                position = flat_index(b, index, tensor_type(result).dims)
+                store_element(b, buffer, position, value)
+        return Kernel(self.name, tuple(buffers), 4, b.body, units=rows, strict=strict)
+
+    def tile_reader(self, tile: Buffer, i: Expr, j: Expr, lead: Expr) -> None:
+        b = self.b
+        element = tensor_type(self.form.node).dtype
+
+        def read(_: tuple[Expr, ...]) -> Expr:
+            return b.cast(b.load(tile, b.add(b.mul(i, lead), j)), element)
+
+        self.elements.bind(self.form.node, read)
+
+    def index(self, batch: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
+        """The result's index tuple from the core's three linear indices."""
+        b = self.b
+        places = result_axes(self.form)
+        values = {"batch": batch, "i": i, "j": j}
+        made = [b.integer(0)] * tensor_type(self.form.node).rank
+        for role in ("batch", "m", "n"):
+            for position, (which, divisor, extent) in enumerate(self.plan.axes[role]):
+                axis = places.get((role, position))
+                if axis is None:
+                    continue
+                value = b.op("idiv", values[which], b.integer(divisor))
+                if divisor * extent != sum_of(self.plan, which):
+                    value = b.op("irem", value, b.integer(extent))
+                made[axis] = value
+        return tuple(made)
+
+
+def sum_of(plan: contract.Plan, which: str) -> int:
+    """The extent of one of the core's linear indices."""
+    total = 1
+    for axes in plan.axes.values():
+        for name, divisor, extent in axes:
+            if name == which:
+                total = max(total, divisor * extent)
+    return total
+
+
+def direct(region: Graph, name: str, strict: bool) -> Kernel:
+    """The region as plain loops: one sum per result element, then the element-wise rest."""
+    b = Scalars()
+    elements = Elements(b)
+    form = form_of(region)
+    buffers: list[Buffer] = []
+    for param in region.params:
+        kind = tensor_type(param)
+        buffers.append(Buffer(len(buffers), kind.dtype, kind.size, "in"))
+        elements.bind_buffer(param, buffers[-1])
+    outputs = []
+    for result in region.results:
+        kind = tensor_type(result)
+        outputs.append(Buffer(len(buffers), kind.dtype, kind.size, "out"))
+        buffers.append(outputs[-1])
+    places = result_axes(form)
+    dims = tensor_type(form.node).dims
+    kinds = {p.id: buffers[k] for k, p in enumerate(region.params)}
+    units = dims[0] if dims else 1
+    outer = [(k, e) for k, e in enumerate(dims) if e != 1]
+    values: dict[int, Expr] = {}
+
+    def loops(level: int) -> None:
+        if level == len(outer):
+            finish()
+            return
+        axis, extent = outer[level]
+        with b.loop(extent, "parallel" if level == 0 else "serial") as variable:
+            values[axis] = variable
+            loops(level + 1)
+
+    def finish() -> None:
+        total = b.register(b.const(0, form.accumulator))
+        terms: list[list[tuple[Expr, int]]] = [[], []]
+        counts: dict[str, int] = {}
+        sums: list[tuple[int, int, int]] = []
+        for role, extent, sa, sb, _ in form.dims:
+            position = counts.get(role, 0)
+            counts[role] = position + 1
+            if role == "k":
+                sums.append((extent, sa, sb))
+            elif (axis := places.get((role, position))) is not None:
+                terms[0].append((values[axis], sa))
+                terms[1].append((values[axis], sb))
+        add_products(total_update(total), sums, terms)
+        element = tensor_type(form.node).dtype
+        made = b.read(total)
+        elements.bind(form.node, lambda _: b.cast(made, element))
+        index = tuple(values.get(k, b.integer(0)) for k in range(len(dims)))
+        for result, buffer in zip(region.results, outputs, strict=True):
+            position = flat_index(b, index, tensor_type(result).dims)
+            store_element(b, buffer, position, elements.at(result, index))
+
+    def total_update(register: object) -> object:
+        return register
+
+    def add_products(
+        register: object, sums: list[tuple[int, int, int]], terms: list[list[tuple[Expr, int]]]
+    ) -> None:
+        if sums:
+            extent, sa, sb = sums[0]
+            with b.loop(extent) as k:
+                inner = [[*terms[0], (k, sa)], [*terms[1], (k, sb)]]
+                add_products(register, sums[1:], inner)
+            return
+        factors = []
+        for read, term in zip(form.reads, terms, strict=True):
+            value = b.load(kinds[read.source.id], b.affine(term, read.offset))
+            factors.append(b.cast(value, form.accumulator))
+        b.update(register, "add", b.mul(*factors))  # type: ignore[arg-type]
+
+    loops(0)
+    return Kernel(name, tuple(buffers), 0, b.body, units=units if outer else 1, strict=strict)

@@ -1,0 +1,214 @@
+"""Pulling one element of a region's node: the heart of lowering.
+
+`Elements.at(node, index)` returns the scalar expression of a node at an index tuple, inlining element-wise
+ops and index lambdas down to what is already in memory or in a register.  Nothing is computed twice at
+one index: expressions are hash-consed and memoised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.loops import Buffer, Expr, Scalars
+from graphc.errors import GraphError
+from graphc.ir.graph import Node
+from graphc.ir.op import Alias, Compute, Scalar
+from graphc.ir.types import BOOL, DType, Type
+from graphc.ops.registry import Pair
+
+Index = tuple[Expr, ...]
+Element = Any  # Expr, or Pair of Exprs for complex
+Reader = Callable[[Index], Element]
+
+
+def strides_of(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for extent in reversed(dims):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def tensor_type(node: Node) -> Type:
+    assert isinstance(node.type, Type)
+    return node.type
+
+
+def flat_index(b: Scalars, index: Index, dims: tuple[int, ...]) -> Expr:
+    """The row-major position of an index tuple; dimensions of extent 1 contribute nothing."""
+    pairs = zip(index, strides_of(dims), dims, strict=True)
+    return b.affine((i, s) for i, s, extent in pairs if extent != 1)
+
+
+def load_element(b: Scalars, buffer: Buffer, position: Expr, element: DType) -> Element:
+    """Read one element; complex numbers are two reals in a buffer of twice the length."""
+    if not element.is_complex:
+        return b.load(buffer, position)
+    base = b.mul(position, b.integer(2))
+    return Pair(b.load(buffer, base), b.load(buffer, b.add(base, b.integer(1))))
+
+
+def store_element(b: Scalars, buffer: Buffer, position: Expr, value: Element) -> None:
+    if not isinstance(value, Pair):
+        b.store(buffer, position, value)
+        return
+    base = b.mul(position, b.integer(2))
+    b.store(buffer, base, value.re)
+    b.store(buffer, b.add(base, b.integer(1)), value.im)
+
+
+def to_compute(b: Scalars, value: Element, element: DType) -> Element:
+    """A stored element in the type arithmetic happens in (f16 and bf16 widen to f32)."""
+    return value if isinstance(value, Pair) else b.cast(value, element.compute)
+
+
+def to_storage(b: Scalars, value: Element, element: DType) -> Element:
+    """A computed element in its storage type. Raises AssertionError if an expression has another type."""
+    if element.is_complex:
+        if not isinstance(value, Pair):
+            zero = b.const(0.0, element.real)
+            return Pair(b.cast(value, element.real), zero)
+        return value
+    assert not isinstance(value, Pair), f"a complex value where {element} is due"
+    if value.dtype is element:
+        return value
+    assert value.dtype is element.compute or element is BOOL, f"{value.dtype} where {element} is due"
+    return b.cast(value, element)
+
+
+class Elements:
+    """Evaluates nodes of one region. `readers` says how to read what is not inlined (params, tiles,
+    staged values, finished reductions); everything else is pulled."""
+
+    def __init__(self, b: Scalars) -> None:
+        self.b = b
+        self.readers: dict[int, Reader] = {}
+        self.buffers: dict[int, Buffer] = {}
+        self.memo: dict[Any, Element] = {}
+
+    def bind(self, node: Node, reader: Reader) -> None:
+        """From now on read `node` this way."""
+        self.readers[node.id] = reader
+        self.memo.clear()
+
+    def bind_buffer(self, node: Node, buffer: Buffer) -> None:
+        """Read a node from a row-major buffer of its shape."""
+        kind = tensor_type(node)
+        self.buffers[node.id] = buffer
+
+        def read(index: Index) -> Element:
+            return load_element(self.b, buffer, flat_index(self.b, index, kind.dims), kind.dtype)
+
+        self.bind(node, read)
+
+    def at(self, node: Node, index: Index) -> Element:
+        """The element of `node` at `index`, in its storage type.
+
+        Iterative over element-wise chains through the memo: depth is bounded by the group size.
+        """
+        key = (node.id, tuple(i.number for i in index), id(self.b.body))
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = self._pull(node, index)
+        return found
+
+    def _pull(self, node: Node, index: Index) -> Element:
+        reader = self.readers.get(node.id)
+        if reader is not None:
+            return reader(index)
+        lower = node.op.lower
+        if isinstance(lower, Scalar):
+            return self._scalar(node, lower, index)
+        if isinstance(lower, Compute):
+            made = lower.element(self.b, node, self._reader_of(node), index)
+            return to_storage(self.b, made, tensor_type(node).dtype)
+        if isinstance(lower, Alias):
+            return self._reshaped(node, index)
+        if node.op.name == "const":
+            return self._literal(node)
+        raise GraphError(f"{node.op.name} cannot be computed element by element", location=node.loc)
+
+    def _reader_of(self, node: Node) -> Callable[[int, Index], Element]:
+        return lambda k, index: self.at(node.inputs[k], tuple(index))
+
+    def _scalar(self, node: Node, lower: Scalar, index: Index) -> Element:
+        operands = []
+        for source in node.inputs:
+            kind = tensor_type(source)
+            value = self.at(source, broadcast_index(self.b, index, kind.dims))
+            operands.append(to_compute(self.b, value, kind.dtype))
+        made = lower.expression(self.b, *operands, **node.attrs.values_dict)
+        return to_storage(self.b, made, tensor_type(node).dtype)
+
+    def _literal(self, node: Node) -> Element:
+        value = node.attrs["value"]
+        element = value.type.dtype
+        number = value.array.reshape(-1)[0]
+        if element.is_complex:
+            parts = (float(number.real), float(number.imag))
+            return Pair(*(self.b.const(p, element.real) for p in parts))
+        made = self.b.const(number.item() if element.kind != "f" else float(number), element.compute)
+        return self.b.cast(made, element)
+
+    def _reshaped(self, node: Node, index: Index) -> Element:
+        source = node.inputs[0]
+        while isinstance(source.op.lower, Alias) and source.id not in self.readers:
+            source = source.inputs[0]
+        before, after = tensor_type(source).dims, tensor_type(node).dims
+        if source.id in self.buffers:  # the same bytes under another shape
+            position = flat_index(self.b, index, after)
+            element = tensor_type(source).dtype
+            return load_element(self.b, self.buffers[source.id], position, element)
+        return self.at(source, reshaped_index(self.b, index, after, before))
+
+
+def broadcast_index(b: Scalars, index: Index, dims: tuple[int, ...]) -> Index:
+    """The index of a broadcast operand: aligned at the right, 0 along extents of 1."""
+    tail = index[len(index) - len(dims) :]
+    zero = b.integer(0)
+    return tuple(zero if extent == 1 else i for i, extent in zip(tail, dims, strict=True))
+
+
+def reshaped_index(
+    b: Scalars, index: Index, after: tuple[int, ...], before: tuple[int, ...]
+) -> Index:
+    """The index into `before` of the element at `index` of `after` (row-major reshape).
+
+    The shapes are split into the smallest blocks of equal size, so that untouched and merged dimensions
+    cost no division.
+    """
+    made: list[Expr] = []
+    i = j = 0
+    while j < len(before) or i < len(after):
+        block_after, block_before = [], []
+        size_after = size_before = 1
+        if i < len(after):
+            size_after, block_after, i = after[i], [i], i + 1
+        if j < len(before):
+            size_before, block_before, j = before[j], [j], j + 1
+        while size_after != size_before and (i < len(after) or j < len(before)):
+            if (size_after < size_before and i < len(after)) or j == len(before):
+                block_after.append(i)
+                size_after, i = size_after * after[i], i + 1
+            else:
+                block_before.append(j)
+                size_before, j = size_before * before[j], j + 1
+        inside = tuple(index[k] for k in block_after)
+        position = flat_index(b, inside, tuple(after[k] for k in block_after))
+        made.extend(split_index(b, position, tuple(before[k] for k in block_before)))
+    return tuple(made)
+
+
+def split_index(b: Scalars, position: Expr, dims: tuple[int, ...]) -> list[Expr]:
+    """The index tuple of a row-major position."""
+    wide = [k for k, extent in enumerate(dims) if extent != 1]
+    made = [b.integer(0)] * len(dims)
+    for k in reversed(wide):
+        if k == wide[0]:
+            made[k] = position
+        else:
+            made[k] = b.op("irem", position, b.integer(dims[k]))
+            position = b.op("idiv", position, b.integer(dims[k]))
+    return made

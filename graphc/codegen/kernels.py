@@ -1,0 +1,171 @@
+"""What a fused node needs to run: a `Spec`, the same for every node with an equal region.
+
+    loop       a loop kernel of its own                   contract   the contraction core (+ an epilogue)
+    library    a hand-written function compiled by Numba
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphc.codegen import contract
+from graphc.codegen.contraction import EpilogueLowering, Form, direct, form_of
+from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.loop_facts import work_stride
+from graphc.codegen.loops import Kernel
+from graphc.codegen.lower import lower_loops
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Library
+from graphc.ir.types import DType, Type, leaves
+
+Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
+WORKSPACE = "workspace"  # name of the region parameter that holds scratch memory
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How one region runs.
+
+    `operands` are the kernel's buffers: operand k of the node, result leaf k, or an offset into the
+    workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
+    `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core;
+    `library` the function and buffer types of a hand-written kernel.
+    """
+
+    kind: str
+    operands: tuple[Operand, ...]
+    units: int
+    grain: int
+    params: tuple[int, ...] = ()
+    workspace: int = 0
+    kernel: Kernel | None = None
+    core: str | None = None
+    library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
+
+
+_SPECS: dict[Any, Spec] = {}
+_MOST_SPECS = 4096
+
+
+def region_key(node: Node) -> Any:
+    """Equal for regions that compute the same thing on the same types."""
+    region = node.regions[0]
+    params = data_params(region)
+    return (
+        node.attrs,
+        tuple(p.type for p in params),
+        tuple((n.op, n.attrs, n.type, tuple([i.id for i in n.inputs])) for n in region.nodes),
+        tuple(r.id for r in region.results),
+    )
+
+
+def data_params(region: Graph) -> tuple[Node, ...]:
+    """The parameters that hold values, without the workspace."""
+    return tuple(p for p in region.params if p.attrs["name"] != WORKSPACE)
+
+
+def spec_of(node: Node, config: Config) -> Spec:
+    """The Spec of a fused node; equal regions share one."""
+    key = (region_key(node), config.thread_count, config.backend, config.fast_math)
+    found = _SPECS.get(key)
+    if found is None:
+        if len(_SPECS) >= _MOST_SPECS:
+            _SPECS.clear()
+        found = _SPECS[key] = _make(node, config)
+    return found
+
+
+def _make(node: Node, config: Config) -> Spec:
+    region = node.regions[0]
+    params = data_params(region)
+    if len(params) != len(region.params):
+        region = region.replace(params=params)
+    kind = node.attrs["kind"]
+    if kind == "library":
+        return _library_spec(region, config)
+    if kind == "contract" and config.backend == "llvm":
+        return _contract_spec(region, config)
+    if kind == "contract":
+        kernel = direct(region, "kernel", strict=not config.fast_math)
+        return _loop_spec(kernel, 1, region, config)
+    kernel, grain = lower_loops(region, "kernel", strict=not config.fast_math)
+    return _loop_spec(kernel, grain, region, config)
+
+
+def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spec:
+    operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
+    operands += [("out", k, 0) for k in range(len(region.results))]
+    workspace = 0
+    for buffer in kernel.buffers[len(operands) :]:
+        operands.append(("work", workspace, 0))
+        workspace += work_stride(buffer) * config.thread_count
+    return Spec("loop", tuple(operands), kernel.units, grain, (), workspace, kernel)
+
+
+# ------------------------------------------------------------------------------------ contractions
+
+
+def _contract_spec(region: Graph, config: Config) -> Spec:
+    form = form_of(region)
+    fused = region.results != (form.node,)
+    extras = len(region.results) - 1
+    if fused:
+        extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
+    stage = fused and tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
+    plan = _plan(form, config, epilogue=fused, extras=extras if fused else 0, stage=stage)
+    kernel, tail = None, []
+    if fused:
+        epilogue = EpilogueLowering(region, form, plan, "kernel")
+        kernel = epilogue.lower(strict=not config.fast_math)
+        position = {p.id: k for k, p in enumerate(region.params)}
+        tail = [("out", k, 0) for k in range(1, len(region.results))]
+        tail += [("in", position[id], 0) for id in epilogue.operands]
+    sources = [("in", _param_index(region, read.source), 0) for read in form.reads]
+    if plan.swapped:
+        sources.reverse()
+    operands = (*sources, ("out", 0, 0), ("work", 0, 0), *tail)
+    return Spec(
+        "contract", operands, plan.units, plan.grain, plan.params,
+        plan.workspace * config.thread_count, kernel, tensor_type(form.node).dtype.name,
+    )  # fmt: skip
+
+
+def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:
+    target = contract.host_target()
+    return contract.plan(form.normal(), target, threads=config.thread_count, **options)
+
+
+def _param_index(region: Graph, node: Node) -> int:
+    return next(k for k, p in enumerate(region.params) if p is node)
+
+
+# ------------------------------------------------------------------------------------ library kernels
+
+
+def _library_spec(region: Graph, config: Config) -> Spec:
+    node = region.nodes[-1]
+    lower = node.op.lower
+    assert isinstance(lower, Library)
+    position = {p.id: k for k, p in enumerate(region.params)}
+    types = [tensor_type(n) for n in node.inputs] + [t for t in leaves(node.type) if isinstance(t, Type)]
+    operands: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
+    operands += [("out", k, 0) for k in range(len(leaves(node.type)))]
+    kinds = [t.dtype for t in types]
+    sizes = [t.size for t in types]
+    workspace = 0
+    for element, count in lower.workspace(node):
+        operands.append(("work", workspace, 0))
+        kinds.append(element)
+        sizes.append(count)
+        workspace += -(-count * element.itemsize // 64) * 64
+    units = lower.units(node) if lower.units is not None else 1
+    # Workspace of a library kernel is not per thread, so only kernels without any may be split.
+    grain = 1 if lower.units is not None and not workspace else 0
+    params = (*sizes, *lower.params(node))
+    return Spec(
+        "library", tuple(operands), units, grain, params, workspace,
+        library=(lower.kernel(node), tuple(kinds), lower.units is not None),
+    )  # fmt: skip

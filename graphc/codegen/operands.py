@@ -1,0 +1,121 @@
+"""Folding views of a contraction's operands into strides.
+
+A chain of transposes, slices, broadcasts and reshapes between a stored value and a contraction is followed
+symbolically: if the position it reads is an affine function of the operand's index, the contraction reads the
+stored value itself with other strides and an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.evaluate import Elements, strides_of, tensor_type
+from graphc.codegen.loops import Buffer, Expr, Scalars
+from graphc.ir.graph import Node
+from graphc.ir.op import Contraction
+from graphc.ir.types import I64
+
+Dims = list[tuple[str, int, int, int, int]]
+
+
+class Read:
+    """How an operand reads a stored value: position = offset + sum(stride[axis] * index[axis])."""
+
+    __slots__ = ("offset", "source", "strides")
+
+    def __init__(self, source: Node, offset: int, strides: tuple[int, ...]) -> None:
+        self.source = source
+        self.offset = offset
+        self.strides = strides
+
+
+def affine(expr: Expr) -> dict[Expr | None, int] | None:
+    """Coefficients of loop variables (None: the constant), or None if the expression is not affine."""
+    if expr.op == "const":
+        return {None: expr.data}
+    if expr.op == "var":
+        return {expr: 1}
+    if expr.op not in ("add", "sub", "mul") or expr.dtype is not I64:
+        return None
+    left, right = (affine(a) for a in expr.args)
+    if left is None or right is None:
+        return None
+    if expr.op == "mul":
+        if set(left) <= {None}:
+            left, right = right, left
+        if not set(right) <= {None}:
+            return None
+        factor = right.get(None, 0)
+        return {key: value * factor for key, value in left.items()}
+    sign = 1 if expr.op == "add" else -1
+    total = dict(left)
+    for key, value in right.items():
+        total[key] = total.get(key, 0) + sign * value
+    return total
+
+
+def read_of(operand: Node, is_stored: Callable[[Node], bool]) -> Read | None:
+    """How reading `operand` reads a stored value, or None if that is not affine."""
+    if is_stored(operand):
+        return Read(operand, 0, strides_of(tensor_type(operand).dims))
+    source = operand
+    while not is_stored(source):
+        if len(source.inputs) != 1:
+            return None
+        source = source.inputs[0]
+    b = Scalars()
+    elements = Elements(b)
+    kind = tensor_type(source)
+    if kind.dtype.is_complex:
+        return None
+    elements.bind_buffer(source, Buffer(0, kind.dtype, kind.size, "in"))
+    variables = [b.make("var", I64, (), k) for k in range(tensor_type(operand).rank)]
+    made = elements.at(operand, tuple(variables))
+    if made.op != "load" or b.body:
+        return None
+    terms = affine(made.args[0])
+    if terms is None:
+        return None
+    return Read(source, terms.get(None, 0), tuple(terms.get(v, 0) for v in variables))
+
+
+def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
+    """The axis of a row-major operand that a contraction dim runs along in full; None if there is none."""
+    for axis, (have, step) in enumerate(zip(dims, strides_of(dims), strict=True)):
+        if have == extent and step == stride and extent != 1:
+            return axis
+    return None
+
+
+def can_fold_view(node: Node, position: int, is_stored: Callable[[Node], bool]) -> bool:
+    """May operand `position` of a contraction stay a view?"""
+    read = read_of(node.inputs[position], is_stored)
+    return read is not None and folded_dims(node, {position: read}) is not None
+
+
+def folded_dims(node: Node, reads: dict[int, Read]) -> Dims | None:
+    """The contraction's dims with the strides of its operands' views; None where they do not decompose."""
+    lower = node.op.lower
+    assert isinstance(lower, Contraction)
+    made: Dims = []
+    for role, extent, *strides in lower.dims(node):
+        for position, read in reads.items():
+            stride = strides[position]
+            if stride == 0 or extent == 1 or is_plain(node.inputs[position], read):
+                continue
+            axis = axis_of(extent, stride, tensor_type(node.inputs[position]).dims)
+            if axis is None:
+                return None
+            strides[position] = read.strides[axis]
+        made.append((role, extent, strides[0], strides[1], strides[2]))
+    return made
+
+
+def is_plain(operand: Node, read: Read) -> bool:
+    """The view reads a contiguous run in row-major order."""
+    dims = tensor_type(operand).dims
+    pairs = zip(strides_of(dims), read.strides, dims, strict=True)
+    return all(mine == theirs or extent == 1 for mine, theirs, extent in pairs)
+
+

@@ -1,0 +1,128 @@
+"""The iteration space of a loop group: which axes are looped over, which merge, and how they split.
+
+A group has a full shape F and a set of reduced axes.  Every value of the group is *full* (shape F), *keep*
+(F with 1 at the reduced axes) or *drop* (the kept axes only).  Adjacent axes merge into one loop when every
+operand is either full or broadcast along both, so the common case is one long contiguous loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphc.codegen.loops import Expr, Scalars
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Alias, Compute, Reduction, Structural
+from graphc.ir.types import Type
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Adjacent axes of F that run as one loop. `place` is the axis that carries the variable."""
+
+    first: int
+    last: int
+    extent: int
+    place: int
+    reduced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """F, the reduced axes and the loops they form, outermost first."""
+
+    full: Dims
+    reduced: frozenset[int]
+    loops: tuple[Axes, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(k for k in range(len(self.full)) if k not in self.reduced)
+
+    @property
+    def keep_dims(self) -> Dims:
+        return tuple(1 if k in self.reduced else e for k, e in enumerate(self.full))
+
+    @property
+    def drop_dims(self) -> Dims:
+        return tuple(self.full[k] for k in self.kept)
+
+    def is_full(self, node: Node) -> bool:
+        """Evaluated inside the loop over the reduced axes, not once per row."""
+        return dims_of(node) == self.full and not isinstance(node.op.lower, Reduction)
+
+    def index(self, b: Scalars, values: dict[int, Expr], dims: Dims) -> tuple[Expr, ...]:
+        """The index tuple of a value with these dims, from the loop variable of each placed axis."""
+        axes = range(len(self.full)) if len(dims) == len(self.full) else self.kept
+        zero = b.integer(0)
+        pairs = zip(axes, dims, strict=True)
+        return tuple(values.get(k, zero) if extent != 1 else zero for k, extent in pairs)
+
+
+def dims_of(node: Node) -> Dims:
+    assert isinstance(node.type, Type)
+    return node.type.dims
+
+
+def space_of(region: Graph) -> Space:
+    """The iteration space of a fused region."""
+    reductions = [n for n in region.nodes if isinstance(n.op.lower, Reduction)]
+    if reductions:
+        full = dims_of(reductions[0].inputs[0])
+        reduced = frozenset(reductions[0].attrs["axes"])
+    else:
+        full, reduced = dims_of(region.results[0]), frozenset()
+    return Space(full, reduced, _loops(region, full, reduced))
+
+
+def _loops(region: Graph, full: Dims, reduced: frozenset[int]) -> tuple[Axes, ...]:
+    joins = _mergeable(region, full, reduced)
+    loops: list[Axes] = []
+    first = 0
+    for axis in range(len(full)):
+        if axis + 1 == len(full) or not joins[axis]:
+            loops.append(_axes(full, first, axis, axis in reduced))
+            first = axis + 1
+    return tuple(loop for loop in loops if loop.extent != 1)
+
+
+def _axes(full: Dims, first: int, last: int, reduced: bool) -> Axes:
+    extent = 1
+    for k in range(first, last + 1):
+        extent *= full[k]
+    wide = [k for k in range(first, last + 1) if full[k] != 1]
+    return Axes(first, last, extent, wide[-1] if wide else last, reduced)
+
+
+def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]:
+    """For each axis whether it may run in one loop with the next."""
+    joins = [(k in reduced) == (k + 1 in reduced) for k in range(len(full) - 1)]
+    kept = tuple(k for k in range(len(full)) if k not in reduced)
+    for node in region.nodes:
+        lower = node.op.lower
+        if isinstance(lower, Compute | Alias) or _needs_axis(node):
+            return [False] * len(joins)
+        if isinstance(lower, Structural):
+            continue
+        axes = tuple(range(len(full)))
+        if not isinstance(lower, Reduction) and len(dims_of(node)) != len(full):
+            axes = kept
+        for source in node.inputs:
+            _constrain(joins, full, axes, dims_of(source))
+    return joins
+
+
+def _needs_axis(node: Node) -> bool:
+    lower = node.op.lower
+    return isinstance(lower, Reduction) and lower.combine in ("argmax", "argmin")
+
+
+def _constrain(joins: list[bool], full: Dims, axes: tuple[int, ...], dims: Dims) -> None:
+    """An operand that broadcasts along one of two axes and not the other keeps them apart."""
+    wide = dict.fromkeys(range(len(full)), False)
+    for axis, extent in zip(axes[len(axes) - len(dims) :], dims, strict=True):
+        wide[axis] = extent != 1
+    for k in range(len(joins)):
+        if full[k] != 1 and full[k + 1] != 1 and wide[k] != wide[k + 1]:
+            joins[k] = False

@@ -1,0 +1,166 @@
+"""The reference interpreter: runs any graph of any stage with NumPy. It is the oracle of all tests.
+
+`wide=True` evaluates every float in f64 (complex in c128), which bounds the rounding error of the
+compiled result; casts to narrower floats are then skipped too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError, GraphError
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.types import TupleType, Type, leaves
+
+Array = Any
+_WIDE = {"f16": np.float64, "bf16": np.float64, "f32": np.float64, "c64": np.complex128}
+
+
+def interpret(value: Graph | Program, arguments: Sequence[Any], *, wide: bool = False) -> list[Array]:
+    """The results for these argument arrays, in order.
+
+    Raises FeedError for wrong arguments and GraphError, with the node's line, for what NumPy refuses.
+    """
+    check_arguments(value.params, arguments)
+    interpreter = _Interpreter(wide)
+    with np.errstate(all="ignore"):
+        if isinstance(value, Program):
+            return interpreter.program(value, list(arguments))
+        return interpreter.graph(value, list(arguments))
+
+
+def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
+    """Raise FeedError unless number, dtypes and shapes fit the parameters."""
+    if len(params) != len(arguments):
+        raise FeedError(f"expected {len(params)} argument(s), got {len(arguments)}")
+    for param, argument in zip(params, arguments, strict=True):
+        kind = param.type
+        assert isinstance(kind, Type)
+        array = np.asarray(argument)
+        if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
+            raise FeedError(
+                f"argument {param.attrs['name']} must be {kind}, "
+                f"got {array.dtype}{list(array.shape)}"
+            )
+
+
+class _Interpreter:
+    def __init__(self, wide: bool) -> None:
+        self.wide = wide
+        self.channels: dict[str, Array] = {}
+
+    def widen(self, array: Array, kind: Type) -> Array:
+        target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy
+        return np.asarray(array, target)
+
+    def program(self, program: Program, arguments: list[Any]) -> list[Array]:
+        """Run the graphs of all devices in turn; a graph stops at a recv whose message is missing."""
+        outputs: list[list[Array] | None] = [None] * len(program.graphs)
+        running = [
+            self.steps(g, arguments if k == 0 else [], k, outputs)
+            for k, g in enumerate(program.graphs)
+        ]
+        while running:
+            still = [r for r in running if next(r, "done") != "done"]
+            if len(still) == len(running) and not self.progress:
+                raise GraphError("deadlock: every device waits for a message")
+            running = still
+        assert outputs[0] is not None
+        return outputs[0]
+
+    progress = False
+
+    def steps(
+        self, graph: Graph, arguments: list[Any], place: int, outputs: list[list[Array] | None]
+    ) -> Iterator[str]:
+        values = self.bind(graph, arguments)
+        for node in graph.nodes:
+            while node.op.name == "recv" and node.attrs["channel"] not in self.channels:
+                self.progress = False
+                yield "waiting"
+            self.progress = True
+            values[node.id] = self.node(node, [values[n.id] for n in node.inputs])
+        outputs[place] = [values[r.id] for r in graph.results]
+
+    def bind(self, graph: Graph, arguments: list[Any]) -> list[Any]:
+        values: list[Any] = [None] * graph.next_id
+        for param, argument in zip(graph.params, arguments, strict=True):
+            kind = param.type
+            values[param.id] = self.widen(argument, kind) if isinstance(kind, Type) else argument
+        return values
+
+    def graph(self, graph: Graph, arguments: list[Any]) -> list[Array]:
+        values = self.bind(graph, arguments)
+        last = _last_uses(graph)
+        for position, node in enumerate(graph.nodes):
+            values[node.id] = self.node(node, [values[n.id] for n in node.inputs])
+            for dead in last[position]:
+                values[dead] = None
+        return [values[r.id] for r in graph.results]
+
+    def node(self, node: Node, inputs: list[Any]) -> Any:
+        if node.regions:
+            return self.region_node(node, inputs)
+        match node.op.name:
+            case "send":
+                self.channels[node.attrs["channel"]] = inputs[0] if inputs else ()
+                return ()
+            case "recv":
+                return self.channels[node.attrs["channel"]]
+        try:
+            made = node.op.reference(*inputs, **self.attributes(node))
+        except GraphError as error:
+            raise error.at(node.loc, node.describe()) from None
+        except (ValueError, IndexError, MemoryError) as error:
+            text = f"{node.op.name}: {error}"
+            raise GraphError(text, details=node.describe(), location=node.loc) from None
+        return self.settle(made, node)
+
+    def attributes(self, node: Node) -> dict[str, Any]:
+        attrs = node.attrs.values_dict
+        if self.wide and node.op.name == "cast" and attrs["dtype"].kind in "fc":
+            wide = "c128" if attrs["dtype"].kind == "c" else "f64"
+            return {**attrs, "dtype": node.op.coerce({**attrs, "dtype": wide})["dtype"]}
+        return attrs
+
+    def settle(self, made: Any, node: Node) -> Any:
+        """The result with exactly the node's type (a reference may compute wider)."""
+        kinds = leaves(node.type)
+        parts = list(made) if isinstance(node.type, TupleType) else [made]
+        for k, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+            assert isinstance(kind, Type)
+            parts[k] = self.widen(part, kind)
+            if parts[k].shape != kind.shape:
+                raise AssertionError(f"{node!r}: the reference gave shape {parts[k].shape}")
+        return tuple(parts) if isinstance(node.type, TupleType) else parts[0]
+
+    def region_node(self, node: Node, inputs: list[Any]) -> Any:
+        if node.op.name in ("fused", "call"):
+            made = self.graph(node.regions[0], inputs)
+            return made[0] if len(made) == 1 else tuple(made)
+        run: Callable[..., Any] = self.graph
+        return node.op.reference(*inputs, regions=node.regions, run=run, **node.attrs.values_dict)
+
+
+def _last_uses(graph: Graph) -> list[list[int]]:
+    """For each position the ids whose value is not needed after it."""
+    keep = {r.id for r in graph.results}
+    last: dict[int, int] = {}
+    for position, node in enumerate(graph.nodes):
+        last[node.id] = position
+        for source in node.inputs:
+            last[source.id] = position
+    table: list[list[int]] = [[] for _ in graph.nodes]
+    for id, position in last.items():
+        if id not in keep:
+            table[position].append(id)
+    return table
+
+
+def evaluate_node(node: Node, arrays: list[Array]) -> Array:
+    """One node on arrays, with NumPy. Raises GraphError for what NumPy refuses."""
+    with np.errstate(all="ignore"):
+        return _Interpreter(wide=False).node(node, arrays)

@@ -1,0 +1,38 @@
+"""cse: nodes that compute the same thing become one (after Click, PLDI 1995).
+
+The key holds the op, type, operands (sorted if commutative), `after` edges, attributes and place, so two
+reads of one state between the same writes merge and nothing merges across devices.  Nodes with effects, with
+regions and barriers never merge.
+"""
+
+from __future__ import annotations
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.op import Effect
+from graphc.ir.verify import merge_key
+from graphc.passes.reasons import record
+
+
+def cse(graph: Graph, config: Config) -> Graph:
+    """The graph with duplicates merged into their first occurrence; names stay fetchable."""
+    table: dict[object, Node] = {}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.regions:
+            made = map_regions(node, lambda region: cse(region, config))
+            if made is node:
+                return None
+            r.nodes.append(made)
+            return made
+        if node.op.effect > Effect.READ or node.op.name == "barrier":
+            return None
+        first = table.setdefault(merge_key(node), node)
+        if first is node:
+            return None
+        record(node.id, f"same as %{first.id}")
+        return first
+
+    return rebuild(graph, rewrite)
+
+

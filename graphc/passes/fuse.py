@@ -1,0 +1,292 @@
+"""fuse: every group of nodes becomes one `fused` node with a closed region, one kernel each.
+
+Views (transposes, slices, broadcasts, reshapes) are copied into the region of each reader, where lowering
+folds them into strides.  Groups are issued in an order that respects every edge and stays close to the
+order of the nodes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from graphc.codegen.operands import can_fold_view
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import OPS, Alias, Compute, Contraction, Library
+from graphc.ir.types import tuple_type
+from graphc.passes.groups import Group, Groups
+
+
+def fuse(graph: Graph, config: Config) -> Graph:
+    """The graph with only fused, const, alias and structural nodes left."""
+    return _Fuser(graph, merge=config.opt > 0).run()
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, merge: bool) -> None:
+        self.graph = graph
+        self.groups = Groups(graph, merge)
+        self.mapped: list[Node | None] = [None] * graph.next_id
+        self.next_id = graph.next_id
+        self.nodes: list[Node] = []
+        self.stored: set[int] = set()
+        for param in graph.params:
+            self.mapped[param.id] = param
+
+    # -- which values must exist in memory
+
+    def needed(self) -> list[Any]:
+        """Units of work (groups and single nodes) in issue order."""
+        units: dict[int, Any] = {}
+        for node in self.graph.nodes:
+            group = self.groups.of(node)
+            if group is not None:
+                units[id(group)] = group
+            elif not self.groups.is_view(node):
+                units[id(node)] = node
+        self.forced: set[int] = set()
+        for result in self.graph.results:
+            self.force(result)
+        for unit in list(units.values()):
+            for node in unit.nodes if isinstance(unit, Group) else [unit]:
+                self.force_operands(node, isinstance(unit, Group))
+        for node in self.graph.nodes:
+            if node.id in self.forced and self.groups.is_view(node):
+                units[id(node)] = node
+        return self.ordered(list(units.values()))
+
+    def force(self, node: Node) -> None:
+        """A view that has to be stored after all (a result, or read by a kernel that takes no views)."""
+        pending = [node]
+        while pending:
+            view = pending.pop()
+            if self.groups.is_view(view) and view.id not in self.forced:
+                self.forced.add(view.id)
+                if isinstance(view.op.lower, Alias):
+                    pending.extend(view.inputs)
+
+    def force_operands(self, node: Node, grouped: bool) -> None:
+        lower = node.op.lower
+        for position, source in enumerate(node.inputs):
+            if not self.groups.is_view(source) or source.id in self.forced:
+                continue
+            if not grouped or isinstance(lower, Library):
+                self.force(source)
+            elif isinstance(lower, Contraction) and not can_fold_view(node, position, self.stop):
+                self.force(source)
+
+    def stop(self, node: Node) -> bool:
+        """Is the node in memory (so that reading it ends a chain of views)?"""
+        return not self.groups.is_view(node) or node.id in self.forced
+
+    # -- order
+
+    def ordered(self, units: list[Any]) -> list[Any]:
+        """Kahn's algorithm; among ready units the one whose last node came first."""
+        owner: dict[int, int] = {}
+        for k, unit in enumerate(units):
+            for node in unit.nodes if isinstance(unit, Group) else [unit]:
+                owner[node.id] = k
+        waits: list[set[int]] = [set() for _ in units]
+        readers: list[list[int]] = [[] for _ in units]
+        for k, unit in enumerate(units):
+            for source in self.sources(unit):
+                j = owner.get(source.id)
+                if j is not None and j != k and j not in waits[k]:
+                    waits[k].add(j)
+                    readers[j].append(k)
+        position = {n.id: p for p, n in enumerate(self.graph.nodes)}
+        rank = [
+            max(position[n.id] for n in (u.nodes if isinstance(u, Group) else [u])) for u in units
+        ]
+        ready = [(rank[k], k) for k in range(len(units)) if not waits[k]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, k = heapq.heappop(ready)
+            order.append(units[k])
+            for reader in readers[k]:
+                waits[reader].discard(k)
+                if not waits[reader]:
+                    heapq.heappush(ready, (rank[reader], reader))
+        assert len(order) == len(units), "fusion groups form a cycle"
+        return order
+
+    def sources(self, unit: Any) -> list[Node]:
+        """The stored values a unit reads or waits for."""
+        found: list[Node] = []
+        for node in unit.nodes if isinstance(unit, Group) else [unit]:
+            pending = [*node.inputs, *node.after]
+            while pending:
+                source = pending.pop()
+                if self.stop(source):
+                    found.append(source)
+                else:
+                    pending.extend(source.inputs)
+        return found
+
+    # -- emission
+
+    def run(self) -> Graph:
+        outside = self.read_outside(units := self.needed())
+        for unit in units:
+            if isinstance(unit, Group):
+                self.emit_group(unit.kind, unit.nodes, outside)
+            elif self.groups.is_view(unit) and isinstance(unit.op.lower, Compute):
+                self.emit_group("loop", [unit], {unit.id})
+            else:
+                self.emit_single(unit)
+        return self.finish()
+
+    def read_outside(self, units: list[Any]) -> set[int]:
+        """Ids of values that some other unit or the caller reads."""
+        found = {r.id for r in self.graph.results}
+        for unit in units:
+            inside = {n.id for n in unit.nodes} if isinstance(unit, Group) else set()
+            found.update(s.id for s in self.sources(unit) if s.id not in inside)
+        return found
+
+    def emit_single(self, node: Node) -> None:
+        made = node.replace(
+            inputs=tuple(self.value(n) for n in node.inputs),
+            after=tuple(dict.fromkeys(self.value(n) for n in node.after)),
+        )
+        if made.inputs == node.inputs and made.after == node.after:
+            made = node
+        self.nodes.append(made)
+        self.mapped[node.id] = made
+
+    def value(self, node: Node) -> Node:
+        found = self.mapped[node.id]
+        assert found is not None, f"%{node.id} is not stored"
+        return found
+
+    def emit_group(self, kind: str, members: list[Node], outside: set[int]) -> None:
+        members = sorted(members, key=lambda n: n.id) if len(members) > 1 else members
+        region = _Region(self)
+        for node in members:
+            region.copy(node)
+        results = [n for n in members if n.id in outside] or members[-1:]
+        graph = region.graph([region.inner[n.id] for n in results])
+        op = OPS["fused"]
+        kinds = tuple(r.type for r in results)
+        last = members[-1]
+        after = tuple(dict.fromkeys(self.value(n) for m in members for n in m.after))
+        fused = Node(
+            last.id if len(results) == 1 else self.new_id(), op, tuple(region.operands),
+            op.coerce({"kind": kind}), kinds[0] if len(kinds) == 1 else tuple_type(kinds),
+            after=after, place=last.place, regions=(graph,), loc=last.loc,
+        )  # fmt: skip
+        if len(results) == 1:
+            fused = fused.replace(id=results[0].id)
+        self.nodes.append(fused)
+        self.publish(fused, results)
+
+    def publish(self, fused: Node, results: list[Node]) -> None:
+        if len(results) == 1:
+            self.mapped[results[0].id] = fused
+            return
+        item = OPS["item"]
+        for k, result in enumerate(results):
+            attrs = item.coerce({"index": k})
+            made = Node(
+                result.id, item, (fused,), attrs, result.type, place=result.place, loc=result.loc
+            )
+            self.nodes.append(made)
+            self.mapped[result.id] = made
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id - 1
+
+    def finish(self) -> Graph:
+        graph = self.graph
+        results = tuple(self.value(r) for r in graph.results)
+        if self.nodes == graph.nodes and results == graph.results:
+            return graph
+        names = {
+            name: made.id for name, id in graph.names.items() if (made := self.mapped[id]) is not None
+        }
+        self.drop_unread_constants(results)
+        kept = {n.id for n in (*graph.params, *self.nodes)}
+        names = {name: id for name, id in names.items() if id in kept}
+        return graph.replace(
+            nodes=self.nodes, results=results, names=names, next_id=self.next_id
+        )
+
+    def drop_unread_constants(self, results: tuple[Node, ...]) -> None:
+        """Scalars were copied into the regions; the originals are often not read any more."""
+        read = {r.id for r in results}
+        for node in self.nodes:
+            read.update(n.id for n in node.inputs)
+            read.update(n.id for n in node.after)
+        self.nodes = [n for n in self.nodes if n.op.name != "const" or n.id in read]
+
+
+class _Region:
+    """Copies members and the views they read into a closed graph with ids from 0."""
+
+    def __init__(self, fuser: _Fuser) -> None:
+        self.fuser = fuser
+        self.inner: dict[int, Node] = {}
+        self.params: list[Node] = []
+        self.operands: list[Node] = []
+        self.nodes: list[Node] = []
+        self.members: list[Node] = []
+
+    def copy(self, node: Node) -> None:
+        """Append a member; its operands become params, inlined views or scalar constants."""
+        inputs = tuple(self.operand(n) for n in node.inputs)
+        self.append(node, inputs)
+
+    def append(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        made = Node(
+            -1, node.op, inputs, node.attrs, node.type, regions=node.regions, loc=node.loc
+        )
+        self.nodes.append(made)
+        self.inner[node.id] = made
+        return made
+
+    def operand(self, node: Node) -> Node:
+        found = self.inner.get(node.id)
+        if found is not None:
+            return found
+        if node.op.name == "const" and is_scalar(node):
+            return self.append(node, ())
+        if self.fuser.stop(node):
+            return self.param(node)
+        return self.view(node)
+
+    def view(self, node: Node) -> Node:
+        pending = [node]
+        while pending:
+            view = pending[-1]
+            missing = [n for n in view.inputs if n.id not in self.inner and not self.fuser.stop(n)]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            if view.id not in self.inner:
+                self.append(view, tuple(self.operand(n) for n in view.inputs))
+        return self.inner[node.id]
+
+    def param(self, node: Node) -> Node:
+        op = OPS["param"]
+        attrs = op.coerce({"name": f"p{len(self.params)}"})
+        made = Node(len(self.params), op, (), attrs, node.type)
+        self.params.append(made)
+        self.operands.append(self.fuser.value(node))
+        self.inner[node.id] = made
+        return made
+
+    def graph(self, results: list[Node]) -> Graph:
+        """The region, ids numbered: params first, then nodes in order."""
+        for position, node in enumerate(self.nodes):
+            node.id = len(self.params) + position  # not shared with anybody yet
+        return Graph("f", tuple(self.params), self.nodes, tuple(results))
+
+
+def is_scalar(node: Node) -> bool:
+    value = node.attrs["value"]
+    return value.type.shape == () and value.is_small

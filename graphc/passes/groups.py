@@ -1,0 +1,287 @@
+"""Which nodes run together: the analysis behind `cluster` and `fuse`.
+
+One forward sweep.  Every group has a *stage*; an edge between two groups always leads to a higher stage,
+so the groups form no cycle however they grow:
+
+    stage(group) > stage of every group it reads from
+
+A node joins the groups of its operands when shapes allow, merging them; a group that blocks the way and
+has no reader yet is raised to a later stage first.  Views (index maps) belong to no group: each reader
+inlines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from graphc.codegen.space import dims_of
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
+from graphc.ir.types import Type
+
+MAX_NODES = 64
+MAX_OPERANDS = 24
+MAX_VIEW_WEIGHT = 12
+
+Dims = tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Nodes that become one kernel. `full` is the iteration shape, `reduced` its folded axes."""
+
+    kind: str
+    stage: int
+    full: Dims
+    nodes: list[Node]
+    reduced: frozenset[int] | None = None
+    closed: bool = False
+    read: bool = False  # some node outside reads it
+    operands: set[int] = field(default_factory=set)
+    merged: Group | None = None
+
+    @property
+    def keep(self) -> Dims:
+        reduced = self.reduced or frozenset()
+        return tuple(1 if k in reduced else e for k, e in enumerate(self.full))
+
+    @property
+    def drop(self) -> Dims:
+        reduced = self.reduced or frozenset()
+        return tuple(e for k, e in enumerate(self.full) if k not in reduced)
+
+    def columns(self) -> bool:
+        """The innermost wide axis is kept while another is folded: only folds, no second pass."""
+        wide = [k for k, e in enumerate(self.full) if e != 1]
+        return bool(self.reduced) and bool(wide) and wide[-1] not in (self.reduced or ())
+
+
+class Groups:
+    """The groups of a graph: `of(node)` is the group of a node or None."""
+
+    def __init__(self, graph: Graph, merge: bool) -> None:
+        self.graph = graph
+        self.merge = merge
+        self.group: list[Group | None] = [None] * graph.next_id
+        self.weights: list[int] = [0] * graph.next_id
+        self.stages: list[int] = [0] * graph.next_id
+        self.all: list[Group] = []
+        for node in graph.nodes:
+            self.visit(node)
+
+    def of(self, node: Node) -> Group | None:
+        found = self.group[node.id]
+        if found is None:
+            return None
+        while found.merged is not None:
+            found = found.merged
+        return found
+
+    def is_view(self, node: Node) -> bool:
+        """Inlined by its readers instead of being stored."""
+        return self.weights[node.id] > 0
+
+    # -- the sweep
+
+    def visit(self, node: Node) -> None:
+        lower = node.op.lower
+        if isinstance(lower, Alias) or (isinstance(lower, Compute) and lower.cheap and self.merge):
+            if self.visit_view(node):
+                return
+        if isinstance(lower, Scalar | Compute | Reduction | Contraction | Library):
+            self.place(node)
+        else:
+            self.outside(node, node.inputs)
+
+    def visit_view(self, node: Node) -> bool:
+        weight = 1 + sum(self.weights[n.id] for n in node.inputs)
+        plain = node.op.name != "barrier" and not node.after and self.merge
+        if not plain or weight > MAX_VIEW_WEIGHT:
+            if isinstance(node.op.lower, Alias):
+                self.outside(node, node.inputs)
+                return True
+            return False
+        self.weights[node.id] = weight
+        self.stages[node.id] = self.stage_after(self.bases(node))
+        for base in self.bases(node):
+            if (group := self.of(base)) is not None:
+                group.read = True
+        return True
+
+    def outside(self, node: Node, inputs: Iterable[Node]) -> None:
+        """A node that no kernel contains; what it reads must be stored."""
+        sources = [base for source in inputs for base in self.bases(source)]
+        for base in sources:
+            if (group := self.of(base)) is not None:
+                group.read = True
+        self.stages[node.id] = self.stage_after([*sources, *node.after])
+
+    def bases(self, node: Node) -> list[Node]:
+        """The stored values that reading a node reads."""
+        if not self.weights[node.id]:
+            return [node]
+        found: list[Node] = []
+        pending = list(node.inputs)
+        while pending:
+            source = pending.pop()
+            if self.weights[source.id]:
+                pending.extend(source.inputs)
+            else:
+                found.append(source)
+        return found
+
+    def stage_of(self, node: Node) -> int:
+        group = self.of(node)
+        return group.stage if group is not None else self.stages[node.id]
+
+    def stage_after(self, nodes: Iterable[Node]) -> int:
+        return max((self.stage_of(n) + 1 for n in nodes), default=0)
+
+    # -- placing a node in a group
+
+    def place(self, node: Node) -> None:
+        sources = {base for source in node.inputs for base in self.bases(source)}
+        direct = {n for n in node.inputs if not self.weights[n.id]}
+        chosen: Group | None = None
+        if self.merge and not node.after and node.op.effect is Effect.PURE:
+            chosen = self.join(node, sources, direct)
+        if chosen is None:
+            chosen = self.fresh(node, sources)
+            self.all.append(chosen)
+        self.group[node.id] = chosen
+        chosen.operands.update(s.id for s in sources)
+        for source in sources:
+            group = self.of(source)
+            if group is not None and group is not chosen:
+                group.read = True
+
+    def fresh(self, node: Node, sources: set[Node]) -> Group:
+        lower = node.op.lower
+        stage = self.stage_after([*sources, *node.after])
+        if isinstance(lower, Reduction):
+            axes = frozenset(node.attrs["axes"])
+            return Group("loop", stage, dims_of(node.inputs[0]), [node], axes)
+        kind = "contract" if isinstance(lower, Contraction) else "loop"
+        full = dims_of(node) if isinstance(node.type, Type) else ()
+        if isinstance(lower, Library):
+            return Group("library", stage, full, [node], closed=True)
+        return Group(kind, stage, full, [node])
+
+    def join(self, node: Node, sources: set[Node], direct: set[Node]) -> Group | None:
+        """The group that the node can join, after merging and raising groups as needed."""
+        candidates: list[Group] = []
+        for source in sorted(direct, key=lambda n: -n.id):
+            group = self.of(source)
+            if group is not None and group not in candidates and self.fits(node, group):
+                candidates.append(group)
+        candidates.sort(key=lambda g: -g.stage)
+        # A view of a group's value reads it from memory, so that group cannot hold the reader.
+        seen_through_views = {self.of(s) for s in sources - direct}
+        candidates = [g for g in candidates if g not in seen_through_views]
+        chosen: Group | None = None
+        for group in candidates:
+            if chosen is None:
+                chosen = group if self.raise_over(group, node, sources, {group}) else None
+            elif self.mergeable(chosen, group) and self.unite(chosen, group, node, sources):
+                continue
+            elif not self.raise_over(chosen, node, sources, {chosen}):
+                return None
+        if chosen is None or not self.raise_over(chosen, node, sources, {chosen}):
+            return None
+        self.add(chosen, node)
+        return chosen
+
+    def add(self, group: Group, node: Node) -> None:
+        if isinstance(node.op.lower, Reduction) and group.reduced is None:
+            group.reduced = frozenset(node.attrs["axes"])
+        group.nodes.append(node)
+
+    def raise_over(self, group: Group, node: Node, sources: set[Node], inside: set[Group]) -> bool:
+        """Make the group's stage exceed that of every other source; False if its readers forbid it."""
+        others = [s for s in sources if self.of(s) not in inside]
+        needed = max(self.stage_after(others), max(g.stage for g in inside))
+        if any(g.stage < needed and g.read for g in inside):
+            return False
+        for g in inside:
+            g.stage = needed
+        return True
+
+    def unite(self, group: Group, other: Group, node: Node, sources: set[Node]) -> bool:
+        if not self.raise_over(group, node, sources, {group, other}):
+            return False
+        # Neither reads the other: an edge between them would need different stages.
+        if self.connected(group, other):
+            return False
+        other.merged = group
+        group.nodes.extend(other.nodes)
+        group.operands |= other.operands
+        group.read |= other.read
+        group.reduced = group.reduced if group.reduced is not None else other.reduced
+        if other.kind == "contract":
+            group.kind = "contract"
+        return True
+
+    def connected(self, group: Group, other: Group) -> bool:
+        """Does one of the groups read the other directly?"""
+        ids = {n.id for n in group.nodes}, {n.id for n in other.nodes}
+        return bool(group.operands & ids[1]) or bool(other.operands & ids[0])
+
+    # -- what fits
+
+    def mergeable(self, a: Group, b: Group) -> bool:
+        if a.full != b.full or a.closed or b.closed:
+            return False
+        if "contract" in (a.kind, b.kind):
+            if a.kind == b.kind or a.reduced or b.reduced:
+                return False
+        if len(a.nodes) + len(b.nodes) > MAX_NODES or len(a.operands | b.operands) > MAX_OPERANDS:
+            return False
+        return a.reduced == b.reduced or a.reduced is None or b.reduced is None
+
+    def fits(self, node: Node, group: Group) -> bool:
+        """May the node run inside the group's loops?"""
+        if group.closed or len(group.nodes) >= MAX_NODES or len(group.operands) >= MAX_OPERANDS:
+            return False
+        lower = node.op.lower
+        inside = [n for n in node.inputs if not self.weights[n.id] and self.of(n) is group]
+        if isinstance(lower, Reduction):
+            return self.fits_reduction(node, group, inside)
+        return isinstance(lower, Scalar) and self.fits_scalar(dims_of(node), group, inside)
+
+    def fits_reduction(self, node: Node, group: Group, inside: list[Node]) -> bool:
+        axes = frozenset(node.attrs["axes"])
+        if group.kind != "loop" or any(not is_full(n, group) for n in inside):
+            return False
+        if dims_of(node.inputs[0]) != group.full:
+            return False
+        if group.reduced is not None:
+            return group.reduced == axes and not (group.columns() and self.depends(inside, group))
+        return True
+
+    def depends(self, inside: list[Node], group: Group) -> bool:
+        """In a column group every fold must come before the first finished value is read."""
+        return any(isinstance(n.op.lower, Reduction) for n in group.nodes) and any(
+            n.id > min(m.id for m in group.nodes if isinstance(m.op.lower, Reduction))
+            for n in inside
+        )
+
+    def fits_scalar(self, dims: Dims, group: Group, inside: list[Node]) -> bool:
+        if dims == group.full and group.reduced is None:
+            return all(dims_of(n) == group.full for n in inside)
+        if group.kind != "loop" or group.reduced is None:
+            return False
+        if dims == group.full and not (group.columns() and dims != group.keep):
+            return all(is_full(n, group) or aligned_row(n, group) for n in inside)
+        if dims in (group.keep, group.drop):
+            return all(dims_of(n) == dims and not is_full(n, group) for n in inside)
+        return False
+
+
+def is_full(node: Node, group: Group) -> bool:
+    return dims_of(node) == group.full and not isinstance(node.op.lower, Reduction)
+
+
+def aligned_row(node: Node, group: Group) -> bool:
+    """A once-per-row value that broadcasts against full values along the right axes."""
+    return dims_of(node) == group.keep or dims_of(node) == ()

@@ -1,0 +1,167 @@
+"""plan: give every value its memory, so that a warm call allocates nothing but its results.
+
+    params      the caller's arrays      pK          constants   one blob          c
+    results     fresh arrays             rK          the rest    one static arena  offsets
+
+Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so memory is
+reused as soon as its last reader has run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import last_reads, root
+from graphc.ir.op import Alias
+from graphc.ir.place import Buffer, Device, Region, device_of
+from graphc.ir.types import UNIT, AnyType, Type, leaves
+
+ALIGNMENT = 64
+
+
+def plan(graph: Graph, config: Config) -> Graph:
+    """The graph with a Buffer as the place of every value that holds data."""
+    if all(isinstance(n.place, Buffer) or n.type is UNIT for n in (*graph.params, *graph.nodes)):
+        return graph
+    return _Planner(graph).run()
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def sizes_of(kind: AnyType) -> list[int]:
+    return [leaf.nbytes if isinstance(leaf, Type) else 0 for leaf in leaves(kind)]
+
+
+class Arena:
+    """Free gaps of a growing address range."""
+
+    def __init__(self) -> None:
+        self.gaps: list[tuple[int, int]] = []  # (bytes, offset), sorted
+        self.by_start: dict[int, int] = {}
+        self.by_end: dict[int, int] = {}
+        self.top = 0
+
+    def take(self, nbytes: int) -> int:
+        """The offset of a block: the smallest gap that holds it, or new bytes at the top."""
+        position = bisect_left(self.gaps, (nbytes, 0))
+        if position < len(self.gaps):
+            length, offset = self.gaps[position]
+            self._remove(offset, length)
+            if length > nbytes:
+                self._add(offset + nbytes, length - nbytes)
+            return offset
+        start = self.top
+        if (length := self.by_end.get(self.top, 0)) and length < nbytes:
+            start = self.top - length  # grow the gap at the end
+            self._remove(start, length)
+        self.top = start + nbytes
+        return start
+
+    def give(self, offset: int, nbytes: int) -> None:
+        """Return a block, joining it with the gaps on both sides."""
+        if (before := self.by_end.get(offset)) is not None:
+            self._remove(offset - before, before)
+            offset, nbytes = offset - before, nbytes + before
+        if (after := self.by_start.get(offset + nbytes)) is not None:
+            self._remove(offset + nbytes, after)
+            nbytes += after
+        self._add(offset, nbytes)
+
+    def _add(self, offset: int, length: int) -> None:
+        insort(self.gaps, (length, offset))
+        self.by_start[offset] = self.by_end[offset + length] = length
+
+    def _remove(self, offset: int, length: int) -> None:
+        del self.gaps[bisect_left(self.gaps, (length, offset))]
+        del self.by_start[offset], self.by_end[offset + length]
+
+
+class _Planner:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.device = graph.device
+        self.regions: dict[Node, tuple[Region, ...]] = {}
+        self.constants = 0
+        self.arena = Arena()
+        self.result_of = self.result_memory()
+
+    def result_memory(self) -> dict[Node, dict[int, int]]:
+        """For each memory the results that lie in it whole: leaf -> result number (the first)."""
+        found: dict[Node, dict[int, int]] = {}
+        for number, result in enumerate(self.graph.results):
+            leaf, node = 0, result
+            while node.op.name == "item" or isinstance(node.op.lower, Alias):
+                if node.op.name == "item":
+                    leaf = node.attrs["index"]
+                node = node.inputs[0]
+            if node.op.name not in ("param", "const", "tuple", "workspace"):
+                found.setdefault(node, {}).setdefault(leaf, number)
+        return found
+
+    def run(self) -> Graph:
+        graph = self.graph
+        for number, param in enumerate(graph.params):
+            nbytes = sizes_of(param.type)
+            self.regions[param] = tuple(Region(f"p{number}", 0, n) for n in nbytes)
+        self.place_all()
+        mapped: dict[Node, Node] = {}
+        for node in (*graph.params, *graph.nodes):
+            mapped[node] = self.placed(node, mapped)
+        return graph.replace(
+            params=tuple(mapped[p] for p in graph.params),
+            nodes=[mapped[n] for n in graph.nodes],
+            results=tuple(mapped[r] for r in graph.results),
+        )
+
+    def place_all(self) -> None:
+        last = last_reads(self.graph)
+        dying: list[list[Node]] = [[] for _ in range(len(self.graph.nodes) + 1)]
+        for node, position in last.items():
+            dying[position].append(node)
+        for position, node in enumerate(self.graph.nodes):
+            self.regions[node] = self.allocate(node)
+            for dead in dying[position]:
+                self.release(dead)
+
+    def allocate(self, node: Node) -> tuple[Region, ...]:
+        if isinstance(node.op.lower, Alias):
+            return self.regions[node.inputs[0]]
+        match node.op.name:
+            case "item":
+                return (self.regions[node.inputs[0]][node.attrs["index"]],)
+            case "tuple":
+                return tuple(r for source in node.inputs for r in self.regions[source])
+            case "const":
+                offset, nbytes = self.constants, sizes_of(node.type)[0]
+                self.constants += aligned(nbytes)
+                return (Region("c", offset, nbytes),)
+        results = self.result_of.get(node, {})
+        made = []
+        for leaf, nbytes in enumerate(sizes_of(node.type)):
+            if leaf in results:
+                made.append(Region(f"r{results[leaf]}", 0, nbytes))
+            else:
+                offset = self.arena.take(aligned(nbytes)) if nbytes else 0
+                made.append(Region("arena", offset, nbytes))
+        return tuple(made)
+
+    def release(self, node: Node) -> None:
+        if root(node) is not node or node.op.name == "tuple":
+            return
+        for region in self.regions.get(node, ()):
+            if region.base == "arena" and region.nbytes:
+                self.arena.give(region.offset, aligned(region.nbytes))
+
+    def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
+        device = device_of(node.place) or self.device
+        assert isinstance(device, Device)
+        place = device if node.type is UNIT else Buffer(device, self.regions[node])
+        return node.replace(
+            inputs=tuple(mapped[n] for n in node.inputs),
+            after=tuple(mapped[n] for n in node.after),
+            place=place,
+        )

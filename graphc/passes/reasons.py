@@ -1,0 +1,41 @@
+"""Why a pass did what it did: one short line per decision, kept with the stage's record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+MOST_LINES = 10_000
+
+
+@dataclass
+class Reasons:
+    """The decisions of one stage: (node id, text), and how many there were in all."""
+
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    count: int = 0
+
+
+_CURRENT: ContextVar[Reasons | None] = ContextVar("reasons", default=None)
+
+
+def record(node_id: int, text: str) -> None:
+    """Note a decision about a node; beyond `MOST_LINES` they are only counted."""
+    reasons = _CURRENT.get()
+    if reasons is None:
+        return
+    reasons.count += 1
+    if reasons.count <= MOST_LINES:
+        reasons.lines.append((node_id, text))
+
+
+@contextmanager
+def collecting() -> Iterator[Reasons]:
+    reasons = Reasons()
+    token = _CURRENT.set(reasons)
+    try:
+        yield reasons
+    finally:
+        _CURRENT.reset(token)

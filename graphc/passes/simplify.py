@@ -1,0 +1,221 @@
+"""simplify: composite ops and calls are written out, then local identities are applied.
+
+Rules are plain functions `rule(node, rewriter) -> Node | None` in a table by op name.  None of them may
+change a result beyond rounding: no x*0, no x-x, NaN and infinities and signed zeros survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.op import OPS, Composite, Reduction, Scalar
+from graphc.ir.types import TupleType, Type
+from graphc.ops.value import Trace, Value, tracing
+from graphc.passes.reasons import record
+
+MOST_ROUNDS = 50
+Rule = Callable[[Node, Rewriter], Node | None]
+
+
+def simplify(graph: Graph, config: Config) -> Graph:
+    """The graph without composite ops, calls and needless nodes."""
+    rules = RULES if config.opt > 0 else {}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name == "call":
+            return inline(node, r)
+        if isinstance(node.op.lower, Composite):
+            return expand(node, r)
+        if node.regions:
+            made = map_regions(node, lambda region: simplify(region, config))
+            if made is not node:
+                r.nodes.append(made)
+                return made
+        if node.op.name == "item" and node.inputs[0].op.name == "tuple":
+            return node.inputs[0].inputs[node.attrs["index"]]
+        for rule in rules.get(node.op.name, ()):
+            if (found := rule(node, r)) is not None:
+                record(node.id, rule.__name__.replace("_", " "))
+                return found
+        return None
+
+    for _ in range(MOST_ROUNDS):
+        made = rebuild(graph, rewrite)
+        if made is graph:
+            return graph
+        graph = made
+    raise GraphError(f"simplify does not settle on @{graph.name}", hint="an expansion is recursive")
+
+
+# ------------------------------------------------------------------------------------ writing out
+
+
+def expand(node: Node, r: Rewriter) -> Node:
+    """A composite op as the nodes it is made of."""
+    assert isinstance(node.op.lower, Composite)
+    trace = Trace(r)
+    with tracing(trace):
+        values = [trace.wrap(n) for n in node.inputs]
+        made = node.op.lower.expand(*values, **node.attrs.values_dict)
+    record(node.id, f"{node.op.name} written out")
+    result = gather(made, trace)
+    if result.type is not node.type:
+        raise AssertionError(f"{node!r} expands to {result.type}")
+    return result
+
+
+def gather(made: Any, trace: Trace) -> Node:
+    if isinstance(made, Value):
+        return made.node
+    nodes = tuple(v.node for v in made)
+    return trace.builder.emit(OPS["tuple"], nodes)
+
+
+def inline(node: Node, r: Rewriter) -> Node:
+    """A call as a copy of its region."""
+    region = node.regions[0]
+    place, loc = r.place, r.loc
+    inner: dict[int, Node] = {p.id: n for p, n in zip(region.params, node.inputs, strict=True)}
+    for old in region.nodes:
+        made = old.replace(
+            id=r.next_id,
+            inputs=tuple(inner[n.id] for n in old.inputs),
+            after=(*(inner[n.id] for n in old.after), *node.after),
+            place=old.place or place,
+            loc=old.loc or loc,
+        )
+        r.next_id += 1
+        r.nodes.append(made)
+        inner[old.id] = made
+    record(node.id, f"@{node.attrs['name']} inlined")
+    results = [inner[n.id] for n in region.results]
+    return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
+
+
+# ------------------------------------------------------------------------------------ rules
+
+
+def same_type(node: Node, r: Rewriter) -> Node | None:
+    """A reshape, transpose, cast or broadcast to what its operand is already."""
+    source = node.inputs[0]
+    if node.type is not source.type or node.after:
+        return None
+    if node.op.name == "transpose" and list(node.attrs["axes"]) != sorted(node.attrs["axes"]):
+        return None
+    return source
+
+
+def reshape_of_reshape(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    if source.op.name != "reshape":
+        return None
+    return r.emit(node.op, source.inputs, node.attrs)
+
+
+def reshape_restores_reduced_axes(node: Node, r: Rewriter) -> Node | None:
+    """mean(x)[:, None] is mean with keepdims, which fuses with what it broadcasts against."""
+    source = node.inputs[0]
+    if not isinstance(source.op.lower, Reduction) or source.attrs.get("keepdims", True):
+        return None
+    attrs = {**source.attrs, "keepdims": True}
+    operand = source.inputs[0].type
+    assert isinstance(operand, Type)
+    kept = tuple(1 if k in source.attrs["axes"] else d for k, d in enumerate(operand.shape))
+    assert isinstance(node.type, Type)
+    if node.type.shape != kept:
+        return None
+    return r.emit(source.op, source.inputs, attrs)
+
+
+def transpose_of_transpose(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    if source.op.name != "transpose":
+        return None
+    inner = source.attrs["axes"]
+    axes = tuple(inner[a] for a in node.attrs["axes"])
+    return r.emit(node.op, source.inputs, {"axes": axes})
+
+
+def negation_twice(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    return source.inputs[0] if source.op is node.op else None
+
+
+def scalar_of(node: Node) -> Any:
+    """The value of a one-element constant, else None."""
+    if node.op.name != "const" or not node.attrs["value"].is_small:
+        return None
+    array = node.attrs["value"].array
+    return array.reshape(-1)[0] if array.size == 1 else None
+
+
+def unit_operand(node: Node, r: Rewriter) -> Node | None:
+    """x*1, x/1, x-0, and x+0 for integers."""
+    x, y = node.inputs
+    if node.op.name in ("mul", "add") and scalar_of(x) is not None:
+        x, y = y, x
+    number = scalar_of(y)
+    if number is None or x.type is not node.type:
+        return None
+    is_integer = isinstance(number, np.integer)
+    plus_zero = number == 0 and not np.signbit(number) if not is_integer else number == 0
+    unit = {
+        "mul": number == 1,
+        "div": number == 1,
+        "sub": plus_zero,
+        "add": is_integer and number == 0,
+    }[node.op.name]
+    return x if unit else None
+
+
+def small_power(node: Node, r: Rewriter) -> Node | None:
+    """x**2 and x**3 as products."""
+    x, exponent = node.inputs
+    number = scalar_of(exponent)
+    if number is None or number not in (1, 2, 3) or x.type is not node.type:
+        return None
+    if x.type.dtype.kind not in "fiu":  # type: ignore[union-attr]
+        return None
+    made = x
+    for _ in range(int(number) - 1):
+        made = r.emit(OPS["mul"], (made, x))
+    return made
+
+
+def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
+    """An element-wise op broadcasts by itself: it reads the operand of an explicit broadcast."""
+    if not isinstance(node.op.lower, Scalar) or len(node.inputs) < 2:
+        return None
+    for position, source in enumerate(node.inputs):
+        if source.op.name != "broadcast" or len(source.inputs) != 1:
+            continue
+        inputs = list(node.inputs)
+        inputs[position] = source.inputs[0]
+        kinds = tuple(n.type for n in inputs)
+        if not isinstance(source.type, TupleType) and node.op.result_type(kinds, node.attrs) is node.type:
+            return r.emit(node.op, inputs, node.attrs)
+    return None
+
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
+    "transpose": (same_type, transpose_of_transpose),
+    "broadcast": (same_type,),
+    "cast": (same_type,),
+    "neg": (negation_twice,),
+    "mul": (unit_operand, implicit_broadcast),
+    "add": (unit_operand, implicit_broadcast),
+    "sub": (unit_operand, implicit_broadcast),
+    "div": (unit_operand, implicit_broadcast),
+    "pow": (small_power,),
+    **{
+        name: (implicit_broadcast,)
+        for name in ("max", "min", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "select", "and", "or")
+    },
+}

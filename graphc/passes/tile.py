@@ -1,0 +1,43 @@
+"""tile: fix the shape of every kernel and make its scratch memory visible as a node.
+
+    %9 = workspace() {nbytes=65536} : u8[65536]
+    %5 = fused(%2, %3, %9) ...
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.kernels import WORKSPACE, spec_of
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.op import OPS
+
+
+def tile(graph: Graph, config: Config) -> Graph:
+    """The graph with a workspace operand on every kernel that needs scratch memory."""
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name != "fused" or has_workspace(node):
+            return None
+        nbytes = spec_of(node, config).workspace
+        if not nbytes:
+            return None
+        scratch = r.emit(OPS["workspace"], (), {"nbytes": nbytes}, place=node.place)
+        made = with_workspace(node, scratch)
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite)
+
+
+def has_workspace(node: Node) -> bool:
+    params = node.regions[0].params
+    return bool(params) and params[-1].attrs["name"] == WORKSPACE
+
+
+def with_workspace(node: Node, scratch: Node) -> Node:
+    """The kernel with scratch memory as its last operand."""
+    region = node.regions[0]
+    op = OPS["param"]
+    param = Node(region.next_id, op, (), op.coerce({"name": WORKSPACE}), scratch.type)
+    grown = region.replace(params=(*region.params, param), next_id=region.next_id + 1)
+    return node.replace(inputs=(*node.inputs, scratch), regions=(grown,))
