@@ -1,0 +1,97 @@
+"""graphc: a graph compiler for Python. NumPy-style model functions become native kernels.
+
+Public names are looked up on first use, so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphc.errors import (
+    FeedError,
+    GraphError,
+    LimitError,
+    ParseError,
+    RunError,
+    TraceError,
+    TypeRuleError,
+    VerifyError,
+)
+
+if TYPE_CHECKING:
+    from graphc.frontend.decorator import compile as compile
+    from graphc.frontend.saved import parse as parse
+    from graphc.frontend.saved import show as show
+    from graphc.frontend.spec import spec as spec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Graph": "graphc.ir.graph",
+    "Program": "graphc.ir.graph",
+    "compile": "graphc.frontend.decorator",
+    "custom_op": "graphc.ops.custom",
+    "parse": "graphc.frontend.saved",
+    "register_pytree": "graphc.frontend.tree",
+    "save": "graphc.frontend.saved",
+    "show": "graphc.frontend.saved",
+    "spec": "graphc.frontend.spec",
+}
+
+_ERRORS = (
+    FeedError,
+    GraphError,
+    LimitError,
+    ParseError,
+    RunError,
+    TraceError,
+    TypeRuleError,
+    VerifyError,
+)
+
+
+def load(path: str | Path, **options: Any) -> Any:
+    """A saved graph (.gir) or a compiled one (.gcx) as a callable.
+
+    A .gcx file runs without any part of the compiler being imported; its only option is `threads`.
+    """
+    if Path(path).suffix == ".gcx":
+        from graphc.runtime.loaded import load as load_compiled
+
+        return load_compiled(path, **options)
+    from graphc.frontend.saved import load as load_graph
+
+    return load_graph(path, **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name in _HOMES:
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        found = _public(name)
+    globals()[name] = found
+    return found
+
+
+def _public(name: str) -> Any:
+    from graphc.frontend.engine import load_ops
+    from graphc.ops.value import PUBLIC
+
+    load_ops()
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+    from graphc.frontend.dispatch import linked
+
+    return linked(name)
+
+
+def __dir__() -> list[str]:
+    from graphc.frontend.engine import load_ops
+    from graphc.ops.value import PUBLIC
+
+    load_ops()
+    return sorted({*_HOMES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"})

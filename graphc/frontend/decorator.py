@@ -1,0 +1,256 @@
+"""`gc.compile`: a Python model function becomes a compiled one."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import FeedError, GraphError
+from graphc.frontend.engine import Built, load_ops
+from graphc.frontend.signature import (
+    Binder,
+    Signature,
+    Weak,
+    difference,
+    parameter_names,
+    parameter_type,
+    signature_of,
+)
+from graphc.frontend.trace import Parameter, trace_function, without_internal_frames
+from graphc.frontend.tree import unflatten
+from graphc.frontend.variant import Compile, Variant, static_leaf
+from graphc.ir.graph import Graph
+from graphc.ir.op import OPS
+from graphc.ops.value import Value, current, lift, trace_of
+
+if TYPE_CHECKING:
+    from graphc.passes.pipeline import Record
+
+_ndarray = np.ndarray
+
+
+class CompiledFunction:
+    """A model function that compiles itself for every new signature of its arguments.
+
+    `compiles` is the ledger: one `Compile` per compilation, with the reason for it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        config: Config,
+        static: Iterable[str] = (),
+        donate: Iterable[str] = (),
+        bound: bool = False,
+    ) -> None:
+        load_ops()
+        self.function = function
+        self.config = config
+        self.static = (static,) if isinstance(static, str) else tuple(static)
+        self.donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.compiles: list[Compile] = []
+        self._binder = Binder(function, self.static, bound)
+        self._variants: dict[Signature, Variant] = {}
+        self._plain: dict[tuple[Any, ...], Variant] = {}
+        self._lock = threading.RLock()
+        functools.update_wrapper(self, function, updated=())
+        for name in self.donate:
+            if name not in self._binder.names:
+                raise FeedError(f"donate names {name!r}, which is no argument")
+
+    def __repr__(self) -> str:
+        return f"<graphc function {getattr(self, '__name__', '?')}, {len(self.compiles)} compiled>"
+
+    # -------------------------------------------------------------------------------- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
+        key: list[Any] = []
+        for arg in args:
+            if type(arg) is not _ndarray:
+                break
+            key += (arg.dtype, arg.shape)
+        else:
+            variant = self._plain.get(tuple(key))
+            if variant is not None and not kwargs and current() is None:
+                return variant.run_plain(args)
+        try:
+            return self._call(args, kwargs)
+        except GraphError as error:
+            raise without_internal_frames(error) from None
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        signature, leaves = self._signature(args, kwargs)
+        variant = self._variant(signature, leaves)
+        if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
+            return self._inline(variant, leaves)
+        if variant.built is None:
+            self._compile(variant)
+        binder = self._binder
+        flat = binder.simple and not kwargs and len(args) == len(binder.names)
+        if flat and all(type(a) is _ndarray for a in args):
+            self._plain[tuple(x for a in args for x in (a.dtype, a.shape))] = variant
+        return variant.run(leaves)
+
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Signature, list[Any]]:
+        return signature_of(self._binder, self._binder.bind(args, kwargs))
+
+    def _inline(self, variant: Variant, leaves: list[Any]) -> Any:
+        """The call inside a trace: one node whose region is the traced function."""
+        trace = trace_of(*leaves)
+        assert trace is not None
+        operands = []
+        for leaf, param in zip(variant.operands(leaves), variant.graph.params):
+            element = param.type.dtype  # type: ignore[union-attr]
+            operands.append(lift(leaf, trace, None if isinstance(leaf, Value) else element).node)
+        made = trace.emit(
+            OPS["call"], tuple(operands), {"name": variant.graph.name}, regions=(variant.graph,)
+        )
+        return unflatten(variant.tree, made if isinstance(made, tuple) else (made,))
+
+    # -------------------------------------------------------------------------------- compiling
+
+    def _variant(self, signature: Signature, leaves: list[Any]) -> Variant:
+        found = self._variants.get(signature)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._variants.get(signature)
+            if found is None:
+                found = self._variants[signature] = self._trace(signature)
+        return found
+
+    def _trace(self, signature: Signature) -> Variant:
+        names = iter(parameter_names(signature))
+        parameters = []
+        for key in signature.keys:
+            kind = parameter_type(key)
+            if kind is not None:
+                parameters.append(Parameter(next(names), kind, isinstance(key, Weak)))
+
+        def call(tracers: list[Any]) -> Any:
+            arrays = iter(tracers)
+            leaves = [
+                static_leaf(key) if parameter_type(key) is None else next(arrays)
+                for key in signature.keys
+            ]
+            return self._binder.call(self.function, unflatten(signature.tree, leaves))
+
+        name = getattr(self.function, "__name__", "f")
+        return Variant(signature, trace_function(name, parameters, call))
+
+    def _compile(self, variant: Variant) -> Built:
+        with self._lock:
+            if variant.built is None:
+                built = variant.build(self.config)
+                earlier = [entry.signature for entry in self.compiles]
+                reason = difference(variant.signature, earlier)
+                self.compiles.append(
+                    Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
+                )
+            assert variant.built is not None
+            return variant.built
+
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+        try:
+            return self._variant(*self._signature(args, kwargs))
+        except GraphError as error:
+            raise without_internal_frames(error) from None
+
+    # -------------------------------------------------------------------------------- inside
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The traced graph for these arrays or specs."""
+        return self._traced(args, kwargs).graph
+
+    def stages(self, *args: Any, **kwargs: Any) -> tuple[Record, ...]:
+        """Every stage of the compilation: (name, Graph or Program, seconds, note), in order."""
+        return self._compile(self._traced(args, kwargs)).stages
+
+    def executable(self, *args: Any, **kwargs: Any) -> Any:
+        """The executable for these arrays or specs: `.run(list of arrays) -> list of arrays`."""
+        return self._compile(self._traced(args, kwargs)).executable
+
+    def save(self, path: str | Path, *args: Any, **kwargs: Any) -> None:
+        """Save the traced graph as text, big constants in a .safetensors file beside it."""
+        from graphc.frontend.saved import save
+
+        save(path, self.graph(*args, **kwargs))
+
+    # -------------------------------------------------------------------------------- methods
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._binder.bound = True
+        self._binder.simple = False
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        self.__set_name__(type(instance), "")
+        return BoundFunction(self, instance)
+
+
+class BoundFunction:
+    """A compiled method together with its instance."""
+
+    def __init__(self, function: CompiledFunction, instance: Any) -> None:
+        self._function = function
+        self._instance = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._function, name)
+        if name in ("graph", "stages", "save", "executable"):
+            return functools.partial(self._with_instance, found, name == "save")
+        return found
+
+    def _with_instance(
+        self, method: Callable[..., Any], path_first: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        if path_first:
+            return method(args[0], self._instance, *args[1:], **kwargs)
+        return method(self._instance, *args, **kwargs)
+
+
+@overload
+def compile(function: Callable[..., Any], **options: Any) -> CompiledFunction: ...
+@overload
+def compile(
+    function: None = None, **options: Any
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+
+
+def compile(
+    function: Callable[..., Any] | None = None,
+    *,
+    static: str | Iterable[str] = (),
+    donate: str | Iterable[str] = (),
+    **options: Any,
+) -> Any:
+    """Compile a model function: `@gc.compile`, `@gc.compile(...)` or `gc.compile(fn, ...)`.
+
+    static    names of arguments whose values specialise the compiled code (they must be hashable)
+    donate    names of arguments whose memory results may reuse
+    options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
+              error_budget, memory_limit, check_finite, fast_math, parity
+
+    Arguments are values: a write to one inside the function is not seen by the caller.  Arrays
+    that the function reads from outside become constants when it is traced.  Raises GraphError for
+    an option that does not exist.
+    """
+    config = Config.create(**options)
+    if function is None:
+        return lambda f: CompiledFunction(f, config, static, donate)
+    if isinstance(function, CompiledFunction):
+        return CompiledFunction(function.function, config, static or function.static, donate)
+    return CompiledFunction(function, config, static, donate)

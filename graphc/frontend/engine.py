@@ -1,0 +1,92 @@
+"""Engine: from a traced or loaded graph to something that runs, with every stage on record."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Program
+
+if TYPE_CHECKING:
+    from graphc.codegen.build import Compiled
+    from graphc.passes.pipeline import Record
+    from graphc.runtime.execute import Executable
+
+
+@cache
+def load_ops() -> None:
+    """Import every op family, so that the registry and the public functions are complete."""
+    import graphc.ops
+
+    for module in pkgutil.iter_modules(graphc.ops.__path__, "graphc.ops."):
+        importlib.import_module(module.name)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compilation: its stages and the executable they end in."""
+
+    stages: tuple[Record, ...]
+    executable: Executable
+    kernels: Compiled
+    seconds: float
+    build_seconds: float
+
+    @property
+    def program(self) -> Graph | Program:
+        return self.stages[-1].value
+
+    @property
+    def compiled(self) -> int:
+        """How many kernels were compiled now."""
+        return self.kernels.compiled
+
+    @property
+    def cached(self) -> int:
+        """How many kernels the object-code cache held."""
+        return self.kernels.cached
+
+
+def stages_of(
+    value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
+) -> tuple[Record, ...]:
+    """Run the passes on a graph; the first record is the graph itself.
+
+    `stage` names the pass whose output the graph is: only the passes after it run.
+    """
+    from graphc.passes.pipeline import STAGES, Record, run
+
+    names = [entry.name for entry in STAGES]
+    following = names[names.index(stage) + 1 :] if stage in names[1:] else names
+    records = run(value, config, following[0]) if following else []  # type: ignore[arg-type]
+    if following == names:
+        return (records[0]._replace(seconds=traced_seconds), *records[1:])
+    return (Record(stage or "", value, 0.0, f"{len(value)} nodes"), *records)
+
+
+def build(
+    value: Graph | Program,
+    config: Config,
+    traced_seconds: float = 0.0,
+    stage: str | None = None,
+) -> Built:
+    """Compile a graph; writes the dump folder when the configuration names one."""
+    from graphc.codegen.build import build as build_program
+
+    started = perf_counter()
+    stages = stages_of(value, config, traced_seconds, stage)
+    lowered = perf_counter()
+    executable, kernels = build_program(stages[-1].value, config)
+    finished = perf_counter()
+    total = traced_seconds + finished - started
+    built = Built(stages, executable, kernels, total, finished - lowered)
+    if config.dump is not None:
+        from graphc.frontend.dump import write_dump
+
+        write_dump(config.dump, built, config)
+    return built

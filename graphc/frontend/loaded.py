@@ -1,0 +1,158 @@
+"""LoadedGraph: a saved graph as a function of arrays."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import FeedError, GraphError
+from graphc.frontend.engine import Built, build, load_ops
+from graphc.frontend.limits import check_memory
+from graphc.frontend.signature import as_array, feed, is_number
+from graphc.frontend.spec import bind, symbols_of
+from graphc.frontend.specialise import specialise
+from graphc.ir.graph import Graph, Program
+from graphc.ir.op import OPS
+from graphc.ir.types import Type
+from graphc.ops.value import Value, current, lift, trace_of
+from graphc.runtime.loaded import nest
+
+
+class LoadedGraph:
+    """A graph that is called with arrays: in order of its parameters, or by name.
+
+    It compiles when first called; symbolic dimensions take their values from the arrays, and every
+    binding compiles once.  Inside a traced function the call becomes one `call` node.
+    """
+
+    def __init__(
+        self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
+    ) -> None:
+        load_ops()
+        self.graph = graph
+        self.config = config or Config.create()
+        self.stage = stage
+        self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
+        first = graph.graphs[0] if isinstance(graph, Program) else graph
+        self.result_names: tuple[str, ...] = first.result_names
+        self.types: tuple[Type, ...] = tuple(
+            p.type for p in graph.params if isinstance(p.type, Type)
+        )
+        self._built: dict[tuple[tuple[str, int], ...], Built] = {}
+        self._lock = threading.Lock()
+        self._symbolic = bool(symbols_of(self.types))
+
+    def __repr__(self) -> str:
+        pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
+        return f"<graphc loaded graph {self.graph.name}({', '.join(pairs)})>"
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results as saved: one array, a tuple, or a dict when the results have names."""
+        values = self.arrange(args, feeds)
+        if current() is not None or any(isinstance(v, Value) for v in values):
+            return self._inline(values)
+        return nest(self.result_names, self.run(values))
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
+        arrays = self.check(values)
+        executable = self.build(*(a.shape for a in arrays)).executable
+        made: list[np.ndarray[Any, Any]] = executable.run(arrays)
+        return made
+
+    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
+        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        if len(args) > len(self.params):
+            raise FeedError(f"{self.graph.name} takes {len(self.params)} arrays, got {len(args)}")
+        values = dict(zip(self.params, args))
+        for name, value in feeds.items():
+            if name not in self.params:
+                near = difflib.get_close_matches(name, self.params, 1)
+                raise FeedError(
+                    f"{self.graph.name} has no parameter {name!r}",
+                    hint=f"did you mean {near[0]!r}?" if near else f"it has {self._listed()}",
+                )
+            if name in values:
+                raise FeedError(f"parameter {name!r} is given twice")
+            values[name] = value
+        missing = [name for name in self.params if name not in values]
+        if missing:
+            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+        return [values[name] for name in self.params]
+
+    def _listed(self) -> str:
+        return ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
+
+    def check(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The values as arrays of the parameters' dtypes and ranks."""
+        arrays = []
+        for name, kind, value in zip(self.params, self.types, values):
+            array = feed(value, kind) if is_number(value) else as_array(value)
+            if array.dtype.newbyteorder("=") != kind.dtype.numpy:
+                raise FeedError(
+                    f"{name} is {array.dtype}{list(array.shape)}, the graph takes {kind}"
+                )
+            arrays.append(array)
+        self.bind([a.shape for a in arrays])
+        return [feed(a, kind) for a, kind in zip(arrays, self.types)]
+
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
+        return bind(self.params, self.types, shapes)
+
+    def bound(self, binding: dict[str, int]) -> Graph | Program:
+        """The graph with its symbols replaced."""
+        if not self._symbolic:
+            return self.graph
+        if isinstance(self.graph, Program):
+            return self.graph.map(lambda g: specialise(g, binding))
+        return specialise(self.graph, binding)
+
+    def build(self, *shapes: tuple[int, ...]) -> Built:
+        """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
+        if self._symbolic and not shapes:
+            names = ", ".join(sorted(symbols_of(self.types)))
+            raise GraphError(
+                f"{self.graph.name} has symbolic dimensions ({names})",
+                hint="bind them: --bind N=32 on the command line, or call it with arrays",
+            )
+        binding = self.bind(shapes) if self._symbolic else {}
+        key = tuple(sorted(binding.items()))
+        with self._lock:
+            found = self._built.get(key)
+            if found is None:
+                graph = self.bound(binding)
+                check_memory(graph)
+                found = self._built[key] = build(graph, self.config, stage=self.stage)
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Save it again."""
+        from graphc.frontend.saved import save
+
+        save(path, self.graph)
+
+    def _inline(self, values: Sequence[Any]) -> Any:
+        if isinstance(self.graph, Program):
+            raise GraphError(
+                f"{self.graph.name} is partitioned over devices and cannot be called in a trace"
+            )
+        trace = trace_of(*values)
+        assert trace is not None
+        operands = [
+            lift(v, trace, None if isinstance(v, Value) else kind.dtype)
+            for v, kind in zip(values, self.types)
+        ]
+        shapes = [operand.type.shape for operand in operands]
+        graph = self.graph
+        if self._symbolic and all(operand.type.is_static for operand in operands):
+            graph = specialise(graph, self.bind(shapes))  # type: ignore[arg-type]
+        nodes = tuple(operand.node for operand in operands)
+        made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
+        return nest(self.result_names, made if isinstance(made, tuple) else (made,))

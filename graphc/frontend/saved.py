@@ -1,0 +1,167 @@
+"""Saved graphs: text in a .gir file, big constants in a .safetensors file beside it.
+
+The first lines of a saved file are comments; one of them may name the weights file:
+
+    # weights minilm.safetensors
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphc.errors import GraphError, LimitError
+from graphc.frontend.engine import load_ops
+from graphc.frontend.weights import Weights, write_atomically, write_weights
+from graphc.ir.graph import Graph, Program
+
+MOST_TEXT = 1 << 30
+_WEIGHTS_LINE = re.compile(r"# weights (.*)")
+_STAGE_LINE = re.compile(r"# stage (\w+)")
+
+
+def show(value: Any, *, locations: bool = True) -> str:
+    """The canonical text of a graph or program."""
+    from graphc.ir.text import show as print_text
+
+    graph = getattr(value, "graph", value)
+    if not isinstance(graph, Graph | Program):
+        raise GraphError(f"show takes a graph, got {type(value).__name__}")
+    return print_text(graph, locations=locations)
+
+
+def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Program:
+    """The graph (or partitioned program) that a text denotes; `tensors` maps digests to arrays.
+
+    Raises ParseError with line, column and what was expected.
+    """
+    from graphc.ir.parse import parse as parse_text
+
+    load_ops()
+    if not isinstance(text, str):
+        raise GraphError(f"parse takes text, got {type(text).__name__}")
+    if len(text) > MOST_TEXT:
+        raise LimitError(f"graph text of {len(text)} characters is over the limit of 1 GiB")
+    return parse_text(text, tensors)
+
+
+def save(
+    path: str | Path, value: Any, *, comments: tuple[str, ...] = (), weights: str = ""
+) -> None:
+    """Write a graph and, if it has big constants, the weights file beside it.
+
+    `weights` names an existing weights file of the same folder to refer to instead.
+    """
+    from graphc.ir.text import literals
+
+    target = Path(path)
+    graph = getattr(value, "graph", value)
+    big = list(literals(graph))
+    if big and not weights:
+        weights = target.with_suffix(".safetensors").name
+        if weights == target.name:
+            raise GraphError(f"{target.name} would overwrite its own weights file", hint="use .gir")
+        write_weights(target.with_name(weights), big)
+    lines = [*comments, *([f"# weights {weights}"] if big else [])]
+    text = "".join(f"{line}\n" for line in lines) + show(graph)
+    write_atomically(target, [text.encode()])
+
+
+def read_text(path: Path) -> str:
+    """The text of a .gir file. Raises GraphError for one that is missing, too large or not text."""
+    try:
+        if path.stat().st_size > MOST_TEXT:
+            raise LimitError(f"{path} is over the limit of 1 GiB for graph text")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise GraphError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GraphError(
+            f"{path} is not graph text", hint="a .gir file is text; a .gcx file is compiled"
+        ) from None
+
+
+def head_comments(text: str) -> list[str]:
+    """The comment lines that a file starts with."""
+    found: list[str] = []
+    position = 0
+    while text.startswith("#", position) and len(found) < 16:
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        found.append(text[position:end])
+        position = end + 1
+    return found
+
+
+def stage_of(text: str) -> str | None:
+    """The pass a dumped file is the output of."""
+    for line in head_comments(text):
+        match = _STAGE_LINE.match(line)
+        if match:
+            return match[1]
+    return None
+
+
+def weights_beside(path: Path, text: str) -> Path | None:
+    """The weights file of a saved graph: named in its comments, or of the same name.
+
+    Raises GraphError for a name that is a path, or a file that lies outside the graph's folder.
+    """
+    named = None
+    for line in head_comments(text):
+        match = _WEIGHTS_LINE.fullmatch(line)
+        named = match[1] if match else named
+    candidate = path.with_suffix(".safetensors") if named is None else None
+    if named is not None:
+        if not named or named in (".", "..") or re.search(r"[/\\\0]", named):
+            raise GraphError(
+                f"{path.name} names the weights file {named[:80]!r}, which is a path",
+                hint="a weights file lies beside its graph and is named without a folder",
+            )
+        candidate = path.with_name(named)
+    assert candidate is not None
+    if candidate == path or (named is None and not candidate.exists()):
+        return None
+    if candidate.exists() and candidate.resolve().parent != path.resolve().parent:
+        raise GraphError(f"weights file {candidate.name} lies outside the folder of {path.name}")
+    return candidate
+
+
+def read_graph(path: str | Path, *, weights: bool = True) -> tuple[Graph | Program, str | None]:
+    """The graph in a file and, for a dumped one, its stage.
+
+    Without `weights`, big constants have no data.  Raises GraphError when they should have and the
+    weights file lacks it.
+    """
+    from graphc.ir.text import literals
+
+    file = Path(path)
+    text = read_text(file)
+    beside = weights_beside(file, text) if weights else None
+    tensors = Weights(beside) if beside is not None else None
+    value = parse(text, tensors)
+    if weights:
+        _require_data(file, [item.digest for item in literals(value)], tensors)
+    return value, stage_of(text)
+
+
+def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> None:
+    missing = [digest for digest in digests if tensors is None or digest not in tensors]
+    if missing:
+        where = f"{tensors.path.name} lacks it" if tensors else "there is no weights file beside it"
+        raise GraphError(
+            f"{file.name} needs the data of constant {missing[0]}, but {where}",
+            details=(f"{len(missing)} constant(s) without data",),
+            hint=f"put {file.with_suffix('.safetensors').name} beside it",
+        )
+
+
+def load(path: str | Path, **options: Any) -> Any:
+    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`. Options as for gc.compile."""
+    from graphc.config import Config
+    from graphc.frontend.loaded import LoadedGraph
+
+    value, stage = read_graph(path)
+    return LoadedGraph(value, Config.create(**options), stage)

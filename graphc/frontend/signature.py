@@ -1,0 +1,296 @@
+"""Signatures: what a call looks like, which earlier call it equals, and how it differs from one.
+
+An argument leaf is an array (dtype and shape), a Python number (its kind: the value is a weak 0-d
+argument), a spec, or static (str, None, enums, dtypes, functions: the value specialises).
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import pathlib
+import types
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError
+from graphc.frontend.tree import LEAF, TreeDef, flatten, leaf_names, treedef, unique_names
+from graphc.ir.types import Dim, DType, Type, dtype, tensor
+from graphc.ops.value import Value, number_dtype
+
+_STATIC_TYPES = (
+    str, bytes, enum.Enum, np.dtype, DType, Dim, type, types.FunctionType, types.MethodType,
+    types.BuiltinFunctionType, types.ModuleType, np.ufunc, pathlib.PurePath, type(Ellipsis),
+)  # fmt: skip
+_NUMBERS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A leaf that specialises by value. Its type is part of it: 1, True and 1.0 stay apart."""
+
+    kind: type
+    value: Hashable
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Identity:
+    """A static leaf that specialises by identity: the `self` of a method."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__} at {id(self.value):#x}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Weak:
+    """The key of a Python number."""
+
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"Python {self.dtype.name}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a Python number (NumPy's scalars are arrays)."""
+    return isinstance(value, _NUMBERS) and not isinstance(value, np.generic)
+
+
+LeafKey = Any  # Type | Weak | Static | Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The structure of the arguments and the key of every leaf."""
+
+    tree: TreeDef
+    keys: tuple[LeafKey, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return leaf_names(self.tree)
+
+    def __repr__(self) -> str:
+        pairs = zip(self.names, self.keys)
+        return ", ".join(f"{name}: {key!r}" for name, key in pairs)
+
+
+def leaf_key(leaf: Any) -> LeafKey:
+    """The key of one leaf; None when the leaf is nothing graphc knows."""
+    kind = type(leaf)
+    if kind is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
+        return tensor(dtype(leaf.dtype), leaf.shape)
+    if kind in _NUMBERS:
+        return Weak(number_dtype(leaf))
+    if kind is Type:
+        return leaf
+    if isinstance(leaf, Value):
+        return Weak(leaf.element) if leaf.weak else leaf.type
+    if isinstance(leaf, _STATIC_TYPES):
+        return Static(kind, leaf)
+    if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
+        array = as_array(leaf)
+        return tensor(dtype(array.dtype), array.shape)
+    return Weak(number_dtype(leaf)) if isinstance(leaf, _NUMBERS) else None
+
+
+def as_array(leaf: Any) -> np.ndarray[Any, Any]:
+    """An array-like leaf as a NumPy array, without a copy where its protocol allows."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    if hasattr(leaf, "__array__"):
+        return np.asarray(leaf)
+    made: np.ndarray[Any, Any] = np.from_dlpack(leaf)
+    return made
+
+
+def parameter_type(key: LeafKey) -> Type | None:
+    """The type of the graph parameter that a leaf becomes; None for static leaves."""
+    if isinstance(key, Type):
+        return key
+    return tensor(key.dtype) if isinstance(key, Weak) else None
+
+
+def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any]:
+    """The leaf as a native, aligned, contiguous array; copied only if it is none."""
+    array = as_array(leaf) if not isinstance(leaf, _NUMBERS) else np.asarray(leaf, kind.dtype.numpy)
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype == kind.dtype.numpy:
+        return array
+    return np.array(array, kind.dtype.numpy, order="C")
+
+
+# ------------------------------------------------------------------------------------ binding
+
+
+class Binder:
+    """Binds call arguments to the parameters of a function: defaults, keywords, static names."""
+
+    def __init__(self, function: Callable[..., Any], static: Iterable[str], bound: bool) -> None:
+        try:
+            self.signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            self.signature = inspect.signature(lambda *args: None)
+        self.static = frozenset(static)
+        self.bound = bound  # the first argument is the `self` of a method
+        parameters = list(self.signature.parameters.values())
+        names = [p.name for p in parameters]
+        for name in self.static:
+            if name not in names:
+                raise FeedError(
+                    f"static names {name!r}, which is no argument",
+                    hint=f"it has {', '.join(names)}",
+                )
+        plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.simple = all(p.kind in plain for p in parameters) and not self.static and not bound
+        self.names = tuple(names)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, defaults filled in. Raises FeedError as Python raises TypeError."""
+        if self.simple and not kwargs and len(args) == len(self.names):
+            return dict(zip(self.names, args))
+        try:
+            found = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise FeedError(f"{error}", hint=f"the arguments are {self.signature}") from None
+        found.apply_defaults()
+        return self._flat(found.arguments)
+
+    def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD and not arguments[name]:
+                del arguments[name]
+        return arguments
+
+    def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Call with what `bind` returned, after leaves have been replaced."""
+        positional, named = [], {}
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                positional.extend(arguments[name])
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(arguments.get(name, {}))
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                named[name] = arguments[name]
+            else:
+                positional.append(arguments[name])
+        return function(*positional, **named)
+
+
+def signature_of(binder: Binder, arguments: dict[str, Any]) -> tuple[Signature, list[Any]]:
+    """The signature of bound arguments and their leaves. Raises FeedError naming a bad argument."""
+    leaves: list[Any] = []
+    keys: list[LeafKey] = []
+    trees = []
+    for position, (name, value) in enumerate(arguments.items()):
+        static = _static_key(binder, position, name, value)
+        if static is not None:
+            trees.append(LEAF)
+            leaves.append(value)
+            keys.append(static)
+            continue
+        here, tree = flatten(value)
+        made = [leaf_key(leaf) for leaf in here]
+        if None in made:
+            _refuse(name, tree, here, made)
+        leaves += here
+        keys += made
+        trees.append(tree)
+    return Signature(treedef(dict, tuple(arguments), tuple(trees)), tuple(keys)), leaves
+
+
+def _static_key(binder: Binder, position: int, name: str, value: Any) -> LeafKey:
+    if name in binder.static:
+        try:
+            hash(value)
+        except TypeError:
+            raise FeedError(
+                f"static argument {name} must be hashable, got {type(value).__name__}"
+            ) from None
+        return Static(type(value), value)
+    if binder.bound and position == 0 and leaf_key(value) is None and _is_opaque(value):
+        return Identity(value)
+    return None
+
+
+def _is_opaque(value: Any) -> bool:
+    return flatten(value)[1] is LEAF
+
+
+def _refuse(name: str, tree: TreeDef, leaves: Sequence[Any], keys: Sequence[LeafKey]) -> None:
+    for path, leaf, key in zip(leaf_names(tree), leaves, keys):
+        if key is None:
+            full = f"{name}.{path}" if path else name
+            raise FeedError(
+                f"argument {full} is {type(leaf).__name__}, which is neither an array nor a number",
+                hint=f"name {name} in static=[...], or register the class with gc.register_pytree",
+            )
+
+
+def parameter_names(signature: Signature) -> tuple[str, ...]:
+    """The names of the array leaves, each once."""
+    pairs = zip(signature.names, signature.keys)
+    return unique_names([name for name, key in pairs if parameter_type(key) is not None])
+
+
+# ------------------------------------------------------------------------------------ differences
+
+
+def difference(new: Signature, earlier: Sequence[Signature]) -> str:
+    """Why a call needs a trace of its own: how it differs from the nearest earlier one."""
+    if not earlier:
+        return "first call"
+    nearest = min(reversed(earlier), key=lambda old: len(changes(old, new)))
+    found = changes(nearest, new)
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
+
+
+def changes(old: Signature, new: Signature) -> list[str]:
+    """Every argument that changed, in words: "argument x: shape (32, 784) -> (64, 784)"."""
+    before = dict(zip(old.names, old.keys))
+    after = dict(zip(new.names, new.keys))
+    found = [
+        f"argument {name}: {_change(before[name], key)}"
+        for name, key in after.items()
+        if name in before and before[name] != key
+    ]
+    found += [f"argument {name}: new" for name in after if name not in before]
+    found += [f"argument {name}: gone" for name in before if name not in after]
+    if not found and old.tree is not new.tree:
+        found.append("the containers of the arguments changed")
+    return found
+
+
+def _change(old: LeafKey, new: LeafKey) -> str:
+    if isinstance(old, Type) and isinstance(new, Type):
+        parts = []
+        if old.dtype is not new.dtype:
+            parts.append(f"dtype {old.dtype} -> {new.dtype}")
+        if old.shape != new.shape:
+            parts.append(f"shape {_shape(old)} -> {_shape(new)}")
+        return ", ".join(parts)
+    if isinstance(old, Static) and isinstance(new, Static):
+        return f"value {old!r} -> {new!r}"
+    return f"{old!r} -> {new!r}"
+
+
+def _shape(kind: Type) -> str:
+    inside = ", ".join(map(str, kind.shape))
+    return f"({inside},)" if kind.rank == 1 else f"({inside})"

@@ -1,0 +1,198 @@
+"""Tracing: run a Python function once on tracers and keep the graph of what it did."""
+
+from __future__ import annotations
+
+import gc as collector
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError, TraceError
+from graphc.frontend.tracer import Tracer
+from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
+from graphc.ir.graph import Builder, Graph, Location, Node
+from graphc.ir.op import OPS
+from graphc.ir.types import DType, Type
+from graphc.ops.value import Trace, Value, is_python_number, lift, tracing
+
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_FILES: dict[types.CodeType, str | None] = {}
+
+
+def _user_file(code: types.CodeType) -> str | None:
+    """The file of a code object as users know it; None for graphc's own code."""
+    name = code.co_filename
+    if name.startswith((_PACKAGE, "<__array_function__", "<frozen")):
+        return None
+    here = os.getcwd() + os.sep
+    return name[len(here) :] if name.startswith(here) else name
+
+
+def locate(start: int = 1) -> Location | None:
+    """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
+    frame: types.FrameType | None = sys._getframe(start)
+    while frame is not None:
+        code = frame.f_code
+        try:
+            name = _FILES[code]
+        except KeyError:
+            name = _FILES[code] = _user_file(code)
+        if name is not None:
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def location_of(error: BaseException) -> Location | None:
+    """Where in the user's code an error that passed through graphc came from."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        name = _user_file(traceback.tb_frame.f_code)
+        if name is not None:
+            found = name, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def without_internal_frames(error: GraphError) -> GraphError:
+    """The error with a traceback of the user's frames only."""
+    frames, traceback = [], error.__traceback__
+    while traceback is not None:
+        if _user_file(traceback.tb_frame.f_code) is not None:
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    kept: types.TracebackType | None = None
+    for entry in reversed(frames):
+        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return error.with_traceback(kept)
+
+
+def _escaped() -> Location | None:
+    raise TraceError(
+        "a traced array is used after the function that made it has returned",
+        location=locate(2),
+        hint="return it from the function instead of storing it elsewhere",
+    )
+
+
+class FunctionTrace(Trace):
+    """The trace of one call of a Python function."""
+
+    def __init__(self) -> None:
+        super().__init__(Builder(), Tracer)
+        self.locate = locate
+
+    def close(self) -> None:
+        """From here on every operation on one of its tracers raises TraceError."""
+        self.locate = _escaped
+
+    def constant(self, value: Any, element: DType | None = None) -> Value:
+        # An array that was written to since it became a constant is a new constant.
+        known = self.constants.get(id(value)) if element is None else None
+        writeable = isinstance(value, np.ndarray) and value.flags.writeable
+        if known is not None and writeable and not _same(value, known[1]):
+            del self.constants[id(value)]
+        return super().constant(value, element)
+
+    def parameter(self, name: str, kind: Type, weak: bool = False) -> tuple[Node, Tracer]:
+        """A new parameter of the graph and the tracer that stands for it."""
+        op = OPS["param"]
+        node = Node(self.builder.next_id, op, (), op.coerce({"name": name}), kind)
+        self.builder.next_id += 1
+        return node, Tracer(node, self, weak)
+
+
+def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:
+    return np.array_equal(array, constant.attrs["value"].array)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What tracing found: the graph, how its results nest and how long it took."""
+
+    graph: Graph
+    tree: TreeDef
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One array argument of a traced function; `weak` when it came from a Python number."""
+
+    name: str
+    type: Type
+    weak: bool = False
+
+
+def trace_function(
+    name: str, parameters: Sequence[Parameter], call: Callable[[list[Tracer]], Any]
+) -> Traced:
+    """The graph of `call`, which gets one tracer per parameter and returns any nesting of arrays.
+
+    Raises TraceError, with the user's file and line, for what has no meaning in a graph.
+    """
+    started = perf_counter()
+    trace = FunctionTrace()
+    made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
+    try:
+        with _collector_paused(), tracing(trace):
+            leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
+            results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
+    except GraphError as error:
+        raise error.at(location_of(error)) from None
+    finally:
+        trace.close()
+    graph = Graph(
+        identifier(name),
+        tuple(node for node, _ in made),
+        trace.builder.nodes,
+        results,
+        result_names=unique_names([n or "0" for n in leaf_names(tree)]),
+        next_id=trace.builder.next_id,
+    )
+    return Traced(graph, tree, perf_counter() - started)
+
+
+def _result(trace: Trace, leaf: Any, number: int) -> Node:
+    if isinstance(leaf, Value):
+        if leaf.trace is not trace:
+            raise TraceError(
+                f"result {number} belongs to another trace",
+                hint="a traced array of an outer function must be passed in as an argument",
+            )
+        return leaf.node
+    if isinstance(leaf, np.ndarray | np.generic) or is_python_number(leaf):
+        return lift(leaf, trace).node
+    if hasattr(leaf, "__array__"):
+        return lift(np.asarray(leaf), trace).node
+    raise TraceError(
+        f"result {number} is {type(leaf).__name__}, not an array or a number",
+        hint="return arrays in any nesting of dict, list, tuple or dataclass",
+    )
+
+
+def identifier(name: str) -> str:
+    """A name that needs no quotes in graph text."""
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return f"_{made}" if not made or made[0].isdigit() else made
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    # A trace makes many long-lived objects and no cycles; collections would rescan them all.
+    enabled = collector.isenabled()
+    collector.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            collector.enable()

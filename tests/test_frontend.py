@@ -1,0 +1,492 @@
+"""The frontend: what a model function may do while it is traced, and what the graph then computes.
+
+Functions written in NumPy's in-place style are compared with NumPy itself, the graph being
+evaluated by the reference interpreter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import FeedError, GraphError, TraceError
+from graphc.ops.interpret import interpret
+
+X = np.arange(12.0).reshape(3, 4)
+
+
+def traced(function, *args):
+    """The results of the traced graph, evaluated by the interpreter, nested as the function's."""
+    compiled = gc.compile(function)
+    graph = compiled.graph(*args)
+    results = interpret(graph, [np.asarray(a) for a in args])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def same(function, *args):
+    """The traced function computes what NumPy computes."""
+    copies = [np.array(a) for a in args]
+    expected = function(*copies)
+    given = traced(function, *args)
+    pairs = zip(given, expected) if isinstance(expected, tuple | list) else [(given, expected)]
+    for mine, wanted in pairs:
+        assert mine.dtype == np.asarray(wanted).dtype
+        np.testing.assert_allclose(mine, wanted, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------ in place
+
+
+def add_in_place(x):
+    x = x * 1
+    x += 2
+    return x
+
+
+def write_elements(x):
+    x = x * 1
+    x[1, 2] = 7
+    x[0] = x[2] * 2
+    x[:, ::2] = -1
+    return x
+
+
+def write_through_views(x):
+    x = x * 1
+    row = x[1]
+    row[:2] = 5
+    part = x[:, 1:3]
+    part += 100
+    part[0] = 3
+    return x, row, part
+
+
+def base_write_reaches_views(x):
+    x = x * 1
+    row, turned = x[1], x.T
+    x[1] = 0
+    x += 1
+    return row, turned, row * 2
+
+
+def write_through_transpose(x):
+    x = x * 1
+    x.T[0] = 9
+    x.swapaxes(0, 1)[1] = 8
+    np.transpose(x)[2, 1] = 7
+    return x
+
+
+def write_through_reshape(x):
+    x = x * 1
+    x.reshape(-1)[5] = 50
+    flat = x.ravel()
+    flat[:3] = 1
+    x.reshape(4, 3).T[0] = 2
+    return x, flat
+
+
+def reshape_of_transpose_is_a_copy(x):
+    x = x * 1
+    flat = x.T.reshape(-1)
+    flat[0] = 77
+    return x, flat
+
+
+def write_through_reversed(x):
+    x = x * 1
+    np.flip(x, 0)[0] = 4
+    x[::-1][0, 0] = 6
+    x[:, ::-1] += np.arange(4.0)
+    return x
+
+
+def write_through_split(x):
+    x = x * 1
+    left, right = np.split(x, 2, axis=1)
+    left += 10
+    right[0] = left[1]
+    return x, left, right
+
+
+def augmented_element(x):
+    x = x * 1
+    x[0] += 1
+    x[0, 1] *= 5
+    x[np.array([0, 2])] -= 3
+    x[..., 0] /= 2
+    return x
+
+
+def scalars_are_not_views(x):
+    x = x * 1
+    first = x[0, 0]
+    first += 5
+    total = x.sum()
+    total += 1
+    return x, first, total
+
+
+def copies_are_apart(x):
+    x = x * 1
+    y, z, w = x.copy(), +x, x.astype(x.dtype)
+    x[0] = 0
+    return x, y, z, w
+
+
+def out_arguments(x):
+    x = x * 1
+    y = np.zeros_like(x)
+    np.add(x, 1, out=y)
+    np.multiply(y, 2, out=x)
+    np.sin(x, out=y[...])
+    return x, y
+
+
+def where_argument(x):
+    y = np.ones_like(x)
+    np.add(x, 10, out=y, where=x > 5)
+    return y
+
+
+def masked_write(x):
+    x = x * 1
+    x[x > 4] = 0
+    return x
+
+
+def fill_and_sort(x):
+    x = x * -1
+    x.sort(axis=0)
+    y = x.copy()
+    y.fill(3)
+    return x, y
+
+
+def integers_stay_integers(x):
+    i = x.astype(np.int32)
+    i += 1
+    i[0] = 2.9
+    return i
+
+
+def copyto(x):
+    x = x * 1
+    np.copyto(x, 5)
+    np.copyto(x[0], np.arange(4.0))
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        add_in_place,
+        write_elements,
+        write_through_views,
+        base_write_reaches_views,
+        write_through_transpose,
+        write_through_reshape,
+        reshape_of_transpose_is_a_copy,
+        write_through_reversed,
+        write_through_split,
+        augmented_element,
+        scalars_are_not_views,
+        copies_are_apart,
+        out_arguments,
+        where_argument,
+        masked_write,
+        fill_and_sort,
+        integers_stay_integers,
+        copyto,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_in_place_style(function):
+    same(function, X)
+
+
+def test_a_write_to_an_argument_stays_inside():
+    x = X.copy()
+
+    def write(x):
+        x[0] = 0
+        return x.sum()
+
+    assert traced(write, x) == X[1:].sum()
+    np.testing.assert_array_equal(x, X)
+
+
+def test_augmented_element_writes_once():
+    def f(x):
+        x[1] += 1
+        return x
+
+    ops = [n.op.name for n in gc.compile(f).graph(X).nodes]
+    assert len(ops) == len(gc.compile(lambda x: (x[1] + 1,)).graph(X).nodes) + 1, ops
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: np.broadcast_to(x, (2, 3, 4)).__setitem__(0, 1), "cannot be written through"),
+        (lambda x: x.__iadd__(np.ones((5, 3, 4))), "does not fit"),
+        (lambda x: x.astype(np.int32).__iadd__(0.5), "cannot store"),
+        (lambda x: np.add(x, 1, out=np.zeros((3, 4))), "out= is a NumPy array"),
+        (lambda x: np.add(x, 1, where=x > 0), "without out="),
+    ],
+)
+def test_writes_that_are_refused(function, message):
+    with pytest.raises(TraceError, match=message):
+        gc.compile(function).graph(X)
+
+
+# ------------------------------------------------------------------------------------ protocols
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.add.reduce(x),
+        lambda x: np.maximum.reduce(x, axis=1, keepdims=True),
+        lambda x: np.multiply.reduce(x, axis=None),
+        lambda x: np.add.accumulate(x, axis=1),
+        lambda x: np.subtract.outer(x[0], np.arange(3.0)),
+        lambda x: np.float32(2) * x + np.ones(4),
+        lambda x: np.ones((3, 1)) - x,
+        lambda x: 2 / (x + 1) ** 2,
+        lambda x: np.concatenate([x, X]),
+        lambda x: np.sum(x, axis=0, dtype=np.float32),
+        lambda x: np.reshape(x, (4, 3), order="F"),
+        lambda x: x.T @ x,
+        lambda x: np.stack(list(x)),
+        lambda x: np.stack([row * k for k, row in enumerate(x)]),
+        lambda x: x.__array_namespace__().permute_dims(x, (1, 0)),
+        lambda x: x.__array_namespace__().acos(x / 20),
+        lambda x: x.real + x.imag,
+        lambda x: np.zeros(x.shape, x.dtype) + np.ndim(x) + np.size(x) + len(x),
+    ],
+)
+def test_numpy_protocols(function):
+    same(function, X)
+
+
+def test_at():
+    def scatter(x):
+        y = gc.zeros((3,), np.float64)
+        np.add.at(y, np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]))
+        return y + x[0, 0]
+
+    np.testing.assert_array_equal(traced(scatter, X), [1, 0, 5])
+
+
+def test_an_unsupported_function_is_named_with_near_ones():
+    with pytest.raises(TraceError, match=r"np\.linalg\.lstsq is not supported"):
+        gc.compile(lambda x: np.linalg.lstsq(x, x)).graph(X)
+    with pytest.raises(TraceError, match=r"np\.nextafter") as caught:
+        gc.compile(lambda x: np.nextafter(x, 1)).graph(X)
+    assert caught.value.location is not None
+    with pytest.raises(TraceError, match="initial"):
+        gc.compile(lambda x: np.mean(x, initial=3)).graph(X)
+
+
+@pytest.mark.parametrize(
+    ("function", "hint"),
+    [
+        (lambda x: 1 if x.sum() > 0 else 2, "gc.cond"),
+        (lambda x: range(x[0, 0].astype(np.int64)), "static"),
+        (lambda x: float(x[0, 0]), "static"),
+        (lambda x: np.asarray(x), "NumPy functions"),
+        (lambda x: np.array([x, x]), "NumPy functions"),
+        (lambda x: x.tolist(), "NumPy functions"),
+        (lambda x: x[0, 0].item(), "static"),
+        (lambda x: 3 in x, "gc.cond"),
+        (lambda x: f"{x[0, 0]:.3f}", "NumPy functions"),
+        (lambda x: x.summ(), "sum"),
+    ],
+)
+def test_what_needs_a_value_raises_with_a_hint_and_the_line(function, hint):
+    with pytest.raises(TraceError) as caught:
+        gc.compile(function).graph(X)
+    error = caught.value
+    assert hint in str(error)
+    assert error.location == (error.location[0], function.__code__.co_firstlineno)
+    assert error.location[0].endswith("test_frontend.py")
+    assert len(str(error).splitlines()) <= 12
+
+
+def test_attributes_that_do_not_exist_can_be_probed():
+    assert traced(lambda x: x * (2 if hasattr(x, "no_such_thing") else 3), X)[0, 1] == 3
+
+
+def test_errors_of_ops_carry_the_users_line_and_no_internal_frames():
+    def f(x, y):
+        return x @ y
+
+    with pytest.raises(GraphError) as caught:
+        gc.compile(f)(X, X)
+    assert caught.value.location[1] == f.__code__.co_firstlineno + 1
+    files = []
+    traceback = caught.value.__traceback__
+    while traceback is not None:
+        files.append(traceback.tb_frame.f_code.co_filename)
+        traceback = traceback.tb_next
+    assert sum("frontend" in name and "test_" not in name for name in files) <= 1
+
+
+def test_an_escaped_tracer_is_refused():
+    kept = []
+
+    def f(x):
+        kept.append(x)
+        return x
+
+    gc.compile(f).graph(X)
+    with pytest.raises(TraceError, match="after the function"):
+        kept[0] + 1
+
+
+# ------------------------------------------------------------------------------------ traced graphs
+
+
+def test_parameters_and_results_are_named_by_their_paths():
+    def f(x, params, *rest, scale=2.0):
+        return {"y": x * params["w"][0] + rest[0], "n": scale}
+
+    graph = gc.compile(f).graph(X, {"w": [X, X]}, X)
+    assert [p.attrs["name"] for p in graph.params] == [
+        "x",
+        "params.w.0",
+        "params.w.1",
+        "rest.0",
+        "scale",
+    ]
+    assert graph.result_names == ("y", "n")
+
+
+def test_python_numbers_are_weak():
+    graph = gc.compile(lambda x, n: x * n).graph(X.astype(np.float32), 3)
+    assert str(graph.params[1].type) == "i64[]"
+    assert str(graph.results[0].type) == "f32[3,4]"
+
+
+def test_the_same_array_is_one_constant_until_it_is_written():
+    weights = np.ones(4)
+
+    def f(x):
+        a = x + weights
+        b = a * weights
+        weights[0] = 5
+        return b + weights
+
+    consts = [n for n in gc.compile(f).graph(X).nodes if n.op.name == "const"]
+    assert len(consts) == 2
+
+
+def test_locations_are_the_users_lines():
+    def f(x):
+        y = x + 1
+        return np.tanh(y)
+
+    first = f.__code__.co_firstlineno
+    nodes = [n for n in gc.compile(f).graph(X).nodes if n.op.name != "const"]
+    assert [n.loc[1] for n in nodes] == [first + 1, first + 2]
+
+
+def test_compiled_functions_inside_a_trace_become_calls():
+    inner = gc.compile(lambda x, k: {"a": x * k, "b": x + 1})
+
+    def outer(x):
+        first = inner(x, 2.0)
+        second = inner(first["a"], 2.0)
+        return second["a"] + second["b"]
+
+    graph = gc.compile(outer).graph(X)
+    calls = [n for n in graph.nodes if n.op.name == "call"]
+    assert len(calls) == 2
+    assert calls[0].regions[0] is calls[1].regions[0]
+    np.testing.assert_allclose(interpret(graph, [X])[0], X * 4 + X * 2 + 1)
+
+
+def test_symbolic_specs_trace_and_specialise():
+    from graphc.frontend.specialise import specialise
+
+    def f(x, w):
+        return np.tanh(x @ w).sum(axis=0)
+
+    graph = gc.compile(f).graph(gc.spec(("N", "2*M"), "f64"), gc.spec(("2*M", 5), "f64"))
+    assert str(graph.params[0].type) == "f64[N,2*M]"
+    made = specialise(graph, {"N": 3, "M": 2})
+    w = np.ones((4, 5))
+    np.testing.assert_allclose(interpret(made, [X, w])[0], f(X, w))
+    assert str(made.params[0].type) == "f64[3,4]"
+
+
+@pytest.mark.parametrize("text", ["", "N +", "2 3", "N$", "*N", "N**2", "a" * 300])
+def test_bad_dimensions(text):
+    with pytest.raises(GraphError):
+        gc.spec((text,), "f32")
+
+
+def test_dimension_arithmetic():
+    assert gc.spec(("N+N",)) is gc.spec(("2*N",))
+    assert gc.spec(("3*4-2",)).shape == (10,)
+    assert str(gc.spec(("2*N*M+1-N",))) == "f32[2*M*N-N+1]"
+
+
+# ------------------------------------------------------------------------------------ signatures
+
+
+def test_signature_reasons():
+    from graphc.frontend.signature import Binder, difference, signature_of
+
+    def f(x, mode="a", n=1):
+        return x
+
+    binder = Binder(f, (), False)
+
+    def signature(*args, **kwargs):
+        return signature_of(binder, binder.bind(args, kwargs))[0]
+
+    first = signature(X)
+    assert signature(X.copy()) == first
+    assert signature(X, n=5) == first
+    assert difference(first, []) == "first call"
+    assert difference(signature(X[:2]), [first]) == "argument x: shape (3, 4) -> (2, 4)"
+    narrow = signature(X.astype(np.float32))
+    assert difference(narrow, [first]) == "argument x: dtype f64 -> f32"
+    assert difference(signature(X, "b"), [first]) == "argument mode: value 'a' -> 'b'"
+    assert "Python i64 -> Python f64" in difference(signature(X, n=1.0), [first])
+    assert "argument x: gone" in difference(signature({"k": X}), [first])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: f.graph(X, object()), "argument y is object"),
+        (lambda f: f.graph(X, {"a": [object()]}), r"argument y\.a\.0"),
+        (lambda f: f.graph(X), "missing a required argument: 'y'"),
+        (lambda f: f.graph(X, X, X), "too many positional"),
+        (lambda f: f.graph(X, z=X), "unexpected keyword|missing"),
+        (lambda f: gc.compile(f.function, static="q"), "no argument"),
+        (lambda f: gc.compile(f.function, donate="q"), "no argument"),
+        (lambda f: gc.compile(f.function, static="y").graph(X, [1]), "hashable"),
+        (lambda f: f.graph(X, np.array(["a"])), "element type"),
+        (lambda f: gc.compile(f.function, no_such=1), "no option"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(GraphError, match=message):
+        call(gc.compile(lambda x, y: x))
+
+
+def test_a_result_that_is_no_array():
+    with pytest.raises(TraceError, match="result 0 is str"):
+        gc.compile(lambda x: "text").graph(X)
+
+
+def test_static_arguments_reach_the_function():
+    f = gc.compile(lambda x, n, flag=None: x * n if flag is None else x, static=["n"])
+    assert len(f.graph(X, 3).params) == 1
+    with pytest.raises(FeedError, match="hashable"):
+        f.graph(X, [3])
