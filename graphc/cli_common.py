@@ -1,0 +1,233 @@
+"""What the commands share: options, loading models, reading feeds, printing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphc.errors import FeedError, GraphError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graphc.frontend.loaded import LoadedGraph
+    from graphc.ir.types import Type
+
+MODEL = click.Path(path_type=Path)
+MANY_NODES = 2000
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The compile options that several commands take, collected by `make_config`."""
+    options = [
+        click.option("--devices", metavar="NAMES", help="Devices in order: cpu:0,cpu:1."),
+        click.option("--threads", type=int, help="Worker threads per kernel (0: all cores)."),
+        click.option("--opt", type=click.Choice(["0", "1", "2"]), help="Optimisation level."),
+        click.option("--backend", type=click.Choice(["llvm", "numba"]), help="Kernel backend."),
+        click.option("--dump", type=MODEL, help="Write every stage to this folder."),
+        click.option("--compress", is_flag=True, default=None, help="16-bit transfers."),
+        click.option("--check-finite", is_flag=True, default=None, help="Report NaN and Inf."),
+        click.option("--fast-math/--strict", default=None, help="Reassociate sums or not."),
+        click.option("--memory-limit", type=int, metavar="BYTES", help="Most memory to use."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def make_config(options: dict[str, Any]) -> Any:
+    """The Config of the options of `config_options` (taken out of the dict)."""
+    from graphc.config import Config
+
+    names = (
+        "devices", "threads", "opt", "backend", "dump", "compress", "check_finite", "fast_math",
+        "memory_limit", "target",
+    )  # fmt: skip
+    given = {name: options.pop(name) for name in names if name in options}
+    if given.get("devices"):
+        given["devices"] = tuple(name.strip() for name in given["devices"].split(","))
+    if given.get("opt") is not None:
+        given["opt"] = int(given["opt"])
+    return Config.create(**{name: value for name, value in given.items() if value is not None})
+
+
+def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> LoadedGraph:
+    """A .gir file, or the graph inside a .gcx file, as a LoadedGraph."""
+    from graphc.frontend.loaded import LoadedGraph
+    from graphc.frontend.saved import parse, read_graph
+
+    if path.suffix == ".gcx":
+        from graphc.runtime.artifact import text_of
+
+        return LoadedGraph(parse(text_of(path)), config)
+    value, stage = read_graph(path, weights=weights)
+    return LoadedGraph(value, config, stage)
+
+
+@contextmanager
+def progress(what: str, nodes: int) -> Iterator[None]:
+    """A spinner on stderr while something slow happens; only for big graphs, only on a terminal."""
+    if nodes < MANY_NODES or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} {nodes} nodes"):
+        yield
+
+
+def print_json(record: Any) -> None:
+    click.echo(json.dumps(record, indent=2, default=str))
+
+
+def print_table(title: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+    """A table: drawn by rich on a terminal, plain aligned columns elsewhere."""
+    cells = [tuple(str(cell) for cell in row) for row in rows]
+    numeric = [
+        all(isinstance(row[k], int | float) for row in rows) if rows else False
+        for k in range(len(columns))
+    ]
+    if not sys.stdout.isatty():
+        _plain_table(columns, cells, numeric)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    for name, right in zip(columns, numeric):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def _plain_table(columns: list[str], cells: list[tuple[str, ...]], numeric: list[bool]) -> None:
+    widths = [max(map(len, column)) for column in zip(columns, *cells)]
+    for row in [tuple(columns), *cells]:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric)
+        )
+        click.echo("  ".join(padded).rstrip())
+
+
+# ------------------------------------------------------------------------------------ feeds
+
+
+def read_feeds(items: tuple[str, ...]) -> dict[str, Any]:
+    """Feeds from NAME=FILE.npy, NAME=FILE.npz, FILE.npz (every array in it) or NAME=NUMBER."""
+    feeds: dict[str, Any] = {}
+    for item in items:
+        name, equals, source = item.partition("=")
+        found = _read_feed(name, source) if equals else _read_archive(Path(item))
+        for key, value in found.items():
+            if key in feeds:
+                raise FeedError(f"feed {key!r} is given twice")
+            feeds[key] = value
+    return feeds
+
+
+def _read_feed(name: str, source: str) -> dict[str, Any]:
+    number = _number(source)
+    if number is not None:
+        return {name: number}
+    path = Path(source)
+    if path.suffix != ".npz":
+        return {name: _load(path)}
+    arrays = _read_archive(path)
+    if name in arrays:
+        return {name: arrays[name]}
+    if len(arrays) == 1:
+        return {name: next(iter(arrays.values()))}
+    raise FeedError(f"{path} holds {', '.join(map(repr, arrays))}, none of them is {name!r}")
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _read_archive(path: Path) -> dict[str, Any]:
+    if path.suffix != ".npz":
+        raise FeedError(
+            f"--feed {path} has no parameter name", hint="write --feed NAME=FILE.npy or FILE.npz"
+        )
+    return dict(_load(path).items())
+
+
+def _load(path: Path) -> Any:
+    import zipfile
+    import zlib
+
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise FeedError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, SyntaxError):
+        raise FeedError(f"{path} is not a .npy or .npz file of plain arrays") from None
+
+
+def complete_feeds(
+    feeds: dict[str, Any], names: tuple[str, ...], types: tuple[Type, ...], seed: int | None
+) -> dict[str, Any]:
+    """Feeds with raw bf16 arrays given their type back and, with a seed, missing ones drawn."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    made = dict(feeds)
+    for name, kind in zip(names, types):
+        value = made.get(name)
+        if value is None and seed is not None and kind.is_static:
+            made[name] = random_array(rng, kind)
+        raw = isinstance(value, np.ndarray) and value.dtype.kind == "V"
+        if raw and value is not None and value.dtype.itemsize == kind.dtype.itemsize:
+            made[name] = value.view(kind.dtype.numpy)
+    return made
+
+
+def random_array(rng: np.random.Generator, kind: Type) -> np.ndarray[Any, Any]:
+    """Normal floats, small non-negative integers or random bools of a type."""
+    import numpy as np
+
+    element = kind.dtype
+    if element.kind == "b" or element.is_integer:
+        return rng.integers(0, 2, kind.dims).astype(element.numpy)
+    made = rng.standard_normal(kind.dims)
+    if element.is_complex:
+        return (made + 1j * rng.standard_normal(kind.dims)).astype(element.numpy)
+    return np.asarray(made, element.numpy)
+
+
+def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> None:
+    """Results to .npz under their names, or to .npy when there is one. The file appears whole."""
+    import io
+
+    import numpy as np
+
+    from graphc.frontend.weights import write_atomically
+
+    buffer = io.BytesIO()
+    if path.suffix == ".npy":
+        if len(results) != 1:
+            raise GraphError(f"{len(results)} results do not fit in one .npy file", hint="use .npz")
+        np.save(buffer, results[0])
+    elif path.suffix == ".npz":
+        np.savez(buffer, **dict(zip(names, results)))
+    else:
+        raise GraphError(f"cannot write results to {path.name}", hint="use a .npz or .npy file")
+    write_atomically(path, [buffer.getbuffer()])

@@ -1,0 +1,178 @@
+"""`graphc run`: a graph, a compiled graph or a dumped stage on arrays from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphc.cli import Mismatch
+from graphc.cli_common import (
+    MODEL,
+    complete_feeds,
+    config_options,
+    json_option,
+    load_graph,
+    make_config,
+    print_json,
+    print_table,
+    progress,
+    read_feeds,
+    write_results,
+)
+from graphc.errors import GraphError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_SHOWN_ELEMENTS = 6
+_TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, "c128": 1e-9}
+
+
+@click.command("run")
+@click.argument("model", type=MODEL)
+@click.option("--feed", "feeds", multiple=True, metavar="NAME=FILE", help=".npy, .npz or a number.")
+@click.option("-o", "--output", type=MODEL, help="Write the results to this .npz file.")
+@click.option("--engine", type=click.Choice(["compiled", "reference"]), default="compiled")
+@click.option("--seed", type=int, help="Draw the parameters that have no feed from this seed.")
+@click.option("--check", is_flag=True, help="Compare compiled and reference results; exit 3.")
+@click.option("--rebuild", is_flag=True, help="Compile the graph inside a .gcx file again.")
+@config_options
+@json_option
+def run_command(
+    model: Path,
+    feeds: tuple[str, ...],
+    output: Path | None,
+    engine: str,
+    seed: int | None,
+    check: bool,
+    rebuild: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run MODEL (.gir, .gcx or any file of a dump) and print or write its results."""
+    given = read_feeds(feeds)
+    compiled = model.suffix == ".gcx" and not rebuild
+    if compiled and engine == "compiled" and not check:
+        names, results = _run_compiled(model, given, seed, options)
+    else:
+        names, results = _run_graph(model, given, seed, engine, check, options)
+    if output is not None:
+        write_results(output, names, results)
+    _report(names, results, output, as_json)
+
+
+def _run_compiled(
+    model: Path, feeds: dict[str, Any], seed: int | None, options: dict[str, Any]
+) -> tuple[tuple[str, ...], list[Any]]:
+    """A .gcx file, without importing the compiler."""
+    from graphc.runtime.loaded import load
+
+    loaded = load(model, threads=options.get("threads"))
+    if seed is not None:
+        from graphc.ir.types import DTYPES, tensor
+
+        slots = loaded.executable.params
+        types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
+        feeds = complete_feeds(feeds, loaded.params, types, seed)
+    return loaded.result_names, loaded.run(loaded.arrange((), feeds))
+
+
+def _run_graph(
+    model: Path,
+    feeds: dict[str, Any],
+    seed: int | None,
+    engine: str,
+    check: bool,
+    options: dict[str, Any],
+) -> tuple[tuple[str, ...], list[Any]]:
+    loaded = load_graph(model, make_config(options))
+    feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
+    values = loaded.arrange((), feeds)
+    results = _reference(loaded, values) if engine == "reference" else _compiled(loaded, values)
+    if check:
+        other = _compiled(loaded, values) if engine == "reference" else _reference(loaded, values)
+        _compare(loaded.result_names, results, other)
+    return loaded.result_names, results
+
+
+def _compiled(loaded: Any, values: list[Any]) -> list[Any]:
+    with progress("compiling", len(loaded.graph)):
+        results: list[Any] = loaded.run(values)
+    return results
+
+
+def _reference(loaded: Any, values: list[Any]) -> list[Any]:
+    from graphc.frontend.limits import check_memory
+    from graphc.ops.interpret import interpret
+
+    arrays = loaded.check(values)
+    graph = loaded.bound(loaded.bind([a.shape for a in arrays]))
+    check_memory(graph, every_node=True)
+    return interpret(graph, arrays)
+
+
+def _compare(names: tuple[str, ...], results: list[Any], others: list[Any]) -> None:
+    """Exit 3, naming the results, unless both engines agree within the tolerance of the dtype."""
+    rows = []
+    for name, mine, other in zip(names, results, others):
+        error, allowed = _distance(mine, other)
+        if not error <= allowed:
+            rows.append(f"{name}: largest difference {error:.3g}, allowed {allowed:.3g}")
+    if rows:
+        click.echo("mismatch between the compiled and the reference result", err=True)
+        for row in rows[:20]:
+            click.echo(f"  {row}", err=True)
+        raise Mismatch
+
+
+def _distance(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """(largest difference, allowed difference); NaNs and infinities must stand at equal places."""
+    import numpy as np
+
+    from graphc.ir.types import C128, dtype
+
+    kind = dtype(mine.dtype)
+    if mine.shape != other.shape or not mine.size:
+        return (0.0 if mine.shape == other.shape else np.inf), 0.0
+    if kind.kind not in "fc":
+        return float(np.max(mine != other)), 0.0
+    wide = C128.numpy if kind.is_complex else np.float64
+    a, b = mine.astype(wide), other.astype(wide)
+    odd = ~(np.isfinite(a) & np.isfinite(b))
+    if not np.array_equal(a[odd], b[odd], equal_nan=True):
+        return np.inf, 0.0
+    scale = float(np.max(np.abs(b[~odd]), initial=1.0))
+    return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), _TOLERANCE[kind.name] * scale
+
+
+def _report(names: tuple[str, ...], results: list[Any], output: Path | None, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "output": str(output) if output else None,
+                "results": [_describe(name, r) for name, r in zip(names, results)],
+            }
+        )
+        return
+    rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
+    print_table("results", ["result", "dtype", "shape", "values"], rows)
+    if output is not None:
+        click.echo(f"written to {output}")
+
+
+def _describe(name: str, result: Any) -> dict[str, Any]:
+    record = {"name": name, "dtype": str(result.dtype), "shape": list(result.shape)}
+    if result.size <= _SHOWN_ELEMENTS and result.dtype.kind in "biuf":
+        record["values"] = result.tolist()
+    return record
+
+
+def _preview(result: Any) -> str:
+    flat = result.reshape(-1)[:_SHOWN_ELEMENTS]
+    shown = " ".join(f"{v:.6g}" if result.dtype.kind in "f" else str(v) for v in flat)
+    return shown + (" ..." if result.size > _SHOWN_ELEMENTS else "")
+
+
+__all__ = ["GraphError", "run_command"]

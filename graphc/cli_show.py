@@ -1,0 +1,82 @@
+"""`graphc show`: a graph, a later stage of it, or its kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli_common import (
+    MODEL,
+    config_options,
+    json_option,
+    load_graph,
+    make_config,
+    print_json,
+)
+from graphc.errors import GraphError
+
+
+@click.command("show")
+@click.argument("model", type=MODEL)
+@click.option("--after", metavar="PASS", help="Show the graph after this pass.")
+@click.option("--kernels", is_flag=True, help="Show the generated kernels as Python source.")
+@config_options
+@json_option
+def show_command(
+    model: Path, after: str | None, kernels: bool, as_json: bool, **options: Any
+) -> None:
+    """Print MODEL as text."""
+    config = make_config(options)
+    if kernels:
+        _show_kernels(model, config, as_json)
+        return
+    loaded = load_graph(model, config, weights=after is not None)
+    value = loaded.graph if after is None else _after(loaded, after)
+    _print_graph(value, as_json)
+
+
+def _after(loaded: Any, name: str) -> Any:
+    from graphc.frontend.engine import stages_of
+    from graphc.passes.pipeline import STAGES
+
+    names = [stage.name for stage in STAGES]
+    if name not in names:
+        raise GraphError(f"there is no pass {name!r}", hint=f"passes are {', '.join(names)}")
+    made = {s.name: s.value for s in stages_of(loaded.graph, loaded.config, stage=loaded.stage)}
+    if name not in made:
+        raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
+    return made[name]
+
+
+def _print_graph(value: Any, as_json: bool) -> None:
+    from graphc.frontend.saved import show
+
+    text = show(value)
+    if not as_json:
+        click.echo(text, nl=False)
+        return
+    print_json(
+        {
+            "name": value.name,
+            "nodes": len(value),
+            "params": [{"name": p.attrs["name"], "type": str(p.type)} for p in value.params],
+            "results": [str(r.type) for r in value.results],
+            "text": text,
+        }
+    )
+
+
+def _show_kernels(model: Path, config: Any, as_json: bool) -> None:
+    from graphc.codegen.build import kernel_texts
+
+    loaded = load_graph(model, config)
+    built = loaded.build()
+    texts = kernel_texts(built.kernels, config)
+    if as_json:
+        print_json(texts)
+        return
+    for name, text in texts.items():
+        if name.endswith(".py"):
+            click.echo(f"# {name}\n{text.rstrip()}\n")

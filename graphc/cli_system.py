@@ -1,0 +1,139 @@
+"""`graphc passes`, `graphc devices` and `graphc cache`."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli_common import json_option, print_json, print_table
+
+
+@click.command("passes")
+@json_option
+def passes_command(as_json: bool) -> None:
+    """List the stages of the compiler, in order, and what holds from each of them on."""
+    from graphc.passes.pipeline import STAGES
+
+    rows = []
+    for number, stage in enumerate(STAGES):
+        ensures = stage.ensures if isinstance(stage.ensures, tuple) else (stage.ensures,)
+        names = [getattr(e, "__name__", str(e)).replace("_", " ") for e in ensures if e]
+        text = inspect.getdoc(getattr(stage, "run", None)) or ""
+        rows.append((number, stage.name, ", ".join(names), text.split("\n")[0]))
+    if as_json:
+        keys = ("number", "name", "ensures", "summary")
+        print_json([dict(zip(keys, row)) for row in rows])
+        return
+    print_table("stages", ["#", "stage", "from here on", "what it does"], rows)
+
+
+@click.command("devices")
+@json_option
+def devices_command(as_json: bool) -> None:
+    """List the devices of this machine."""
+    rows = [_cpu(), *_gpus()]
+    if as_json:
+        keys = ("name", "model", "units", "memory", "features")
+        print_json([dict(zip(keys, row)) for row in rows])
+        return
+    print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
+    click.echo("\ncpu:1, cpu:2, ... are further virtual devices on the same cores")
+
+
+def _cpu() -> tuple[Any, ...]:
+    from graphc.runtime.device import host_features
+
+    features = host_features() or frozenset()
+    level = next((f for f in ("avx512f", "avx2", "avx", "sse4.2", "neon") if f in features), "")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    return "cpu:0", _cpu_model(), cores, f"{memory / 2**30:.1f} GiB", level
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def _gpus() -> list[tuple[Any, ...]]:
+    """CUDA devices, asked from the driver; none when it is not installed."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    rows = []
+    for number in range(count.value):
+        name = ctypes.create_string_buffer(128)
+        size, units = ctypes.c_size_t(0), ctypes.c_int(0)
+        driver.cuDeviceGetName(name, 128, number)
+        driver.cuDeviceTotalMem_v2(ctypes.byref(size), number)
+        driver.cuDeviceGetAttribute(ctypes.byref(units), _MULTIPROCESSORS, number)
+        memory = f"{size.value / 2**30:.1f} GiB"
+        rows.append((f"gpu:{number}", name.value.decode(), units.value, memory, "cuda"))
+    return rows
+
+
+_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+
+
+@click.group("cache")
+def cache_command() -> None:
+    """List or clear the cache of compiled kernels."""
+
+
+@cache_command.command("ls")
+@json_option
+def cache_ls(as_json: bool) -> None:
+    """List the cached object files."""
+    from graphc.codegen import cache
+
+    store = cache.default()
+    packs = store.entries()
+    if as_json:
+        print_json(
+            {
+                "folder": str(store.root),
+                "bytes": store.size(),
+                "packs": [
+                    {"name": p.name, "kernels": len(p.symbols), "bytes": p.nbytes} for p in packs
+                ],
+            }
+        )
+        return
+    rows = [(p.name[:16], len(p.symbols), p.nbytes, _when(p.modified)) for p in packs[:50]]
+    print_table("cache", ["pack", "kernels", "bytes", "written"], rows)
+    more = f", {len(packs) - 50} more files" if len(packs) > 50 else ""
+    click.echo(f"{store.root}: {store.size():,} bytes in {len(packs)} files{more}")
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@cache_command.command("clear")
+@json_option
+def cache_clear(as_json: bool) -> None:
+    """Remove every cached object file."""
+    from graphc.codegen import cache
+
+    store = cache.default()
+    freed = store.clear()
+    if as_json:
+        print_json({"folder": str(store.root), "freed": freed})
+    else:
+        click.echo(f"{store.root}: {freed:,} bytes freed")

@@ -1,0 +1,79 @@
+"""A loaded .gcx file as a function: arrays in, arrays out, without any part of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError
+from graphc.runtime import artifact
+from graphc.runtime.execute import Executable
+
+
+def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
+    """Results as the caller gets them: one alone, a tuple, or a dict when they have names.
+
+    Results that were never named are called "0", "1", ...
+    """
+    if all(name == str(position) for position, name in enumerate(names)):
+        return results[0] if len(results) == 1 else tuple(results)
+    return dict(zip(names, results))
+
+
+class LoadedExecutable:
+    """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+        self.params = tuple(slot.name for slot in executable.params)
+        self.result_names = tuple(slot.name for slot in executable.results)
+
+    def __repr__(self) -> str:
+        pairs = (f"{slot.name}: {slot}" for slot in self.executable.params)
+        return f"<graphc executable {self.executable.image.name}({', '.join(pairs)})>"
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results as saved: one array, a tuple, or a dict. Raises FeedError for a bad argument."""
+        return nest(self.result_names, self.run(self.arrange(args, feeds)))
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Run on one array per parameter; one array per result."""
+        slots = self.executable.params
+        arrays = [_array(value, slot.dtype) for value, slot in zip(values, slots, strict=True)]
+        made: list[np.ndarray[Any, Any]] = self.executable.run(arrays)
+        return made
+
+    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
+        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        name = self.executable.image.name
+        if len(args) > len(self.params):
+            raise FeedError(f"{name} takes {len(self.params)} arrays, got {len(args)}")
+        values = dict(zip(self.params, args))
+        for key, value in feeds.items():
+            if key not in self.params or key in values:
+                problem = "is given twice" if key in values else "is no parameter"
+                listed = ", ".join(self.params[:12])
+                raise FeedError(f"{key!r} {problem} of {name}", hint=f"the parameters are {listed}")
+            values[key] = value
+        missing = [key for key in self.params if key not in values]
+        if missing:
+            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+        return [values[key] for key in self.params]
+
+
+def _array(value: Any, dtype: str) -> Any:
+    from graphc.runtime.image import numpy_dtype
+
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return np.asarray(value, numpy_dtype(dtype))
+    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def load(path: str | Path, *, threads: int | None = None) -> LoadedExecutable:
+    """A .gcx file as a function. Raises GraphError for one that cannot run here."""
+    return LoadedExecutable(artifact.load(path, threads=threads))
