@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -347,6 +349,23 @@ def test_fork_while_another_thread_runs():
     finally:
         stop.set()
         worker.join()
+
+
+EXIT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from test_runtime import doubler
+doubler(1000, grain=10, threads=2).run([np.zeros(1000, "f4")])
+"""
+
+
+@pytest.mark.parametrize("linker", ["", "llvm"])
+def test_process_ends_cleanly_while_workers_spin(linker):
+    command = [sys.executable, "-c", EXIT, os.path.dirname(__file__)]
+    for _ in range(3):
+        done = subprocess.run(command, env={**os.environ, "GRAPHC_LINKER": linker}, check=False)
+        assert done.returncode == 0
 
 
 def test_equal_objects_are_linked_once():

@@ -9,8 +9,8 @@
 
 The units of a step are cut into `slots * chunks` equal ranges, a split that depends on the step and
 on the thread count alone.  A thread claims the chunks of its own slot by counting `next[slot]` up,
-then helps the other slots in turn.  So a worker that is still asleep costs the caller nothing but
-the wake-up call: the caller does its share too.  A second caller that finds the pool busy runs its
+then helps the other slots in turn.  So a worker that is still asleep costs the caller nothing: the
+caller does its share too.  A second caller that finds the pool busy runs its
 step on its own thread.
 
 A slot is 256 bytes: +0 state, +4 parked, +64 next, +128 mutex, +192 condition variable.
@@ -18,8 +18,12 @@ A slot is 256 bytes: +0 state, +4 parked, +64 next, +128 mutex, +192 condition v
 
 from __future__ import annotations
 
-MOST_THREADS = 256
+from graphc.codegen.pool_service import LEAST_PATIENCE, MOST_THREADS, WITHOUT_THREADS, service_ir
+
 CHUNKS_PER_THREAD = 4
+# On a busy machine a worker may sit on the caller's core: whoever waits gives way soon.
+BRIEF_SPINS = 100
+YIELD_EVERY = 200
 
 _GLOBALS = f"""
 @graphc_slots = internal global [{MOST_THREADS} x [256 x i8]] zeroinitializer, align 256
@@ -28,6 +32,9 @@ _GLOBALS = f"""
 @graphc_busy = internal global i32 0, align 128
 @graphc_workers = internal global i64 0, align 8
 @graphc_spins = internal global i64 1000, align 8
+@graphc_debt = internal global i64 0, align 8
+@graphc_patience = internal global i64 {LEAST_PATIENCE}, align 8
+@graphc_helped = internal global i32 0, align 128
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
@@ -38,11 +45,12 @@ declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 """
 
 # Job words: 0 fn, 1 bufs, 2 params, 3 units, 4 slots, 5 chunks per slot.
 _RUN_CHUNKS = """
-define internal void @graphc_run_chunks(i64 %thread) {
+define internal void @graphc_run_chunks(i64 %thread, i64 %limit) {
 entry:
   %fn = load ptr, ptr @graphc_job
   %bufs = load ptr, ptr getelementptr (i64, ptr @graphc_job, i64 1)
@@ -55,6 +63,7 @@ entry:
 
 slot:
   %turn = phi i64 [ 0, %entry ], [ %turn.next, %turned ]
+  %ran.slot = phi i64 [ 0, %entry ], [ %ran, %turned ]
   %shifted = add i64 %thread, %turn
   %wraps = icmp sge i64 %shifted, %slots
   %unwrapped = sub i64 %shifted, %slots
@@ -64,6 +73,7 @@ slot:
   br label %claim
 
 claim:
+  %ran = phi i64 [ %ran.slot, %slot ], [ %ran, %work ], [ %ran.next, %called ]
   %failed = load atomic i32, ptr @graphc_status monotonic, align 4
   %stop = icmp ne i32 %failed, 0
   br i1 %stop, label %end, label %look
@@ -92,7 +102,12 @@ work:
 call:
   %status = call i32 %fn(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread)
   %ok = icmp eq i32 %status, 0
-  br i1 %ok, label %claim, label %fail
+  br i1 %ok, label %called, label %fail
+
+called:
+  %ran.next = add i64 %ran, 1
+  %enough = icmp sge i64 %ran.next, %limit
+  br i1 %enough, label %end, label %claim
 
 fail:
   %first = cmpxchg ptr @graphc_status, i32 0, i32 %status monotonic monotonic
@@ -125,7 +140,7 @@ fresh:
   br label %look
 
 look:
-  %spins = phi i64 [ 0, %fresh ], [ %spins.next, %rest ]
+  %spins = phi i64 [ 0, %fresh ], [ %spins.next, %rest ], [ %spins.next, %yield ]
   %state = load atomic i32, ptr %state.at monotonic, align 4
   %posted = icmp eq i32 %state, 1
   br i1 %posted, label %enter, label %idle
@@ -137,6 +152,12 @@ idle:
 rest:
   call void @graphc_pause()
   %spins.next = add i64 %spins, 1
+  %phase = urem i64 %spins.next, YIELD_EVERY
+  %polite = icmp eq i64 %phase, 0
+  br i1 %polite, label %yield, label %look
+
+yield:
+  %yielded = call i32 @sched_yield()
   br label %look
 
 enter:
@@ -145,23 +166,26 @@ enter:
   br i1 %won, label %run, label %fresh
 
 run:
-  call void @graphc_run_chunks(i64 %s)
+  call void @graphc_run_chunks(i64 %s, i64 9223372036854775807)
   store atomic i32 0, ptr %state.at release, align 4
+  %known = load atomic i32, ptr @graphc_helped monotonic, align 4
+  %news = icmp eq i32 %known, 0
+  br i1 %news, label %tell, label %fresh
+
+tell:
+  store atomic i32 1, ptr @graphc_helped monotonic, align 4
   br label %fresh
 
 park:
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   store atomic i32 1, ptr %parked.at seq_cst, align 4
-  br label %sleep
-
-sleep:
   %state.now = load atomic i32, ptr %state.at seq_cst, align 4
   %still = icmp eq i32 %state.now, 0
   br i1 %still, label %wait, label %awake
 
 wait:
   %waited = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %sleep
+  br label %awake
 
 awake:
   store atomic i32 0, ptr %parked.at seq_cst, align 4
@@ -180,11 +204,21 @@ entry:
 ask:
   %pair = cmpxchg ptr @graphc_busy, i32 0, i32 1 acquire monotonic
   %won = extractvalue {{ i32, i1 }} %pair, 1
-  br i1 %won, label %split, label %serial
+  br i1 %won, label %locked, label %serial
 
 serial:
   %status.serial = call i32 %fn(ptr %bufs, ptr %params, i64 0, i64 %units, i64 0)
   ret i32 %status.serial
+
+locked:
+  %begin = call i64 @graphc_now()
+  %holiday = load i64, ptr @graphc_holiday
+  %resting = icmp slt i64 %begin, %holiday
+  br i1 %resting, label %rest, label %split
+
+rest:
+  store atomic i32 0, ptr @graphc_busy release, align 4
+  br label %serial
 
 split:
   %present = add i64 %workers, 1
@@ -219,33 +253,35 @@ post.test:
   br i1 %helped, label %post, label %own
 
 post:
-  %p = phi i64 [ 1, %post.test ], [ %p.next, %posted ]
+  %p = phi i64 [ 1, %post.test ], [ %p.next, %post ]
+  %sleepers = phi i32 [ 0, %post.test ], [ %sleepers.next, %post ]
   %post.slot = getelementptr [256 x i8], ptr @graphc_slots, i64 %p
   store atomic i32 1, ptr %post.slot seq_cst, align 4
   %parked.at = getelementptr i8, ptr %post.slot, i64 4
   %parked = load atomic i32, ptr %parked.at seq_cst, align 4
-  %asleep = icmp ne i32 %parked, 0
-  br i1 %asleep, label %wake, label %posted
-
-wake:
-  %mutex = getelementptr i8, ptr %post.slot, i64 128
-  %condition = getelementptr i8, ptr %post.slot, i64 192
-  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
-  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  %signalled = call i32 @pthread_cond_signal(ptr %condition)
-  br label %posted
-
-posted:
+  %sleepers.next = add i32 %sleepers, %parked
   %p.next = add i64 %p, 1
   %p.more = icmp slt i64 %p.next, %slots
-  br i1 %p.more, label %post, label %own
+  br i1 %p.more, label %post, label %posted
+
+posted:
+  %all.awake = icmp eq i32 %sleepers.next, 0
+  br i1 %all.awake, label %own, label %asleep
+
+asleep:
+  call void @graphc_run_beside_sleepers(i64 %slots, i64 %chunks)
+  br label %close.start
 
 own:
-  call void @graphc_run_chunks(i64 0)
-  br i1 %helped, label %close, label %finish
+  call void @graphc_run_chunks(i64 0, i64 9223372036854775807)
+  br i1 %helped, label %close.start, label %finish
+
+close.start:
+  %own.end = call i64 @graphc_now()
+  br label %close
 
 close:
-  %q = phi i64 [ 1, %own ], [ %q.next, %closed ]
+  %q = phi i64 [ 1, %close.start ], [ %q.next, %closed ]
   %close.slot = getelementptr [256 x i8], ptr @graphc_slots, i64 %q
   %closing = cmpxchg ptr %close.slot, i32 1, i32 0 acq_rel acquire
   %unused = extractvalue {{ i32, i1 }} %closing, 1
@@ -259,8 +295,7 @@ drain:
 
 linger:
   %turns.next = add i64 %turns, 1
-  %patience = load atomic i64, ptr @graphc_spins monotonic, align 8
-  %brief = icmp slt i64 %turns.next, %patience
+  %brief = icmp slt i64 %turns.next, {BRIEF_SPINS}
   br i1 %brief, label %breathe, label %give
 
 breathe:
@@ -277,7 +312,11 @@ again:
 closed:
   %q.next = add i64 %q, 1
   %q.more = icmp slt i64 %q.next, %slots
-  br i1 %q.more, label %close, label %finish
+  br i1 %q.more, label %close, label %judge
+
+judge:
+  call void @graphc_judge(i64 %begin, i64 %own.end)
+  br label %finish
 
 finish:
   %status = load atomic i32, ptr @graphc_status monotonic, align 4
@@ -289,96 +328,10 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 """
 
-# Callers hold a lock of their own around `graphc_pool_start`.
-_START = """
-define i64 @graphc_pool_start(i64 %wanted, i64 %spins) {
-entry:
-  %handle = alloca ptr
-  store atomic i64 %spins, ptr @graphc_spins monotonic, align 8
-  br label %test
-
-test:
-  %workers = load atomic i64, ptr @graphc_workers monotonic, align 8
-  %s = add i64 %workers, 1
-  %more = icmp slt i64 %workers, %wanted
-  br i1 %more, label %start, label %end
-
-start:
-  %slot = getelementptr [256 x i8], ptr @graphc_slots, i64 %s
-  %mutex = getelementptr i8, ptr %slot, i64 128
-  %condition = getelementptr i8, ptr %slot, i64 192
-  %made.mutex = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %made.condition = call i32 @pthread_cond_init(ptr %condition, ptr null)
-  %argument = inttoptr i64 %s to ptr
-  %failed = call i32 @pthread_create(ptr %handle, ptr null, ptr @graphc_worker, ptr %argument)
-  %ok = icmp eq i32 %failed, 0
-  br i1 %ok, label %started, label %end
-
-started:
-  %thread = load ptr, ptr %handle
-  %detached = call i32 @pthread_detach(ptr %thread)
-  store atomic i64 %s, ptr @graphc_workers release, align 8
-  br label %test
-
-end:
-  %present = load atomic i64, ptr @graphc_workers monotonic, align 8
-  ret i64 %present
-}
-
-define void @graphc_pool_reset() {
-  store atomic i64 0, ptr @graphc_workers monotonic, align 8
-  store atomic i32 0, ptr @graphc_busy monotonic, align 4
-  call void @llvm.memset.p0.i64(ptr @graphc_slots, i8 0, i64 SLOT_BYTES, i1 false)
-  ret void
-}
-
-define void @graphc_spin(i64 %count) {
-entry:
-  br label %turn
-turn:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %turn ]
-  call void @graphc_pause()
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %count
-  br i1 %more, label %turn, label %end
-end:
-  ret void
-}
-
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-"""
-
-# The instruction that tells a core that it is spinning (LLVM intrinsics: no assembler is needed).
-_PAUSE = {
-    "x86_64": ("void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
-    "aarch64": ("void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"),
-    "arm64": ("void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"),
-}
-
 
 def pool_ir(triple: str) -> str:
     """The text of the pool for one target; without POSIX threads it runs steps serially."""
     if "windows" in triple:
-        return _WITHOUT_THREADS
-    call, declaration = _PAUSE.get(triple.split("-")[0], ("", ""))
-    body = f"  call {call}\n" if call else ""
-    pause = f"\n{declaration}\ndefine internal void @graphc_pause() {{\n{body}  ret void\n}}\n"
-    start = _START.replace("SLOT_BYTES", str(256 * MOST_THREADS))
-    return "".join((_GLOBALS, pause, _RUN_CHUNKS, _WORKER, _FORK, start))
-
-
-_WITHOUT_THREADS = """
-define i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %grain, i64 %threads) {
-  %status = call i32 %fn(ptr %bufs, ptr %params, i64 0, i64 %units, i64 0)
-  ret i32 %status
-}
-define i64 @graphc_pool_start(i64 %wanted, i64 %spins) {
-  ret i64 0
-}
-define void @graphc_pool_reset() {
-  ret void
-}
-define void @graphc_spin(i64 %count) {
-  ret void
-}
-"""
+        return WITHOUT_THREADS
+    worker = _WORKER.replace("YIELD_EVERY", str(YIELD_EVERY))
+    return "".join((_GLOBALS, service_ir(triple), _RUN_CHUNKS, worker, _FORK))

@@ -24,7 +24,6 @@ from graphc.runtime import elf
 
 _lock = threading.Lock()
 _linked: dict[str, dict[str, int]] = {}
-_kept: list[Any] = []
 
 
 def content_key(code: bytes) -> str:
@@ -66,7 +65,7 @@ def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int])
         raise GraphError(f"object code is damaged: {error}") from None
     except OSError as error:
         raise GraphError(f"object code cannot be loaded: {error.strerror}") from None
-    _kept.append(memory)
+    _keep_for_ever(memory)
     return addresses
 
 
@@ -75,6 +74,11 @@ def _direct() -> bool:
     """Whether this process can run what `elf` links; GRAPHC_LINKER=llvm says no."""
     linux = sys.platform == "linux" and platform.machine() == "x86_64"
     return linux and os.environ.get("GRAPHC_LINKER") != "llvm"
+
+
+def _keep_for_ever(owner: object) -> None:
+    """Leak a reference: workers are in the code until the process ends, later than Python."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
 
 def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str], int]:
@@ -111,7 +115,9 @@ def _jit() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler(suppress_errors=True)
+    jit = llvm.create_lljit_compiler(suppress_errors=True)
+    _keep_for_ever(jit)
+    return jit
 
 
 def _link_with_llvm(
@@ -128,5 +134,5 @@ def _link_with_llvm(
         tracker = builder.link(_jit(), name)
     except RuntimeError as error:
         raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
-    _kept.append(tracker)
+    _keep_for_ever(tracker)
     return {symbol: tracker[symbol] for symbol in symbols}

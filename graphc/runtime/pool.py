@@ -25,7 +25,7 @@ SYMBOLS = (
     "graphc_spin",
 )
 MOST_THREADS = 256
-SPIN_NANOSECONDS = 50_000
+SPIN_NANOSECONDS = 100_000
 
 _lock = threading.Lock()
 _support: Support | None = None
