@@ -68,41 +68,58 @@ STAGES = (
 )
 
 
+class Note(str):
+    """What a stage did, for people; `reasons` lists its decisions as (node id, text)."""
+
+    reasons: tuple[tuple[int, str], ...] = ()
+
+
 class Record(NamedTuple):
-    """What one stage did: its output, its time, and a note for people."""
+    """The output of one stage, how long it took and what it did."""
 
     name: str
     value: Stages
     seconds: float
-    note: str
-    reasons: tuple[tuple[int, str], ...] = ()
-    changed: bool = True
+    note: Note
 
 
-def run(graph: Graph, config: Config, start: str | None = None) -> list[Record]:
-    """Every stage's output, the planned program last. `start` skips the stages before that name.
+def run(
+    graph: Stages, config: Config, after: str | None = None, traced_seconds: float = 0.0
+) -> list[Record]:
+    """Every stage's output, the graph itself first and the planned program last.
 
-    Raises GraphError for input that cannot be compiled and VerifyError, naming the pass, for a bug.
+    `after` names the stage whose output the graph is: only later stages run.  Raises GraphError for input
+    that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
-    records: list[Record] = []
-    value: Stages = graph
-    known: set[Node] = set()
-    checks: list[Check] = []
+    first = stage_named(after) if after else 0
+    done = STAGES[: first + 1]
+    checks = [c for s in done for c in s.ensures if not skipped(s, config)]
+    records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
     with garbage_collection_paused():
-        for stage in STAGES:
-            before = value
-            started = time.perf_counter()
-            with collecting() as reasons:
-                if not (stage.optional and config.opt == 0):
-                    value = apply(stage, value, config)
-            seconds = time.perf_counter() - started
-            checks += [c for c in stage.ensures if not (stage.optional and config.opt == 0)]
-            if value is not before or not records:
-                known = check(stage.name, value, known, checks, config.verify)
-            note = f"{len(before)} -> {len(value)} nodes"
-            lines = tuple(reasons.lines)
-            records.append(Record(stage.name, value, seconds, note, lines, value is not before))
+        known = check(STAGES[first].name, graph, set(), checks, config.verify)
+        for stage in STAGES[first + 1 :]:
+            if skipped(stage, config):
+                continue
+            before = records[-1].value
+            records.append(step(stage, before, config))
+            checks += stage.ensures
+            if records[-1].value is not before or stage.ensures:
+                known = check(stage.name, records[-1].value, known, checks, config.verify)
     return records
+
+
+def skipped(stage: Stage, config: Config) -> bool:
+    return stage.optional and config.opt == 0
+
+
+def step(stage: Stage, before: Stages, config: Config) -> Record:
+    """Run one stage and write down what it did."""
+    started = time.perf_counter()
+    with collecting() as reasons:
+        value = apply(stage, before, config)
+    note = Note(f"{len(before)} -> {len(value)} nodes" if value is not before else "no change")
+    note.reasons = tuple(reasons.lines)
+    return Record(stage.name, value, time.perf_counter() - started, note)
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:

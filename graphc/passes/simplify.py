@@ -137,9 +137,9 @@ def transpose_of_transpose(node: Node, r: Rewriter) -> Node | None:
     source = node.inputs[0]
     if source.op.name != "transpose":
         return None
-    inner = source.attrs["axes"]
-    axes = tuple(inner[a] for a in node.attrs["axes"])
-    return r.emit(node.op, source.inputs, {"axes": axes})
+    inner = source.attrs["perm"]
+    perm = tuple(inner[a] for a in node.attrs["perm"])
+    return r.emit(node.op, source.inputs, {"perm": perm})
 
 
 def negation_twice(node: Node, r: Rewriter) -> Node | None:
