@@ -106,7 +106,7 @@ def same_type(node: Node, r: Rewriter) -> Node | None:
     source = node.inputs[0]
     if node.type is not source.type or node.after:
         return None
-    if node.op.name == "transpose" and list(node.attrs["axes"]) != sorted(node.attrs["axes"]):
+    if node.op.name == "transpose" and list(node.attrs["perm"]) != sorted(node.attrs["perm"]):
         return None
     return source
 
