@@ -1,34 +1,58 @@
-"""Contractions: matmul, batched matmul, einsum and convolution as one normal form and one generated core.
+"""Contractions: matmul, batched matmul, einsum and convolution in one normal form, one generated core.
 
     C[batch..., m..., n...] = sum over k of A[batch, m, k] * B[batch, k, n]
 
-Each group is a short list of `Dim`s: an extent and its stride in A, B and C in elements, zero where the operand
-does not have it. Addresses are separable (row offset + column offset), which is all that the core asks: a convolution is
-m = (image, row, column), k = (channel, kernel row, kernel column) over a padded image, and nothing is unfolded in memory.
+Each group is a short list of `Dim`s: an extent and its stride in A, B and C in elements, zero where
+the operand does not have it. Addresses are separable (row offset + column offset), which is all
+that the core asks: a convolution is m = (image, row, column), k = (channel, kernel row, kernel
+column) over a padded image, and nothing is unfolded in memory.
 
-`plan` turns a `Contraction` into the `params` of the core (`core_ir`), which is compiled once per data
-type and serves every shape.
+`plan` turns a `Contraction` into the `params` of the core (`core_ir`), which is compiled once per
+data type and serves every shape.
 """
 
 import functools
 from typing import NamedTuple
 
+import llvmlite.binding as llvm
+
 from graphc.codegen.contract_core import build_core, core_name
-from graphc.codegen.contract_form import Axis, Contraction, Dim, Groups, Loop, axes_of, normalise, total
+from graphc.codegen.contract_form import (
+    Axis,
+    Contraction,
+    Dim,
+    Groups,
+    Loop,
+    axes_of,
+    normalise,
+    total,
+)
+from graphc.codegen.contract_hardware import (
+    Hardware,
+    Kind,
+    core_dtype,
+    hardware_of,
+    host_target,
+    kind_of,
+)
 from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Word
-from graphc.codegen.contract_target import Kind, Target, core_dtype, host_target, kind_of
+from graphc.codegen.target import Target, machine, parse
+
 
 __all__ = [
     "Contraction",
     "Dim",
+    "Hardware",
     "Plan",
-    "Target",
     "contract_symbol",
     "core_ir",
+    "core_object",
     "emit_fused",
+    "hardware_of",
     "host_target",
     "plan",
 ]
+
 
 class Plan(NamedTuple):
     """How the core runs one contraction.
@@ -50,13 +74,31 @@ class Plan(NamedTuple):
 
 
 @functools.cache
-def core_ir(dtype: str, target: Target) -> str:
+def core_ir(dtype: str, hardware: Hardware) -> str:
     """LLVM IR text of the core of a data type: a whole module, to be parsed and linked.
 
     Exports `graphc_contract_<dtype>`, `..._fused` (one more argument: the epilogue) and `..._pack`. Raises KeyError
     for a complex type.
     """
-    return build_core(core_dtype(dtype), target)
+    return build_core(core_dtype(dtype), hardware)
+
+
+def core_object(dtype: str, target: Target) -> bytes:
+    """Object code of the core of a data type for a CPU.
+
+    The text is nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
+    twentieth of its time, and code generation at level 1 the same inner loops as level 2.
+    """
+    module = parse([core_ir(dtype, hardware_of(target))], target)
+    builder = machine(target, 1)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_loop_rotate_pass()
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    passes.run(module, llvm.create_pass_builder(builder, options))
+    made: bytes = builder.emit_object(module)
+    return made
 
 
 def contract_symbol(dtype: str, entry: str = "") -> str:
@@ -100,7 +142,7 @@ class _Sizes(NamedTuple):
 
 def plan(
     contraction: Contraction,
-    target: Target,
+    hardware: Hardware,
     *,
     threads: int = 1,
     epilogue: bool = False,
@@ -117,17 +159,17 @@ def plan(
     """
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
-    kind = kind_of(contraction.dtype, target)
+    kind = kind_of(contraction.dtype, hardware)
     groups = normalise(contraction, kind.columns)
     sizes = _Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
-    flags = _route(kind, target, groups, sizes, packed_b)
+    flags = _route(kind, hardware, groups, sizes, packed_b)
     if _staged(kind, groups, epilogue) or stage:
         flags |= Flag.TILE
     words = [0] * DIMS
     words[Word.FLAGS] = flags
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS] = extras
-    _block(words, kind, target, sizes, threads)
+    _block(words, kind, hardware, sizes, threads)
     _strides(words, kind, contraction, groups)
     packed = _panels(words, kind, groups, sizes)
     workspace = _workspace(words, kind, sizes)
@@ -153,47 +195,53 @@ def plan(
 GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
 VECTOR_COLUMNS = 4096
+DOT_ROWS = 8
+LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
 
 
-def _route(kind: Kind, target: Target, groups: Groups, sizes: _Sizes, packed_b: bool) -> int:
+def _route(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes, packed_b: bool) -> int:
     """Flags: matrix-vector or tiles, and which operands are packed."""
-    size, n, k = kind.memory_bytes, groups.n, groups.k
+    n, k = groups.n, groups.k
     plain_k = len(k) <= 1
     plain_n = not n or (len(n) == 1 and n[0].b == 1)
-    if sizes.m == 1 and sizes.k > 0 and plain_k and not packed_b:
+    if sizes.m <= DOT_ROWS and sizes.k > 0 and plain_k and not packed_b:
         joined = kind.converts or (k and k[0].a != 1)
         pack_x = Flag.PACK_A if joined else 0
-        if not k or k[0].b == 1:
+        if not k or (k[0].b == 1 and not (plain_n and n)):
             return Flag.DOTS | pack_x
-        if plain_n and sizes.n >= kind.columns:
+        if plain_n and sizes.m == 1 and sizes.n >= kind.columns:
             return Flag.ROWS | pack_x
     flags = 0
     if packed_b:
         flags |= Flag.PACKED_B
-    elif kind.converts or not plain_k or not plain_n or _worth_b(kind, target, groups, sizes):
+    elif (
+        kind.converts
+        or not plain_k
+        or not plain_n
+        or _worth_b(kind, hardware, groups, sizes)
+        or (not hardware.masked and sizes.n % kind.columns)
+    ):
         flags |= Flag.PACK_B
-    elif not target.masked and sizes.n % kind.columns:
-        flags |= Flag.PACK_B
-    if kind.converts or not plain_k or _worth_a(kind, target, groups, sizes):
+    if kind.converts or not plain_k or _worth_a(kind, hardware, groups, sizes):
         flags |= Flag.PACK_A
     return flags
 
 
-def _worth_b(kind: Kind, target: Target, groups: Groups, sizes: _Sizes) -> bool:
+def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes) -> bool:
     """Whether B is read often enough, from badly enough, for a packed copy to pay."""
     tiles = -(-sizes.m // kind.rows)
     if tiles <= 3:
         return False
-    return sizes.k * sizes.n * kind.bytes > target.l2 // 2
+    return sizes.k * sizes.n * kind.bytes > hardware.l2 // 2
 
 
-def _worth_a(kind: Kind, target: Target, groups: Groups, sizes: _Sizes) -> bool:
+def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes) -> bool:
     """Likewise for A: many panels read it, and it does not sit in the cache well by itself."""
     panels = -(-sizes.n // kind.columns)
     if panels <= 4:
         return False
-    return sizes.m * sizes.k * kind.bytes > target.l2 // 4
+    return sizes.m * sizes.k * kind.bytes > hardware.l2 // 4
 
 
 def _staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
@@ -204,25 +252,28 @@ def _staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
     return epilogue and len(groups.m) > 1
 
 
-def _block(words: list[int], kind: Kind, target: Target, sizes: _Sizes, threads: int) -> None:
+def _block(words: list[int], kind: Kind, hardware: Hardware, sizes: _Sizes, threads: int) -> None:
     """Cache blocks and work units. The k block depends on k alone: it shapes the rounding of sums."""
     flags, size = words[Word.FLAGS], kind.bytes
-    deepest = min(DEEPEST_BLOCK, max(64, target.l1 * 4 // 3 // (kind.columns * size)))
+    deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
     pieces = max(1, -(-sizes.k // deepest))
     depth = max(1, -(-sizes.k // pieces))
-    rows = max(kind.rows, target.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
+    rows = max(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
     rows = min(rows, 256 // kind.rows * kind.rows)
     columns = _round(sizes.n, kind.columns)
     if flags & (Flag.DOTS | Flag.ROWS):
         columns = min(columns, VECTOR_COLUMNS)
     if flags & Flag.PACK_B:
-        fitting = target.l3 // 8 // (sizes.k * size + 1) // kind.columns * kind.columns
+        fitting = hardware.l3 // 8 // (sizes.k * size + 1) // kind.columns * kind.columns
+        if sizes.m <= rows or fitting < 4 * kind.columns:
+            words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
+            fitting = LATE_BYTES // (depth * size) // kind.columns * kind.columns
         columns = min(columns, max(kind.columns, fitting))
     if flags & Flag.TILE:
         columns = min(columns, 512)
     wanted = min(4 * threads, sizes.work // UNIT_WORK) if threads > 1 else 1
     unit_rows = max(1, sizes.m)
-    have = sizes.batch * -(-sizes.n // columns)
+    have = max(1, sizes.batch * -(-sizes.n // columns))
     if have < wanted:
         share = -(-wanted // have)
         if sizes.m >= share * 4 * kind.rows or sizes.m >= sizes.n:
@@ -243,9 +294,7 @@ def _round(value: int, step: int) -> int:
     return max(step, -(-value // step) * step)
 
 
-def _strides(
-    words: list[int], kind: Kind, contraction: Contraction, groups: Groups
-) -> None:
+def _strides(words: list[int], kind: Kind, contraction: Contraction, groups: Groups) -> None:
     """Offsets and single-dim steps in bytes. In-place operands are stepped by these."""
     size = kind.memory_bytes
     first, second = contraction.offset_a, contraction.offset_b
@@ -258,13 +307,12 @@ def _strides(
         words[Word.STEP_B] = groups.k[-1].b * size
     if groups.m:
         words[Word.LEAD_C] = groups.m[-1].c
-    if words[Word.FLAGS] & Flag.PACKED_B:
-        words[Word.OFFSET_B] = 0
 
 
 def _panels(words: list[int], kind: Kind, groups: Groups, sizes: _Sizes) -> int:
     """Panel layout of B; returns the bytes of all of it. The spare rows take the overhang of transposition."""
-    step = (sizes.k + kind.lanes) * kind.columns * kind.bytes + 64
+    depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
+    step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
     words[Word.PANEL_STEP] = step
     one = _round(sizes.n, kind.columns) // kind.columns * step
     batches = _packed_batches(groups, sizes)
@@ -288,15 +336,17 @@ def _workspace(words: list[int], kind: Kind, sizes: _Sizes) -> int:
     row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
     lead = columns + kind.lanes
     words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
+    packs_b = flags & (Flag.PACK_B | Flag.LATE)
     tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
-    panels = columns // kind.columns * words[Word.PANEL_STEP] if flags & Flag.PACK_B else 0
+    panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
-    tables_k = depth * 8 if flags & (Flag.PACK_A | Flag.PACK_B | Flag.PACKED_B) else 0
+    tables_k = depth * 8 if flags & ~(Flag.TILE | Flag.DOTS | Flag.ROWS) else 0
     position = 0
     for word, extent in (
-        *((word, rows * 8) for word in _ROW_TABLES),
+        *((word, rows * 8 + 8) for word in _ROW_TABLES),
         *((word, columns * 8) for word in _COLUMN_TABLES),
         *((word, tables_k) for word in _K_TABLES),
+        (Word.SCRATCH, kind.columns * kind.bytes),
         (Word.BLOCK_A, packed_a),
         (Word.TILE, tile),
         (Word.PANELS_B, panels),

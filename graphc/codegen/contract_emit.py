@@ -15,7 +15,9 @@ Operand: TypeAlias = str | int
 class Body:
     """One function under construction: straight-line helpers, loops, conditions and local variables."""
 
-    def __init__(self, name: str, arguments: Sequence[tuple[str, str]], result: str = "void") -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[tuple[str, str]], result: str = "void"
+    ) -> None:
         """Start `result name(arguments)`; each argument is (type, name) and is read as `%name`."""
         self.name = name
         self.result = result
@@ -150,7 +152,6 @@ class Body:
         yield
         self.do(f"br label %done{tag}")
         self.label(f"done{tag}")
-
 
 
 class Local:

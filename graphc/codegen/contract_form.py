@@ -141,5 +141,9 @@ def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, .
                 divisor *= extent
     return {
         group: tuple(found.get((group, d), ("batch", 1, 1)) for d in range(len(dims)))
-        for group, dims in (("batch", contraction.batch), ("m", contraction.m), ("n", contraction.n))
+        for group, dims in (
+            ("batch", contraction.batch),
+            ("m", contraction.m),
+            ("n", contraction.n),
+        )
     }

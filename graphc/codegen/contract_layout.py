@@ -52,6 +52,7 @@ class Word(IntEnum):
     BLOCK_A = 40
     TILE = 41
     PANELS_B = 42
+    SCRATCH = 43
 
 
 DIMS = 44
@@ -67,6 +68,7 @@ class Flag(IntEnum):
     TILE = 8
     DOTS = 16
     ROWS = 32
+    LATE = 64
 
 
 class Field(IntEnum):

@@ -14,6 +14,8 @@ from graphc.codegen.contract_vector import Core
 
 DIM_WORDS = 4
 ROW_CHUNK = 16
+# Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.
+AHEAD = 512
 
 
 def emit_offset(core: Core) -> None:
@@ -54,9 +56,7 @@ def emit_fill(core: Core) -> None:
         here = done.get()
         linear = body.add("%start", here)
         inner = body.rem(linear, extent)
-        base = body.new(
-            f"call i64 @offset(ptr %dims, i64 %dim_count, i64 %field, i64 {linear})"
-        )
+        base = body.new(f"call i64 @offset(ptr %dims, i64 %dim_count, i64 %field, i64 {linear})")
         length = body.least(body.sub(extent, inner), body.sub("%count", here))
         with body.loop(0, length) as step:
             value = body.add(base, body.mul(step, stride))
@@ -96,6 +96,7 @@ def emit_transpose(core: Core) -> None:
     rows = []
     for source in range(lanes):
         place = body.at("%from", body.word("%offsets", body.least(source, last)))
+        core.prefetch(body, body.at(place, AHEAD), False)
         rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
     vector, half = core.vector(lanes), lanes // 2
     low = ", ".join(f"i32 {lane // 2 + (lane % 2) * lanes}" for lane in range(lanes))
@@ -173,12 +174,21 @@ def _copy_row(core: Core, body: Body, line: str) -> None:
     position = body.local("i64", 0)
     with body.during(lambda: body.test("slt", position.get(), "%count")):
         k = position.get()
-        part = body.least(body.word("%k_run", k), lanes)
-        place = body.at(source, body.word("%k", k))
-        value = core.load_part(body, lanes, place, part, memory)
-        value = core.widen(body, lanes, value)
-        body.store(core.vector(lanes), value, body.at(target, k, core.kind.element), core.size)
-        position.set(body.add(k, part))
+        run = body.word("%k_run", k)
+        start = body.at(source, body.word("%k", k))
+        to = body.at(target, k, core.kind.element)
+        main = body.mul(body.div(run, lanes), lanes)
+        with body.loop(0, main, lanes) as step:
+            place = body.at(start, step, memory)
+            value = body.load(core.vector(lanes, memory), place, core.kind.memory_bytes)
+            value = core.widen(body, lanes, value)
+            body.store(core.vector(lanes), value, body.at(to, step, core.kind.element), core.size)
+        rest = body.sub(run, main)
+        with body.when(body.test("sgt", rest, 0)):
+            value = core.load_part(body, lanes, body.at(start, main, memory), rest, memory)
+            value = core.widen(body, lanes, value)
+            body.store(core.vector(lanes), value, body.at(to, main, core.kind.element), core.size)
+        position.set(body.add(k, run))
 
 
 def emit_pack_b(core: Core) -> None:

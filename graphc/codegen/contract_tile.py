@@ -15,6 +15,9 @@ element in order of k, so a result does not depend on how the rows were cut into
 from graphc.codegen.contract_emit import Body
 from graphc.codegen.contract_vector import Core
 
+DOT_COLUMNS = 4
+ROW_GROUP = 8
+
 TILE_ARGUMENTS = [
     ("ptr", "a"),
     ("ptr", "row_a"),
@@ -26,6 +29,8 @@ TILE_ARGUMENTS = [
     ("ptr", "row_c"),
     ("i64", "columns"),
     ("i64", "add"),
+    ("ptr", "ahead"),
+    ("i64", "ahead_step"),
 ]
 
 
@@ -44,12 +49,17 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
     vector, element, size = core.vector(lanes), core.kind.element, core.size
     body = Body(tile_name(rows, vectors), TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
-    mask = core.mask(body, lanes, "%columns") if core.target.masked else ""
+    mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
     row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
+    ahead = body.local("ptr", "%ahead")
     with body.loop(0, "%count"):
+        soon = ahead.get()
+        core.prefetch(body, soon, False)
+        core.prefetch(body, body.at(soon, 64), False)
+        ahead.set(body.at(soon, "%ahead_step"))
         source, here = row_b.get(), offset.get()
-        if core.target.masked:
+        if core.hardware.masked:
             values = core.load_masked(body, lanes, source, mask, element)
         else:
             values = body.load(vector, source, size)
@@ -61,7 +71,7 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
         offset.set(body.add(here, "%step_a"))
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
     results = [total.get() for total in sums]
-    if core.target.masked:
+    if core.hardware.masked:
         _finish_masked(core, body, lanes, targets, results, mask)
     else:
         _finish_plain(core, body, lanes, targets, results)
@@ -127,9 +137,7 @@ def emit_dots(core: Core, columns: int, unroll: int) -> str:
         body.at("%b", body.word("%column_b", body.add("%first", column)))
         for column in range(columns)
     ]
-    sums = [
-        [body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in range(columns)
-    ]
+    sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in range(columns)]
     main = body.mul(body.div("%count", lanes * unroll), lanes * unroll)
     with body.loop(0, main, lanes * unroll) as k:
         for part in range(unroll):

@@ -7,21 +7,21 @@ free; elsewhere a small out-of-line function goes through the stack.
 from collections.abc import Callable
 
 from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_target import Kind, Target
+from graphc.codegen.contract_hardware import Hardware, Kind
 
 
 class Core:
     """The module under construction: its functions, its declarations and the vector vocabulary."""
 
-    def __init__(self, kind: Kind, target: Target) -> None:
+    def __init__(self, kind: Kind, hardware: Hardware) -> None:
         self.kind = kind
-        self.target = target
+        self.hardware = hardware
         self.functions: dict[str, str] = {}
         self.declared: set[str] = {"declare i64 @llvm.smin.i64(i64, i64)"}
 
     def finish(self, body: Body, linkage: str = "internal") -> str:
         """Add a finished function and return its name."""
-        attributes = f"noinline nounwind {self.target.attributes}"
+        attributes = f"noinline nounwind {self.hardware.attributes}"
         self.functions[body.name] = body.text(linkage, attributes)
         return body.name
 
@@ -68,10 +68,10 @@ class Core:
         """Load the lanes of a mask; the others are zero."""
         kind = f"<{lanes} x {element}>"
         name = f"@llvm.masked.load.v{lanes}{short(element)}.p0"
-        self.declared.add(f"declare {kind} {name}(ptr, <{lanes} x i1>, {kind})")
+        self.declared.add(f"declare {kind} {name}(ptr, i32, <{lanes} x i1>, {kind})")
         align = width(element)
         return body.new(
-            f"call {kind} {name}(ptr align {align} {pointer}, <{lanes} x i1> {mask},"
+            f"call {kind} {name}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask},"
             f" {kind} zeroinitializer)"
         )
 
@@ -81,25 +81,27 @@ class Core:
         """Store the lanes of a mask."""
         kind = f"<{lanes} x {element}>"
         name = f"@llvm.masked.store.v{lanes}{short(element)}.p0"
-        self.declared.add(f"declare void {name}({kind}, ptr, <{lanes} x i1>)")
+        self.declared.add(f"declare void {name}({kind}, ptr, i32, <{lanes} x i1>)")
         align = width(element)
         body.do(
-            f"call void {name}({kind} {value}, ptr align {align} {pointer}, <{lanes} x i1> {mask})"
+            f"call void {name}({kind} {value}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})"
         )
 
     def load_part(self, body: Body, lanes: int, pointer: str, count: Operand, element: str) -> str:
         """Load the first `count` lanes; the others are zero."""
-        if self.target.masked:
+        if self.hardware.masked:
             return self.load_masked(body, lanes, pointer, self.mask(body, lanes, count), element)
         kind = f"<{lanes} x {element}>"
-        helper = self.once(f"load_{element}_{lanes}", lambda name: load_helper(name, lanes, element))
+        helper = self.once(
+            f"load_{element}_{lanes}", lambda name: load_helper(name, lanes, element)
+        )
         return body.new(f"call {kind} @{helper}(ptr {pointer}, i64 {count})")
 
     def store_part(
         self, body: Body, lanes: int, value: str, pointer: str, count: Operand, element: str
     ) -> None:
         """Store the first `count` lanes."""
-        if self.target.masked:
+        if self.hardware.masked:
             mask = self.mask(body, lanes, count)
             self.store_masked(body, lanes, value, pointer, mask, element)
             return
@@ -107,6 +109,12 @@ class Core:
             f"store_{element}_{lanes}", lambda name: store_helper(name, lanes, element)
         )
         body.do(f"call void @{helper}(<{lanes} x {element}> {value}, ptr {pointer}, i64 {count})")
+
+    def prefetch(self, body: Body, pointer: str, write: bool) -> None:
+        """Ask for a cache line: one to be written, or one to be read later (from the second level)."""
+        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        hint = "i32 1, i32 3" if write else "i32 0, i32 2"
+        body.do(f"call void @llvm.prefetch.p0(ptr {pointer}, {hint}, i32 1)")
 
     # -- arithmetic -----------------------------------------------------------------------------
 
@@ -196,13 +204,17 @@ def store_helper(name: str, lanes: int, element: str) -> Body:
 
 def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
     """f16 bits to f32: the hardware's conversion, or exponent arithmetic by a multiplication with 2^112."""
-    if core.target.half:
+    if core.hardware.half:
         half = body.new(f"bitcast <{lanes} x i16> {value} to <{lanes} x half>")
         return body.new(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
     kind, real = f"<{lanes} x i32>", f"<{lanes} x float>"
     bits = body.new(f"zext <{lanes} x i16> {value} to {kind}")
-    body_bits = body.new(f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32767)')}, splat (i32 13)")
-    sign = body.new(f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32768)')}, splat (i32 16)")
+    body_bits = body.new(
+        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32767)')}, splat (i32 13)"
+    )
+    sign = body.new(
+        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32768)')}, splat (i32 16)"
+    )
     small = body.new(f"bitcast {kind} {body_bits} to {real}")
     scaled = body.new(f"fmul {real} {small}, splat (float 0x46F0000000000000)")
     finite = body.new(f"bitcast {real} {scaled} to {kind}")
@@ -215,7 +227,7 @@ def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
 def narrow_half(core: Core, body: Body, lanes: int, value: str) -> str:
     """f32 to f16 bits, to nearest even: in hardware, or by the addition of a magic number (F. Giesen)."""
     kind, real, short_kind = f"<{lanes} x i32>", f"<{lanes} x float>", f"<{lanes} x i16>"
-    if core.target.half:
+    if core.hardware.half:
         half = body.new(f"fptrunc {real} {value} to <{lanes} x half>")
         return body.new(f"bitcast <{lanes} x half> {half} to {short_kind}")
     bits = body.new(f"bitcast {real} {value} to {kind}")
@@ -224,12 +236,16 @@ def narrow_half(core: Core, body: Body, lanes: int, value: str) -> str:
     small_sum = body.new(
         f"fadd {real} {body.new(f'bitcast {kind} {size} to {real}')}, splat (float 5.000000e-01)"
     )
-    small = body.new(f"sub {kind} {body.new(f'bitcast {real} {small_sum} to {kind}')}, splat (i32 {126 << 23})")
+    small = body.new(
+        f"sub {kind} {body.new(f'bitcast {real} {small_sum} to {kind}')}, splat (i32 {126 << 23})"
+    )
     odd = body.new(f"and {kind} {body.new(f'lshr {kind} {size}, splat (i32 13)')}, splat (i32 1)")
     rebased = body.new(f"add {kind} {size}, splat (i32 {((15 - 127) << 23) + 0xFFF})")
     normal = body.new(f"lshr {kind} {body.new(f'add {kind} {rebased}, {odd}')}, splat (i32 13)")
     nan = body.new(f"icmp ugt {kind} {size}, splat (i32 {255 << 23})")
-    huge = body.new(f"select <{lanes} x i1> {nan}, {kind} splat (i32 32256), {kind} splat (i32 31744)")
+    huge = body.new(
+        f"select <{lanes} x i1> {nan}, {kind} splat (i32 32256), {kind} splat (i32 31744)"
+    )
     tiny = body.new(f"icmp ult {kind} {size}, splat (i32 {113 << 23})")
     above = body.new(f"icmp uge {kind} {size}, splat (i32 {143 << 23})")
     inner = body.new(f"select <{lanes} x i1> {tiny}, {kind} {small}, {kind} {normal}")

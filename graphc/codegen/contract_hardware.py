@@ -1,19 +1,20 @@
 """What the contraction core needs to know of a machine and of a data type.
 
-`Target` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type and the
+`Hardware` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type and the
 register tile chosen for it. Both only size things: a core built for one cache size is right on any other.
 """
 
 import functools
-import platform
 from pathlib import Path
 from typing import NamedTuple
+
+from graphc.codegen.target import Target, host
 
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
 
 
-class Target(NamedTuple):
+class Hardware(NamedTuple):
     """Vector width in bytes, number of vector registers, cheap masked access, cache sizes in bytes."""
 
     vector: int
@@ -85,36 +86,33 @@ def core_dtype(dtype: str) -> str:
 
 
 @functools.cache
-def kind_of(dtype: str, target: Target) -> Kind:
+def kind_of(dtype: str, hardware: Hardware) -> Kind:
     """The `Kind` of a data type on a machine; raises KeyError for a type without a core (complex)."""
     name = core_dtype(dtype)
     memory, element, memory_bytes, size = FORMATS[name]
-    lanes = target.vector // size
+    lanes = hardware.vector // size
     floating = element in ("float", "double")
     if not floating:
-        return Kind(name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False)
-    rows = 14 if target.registers >= 32 else 6
+        return Kind(
+            name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False
+        )
+    rows = 14 if hardware.registers >= 32 else 6
     return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True)
 
 
-def target_of(features: dict[str, bool], machine: str | None = None) -> Target:
-    """The `Target` for a set of CPU features (as `llvmlite.binding.get_host_cpu_features` names them)."""
+@functools.cache
+def hardware_of(target: Target) -> Hardware:
+    """The vector unit of a compilation target, with this machine's cache sizes."""
     caches = [cache_size(level) for level in (1, 2, 3)]
-    if (machine or platform.machine()).lower() in ("aarch64", "arm64"):
-        return Target(16, 32, False, True, *caches)
-    if all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq")):
-        return Target(64, 32, True, True, *caches)
-    if features.get("avx2"):
-        return Target(32, 16, False, bool(features.get("f16c")), *caches)
-    return Target(16, 16, False, False, *caches)
+    many = target.vector_bits == 512 or not target.triple.startswith(("x86", "i686"))
+    masked = target.vector_bits == 512
+    return Hardware(target.vector_bytes, 32 if many else 16, masked, target.half, *caches)
 
 
 @functools.cache
-def host_target() -> Target:
-    """The machine we run on. Imports llvmlite to ask for its features."""
-    from llvmlite import binding
-
-    return target_of(dict(binding.get_host_cpu_features()))
+def host_target() -> Hardware:
+    """The machine we run on."""
+    return hardware_of(host())
 
 
 @functools.cache

@@ -1,0 +1,358 @@
+"""Blocks of a contraction in generated code: row tiles of a panel, panels of a block, packing, finishing.
+
+block: for each row block:  for each k block:  pack A;  sweep
+sweep: for each panel: strip                            last k block: finish per column group
+strip: row tiles
+"""
+
+from graphc.codegen.contract_emit import Body, Operand
+from graphc.codegen.contract_frame import Frame, pack_rows, prepare_rows
+from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Word
+from graphc.codegen.contract_tile import DOT_COLUMNS, ROW_GROUP, tile_name
+from graphc.codegen.contract_vector import Core
+
+# Steps of k from which a tile lasts long enough for C to be fetched while it runs.
+LONG = 96
+
+BLOCK_ARGUMENTS = [
+    ("ptr", "bufs"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i64", "thread"),
+    ("ptr", "epilogue"),
+    ("i64", "batch"),
+    ("ptr", "a"),
+    ("ptr", "b"),
+    ("ptr", "c"),
+    ("i64", "i0"),
+    ("i64", "i1"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+]
+
+FINISH_ARGUMENTS = [
+    ("ptr", "bufs"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i64", "thread"),
+    ("ptr", "epilogue"),
+    ("i64", "batch"),
+    ("ptr", "c"),
+    ("i64", "i0"),
+    ("i64", "i1"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "unit_j"),
+]
+
+
+def emit_finish(core: Core) -> None:
+    """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter them from the workspace tile.
+
+    `c` is C of this batch element; `unit_j` the column at which the workspace tile starts.
+    """
+    body = Body("finish", FINISH_ARGUMENTS, "i32")
+    frame = Frame(body)
+    staged = frame.has(Flag.TILE)
+    lead = body.choose(staged, "i64", frame.get(Word.TILE_LEAD), frame.get(Word.LEAD_C))
+    corner = body.add(body.mul("%i0", lead), "%unit_j")
+    shifted = body.at(frame.work(Word.TILE), body.mul(body.sub(0, corner), core.size))
+    status = body.local("i32", 0)
+    called = body.new("icmp ne ptr %epilogue, null")
+    pointers = body.slot("ptr", MAX_EXTRAS + 2)
+    numbers = body.slot("i64", 4)
+    with body.when(called):
+        tile = body.choose(staged, "ptr", shifted, "%c")
+        body.store("ptr", tile, pointers, 8)
+        body.store("ptr", frame.buffer(2), body.at(pointers, 1, "ptr"), 8)
+        with body.loop(0, frame.get(Word.EXTRAS)) as extra:
+            source = body.at("%bufs", body.add(extra, 4), "ptr")
+            place = body.at(pointers, body.add(extra, 2), "ptr")
+            body.store("ptr", body.load("ptr", source, 8), place, 8)
+        for index, value in enumerate(("%batch", "%j0", "%j1", lead)):
+            body.put(numbers, index, value)
+        result = body.new(
+            f"call i32 %epilogue(ptr {pointers}, ptr {numbers}, i64 %i0, i64 %i1, i64 %thread)"
+        )
+        status.set(result)
+    with body.when(body.both(staged, body.new(f"xor i1 {called}, true"))):
+        rows, columns = body.sub("%i1", "%i0"), body.sub("%j1", "%j0")
+        frame.fill(Word.ROW_OUT, None, Word.M_DIMS, Field.C, "%i0", rows)
+        frame.fill(Word.COLUMN_C, Word.COLUMN_C_RUN, Word.N_DIMS, Field.C, "%j0", columns)
+        corner = body.add(body.mul("%i0", lead), "%j0")
+        source = body.at(shifted, body.mul(corner, core.size))
+        body.do(
+            f"call void @scatter(ptr {source}, i64 {body.mul(lead, core.size)}, ptr %c,"
+            f" ptr {frame.work(Word.ROW_OUT)}, ptr {frame.work(Word.COLUMN_C)},"
+            f" ptr {frame.work(Word.COLUMN_C_RUN)}, i64 {rows}, i64 {columns})"
+        )
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+STRIP_ARGUMENTS = [
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "count"),
+    ("ptr", "c"),
+    ("ptr", "row_c"),
+    ("i64", "columns"),
+    ("i64", "add"),
+    ("i64", "rows"),
+    ("ptr", "ahead"),
+    ("i64", "ahead_step"),
+    ("i64", "ahead_shift"),
+]
+
+
+def emit_strip(core: Core) -> None:
+    """All row tiles of one panel. Rows are dealt evenly, so no tile is left with a thin remainder.
+
+    Tiles have an even number of rows. If the number of rows is odd, the tables have one entry more: a row of A
+    that exists and a row of C that is scratch.
+    """
+    kind = core.kind
+    body = Body("strip", STRIP_ARGUMENTS)
+    pairs = body.div(body.add("%rows", 1), 2)
+    tiles = body.div(body.add(pairs, kind.rows // 2 - 1), kind.rows // 2)
+    base = body.div(pairs, tiles)
+    longer = body.rem(pairs, tiles)
+    narrow = body.test("sle", "%columns", kind.lanes)
+    first = body.local("i64", 0)
+    with body.loop(0, tiles) as tile:
+        start = first.get()
+        more = body.new(f"zext i1 {body.test('slt', tile, longer)} to i64")
+        half = body.add(base, more)
+        height = body.mul(half, 2)
+        first.set(body.add(start, height))
+        table_a = body.at("%row_a", start, "i64")
+        table_c = body.at("%row_c", start, "i64")
+        with body.when(body.test("sgt", "%count", LONG)):
+            _prefetch_rows(core, body, table_c, height)
+        ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
+        operands = (
+            f"ptr %a, ptr {table_a}, i64 %step_a, ptr %b, i64 %step_b, i64 %count,"
+            f" ptr %c, ptr {table_c}, i64 %columns, i64 %add, ptr {ahead}, i64 %ahead_step"
+        )
+        _dispatch(core, body, half, narrow, operands)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
+    """Fetch the rows of C that a tile will write when it is done."""
+    kind = core.kind
+    with body.loop(0, height) as row:
+        place = body.at("%c", body.word(table, row))
+        for part in range(kind.vectors):
+            core.prefetch(body, body.at(place, part * kind.lanes, kind.element), True)
+
+
+def _dispatch(core: Core, body: Body, half: str, narrow: str, operands: str) -> None:
+    """Call the tile of 2 * half rows, one vector wide if that covers the columns."""
+    kind = core.kind
+    widths = sorted({1, kind.vectors})
+    variants = [(rows, width) for width in widths for rows in range(2, kind.rows + 1, 2)]
+    wide = (len(widths) - 1) * kind.rows // 2
+    index = body.add(body.sub(half, 1), body.choose(narrow, "i64", 0, wide))
+    cases = " ".join(
+        f"i64 {number}, label %{tile_name(rows, width)}"
+        for number, (rows, width) in enumerate(variants)
+    )
+    body.do(f"switch i64 {index}, label %next [{cases}]")
+    for rows, width in variants:
+        body.label(tile_name(rows, width))
+        body.do(f"call void @{tile_name(rows, width)}({operands})")
+        body.do("br label %next")
+    body.label("next")
+
+
+SWEEP_ARGUMENTS = [
+    *BLOCK_ARGUMENTS[:6],
+    ("ptr", "c"),
+    ("i64", "i"),
+    ("i64", "rows"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "k"),
+    ("i64", "count"),
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "panel_step"),
+    ("i64", "origin"),
+]
+
+
+def emit_sweep(core: Core) -> None:
+    """All panels of one row block and one k block; after the last k block, finish group by group."""
+    body = Body("sweep", SWEEP_ARGUMENTS, "i32")
+    frame = Frame(body)
+    kind = core.kind
+    panel_row = kind.columns * core.size
+    staged = frame.has(Flag.TILE)
+    base = body.choose(staged, "ptr", frame.work(Word.TILE), "%c")
+    left = body.choose(staged, "i64", "%j0", 0)
+    last = body.test("sge", body.add("%k", "%count"), frame.get(Word.K))
+    odd = body.test("ne", body.rem("%rows", 2), 0)
+    # While one panel is used, its row tiles share the fetching of the next one.
+    tiles = body.div(body.add("%rows", kind.rows - 1), kind.rows)
+    share = body.div(body.add(panel_row - 1, tiles), tiles)
+    packed = body.test("eq", "%step_b", panel_row)
+    ahead_step = body.choose(packed, "i64", share, "%step_b")
+    ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
+    group = frame.get(Word.FINISH_COLUMNS)
+    status = body.local("i32", 0)
+    with body.loop("%j0", "%j1", group) as first:
+        stop = body.least("%j1", body.add(first, group))
+        with body.loop(first, stop, kind.columns) as j:
+            number = body.div(body.sub(j, "%origin"), kind.columns)
+            b = body.at("%b", body.mul(number, "%panel_step"))
+            c = body.at(base, body.sub(j, left), kind.element)
+            with body.when(odd):
+                scratch = body.new(f"ptrtoint ptr {frame.work(Word.SCRATCH)} to i64")
+                there = body.new(f"ptrtoint ptr {c} to i64")
+                body.put(frame.work(Word.ROW_C), "%rows", body.sub(scratch, there))
+            body.do(
+                f"call void @strip(ptr %a, ptr %row_a, i64 %step_a, ptr {b}, i64 %step_b,"
+                f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {body.sub('%j1', j)},"
+                f" i64 %k, i64 %rows, ptr {body.at(b, '%panel_step')}, i64 {ahead_step},"
+                f" i64 {ahead_shift})"
+            )
+        with body.when(last):
+            result = body.new(
+                "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
+                f" i64 %batch, ptr %c, i64 %i, i64 {body.add('%i', '%rows')}, i64 {first},"
+                f" i64 {stop}, i64 %j0)"
+            )
+            status.set(body.new(f"or i32 {status.get()}, {result}"))
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+def emit_vector(core: Core) -> None:
+    """A few rows of C: matrix-vector products, as dot products or as sums of scaled rows of B.
+
+    Dot products take a few columns at a time through all rows, so B comes from memory once.
+    """
+    body = Body("vector", BLOCK_ARGUMENTS, "i32")
+    frame = Frame(body)
+    depth, rows = frame.get(Word.K), body.sub("%i1", "%i0")
+    pack_a, staged = frame.has(Flag.PACK_A), frame.has(Flag.TILE)
+    row_a = prepare_rows(core, body, frame, "%i0", rows, pack_a)
+    x = body.local("ptr", "%a")
+    with body.when(pack_a):
+        pack_rows(core, body, frame, rows, 0, depth)
+        x.set(frame.work(Word.BLOCK_A))
+    straight = body.at("%c", "%j0", core.kind.element)
+    y = body.choose(staged, "ptr", frame.work(Word.TILE), straight)
+    with body.when(frame.has(Flag.DOTS)):
+        _all_dots(core, body, frame, rows, (x.get(), row_a, y))
+    with body.when(frame.has(Flag.ROWS)):
+        _all_rows(core, body, frame, x.get(), y)
+    result = body.new(
+        "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
+        " i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
+    )
+    body.do(f"ret i32 {result}")
+    core.finish(body)
+
+
+def _all_dots(
+    core: Core, body: Body, frame: Frame, rows: str, pointers: tuple[str, str, str]
+) -> None:
+    """Dot products of all rows with columns j0..j1, in groups of columns and then one by one."""
+    x, row_a, y = pointers
+    columns = body.sub("%j1", "%j0")
+    frame.fill(Word.COLUMN_B, None, Word.N_DIMS, Field.B, "%j0", columns)
+    main = body.mul(body.div(columns, DOT_COLUMNS), DOT_COLUMNS)
+    for width, start, stop in ((DOT_COLUMNS, "0", main), (1, main, columns)):
+        with body.loop(start, stop, width) as column, body.loop(0, rows) as row:
+            source = body.at(x, body.word(row_a, row))
+            target = body.at(y, body.word(frame.work(Word.ROW_C), row))
+            body.do(
+                f"call void @dots_{width}(ptr {source}, ptr %b, ptr {frame.work(Word.COLUMN_B)},"
+                f" i64 {column}, i64 {frame.get(Word.K)}, ptr {target})"
+            )
+
+
+def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:
+    """Sums of scaled rows of B, columns j0..j1, a group of rows at a time."""
+    depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
+    step = frame.get(Word.STEP_B)
+    origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
+    main = body.mul(body.div(depth, ROW_GROUP), ROW_GROUP)
+    for rows, start, stop in ((ROW_GROUP, "0", main), (1, main, depth)):
+        with body.loop(start, stop, rows) as k:
+            factors = body.at(x, k, core.kind.element)
+            source = body.at(origin, body.mul(k, step))
+            body.do(
+                f"call void @rows_{rows}(ptr {factors}, ptr {source}, i64 {step}, ptr {y},"
+                f" i64 {columns}, i64 {k})"
+            )
+
+
+def emit_block(core: Core) -> None:
+    """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
+    body = Body("block", BLOCK_ARGUMENTS, "i32")
+    frame = Frame(body)
+    panel_row = core.kind.columns * core.size
+    depth = frame.get(Word.K)
+    early, late = frame.has(Flag.PACK_B), frame.has(Flag.LATE)
+    store = frame.work(Word.PANELS_B)
+    # In place, "panels" are `columns` elements apart and rows of B are the matrix's own.
+    panels, origin = body.local("ptr", "%b"), body.local("i64", 0)
+    panel_shift, row_shift = body.local("i64", panel_row), body.local("i64", frame.get(Word.STEP_B))
+    flags = frame.get(Word.FLAGS)
+    packed = body.new(f"and i64 {flags}, {Flag.PACK_B | Flag.LATE | Flag.PACKED_B}")
+    with body.when(body.test("ne", packed, 0)):
+        panel_shift.set(frame.get(Word.PANEL_STEP))
+        row_shift.set(panel_row)
+    with body.when(body.new(f"or i1 {early}, {late}")):
+        panels.set(store)
+        origin.set("%j0")
+    with body.when(early):
+        _call_pack(body, store, 0, depth)
+    status = body.local("i32", 0)
+    pack_a = frame.has(Flag.PACK_A)
+    with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
+        rows = body.least(frame.get(Word.ROW_BLOCK), body.sub("%i1", i))
+        row_a = prepare_rows(core, body, frame, i, rows, pack_a)
+        k, more = body.local("i64", 0), body.local("i1", "true")
+        with body.during(more.get):
+            here = k.get()
+            count = body.least(frame.get(Word.K_BLOCK), body.sub(depth, here))
+            following = body.add(here, count)
+            with body.when(late):
+                _call_pack(body, store, here, following)
+            a = body.local("ptr", body.at("%a", body.mul(here, frame.get(Word.STEP_A))))
+            with body.when(pack_a):
+                pack_rows(core, body, frame, rows, here, count)
+                a.set(frame.work(Word.BLOCK_A))
+            step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
+            ready = body.choose(late, "i64", here, 0)
+            b = body.at(panels.get(), body.mul(body.sub(here, ready), row_shift.get()))
+            result = body.new(
+                "call i32 @sweep(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
+                f" i64 %batch, ptr %c, i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
+                f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {b},"
+                f" i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
+            )
+            status.set(body.new(f"or i32 {status.get()}, {result}"))
+            k.set(following)
+            more.set(body.test("slt", following, depth))
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+def _call_pack(body: Body, store: str, start: Operand, stop: Operand) -> None:
+    """Pack the columns of this block, rows start..stop of B."""
+    body.do(
+        f"call void @pack_columns(ptr %params, ptr %work, ptr %b, ptr {store}, i64 %j0, i64 %j1,"
+        f" i64 {start}, i64 {stop})"
+    )

@@ -1,0 +1,122 @@
+"""Reading `params`, buffers and workspace from generated code, and the steps built on them alone."""
+
+from graphc.codegen.contract_emit import Body, Operand
+from graphc.codegen.contract_layout import DIMS, Field, Flag, Word
+from graphc.codegen.contract_pack import DIM_WORDS
+from graphc.codegen.contract_vector import Core
+
+
+class Frame:
+    """Typed access to `params`, the buffers and the workspace inside a function body."""
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+
+    def get(self, word: Word) -> str:
+        """A scalar of `params`."""
+        return self.body.word("%params", int(word))
+
+    def has(self, flag: Flag) -> str:
+        """Whether a flag is set."""
+        bits = self.body.new(f"and i64 {self.get(Word.FLAGS)}, {int(flag)}")
+        return self.body.test("ne", bits, 0)
+
+    def buffer(self, index: int) -> str:
+        """A data pointer."""
+        return self.body.load("ptr", self.body.at("%bufs", index, "ptr"), 8)
+
+    def work(self, word: Word) -> str:
+        """A region of this thread's workspace; the function has an argument `work`."""
+        return self.body.at("%work", self.get(word))
+
+    def dims(self, group: Word) -> tuple[str, str]:
+        """Address and number of the dims of a group."""
+        body = self.body
+        before: Operand = 0
+        for earlier in (Word.BATCH_DIMS, Word.M_DIMS, Word.N_DIMS, Word.K_DIMS):
+            if earlier == group:
+                break
+            before = body.add(before, self.get(earlier))
+        first = body.add(body.mul(before, DIM_WORDS), DIMS)
+        return body.at("%params", first, "i64"), self.get(group)
+
+    def fill(
+        self,
+        table: Word,
+        run: Word | None,
+        group: Word,
+        field: Field,
+        start: Operand,
+        count: Operand,
+    ) -> None:
+        """Fill a table of the workspace with the offsets of a range of a group."""
+        dims, number = self.dims(group)
+        runs = self.work(run) if run is not None else "null"
+        self.body.do(
+            f"call void @fill(ptr {self.work(table)}, ptr {runs}, ptr {dims}, i64 {number},"
+            f" i64 {int(field)}, i64 {start}, i64 {count})"
+        )
+
+    def batch(self, pointer: str, field: Field, index: Operand) -> str:
+        """A base pointer moved to a batch element."""
+        dims, number = self.dims(Word.BATCH_DIMS)
+        offset = self.body.new(
+            f"call i64 @offset(ptr {dims}, i64 {number}, i64 {int(field)}, i64 {index})"
+        )
+        return self.body.at(pointer, offset)
+
+
+def prepare_rows(core: Core, body: Body, frame: Frame, i: str, rows: str, pack_a: str) -> str:
+    """Fill the row tables of a block; returns the table that tiles read A through."""
+    staged = frame.has(Flag.TILE)
+    frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, i, rows)
+    with body.when(body.new(f"xor i1 {staged}, true")):
+        frame.fill(Word.ROW_C, None, Word.M_DIMS, Field.C, i, rows)
+    with body.when(staged):
+        step = body.mul(frame.get(Word.TILE_LEAD), core.size)
+        _steps(body, frame.work(Word.ROW_C), rows, step)
+    with body.when(pack_a):
+        _steps(body, frame.work(Word.ROW_PACKED), rows, frame.get(Word.ROW_STEP))
+    plain, packed = frame.work(Word.ROW_A), frame.work(Word.ROW_PACKED)
+    table = body.choose(pack_a, "ptr", packed, plain)
+    body.put(table, rows, body.word(table, 0))
+    return table
+
+
+def _steps(body: Body, table: str, count: str, step: str) -> None:
+    """Equally spaced offsets."""
+    with body.loop(0, count) as row:
+        body.put(table, row, body.mul(row, step))
+
+
+def pack_rows(core: Core, body: Body, frame: Frame, rows: str, k: Operand, count: Operand) -> None:
+    """Pack one block of A."""
+    frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
+    body.do(
+        f"call void @pack_a(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
+        f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 {rows},"
+        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
+    )
+
+
+def emit_pack_columns(core: Core) -> None:
+    """`pack_columns(params, work, b, to, j0, j1, k0, k1)`: columns j0..j1, rows k0..k1 of B, as panels."""
+    arguments = [("ptr", "params"), ("ptr", "work"), ("ptr", "b"), ("ptr", "to")]
+    arguments += [("i64", name) for name in ("j0", "j1", "k0", "k1")]
+    body = Body("pack_columns", arguments)
+    frame = Frame(body)
+    columns = body.sub("%j1", "%j0")
+    block = frame.get(Word.K_BLOCK)
+    frame.fill(Word.COLUMN_B, Word.COLUMN_B_RUN, Word.N_DIMS, Field.B, "%j0", columns)
+    with body.loop("%k0", "%k1", block) as k:
+        count = body.least(block, body.sub("%k1", k))
+        frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, k, count)
+        row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)
+        body.do(
+            f"call void @pack_b(ptr {body.at('%to', row)}, i64 {frame.get(Word.PANEL_STEP)}, ptr %b,"
+            f" ptr {frame.work(Word.COLUMN_B)}, ptr {frame.work(Word.COLUMN_B_RUN)},"
+            f" i64 {columns}, ptr {frame.work(Word.K_B)}, ptr {frame.work(Word.K_B_RUN)},"
+            f" i64 {count})"
+        )
+    body.do("ret void")
+    core.finish(body)

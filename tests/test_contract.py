@@ -1,0 +1,546 @@
+"""The contraction core against NumPy: every data type, route, layout and split of the work."""
+
+import ctypes
+import functools
+import mmap
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphc.codegen import contract
+from graphc.codegen.contract import Contraction, Dim, Plan
+from graphc.codegen.contract_layout import Flag, Word
+from graphc.codegen.target import host, machine, optimise_and_object
+
+NUMPY: dict[str, Any] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "bool": np.bool_,
+    **{f"{sign}{bits}": f"{sign}{bits // 8}" for sign in "iu" for bits in (8, 16, 32, 64)},
+}
+TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 1e-3, "bf16": 8e-3}
+KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+LOADED: list[Any] = []
+
+
+@functools.cache
+def jit() -> llvm.LLJIT:
+    """One linker for all objects of the tests."""
+    return llvm.create_lljit_compiler(machine(host()))
+
+
+def link(code: bytes, exports: Sequence[str], imports: dict[str, int]) -> dict[str, int]:
+    """Load object code and return the addresses of its exports."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code)
+    for name in exports:
+        builder.export_symbol(name)
+    for name, address in imports.items():
+        builder.import_symbol(name, address)
+    LOADED.append(builder.link(jit(), f"contract{len(LOADED)}"))
+    return {name: LOADED[-1][name] for name in exports}
+
+
+@functools.cache
+def core(dtype: str) -> dict[str, int]:
+    """The compiled core of a data type, once per run of the tests."""
+    symbols = [contract.contract_symbol(dtype, entry) for entry in ("", "fused", "pack")]
+    return link(contract.core_object(dtype, host()), symbols, {})
+
+
+def aligned(size: int) -> np.ndarray:
+    """Bytes on a cache line boundary, filled with something that is not zero."""
+    block = np.full(size + 64, 0xC5, np.uint8)
+    start = -block.ctypes.data % 64
+    return block[start : start + size]
+
+
+def pointers(arrays: Sequence[np.ndarray]) -> Any:
+    """The `bufs` argument of a kernel."""
+    return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
+
+
+def call(
+    plan: Plan,
+    function: int,
+    buffers: Sequence[np.ndarray],
+    extras: Sequence[np.ndarray] = (),
+    spans: Sequence[tuple[int, int, int]] = (),
+) -> None:
+    """Run a kernel over all its units, or over given (lo, hi, thread) pieces."""
+    threads = 1 + max((thread for _, _, thread in spans), default=0)
+    work = aligned(plan.workspace * threads)
+    first, second, *rest = buffers
+    if plan.swapped:
+        first, second = second, first
+    bufs = pointers([first, second, *rest, work, *extras])
+    params = np.array(plan.params, np.int64)
+    kernel = KERNEL(function)
+    for lo, hi, thread in spans or [(0, plan.units, 0)]:
+        assert kernel(ctypes.addressof(bufs), params.ctypes.data, lo, hi, thread) == 0
+
+
+# -- a strided problem and its reference --------------------------------------------------------------
+
+
+def values(dtype: str, size: int, seed: int) -> np.ndarray:
+    """Random elements that make sums worth checking."""
+    generator = np.random.default_rng(seed)
+    if dtype == "bool":
+        return generator.random(size) < 0.2
+    if dtype in TOLERANCE:
+        return generator.standard_normal(size).astype(NUMPY[dtype])
+    bits = generator.integers(0, 256, size * np.dtype(NUMPY[dtype]).itemsize, np.uint8)
+    return bits.view(NUMPY[dtype])
+
+
+class Layout:
+    """Strides of an operand over its dims: some order, some gaps, some dims reversed."""
+
+    def __init__(self, extents: Sequence[int], choose: random.Random, plain: bool) -> None:
+        order = list(range(len(extents)))
+        if not plain:
+            choose.shuffle(order)
+        self.strides = [0] * len(extents)
+        self.offset, span = 0, 1
+        for position in reversed(order):
+            if not plain and choose.random() < 0.25:
+                span += choose.choice([1, 3, 16])
+            self.strides[position] = span
+            span *= max(1, extents[position])
+            if not plain and choose.random() < 0.2:
+                self.offset += self.strides[position] * max(0, extents[position] - 1)
+                self.strides[position] *= -1
+        self.size = span + 1
+
+    def repeat(self, position: int) -> None:
+        """Make one dim a broadcast."""
+        if self.strides[position] > 0:
+            self.strides[position] = 0
+
+
+class Problem:
+    """A contraction with its data and its result by NumPy."""
+
+    def __init__(
+        self, dtype: str, groups: dict[str, list[int]], seed: int, plain: bool = False
+    ) -> None:
+        choose = random.Random(seed)
+        self.dtype = dtype
+        self.groups = groups
+        uses = {"a": "bmk", "b": "bkn", "c": "bmn"}
+        self.layout = {
+            name: Layout([e for g in used for e in groups[g]], choose, plain)
+            for name, used in uses.items()
+        }
+        if not plain and choose.random() < 0.3 and groups["b"]:
+            self.layout[choose.choice("ab")].repeat(0)
+        self.dims = {g: [Dim(e) for e in groups[g]] for g in "bmnk"}
+        for name, used in uses.items():
+            strides = iter(self.layout[name].strides)
+            for group in used:
+                for position, dim in enumerate(self.dims[group]):
+                    self.dims[group][position] = dim._replace(**{name: next(strides)})
+        self.data = {
+            name: values(dtype, self.layout[name].size, seed + k) for k, name in enumerate("abc")
+        }
+
+    def contraction(self) -> Contraction:
+        """The normal form."""
+        groups = [tuple(self.dims[g]) for g in "bmnk"]
+        return Contraction(self.dtype, *groups, *[self.layout[name].offset for name in "abc"])
+
+    def view(self, name: str, used: str) -> np.ndarray:
+        """An operand as an array over the dims it uses."""
+        layout, data = self.layout[name], self.data[name]
+        shape = [e for g in used for e in self.groups[g]]
+        strides = [stride * data.itemsize for stride in layout.strides]
+        return np.lib.stride_tricks.as_strided(data[layout.offset :], shape, strides)
+
+    def expected(self) -> np.ndarray:
+        """The result by NumPy, floats in double precision."""
+        wide = np.float64 if self.dtype in TOLERANCE else NUMPY[self.dtype]
+        a, b = self.view("a", "bmk").astype(wide), self.view("b", "bkn").astype(wide)
+        count = {g: int(np.prod(self.groups[g])) for g in "bmnk"}
+        a = np.ascontiguousarray(a).reshape(count["b"], count["m"], count["k"])
+        b = np.ascontiguousarray(b).reshape(count["b"], count["k"], count["n"])
+        result: np.ndarray = np.matmul(a, b)
+        return result.reshape([e for g in "bmn" for e in self.groups[g]])
+
+    def result(self) -> np.ndarray:
+        """What the core wrote."""
+        return self.view("c", "bmn")
+
+    def run(self, spans: Callable[[Plan], list[tuple[int, int, int]]] | None = None, **options: Any) -> Plan:
+        """Plan, run the core, check the result and that nothing around it was written."""
+        plan = contract.plan(self.contraction(), contract.host_target(), **options)
+        before = self.data["c"].copy()
+        buffers = [self.data[name] for name in "abc"]
+        if plan.packed:
+            buffers[0 if plan.swapped else 1] = packed_operand(plan, self)
+        symbol = core(self.dtype)[contract.contract_symbol(self.dtype)]
+        call(plan, symbol, buffers, spans=spans(plan) if spans else ())
+        self.check(before)
+        return plan
+
+    def check(self, before: np.ndarray) -> None:
+        """Compare with NumPy; elements of C's buffer that are not in C keep their bits."""
+        found, expected = self.result(), self.expected()
+        if self.dtype in TOLERANCE:
+            scale = max(1.0, float(np.sqrt(max(1, int(np.prod(self.groups["k"]))))))
+            error = np.abs(found.astype(np.float64) - expected)
+            bound = TOLERANCE[self.dtype] * (np.abs(expected) + 4 * scale)
+            assert (error <= bound).all(), error.max()
+        else:
+            np.testing.assert_array_equal(found, expected)
+        touched = np.zeros(self.data["c"].shape, bool)
+        layout = self.layout["c"]
+        np.lib.stride_tricks.as_strided(
+            touched[layout.offset :], found.shape, layout.strides
+        )[...] = True
+        raw = np.ascontiguousarray(self.data["c"]).view(np.uint8).reshape(len(touched), -1)
+        old = np.ascontiguousarray(before).view(np.uint8).reshape(len(touched), -1)
+        np.testing.assert_array_equal(raw[~touched], old[~touched])
+
+
+def packed_operand(plan: Plan, problem: Problem) -> np.ndarray:
+    """Run the pack entry of the core."""
+    panels = aligned(plan.packed)
+    symbol = core(problem.dtype)[contract.contract_symbol(problem.dtype, "pack")]
+    buffers = [problem.data["a"], problem.data["b"], panels]
+    call(plan, symbol, buffers, spans=[(0, plan.pack_units, 0)])
+    return panels
+
+
+def matrix(dtype: str, m: int, n: int, k: int, layout: str = "nn", seed: int = 1) -> Problem:
+    """A plain matrix product; `layout` says for A, B and optionally C whether it is transposed."""
+    problem = Problem(dtype, {"b": [], "m": [m], "n": [n], "k": [k]}, seed, plain=True)
+    for name, letter, groups in zip("abc", layout.ljust(3, "n"), ("mk", "kn", "mn"), strict=True):
+        if letter == "t":
+            first, second = (problem.dims[g][0].extent for g in groups)
+            problem.layout[name].strides = [1, first]
+            problem.dims[groups[0]][0] = problem.dims[groups[0]][0]._replace(**{name: 1})
+            problem.dims[groups[1]][0] = problem.dims[groups[1]][0]._replace(**{name: first})
+            assert second >= 0
+    return problem
+
+
+# -- tests -------------------------------------------------------------------------------------------
+
+SIZES = [1, 2, 3, 7, 13, 14, 15, 16, 17, 29, 31, 32, 33, 47, 64, 65]
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt", "nnt", "ntt", "tnt", "ttt"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_every_transposition(dtype: str, layout: str) -> None:
+    choose = random.Random(layout)
+    for _ in range(25):
+        m, n, k = (choose.choice(SIZES) for _ in range(3))
+        matrix(dtype, m, n, k, layout).run()
+
+
+@pytest.mark.parametrize("dtype", list(NUMPY))
+def test_every_type_in_any_layout(dtype: str) -> None:
+    for seed in range(40):
+        choose = random.Random(seed)
+        groups = {g: [choose.choice(SIZES[:12])] for g in "mnk"}
+        groups["b"] = [choose.choice([2, 3])] if seed % 3 == 0 else []
+        Problem(dtype, groups, seed).run()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16", "i32"])
+@pytest.mark.parametrize(("m", "n", "k"), [(300, 257, 700), (5, 700, 900), (700, 4, 300), (230, 40, 40)])
+def test_more_than_one_block(dtype: str, m: int, n: int, k: int) -> None:
+    for layout in ("nn", "tt"):
+        matrix(dtype, m, n, k, layout).run()
+
+
+def test_many_dims_per_group() -> None:
+    for seed in range(150):
+        choose = random.Random(seed)
+        groups = {
+            g: [choose.choice([1, 2, 3, 4, 5, 9]) for _ in range(choose.randint(0, 3))] for g in "mnk"
+        }
+        groups["b"] = [choose.choice([1, 2, 3]) for _ in range(choose.randint(0, 2))]
+        Problem(choose.choice(["f32", "f64", "bf16", "u16"]), groups, seed).run()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_random_contractions(data: st.DataObject) -> None:
+    extents = st.lists(st.integers(1, 20), max_size=2)
+    groups = {g: data.draw(extents, label=g) for g in "mnk"}
+    groups["b"] = data.draw(st.lists(st.integers(1, 3), max_size=2), label="b")
+    dtype = data.draw(st.sampled_from(["f32", "f64", "i8", "f16"]))
+    Problem(dtype, groups, data.draw(st.integers(0, 10**6), label="seed")).run()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i16", "bf16"])
+def test_empty_sums_are_zero_and_empty_results_are_nothing(dtype: str) -> None:
+    for m, n, k in [(3, 5, 0), (1, 40, 0), (40, 1, 0), (0, 5, 3), (5, 0, 3), (0, 0, 0)]:
+        problem = Problem(dtype, {"b": [], "m": [m], "n": [n], "k": [k]}, 1, plain=True)
+        plan = problem.run()
+        assert plan.units == 0 or m * n > 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_result_does_not_depend_on_the_split(dtype: str) -> None:
+    choose = random.Random(7)
+    for m, n, k, layout in [(200, 300, 700, "nn"), (150, 90, 40, "tn"), (1, 900, 333, "nn"),
+                            (1, 900, 333, "nt"), (6, 400, 257, "nt"), (900, 70, 64, "nt")]:  # fmt: skip
+        whole = matrix(dtype, m, n, k, layout)
+        whole.run(threads=1)
+        for threads in (2, 5):
+            pieces = matrix(dtype, m, n, k, layout)
+
+            def spans(plan: Plan) -> list[tuple[int, int, int]]:
+                cuts = sorted({0, plan.units, *(choose.randint(0, plan.units) for _ in range(4))})
+                found = [(lo, hi, k % 2) for k, (lo, hi) in enumerate(zip(cuts, cuts[1:]))]
+                choose.shuffle(found)
+                return found
+
+            plan = pieces.run(spans, threads=threads)
+            assert plan.units > 1 or m * n * k < 1 << 21
+            np.testing.assert_array_equal(whole.result(), pieces.result())
+
+
+def test_batches_are_units() -> None:
+    problem = Problem("f32", {"b": [12], "m": [128], "n": [128], "k": [32]}, 1, plain=True)
+    plan = problem.run(lambda plan: [(u, u + 1, u % 2) for u in range(plan.units)], threads=2)
+    assert plan.units == 12
+
+
+def test_packed_ahead() -> None:
+    cases: list[tuple[dict[str, list[int]], bool]] = [
+        ({"b": [], "m": [50], "n": [100], "k": [70]}, True),
+        ({"b": [3], "m": [5], "n": [33], "k": [600]}, True),
+        ({"b": [2], "m": [20], "n": [4, 9], "k": [3, 5]}, False),
+        ({"b": [], "m": [1], "n": [65], "k": [40]}, True),
+    ]
+    for dtype in ("f32", "f64", "bf16"):
+        for seed, (groups, plain) in enumerate(cases):
+            plan = Problem(dtype, groups, seed, plain).run(packed_b=True)
+            assert plan.packed > 0
+            assert plan.params[Word.FLAGS] & Flag.PACKED_B
+
+
+def test_convolution_reads_patches_in_place() -> None:
+    images, channels, size, filters, window = 2, 3, 12, 8, 3
+    generator = np.random.default_rng(0)
+    image = generator.standard_normal((images, channels, size, size)).astype("f4")
+    weight = generator.standard_normal((filters, channels, window, window)).astype("f4")
+    for step in (1, 2):
+        out = (size - window) // step + 1
+        result = np.full((images, filters, out, out), np.nan, "f4")
+        sc, so = [s // 4 for s in image.strides], [s // 4 for s in result.strides]
+        form = Contraction(
+            "f32",
+            (),
+            (
+                Dim(images, sc[0], 0, so[0]),
+                Dim(out, sc[2] * step, 0, so[2]),
+                Dim(out, sc[3] * step, 0, so[3]),
+            ),
+            (Dim(filters, 0, channels * window * window, so[1]),),
+            (
+                Dim(channels, sc[1], window * window),
+                Dim(window, sc[2], window),
+                Dim(window, sc[3], 1),
+            ),
+        )
+        plan = contract.plan(form, contract.host_target())
+        call(plan, core("f32")["graphc_contract_f32"], [image, weight, result])
+        windows = np.lib.stride_tricks.sliding_window_view(image, (window, window), (2, 3))
+        expected = np.einsum("nchwij,ocij->nohw", windows[:, :, ::step, ::step], weight)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_not_a_number_and_infinity_are_honoured() -> None:
+    for n in (1, 5, 40):
+        a, b = np.zeros((20, 30), "f4"), np.ones((30, n), "f4")
+        a[3, 4], b[4, 0] = 0.0, np.inf
+        a[5, 6], a[7, 0] = np.nan, np.inf
+        problem = matrix("f32", 20, n, 30)
+        problem.data["a"][: a.size] = a.ravel()
+        problem.data["b"][: b.size] = b.ravel()
+        plan = contract.plan(problem.contraction(), contract.host_target())
+        call(plan, core("f32")["graphc_contract_f32"], [problem.data[name] for name in "abc"])
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(problem.result(), a @ b)
+
+
+EPILOGUE = """
+define i32 @bias_and_residual(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {
+entry:
+  %tile = load ptr, ptr %bufs
+  %cp = getelementptr ptr, ptr %bufs, i64 1
+  %c = load ptr, ptr %cp
+  %xp = getelementptr ptr, ptr %bufs, i64 2
+  %bias = load ptr, ptr %xp
+  %sp = getelementptr ptr, ptr %bufs, i64 3
+  %sizes = load ptr, ptr %sp
+  %n = load i64, ptr %sizes
+  %mp = getelementptr i64, ptr %sizes, i64 1
+  %m = load i64, ptr %mp
+  %batch = load i64, ptr %params
+  %j0p = getelementptr i64, ptr %params, i64 1
+  %j0 = load i64, ptr %j0p
+  %j1p = getelementptr i64, ptr %params, i64 2
+  %j1 = load i64, ptr %j1p
+  %ldp = getelementptr i64, ptr %params, i64 3
+  %ld = load i64, ptr %ldp
+  %rows = mul i64 %batch, %m
+  br label %outer
+outer:
+  %i = phi i64 [ %lo, %entry ], [ %i2, %next ]
+  %ci = icmp slt i64 %i, %hi
+  br i1 %ci, label %row, label %done
+row:
+  %r = add i64 %rows, %i
+  %cr = mul i64 %r, %n
+  %tr = mul i64 %i, %ld
+  br label %inner
+inner:
+  %j = phi i64 [ %j0, %row ], [ %j2, %body ]
+  %cj = icmp slt i64 %j, %j1
+  br i1 %cj, label %body, label %next
+body:
+  %ti = add i64 %tr, %j
+  %tp = getelementptr float, ptr %tile, i64 %ti
+  %v = load float, ptr %tp
+  %bp = getelementptr float, ptr %bias, i64 %j
+  %bv = load float, ptr %bp
+  %s = fadd float %v, %bv
+  %d = fpext float %s to double
+  %oi = add i64 %cr, %j
+  %op = getelementptr double, ptr %c, i64 %oi
+  store double %d, ptr %op
+  %j2 = add i64 %j, 1
+  br label %inner
+next:
+  %i2 = add i64 %i, 1
+  br label %outer
+done:
+  ret i32 0
+}
+"""
+
+
+@functools.cache
+def fused_kernel() -> int:
+    """The f32 core with an epilogue that adds a bias per column and stores doubles."""
+    epilogue = link(optimise_and_object([EPILOGUE], host()), ["bias_and_residual"], {})
+    text = contract.emit_fused("with_bias", "f32", "bias_and_residual")
+    code = optimise_and_object([text], host())
+    return link(code, ["with_bias"], {**core("f32"), **epilogue})["with_bias"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "k", "layout"),
+    [(1, 5, 7, 9, "nn"), (3, 40, 65, 30, "nn"), (1, 1, 300, 50, "nn"), (1, 3, 90, 70, "nt"),
+     (1, 500, 600, 600, "nn"), (2, 230, 33, 1100, "nn"), (1, 4, 6, 0, "nn")],
+)  # fmt: skip
+def test_epilogue_sees_every_element_once(batch: int, m: int, n: int, k: int, layout: str) -> None:
+    problem = Problem("f32", {"b": [batch], "m": [m], "n": [n], "k": [k]}, 3, plain=True)
+    if layout == "nt":
+        problem = matrix("f32", m, n, k, layout)
+    bias = np.random.default_rng(4).standard_normal(n).astype("f4")
+    sizes = np.array([n, m], np.int64)
+    result = np.full((batch, m, n), np.nan)
+    plan = contract.plan(
+        problem.contraction(), contract.host_target(), epilogue=True, extras=2, stage=True
+    )
+    assert not plan.swapped
+    buffers = [problem.data["a"], problem.data["b"], result]
+    half = plan.units // 2
+    spans = [(0, half, 0), (half, plan.units, 1)]
+    call(plan, fused_kernel(), buffers, [bias, sizes], spans)
+    expected = problem.expected().reshape(result.shape) + bias
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_axes_of_a_plan_locate_every_dim() -> None:
+    form = Contraction(
+        "f32",
+        (Dim(3, 0, 20, 1000),),
+        (Dim(5, 7, 0, 1),),
+        (Dim(4, 0, 5, 50), Dim(2, 0, 1, 5)),
+        (Dim(6, 1, 9, 0),),
+    )
+    plan = contract.plan(form, contract.host_target())
+    assert plan.swapped
+    sizes = {"batch": 1, "i": 1, "j": 1}
+    for group, dims in (("batch", form.batch), ("m", form.m), ("n", form.n)):
+        for (which, divisor, extent), dim in zip(plan.axes[group], dims, strict=True):
+            assert extent == dim.extent
+            sizes[which] = max(sizes[which], divisor * extent)
+    assert sizes["batch"] * sizes["i"] * sizes["j"] == 3 * 5 * 4 * 2
+    assert sizes["j"] == 5
+
+
+def test_too_many_epilogue_operands() -> None:
+    form = matrix("f32", 3, 3, 3).contraction()
+    with pytest.raises(ValueError, match="at most"):
+        contract.plan(form, contract.host_target(), epilogue=True, extras=1000)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
+def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
+    """Operands end where their page ends, and the next page is closed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    page = mmap.PAGESIZE
+    size = np.dtype(NUMPY[dtype]).itemsize
+
+    def guarded(count: int) -> np.ndarray:
+        pages = -(-count * size // page)
+        area = mmap.mmap(-1, (pages + 1) * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(area))
+        assert libc.mprotect(ctypes.c_void_p(base + pages * page), page, 0) == 0
+        everything = np.frombuffer(area, np.uint8, pages * page)
+        return everything[pages * page - count * size :].view(NUMPY[dtype])
+
+    for m, n, k in [(1, 1, 1), (5, 33, 7), (17, 3, 20), (1, 37, 29), (3, 19, 50), (40, 40, 40)]:
+        for layout in ("nn", "nt", "tn", "tt"):
+            problem = matrix(dtype, m, n, k, layout)
+            for name, count in (("a", m * k), ("b", k * n), ("c", m * n)):
+                fresh = guarded(count)
+                fresh[...] = problem.data[name][:count]
+                problem.data[name] = fresh
+            problem.run()
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
+def test_core_compiles_for_other_machines(cpu: str) -> None:
+    from graphc.codegen.target import named
+
+    for dtype in ("f32", "bf16", "f16", "i8"):
+        assert len(contract.core_object(dtype, named(cpu))) > 1000
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3"])
+def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphc.codegen.target import named
+
+    if not host().triple.startswith("x86"):
+        pytest.skip("needs an x86 machine")
+    hardware = contract.hardware_of(named(cpu))
+    monkeypatch.setattr(contract, "host_target", lambda: hardware)
+    for dtype in ("f32", "f16", "i16"):
+        names = [contract.contract_symbol(dtype, entry) for entry in ("", "pack")]
+        symbols = link(contract.core_object(dtype, named(cpu)), names, {})
+        monkeypatch.setitem(globals(), "core", lambda _, symbols=symbols: symbols)
+        for seed in range(25):
+            choose = random.Random(seed)
+            groups = {g: [choose.choice(SIZES)] for g in "mnk"}
+            Problem(dtype, {**groups, "b": []}, seed, plain=seed % 2 == 0).run()
+        matrix(dtype, 100, 77, 300, "nt").run(packed_b=True)
