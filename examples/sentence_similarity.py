@@ -81,7 +81,7 @@ def layer(x, hide, weights, name):
 
 def encode(ids, mask, weights):
     """One unit vector per sentence: ids i32[n, length], mask f32[n, length] -> f32[n, 384]."""
-    words = np.take(weights["embeddings.word_embeddings.weight"], ids, axis=0)
+    words = gc.take(weights["embeddings.word_embeddings.weight"], ids, axis=0)
     positions = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
     kind = weights["embeddings.token_type_embeddings.weight"][0]
     x = layer_norm(words + positions + kind, weights, "embeddings.LayerNorm")
