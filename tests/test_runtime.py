@@ -227,6 +227,45 @@ def test_counted_loop_with_set_bump_and_loop():
     np.testing.assert_array_equal(Executable(plan).run([x])[0], 2 * x)
 
 
+def in_place() -> Executable:
+    """x += 1 in place and y = 2 * z."""
+    table = TableBuilder()
+    table.call(INCREMENT, [(2, 0), (4, 0)], units=4)
+    table.call(DOUBLE, [(3, 0), (5, 0)], units=4)
+    table.end()
+    params = [vector("x", 4), vector("z", 4)]
+    results = [vector("x", 4), vector("y", 4)]
+    return Executable(image(table, params, results, donated=(0, -1)))
+
+
+def test_donated_argument_becomes_the_result():
+    executable = in_place()
+    x, z = np.zeros(4, "f4"), np.ones(4, "f4")
+    for count in range(1, 5):
+        result, y = executable(x, z)
+        assert result is x and (x == count).all() and (y == 2).all()
+
+
+def test_donated_argument_that_cannot_be_overwritten_is_copied():
+    executable = in_place()
+    x, z = np.zeros(4, "f4"), np.ones(4, "f4")
+    x.flags.writeable = False
+    result, _ = executable(x, z)
+    assert result is not x and (x == 0).all() and (result == 1).all()
+    both = np.ones(6, "f4")
+    result, y = executable(both[:4], both[2:])
+    assert (both == 1).all() and (result == 2).all() and (y == 2).all()
+
+
+@pytest.mark.parametrize("donated", [(0,), (0, 0), (7, -1), (-1, -1, -1)])
+def test_impossible_donations(donated):
+    table = TableBuilder()
+    table.end()
+    slots = [vector("x", 4), vector("z", 5)]
+    with pytest.raises(GraphError):
+        image(table, slots, slots, donated=donated).check()
+
+
 def failing(status: int) -> Executable:
     table = TableBuilder()
     table.call(DOUBLE, [(2, 0), (3, 0)])

@@ -74,6 +74,7 @@ class Executable:
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
+        # Donated arguments need a closer look than the entry takes.
         self._keep: list[Any] = [image, self.kernels, self.support]
         self._context = entry.make_context(
             image.params,
@@ -86,7 +87,7 @@ class Executable:
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
-        if self._context is None:
+        if self._context is None or any(param >= 0 for param in self.image.donated):
             return _no_entry
         return entry.make(self.support.addresses["graphc_entry"], self._context)
 
@@ -116,11 +117,14 @@ class Executable:
         """Run on flat arrays, one per parameter; returns new arrays, one per result.
 
         `checked` promises arrays of the right dtype and shape in native, aligned, C-contiguous
-        memory.  Raises FeedError for arguments that do not fit and RunError when a step fails.
+        memory.  A result that takes over a donated argument is that very array.
+        Raises FeedError for arguments that do not fit and RunError when a step fails.
         """
         if not checked:
             arrays = self._fit_all(arrays)
-        outputs = self._outputs()
+        if self.image.donated:
+            arrays = self._own_donated(arrays)
+        outputs = self._outputs(arrays)
         frame = self._take()
         try:
             words = frame.words
@@ -134,12 +138,29 @@ class Executable:
             self._give(frame)
         return outputs
 
-    def _outputs(self) -> list[np.ndarray]:
-        pairs = zip(self.image.results, self._result_dtypes, strict=True)
+    def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        donated = self.image.donated or (-1,) * len(self.image.results)
+        triples = zip(self.image.results, self._result_dtypes, donated, strict=True)
         try:
-            return [np.empty(slot.shape, dtype) for slot, dtype in pairs]
+            return [
+                np.empty(slot.shape, dtype) if param < 0 else arrays[param]
+                for slot, dtype, param in triples
+            ]
         except MemoryError:
             raise self._no_memory() from None
+
+    def _own_donated(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copies of donated arguments that are read-only or overlap another argument."""
+        owned = list(arrays)
+        for param in self.image.donated:
+            if param < 0:
+                continue
+            array = owned[param]
+            others = (other for index, other in enumerate(owned) if index != param)
+            shared = any(np.may_share_memory(array, other) for other in others)
+            if shared or not array.flags.writeable:
+                owned[param] = array.copy(order="C")
+        return owned
 
     def _no_memory(self) -> LimitError:
         kinds = ", ".join(f"{slot.name}: {slot}" for slot in self.image.results)

@@ -95,7 +95,8 @@ class Image:
     each piece with the symbols it defines that matter here; kernel i of the table is `kernels[i]`.
     `support` is the object with the walker, the thread pool and the call entry.  `threads` is the
     greatest thread count the arena has workspace for.  `registers` counts the scratch base
-    registers after the results. `origins` maps the word index of a row to where it comes from;
+    registers after the results. `donated` is empty or names for each result the parameter whose
+    memory it takes over, else -1.  `origins` maps the word index of a row to where it comes from;
     `reasons` maps a kernel status to words.  `text` is the graph as gir; `cpu`, `features`
     (see `graphc.runtime.device.needed_features`) and `triple` say what can execute the objects.
     """
@@ -112,6 +113,7 @@ class Image:
     arena_bytes: int = 0
     threads: int = 1
     registers: int = 0
+    donated: tuple[int, ...] = ()
     origins: Mapping[int, Origin] = field(default_factory=dict)
     reasons: Mapping[int, str] = field(default_factory=dict)
     text: str = ""
@@ -139,6 +141,7 @@ class Image:
             raise GraphError(
                 f"{self.threads} threads or {self.registers} registers is not possible"
             )
+        self._check_donated()
         defined = {symbol for _, symbols in self.objects for symbol in symbols}
         missing = [symbol for symbol in self.kernels if symbol not in defined]
         if missing:
@@ -150,6 +153,20 @@ class Image:
             self.table,
             step_table.Bounds(len(self.kernels), self.words.size, sizes, self.first_register),
         )
+
+    def _check_donated(self) -> None:
+        given = [param for param in self.donated if param >= 0]
+        if self.donated and len(self.donated) != len(self.results):
+            raise GraphError(f"{len(self.donated)} donations for {len(self.results)} results")
+        if len(set(given)) != len(given) or any(param >= len(self.params) for param in given):
+            raise GraphError("a parameter is donated twice or does not exist")
+        for slot, param in zip(self.results, self.donated):
+            if param >= 0 and (slot.dtype, slot.shape) != _kind(self.params[param]):
+                raise GraphError(f"{slot.name!r} cannot take over {self.params[param]}")
+
+
+def _kind(slot: Slot) -> tuple[str, tuple[int, ...]]:
+    return slot.dtype, slot.shape
 
 
 def _check_slot(slot: Slot) -> None:
