@@ -353,9 +353,7 @@ class KernelWriter(FunctionWriter):
         note = self.module.note
         parts = [note('!"llvm.loop.mustprogress"')]
         if kind == "vector":
-            # Asking for vectors lets LLVM reorder float reductions, whatever their flags.
-            if not self.kernel.strict:
-                parts.append(note('!"llvm.loop.vectorize.enable"', "i1 true"))
+            # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
             parts.append(note('!"llvm.loop.parallel_accesses"', self.group))
         return note(*parts, itself=True)
 
