@@ -39,6 +39,12 @@ CALLS = {
     **{name: getattr(np, "arc" + name[1:]) for name in (
         "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "pow": np.power,
+    "hypot": np.hypot,
+    "logaddexp": np.logaddexp,
+    "sinc": np.sinc,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "softplus": lambda x: np.logaddexp(x, x.dtype.type(0)),
+    "log_sigmoid": lambda x: -np.logaddexp(-x, x.dtype.type(0)),
     "erf": in_f64(math.erf),
     "erfc": in_f64(math.erfc),
     "erfinv": in_f64(transcendental._erfinv),

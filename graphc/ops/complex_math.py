@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphc.ir.types import F32, F64
 from graphc.ops.registry import Pair
 from graphc.ops.scalars import both, choose, copy_sign, either, is_nan, is_zero, like
 
@@ -32,28 +31,13 @@ def div(b: Any, x: Pair, y: Pair) -> Pair:
     re = b.select(real_larger, b.fma(x.im, ratio, x.re), b.fma(x.re, ratio, x.im))
     im = b.select(real_larger, b.fma(b.neg(x.re), ratio, x.im), b.sub(b.mul(x.im, ratio), x.re))
     quotient = Pair(b.mul(re, whole), b.mul(im, whole))
-    zero = is_zero(b, large)
-    return choose(b, zero, Pair(b.div(x.re, large), b.div(x.im, large)), quotient)  # type: ignore[no-any-return]
-
-
-def hypot(b: Any, x: Any, y: Any) -> Any:
-    """sqrt(x*x + y*y) without overflow; an infinite operand wins over a NaN."""
-    x, y = b.op("abs", x), b.op("abs", y)
-    infinite = like(b, x, math.inf)
-    any_infinite = either(b, b.compare("eq", x, infinite), b.compare("eq", y, infinite))
-    if x.dtype is F32:  # f64 has room for the squares
-        wide, other = b.cast(x, F64), b.cast(y, F64)
-        root = b.cast(b.op("sqrt", b.fma(wide, wide, b.mul(other, other))), F32)
-    else:
-        large, small = b.op("max", x, y), b.op("min", x, y)
-        ratio = b.div(small, large)
-        root = b.mul(large, b.op("sqrt", b.fma(ratio, ratio, like(b, x, 1))))
-        root = b.select(is_zero(b, large), large, root)
-    return b.select(any_infinite, infinite, root)
+    by_zero = Pair(b.div(x.re, large), b.div(x.im, large))
+    made: Pair = choose(b, is_zero(b, large), by_zero, quotient)
+    return made
 
 
 def absolute(b: Any, x: Pair) -> Any:
-    return hypot(b, x.re, x.im)
+    return b.call("hypot", x.re, x.im)
 
 
 def angle(b: Any, x: Pair) -> Any:
@@ -77,7 +61,8 @@ def sign(b: Any, x: Pair) -> Pair:
     size = absolute(b, x)
     zero = like(b, size, 0)
     unit = Pair(b.div(x.re, size), b.div(x.im, size))
-    return choose(b, is_zero(b, size), Pair(zero, zero), unit)  # type: ignore[no-any-return]
+    made: Pair = choose(b, is_zero(b, size), Pair(zero, zero), unit)
+    return made
 
 
 def exp(b: Any, x: Pair) -> Pair:
@@ -176,13 +161,14 @@ def _turned(function: Any, b: Any, x: Pair) -> Pair:
 
 def power(b: Any, x: Pair, y: Pair) -> Pair:
     """exp(y log x); 0**y is 0 for a positive real part of y, and x**0 is 1."""
-    made = exp(b, mul(b, y, log(b, x)))
+    made: Pair = exp(b, mul(b, y, log(b, x)))
     zero, one = like(b, x.re, 0), like(b, x.re, 1)
     base_zero = both(b, is_zero(b, x.re), is_zero(b, x.im))
     positive = b.compare("gt", y.re, zero)
     made = choose(b, both(b, base_zero, positive), Pair(zero, zero), made)
     exponent_zero = both(b, is_zero(b, y.re), is_zero(b, y.im))
-    return choose(b, exponent_zero, Pair(one, zero), made)  # type: ignore[no-any-return]
+    made = choose(b, exponent_zero, Pair(one, zero), made)
+    return made
 
 
 def expm1(b: Any, x: Pair) -> Pair:

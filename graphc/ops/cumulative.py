@@ -21,7 +21,7 @@ from graphc.ops.registry import (
     require_tensor,
     sample_array,
 )
-from graphc.ops.value import NUMPY, as_value, element_of, emit, functions, public
+from graphc.ops.value import as_value, element_of, emit, functions, public
 
 DTYPES = (*INTEGERS, "f32", "f64")
 
@@ -151,8 +151,6 @@ def _publish(op: str, *numpy_functions: Any) -> Callable[..., Any]:
 
 cumsum = _publish("cumsum", np.cumsum)
 cumprod = _publish("cumprod", np.cumprod)
-NUMPY[np.add, "accumulate"] = lambda x, axis=0, dtype=None: cumsum(x, axis, dtype)
-NUMPY[np.multiply, "accumulate"] = lambda x, axis=0, dtype=None: cumprod(x, axis, dtype)
 
 
 def _with_initial(total: Any, axis: int, value: int) -> Any:

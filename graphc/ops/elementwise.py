@@ -30,6 +30,7 @@ from graphc.ops.scalars import (
     binary,
     bits_type,
     both,
+    call,
     copy_sign,
     either,
     is_nan,
@@ -294,7 +295,7 @@ elementwise(
     dtypes=FLOATS + COMPLEX, promote=float_of, flops=8, tolerance=2,
 )  # fmt: skip
 elementwise(
-    "rsqrt", lambda b, x: b.div(like(b, x, 1), b.op("sqrt", x)), lambda x: 1 / np.sqrt(x),
+    "rsqrt", call("rsqrt"), lambda x: 1 / np.sqrt(x),
     dtypes=FLOATS, promote=float_of, flops=12, doc="1 / sqrt(x).",
 )  # fmt: skip
 

@@ -31,7 +31,7 @@ from graphc.ops.registry import (
     sample_array,
     special_arrays,
 )
-from graphc.ops.value import NUMPY, as_value, element_of, emit, functions, public
+from graphc.ops.value import as_value, element_of, emit, functions, public
 
 AXES = (Attr("axes", "ints"), Attr("keepdims", "bool", False))
 
@@ -367,26 +367,3 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many elements are not zero, as i64."""
     chosen = functions.astype(functions.astype(a, BOOL), I64)
     return reduce_axes("sum", chosen, axis, keepdims)
-
-
-# `np.add.reduce(x)` and its like arrive as (ufunc, method) and fold axis 0 unless told otherwise.
-_BY_UFUNC: tuple[tuple[Any, str], ...] = (
-    (np.add, "sum"),
-    (np.multiply, "prod"),
-    (np.maximum, "max"),
-    (np.minimum, "min"),
-    (np.logical_and, "all"),
-    (np.logical_or, "any"),
-    (np.logaddexp, "logsumexp"),
-)
-
-
-def _by_ufunc(name: str) -> Callable[..., Any]:
-    def reduce(x: Any, axis: Any = 0, **options: Any) -> Any:
-        return getattr(functions, name)(x, axis, **options)
-
-    return reduce
-
-
-for _ufunc, _published in _BY_UFUNC:
-    NUMPY[_ufunc, "reduce"] = _by_ufunc(_published)

@@ -15,7 +15,7 @@ import numpy as np
 from graphc.ir.types import F64, DType
 from graphc.ops import complex_math
 from graphc.ops.registry import COMPLEX, FLOATS, elementwise, float_of
-from graphc.ops.scalars import call, is_zero, like, over_pairs
+from graphc.ops.scalars import call, like, over_pairs
 
 Table = tuple[tuple[Any, ...], ...]
 
@@ -54,27 +54,16 @@ for _name, _function, _complex, _domain, _tolerance in _UNARY:
     )  # fmt: skip
 
 
-def _log_of_sum(exponential: str, one_plus: float) -> Callable[..., Any]:
-    """max(x, y) + log(1 + base**-|x - y|); equal operands (also infinite ones) add log(2)."""
-
-    def expression(b: Any, x: Any, y: Any) -> Any:
-        gap = b.sub(x, y)
-        small = b.call(exponential, b.neg(b.op("abs", gap)))
-        grown = b.mul(b.call("log1p", small), like(b, x, one_plus))
-        same = b.add(x, like(b, x, math.log(2) * one_plus))
-        return b.select(b.compare("eq", x, y), same, b.add(b.op("max", x, y), grown))
-
-    return expression
+def _logaddexp2(b: Any, x: Any, y: Any) -> Any:
+    """max(x, y) + log2(1 + 2**-|x - y|); equal operands (also infinite ones) add 1."""
+    small = b.call("exp2", b.neg(b.op("abs", b.sub(x, y))))
+    grown = b.mul(b.call("log1p", small), like(b, x, 1 / math.log(2)))
+    same = b.add(x, like(b, x, 1))
+    return b.select(b.compare("eq", x, y), same, b.add(b.op("max", x, y), grown))
 
 
 def _scaled(factor: float) -> Callable[..., Any]:
     return lambda b, x: b.mul(x, like(b, x, factor))
-
-
-def _sinc(b: Any, x: Any) -> Any:
-    turned = b.mul(x, like(b, x, math.pi))
-    wave = b.div(b.call("sin", turned), turned)
-    return b.select(is_zero(b, x), like(b, x, 1), wave)
 
 
 def f64_of_integers(element: DType) -> DType:
@@ -88,14 +77,14 @@ elementwise(
     aliases=("atan2",), flops=30, tolerance=2, **_REAL,
 )  # fmt: skip
 elementwise(
-    "hypot", complex_math.hypot, np.hypot, np.hypot, arity=2, flops=10, tolerance=2, **_REAL
-)
+    "hypot", call("hypot"), np.hypot, np.hypot, arity=2, flops=10, tolerance=2, **_REAL,
+)  # fmt: skip
 elementwise(
-    "logaddexp", _log_of_sum("exp", 1.0), np.logaddexp, np.logaddexp, arity=2, flops=45,
+    "logaddexp", call("logaddexp"), np.logaddexp, np.logaddexp, arity=2, flops=45,
     commutative=True, tolerance=4, **_REAL,
 )  # fmt: skip
 elementwise(
-    "logaddexp2", _log_of_sum("exp2", 1 / math.log(2)), np.logaddexp2, np.logaddexp2, arity=2,
+    "logaddexp2", _logaddexp2, np.logaddexp2, np.logaddexp2, arity=2,
     flops=45, commutative=True, tolerance=4, **_REAL,
 )  # fmt: skip
 elementwise(
@@ -107,8 +96,9 @@ elementwise(
     aliases=("deg2rad",), **_REAL,
 )  # fmt: skip
 elementwise(
-    "sinc", _sinc, np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25, tolerance=4
-)
+    "sinc", call("sinc"), np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25,
+    tolerance=4,
+)  # fmt: skip
 
 # -------------------------------------------------------------------------------- special functions
 

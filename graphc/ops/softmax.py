@@ -1,0 +1,287 @@
+"""Softmax, log-softmax and the losses made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Attr, Composite, Sample
+from graphc.ir.types import F64, AnyType, DType, Type, tensor
+from graphc.ops.registry import (
+    FLOATS,
+    define,
+    normalise_axis,
+    require,
+    require_dtype,
+    require_tensor,
+    sample_array,
+    wide,
+)
+from graphc.ops.statistics import composite_cost, in_compute_type
+from graphc.ops.value import as_value, element_of, emit, functions, public
+
+AXIS = (Attr("axis", "int", -1),)
+
+# ------------------------------------------------------------------------------------------ softmax
+
+
+def float_value(x: Any) -> Any:
+    """x as a float tensor: integers become f64."""
+    element = element_of(x)[0]
+    return as_value(x) if element.kind == "f" else functions.astype(x, F64)
+
+
+def axis_type(name: str, x: AnyType, axis: int) -> Type:
+    """The type of a float tensor that an op works on along a non-empty axis."""
+    require_tensor(name, x)
+    assert isinstance(x, Type)
+    require_dtype(name, x, FLOATS)
+    require(0 <= axis < x.rank, f"{name}: axis {axis} is out of range for {x}")
+    return x
+
+
+def _shifted(x: Any, axis: int) -> tuple[Any, DType]:
+    y, element = in_compute_type(x)
+    return functions.subtract(y, functions.max(y, axis, keepdims=True)), element
+
+
+def _expand_softmax(x: Any, *, axis: int) -> Any:
+    if x.shape[axis] == 0:
+        return x
+    shifted, element = _shifted(x, axis)
+    powers = functions.exp(shifted)
+    made = functions.divide(powers, functions.sum(powers, axis, keepdims=True))
+    return functions.astype(made, element)
+
+
+def _expand_log_softmax(x: Any, *, axis: int) -> Any:
+    if x.shape[axis] == 0:
+        return x
+    shifted, element = _shifted(x, axis)
+    total = functions.sum(functions.exp(shifted), axis, keepdims=True)
+    return functions.astype(functions.subtract(shifted, functions.log(total)), element)
+
+
+def log_softmax_reference(x: Any, axis: int) -> Any:
+    """x - log(sum(exp(x))) in f64, by NumPy's own logaddexp on the shifted row."""
+    x = np.asarray(x, np.float64)
+    if x.size == 0:
+        return x
+    x = x - np.max(x, axis=axis, keepdims=True)
+    return x - np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)
+
+
+def softmax_reference(x: Any, axis: int) -> Any:
+    return np.exp(log_softmax_reference(x, axis))
+
+
+def axis_samples() -> list[Sample]:
+    """Every float type along the last axis, other axes, large values, bad axes."""
+
+    def sample(shape: tuple[int, ...], axis: int, name: str = "f32", good: bool = True) -> Sample:
+        array = sample_array(name, shape, (-6.0, 6.0), len(shape))
+        return Sample((array,), {"axis": axis}, good=good, tolerance=4)
+
+    made = [sample((3, 9), 1, name) for name in FLOATS]
+    made += [sample((2, 3, 4), axis) for axis in range(3)]
+    made += [sample((70,), 0), sample((2, 0), 1), sample((0, 2), 1), sample((5, 1), 1)]
+    large = np.array([[1e30, 1e30, -np.inf], [-1000.0, -1001.0, -1002.0]], np.float32)
+    made.append(Sample((large,), {"axis": 1}, tolerance=4))
+    return [*made, sample((3,), 1, good=False), sample((3,), 0, "i32", good=False)]
+
+
+for _name, _expand, _reference in (
+    ("softmax", _expand_softmax, softmax_reference),
+    ("log_softmax", _expand_log_softmax, log_softmax_reference),
+):
+
+    def _infer(x: AnyType, *, axis: int, name: str = _name) -> Type:
+        return axis_type(name, x, axis)
+
+    def _public(x: Any, axis: int = -1, *, name: str = _name) -> Any:
+        x = float_value(x)
+        return emit(name, x, axis=normalise_axis(axis, len(x.shape), name))
+
+    define(
+        _name,
+        infer=_infer,
+        reference=wide(_reference),
+        lower=Composite(_expand),
+        attrs=AXIS,
+        dtypes=FLOATS,
+        cost=composite_cost(30),
+        samples=axis_samples,
+        doc=f"{_name} along an axis, shifted by the largest element so that nothing overflows.",
+    )
+    _public.__doc__ = f"{_name} of x along `axis`; integers become f64."
+    public(name=_name)(_public)
+
+
+@public()
+def softmin(x: Any, axis: int = -1) -> Any:
+    """softmax(-x)."""
+    return functions.softmax(functions.negative(x), axis)
+
+
+# ------------------------------------------------------------------------------------ cross entropy
+
+
+def _cross_entropy_type(logits: AnyType, labels: AnyType, *, axis: int, smoothing: float) -> Type:
+    x = axis_type("cross_entropy", logits, axis)
+    require_tensor("cross_entropy", labels)
+    assert isinstance(labels, Type)
+    rest = x.shape[:axis] + x.shape[axis + 1 :]
+    require(0.0 <= smoothing <= 1.0, f"cross_entropy: smoothing {smoothing} is not in 0..1")
+    if labels.dtype.is_integer:
+        require(labels.shape == rest, f"cross_entropy: labels {labels} do not fit logits {x}")
+    else:
+        legal = labels.dtype is x.dtype and labels.shape == x.shape
+        require(legal, f"cross_entropy: probabilities {labels} do not fit logits {x}")
+    return tensor(x.dtype, rest)
+
+
+def _expand_cross_entropy(logits: Any, labels: Any, *, axis: int, smoothing: float) -> Any:
+    """log sum exp(x) - x[label]; with probabilities p it is sum(p (log sum exp(x) - x))."""
+    f, (y, element) = functions, in_compute_type(logits)
+    if element_of(labels)[0].is_integer:
+        total = f.logsumexp(y, axis)
+        chosen = f.take_along_axis(y, f.expand_dims(labels, axis), axis)
+        made = f.subtract(total, f.squeeze(chosen, axis))
+        uniform = f.subtract(total, f.mean(y, axis)) if smoothing else None
+    else:
+        losses = f.negative(f.log_softmax(y, axis))
+        made = f.sum(f.multiply(f.astype(labels, element.compute), losses), axis)
+        uniform = f.mean(losses, axis) if smoothing else None
+    if smoothing:
+        made = f.add(f.multiply(made, 1 - smoothing), f.multiply(uniform, smoothing))
+    return f.astype(made, element)
+
+
+def _cross_entropy_reference(logits: Any, labels: Any, axis: int, smoothing: float) -> Any:
+    losses = -log_softmax_reference(logits, axis)
+    if labels.dtype.kind in "iu":
+        classes = np.arange(logits.shape[axis]).reshape([-1] + [1] * (logits.ndim - axis - 1))
+        wanted = np.expand_dims(labels, axis) == classes
+    else:
+        wanted = labels.astype(np.float64)
+    weights = wanted * (1 - smoothing) + smoothing / logits.shape[axis]
+    return np.sum(weights * losses, axis=axis)
+
+
+def _cross_entropy_samples() -> list[Sample]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 7, (4,))
+    made = []
+    for name in FLOATS:
+        logits = sample_array(name, (4, 7), (-3.0, 3.0), 0)
+        p = softmax_reference(rng.normal(size=(4, 7)), 1).astype(logits.dtype)
+        made += [Sample((logits, labels), {"axis": 1}), Sample((logits, p), {"axis": 1})]
+    logits = sample_array("f32", (2, 5, 3), (-3.0, 3.0), 0)
+    labels3 = rng.integers(0, 5, (2, 3)).astype(np.int32)
+    made.append(Sample((logits, labels3), {"axis": 1, "smoothing": 0.1}))
+    made.append(Sample((logits, softmax_reference(logits, 1).astype(np.float32)), {"axis": 1}))
+    bad = [Sample((logits, labels3[:1]), {"axis": 1}, good=False)]
+    return made + bad
+
+
+define(
+    "cross_entropy",
+    infer=_cross_entropy_type,
+    reference=wide(_cross_entropy_reference),
+    lower=Composite(_expand_cross_entropy),
+    attrs=(*AXIS, Attr("smoothing", "float", 0.0)),
+    dtypes=FLOATS,
+    cost=composite_cost(30),
+    samples=_cross_entropy_samples,
+    doc="-log softmax(x)[label] per row, or its mean under given probabilities.",
+)
+
+# ------------------------------------------------------------------------------------ public losses
+
+
+def reduced(losses: Any, reduction: str) -> Any:
+    """The losses themselves ("none"), their mean or their sum."""
+    require(reduction in ("none", "mean", "sum"), f"no reduction named {reduction!r}")
+    return losses if reduction == "none" else getattr(functions, reduction)(losses)
+
+
+@public()
+def cross_entropy(
+    logits: Any,
+    labels: Any,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Any:
+    """Cross entropy of logits with integer labels or with probabilities of the logits' shape.
+
+    An integer label outside the classes is an error at run time.
+    """
+    logits, labels = float_value(logits), as_value(labels)
+    place = normalise_axis(axis, len(logits.shape), "cross_entropy")
+    if not element_of(labels)[0].is_integer:
+        labels = functions.astype(labels, element_of(logits)[0])
+    losses = emit("cross_entropy", logits, labels, axis=place, smoothing=float(label_smoothing))
+    return reduced(losses, reduction)
+
+
+@public(name="nll")
+def negative_log_likelihood(
+    log_probabilities: Any, labels: Any, axis: int = -1, reduction: str = "mean"
+) -> Any:
+    """-log p[label] given log probabilities."""
+    f = functions
+    chosen = f.take_along_axis(log_probabilities, f.expand_dims(labels, axis), axis)
+    return reduced(f.negative(f.squeeze(chosen, axis)), reduction)
+
+
+def _difference(x: Any, y: Any) -> Any:
+    return functions.subtract(x, y)
+
+
+@public(name="mse")
+def mean_squared_error(x: Any, y: Any, reduction: str = "mean") -> Any:
+    """(x - y)**2."""
+    return reduced(functions.square(_difference(x, y)), reduction)
+
+
+@public(name="mae")
+def mean_absolute_error(x: Any, y: Any, reduction: str = "mean") -> Any:
+    """|x - y|."""
+    return reduced(functions.absolute(_difference(x, y)), reduction)
+
+
+@public()
+def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
+    """(x - y)**2 / 2 up to delta, linear beyond."""
+    f, size = functions, functions.absolute(_difference(x, y))
+    linear = f.multiply(f.subtract(size, delta / 2), delta)
+    inside = f.multiply(f.square(size), 0.5)
+    return reduced(f.where(f.less_equal(size, delta), inside, linear), reduction)
+
+
+@public()
+def binary_cross_entropy(p: Any, y: Any, reduction: str = "mean") -> Any:
+    """-(y log p + (1 - y) log(1 - p)); logarithms are held above -100, as in PyTorch."""
+    f = functions
+    yes = f.maximum(f.log(p), -100.0)
+    no = f.maximum(f.log1p(f.negative(p)), -100.0)
+    kept = f.add(f.multiply(y, yes), f.multiply(f.subtract(1, y), no))
+    return reduced(f.negative(kept), reduction)
+
+
+@public()
+def binary_cross_entropy_with_logits(x: Any, y: Any, reduction: str = "mean") -> Any:
+    """binary_cross_entropy(sigmoid(x), y) = softplus(x) - x y, without overflow."""
+    f = functions
+    return reduced(f.subtract(f.softplus(x), f.multiply(x, y)), reduction)
+
+
+@public()
+def kl_divergence(log_p: Any, target: Any, axis: int = -1) -> Any:
+    """sum(target (log target - log_p)) along an axis; a target of 0 adds nothing."""
+    f = functions
+    positive = f.greater(target, 0)
+    logarithm = f.log(f.where(positive, target, 1))
+    return f.sum(f.where(positive, f.multiply(target, f.subtract(logarithm, log_p)), 0), axis)

@@ -1,0 +1,43 @@
+"""Composite ops: their expansion, interpreted with NumPy, equals the reference on every sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from expand import run_composite
+
+from graphc.errors import GraphError
+from graphc.ir.op import OPS, Composite
+from graphc.ops.value import literal_type
+
+COMPOSITES = [name for name, op in OPS.items() if isinstance(op.lower, Composite)]
+RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
+
+
+def close(got, want, element, tolerance):
+    wide = np.complex128 if element.is_complex else np.float64
+    if element.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        rtol = RTOL[element.name] * tolerance
+        np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_expansion_equals_reference(name):
+    op = OPS[name]
+    for sample in op.samples():
+        arrays = [np.asarray(o) for o in sample.operands]
+        types = tuple(map(literal_type, arrays))
+        if not sample.good:
+            with pytest.raises(GraphError):
+                op.result_type(types, op.coerce(sample.attrs))
+            continue
+        attrs = op.coerce(sample.attrs)
+        result = op.result_type(types, attrs)
+        got = run_composite(op, arrays, attrs)
+        with np.errstate(all="ignore"):
+            want = np.asarray(op.reference(*arrays, **attrs.values_dict))
+        assert got.shape == want.shape == result.shape
+        assert got.dtype == result.dtype.numpy
+        close(got, want.astype(got.dtype), result.dtype, sample.tolerance)
