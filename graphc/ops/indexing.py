@@ -65,6 +65,36 @@ class Selection:
                 made.append(extent)
         return made
 
+    @property
+    def rank(self) -> int:
+        """The rank of the result."""
+        plain = sum(kind != "drop" for kind in self.layout) - len(self.arrays)
+        return plain + max((len(shape_of(a)) for _, a in self.arrays), default=0)
+
+    def whole_tail(self, dims: tuple[Dimension, ...]) -> int:
+        """How many trailing axes of x the index leaves as they are."""
+        used = {axis for axis, _ in self.arrays}
+        last = sum(kind != "drop" for kind in self.layout) - 1
+        count = 0
+        for axis in reversed(range(len(dims))):
+            whole = (self.starts[axis], self.stops[axis], self.steps[axis]) == (0, dims[axis], 1)
+            if not whole or self.layout[-1 - count] != "keep" or last - count in used:
+                break
+            count += 1
+        return count
+
+    def leading(self, count: int) -> Selection:
+        """The same selection on an array that has the first `count` axes only."""
+        cut = len(self.starts) - count
+        return Selection(
+            self.starts[:count],
+            self.stops[:count],
+            self.steps[:count],
+            self.layout[: len(self.layout) - cut],
+            self.arrays,
+            self.position,
+        )
+
 
 # ------------------------------------------------------------------------------------ parsing
 
@@ -228,7 +258,11 @@ def _add_part(made: Selection, part: Any, extent: Dimension, axis: int) -> None:
 @public(method=True, name="getitem")
 def getitem(x: Any, index: Any, mode: str = "raise") -> Any:
     """x[index] with NumPy's meaning; out-of-range ints and constant arrays raise at once."""
-    chosen = parse_index(index, shape_of(x))
+    return select(x, parse_index(index, shape_of(x)), mode)
+
+
+def select(x: Any, chosen: Selection, mode: str) -> Any:
+    """The elements that a parsed index selects."""
     made = emit_slice(x, chosen.starts, chosen.stops, chosen.steps)
     made = reshape(made, tuple(chosen.extents))
     if not chosen.arrays:
