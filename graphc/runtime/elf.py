@@ -26,6 +26,7 @@ _UNDEFINED, _SPECIAL = 0, 0xFF00
 _ABS64, _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
 _STUB = b"\xff\x25"  # jmp [rip + offset]
 _STUB_BYTES = 8
+_MOST_BYTES = 1 << 30  # well inside the reach of 32-bit displacements
 
 
 class Unsupported(Exception):
@@ -82,7 +83,7 @@ def parse(code: bytes) -> Object:
     """Read an x86-64 ELF object; raises Unsupported for other formats and Damaged for nonsense."""
     try:
         return _parse(code)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise Damaged(str(error)) from None
 
 
@@ -188,6 +189,8 @@ def load(source: Object, resolve: Callable[[str], int]) -> tuple[dict[str, int],
     the system refuses executable pages.
     """
     layout = _Layout(source)
+    if layout.size > _MOST_BYTES:
+        raise Damaged(f"sections of {layout.size} bytes")
     # Private: a forked child must not share the data of the thread pool.
     memory = mmap.mmap(-1, layout.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     anchor = ctypes.c_char.from_buffer(memory)
@@ -196,13 +199,13 @@ def load(source: Object, resolve: Callable[[str], int]) -> tuple[dict[str, int],
         if section.kind == _PROGBITS:
             data = source.code[section.offset : section.offset + section.size]
             memory[section.address : section.address + section.size] = data
-    values = _values(source, layout, memory, start, resolve)
     stubs = {name: start + layout.stubs + _STUB_BYTES * i for i, name in enumerate(layout.imports)}
     try:
+        values = _values(source, layout, memory, start, resolve)
         for relocation in source.relocations:
             _relocate(memory, start, layout, source, values, stubs, relocation)
-    except struct.error as error:
-        raise Unsupported(str(error)) from None
+    except (struct.error, ValueError, OverflowError) as error:
+        raise Damaged(str(error)) from None
     _protect(start, layout.code_end, mmap.PROT_READ | mmap.PROT_EXEC)
     _protect(start + layout.code_end, layout.constant_end - layout.code_end, mmap.PROT_READ)
     addresses = {
