@@ -78,10 +78,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _public(name: str) -> Any:
-    from graphc.frontend.engine import load_ops
     from graphc.ops.value import PUBLIC
 
-    load_ops()
     if name not in PUBLIC:
         raise AttributeError(f"module 'graphc' has no attribute {name!r}")
     from graphc.frontend.dispatch import linked
@@ -90,8 +88,6 @@ def _public(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from graphc.frontend.engine import load_ops
     from graphc.ops.value import PUBLIC
 
-    load_ops()
     return sorted({*_HOMES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"})

@@ -67,14 +67,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        cli.main(arguments, prog_name="graphc", standalone_mode=False)
+        status = cli.main(arguments, prog_name="graphc", standalone_mode=False)
     except GraphError as error:
         _fail(str(error), error, "--json" in arguments)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as request:
-        sys.exit(request.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except MemoryError:
@@ -82,7 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    sys.stdout.flush()
+    else:
+        sys.stdout.flush()
+        if isinstance(status, int) and status:  # what a Mismatch ends as
+            sys.exit(status)
 
 
 def _fail(text: str, error: GraphError | None, as_json: bool) -> None:

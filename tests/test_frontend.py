@@ -223,7 +223,7 @@ def test_augmented_element_writes_once():
         return x
 
     ops = [n.op.name for n in gc.compile(f).graph(X).nodes]
-    assert len(ops) == len(gc.compile(lambda x: (x[1] + 1,)).graph(X).nodes) + 1, ops
+    assert ops.count("slice_update") == 1
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ def test_at():
 def test_an_unsupported_function_is_named_with_near_ones():
     with pytest.raises(TraceError, match=r"np\.linalg\.lstsq is not supported"):
         gc.compile(lambda x: np.linalg.lstsq(x, x)).graph(X)
-    with pytest.raises(TraceError, match=r"np\.nextafter") as caught:
-        gc.compile(lambda x: np.nextafter(x, 1)).graph(X)
+    with pytest.raises(TraceError, match=r"np\.isnat") as caught:
+        gc.compile(lambda x: np.isnat(x)).graph(X)
     assert caught.value.location is not None
-    with pytest.raises(TraceError, match="initial"):
-        gc.compile(lambda x: np.mean(x, initial=3)).graph(X)
+    with pytest.raises(TraceError, match=r"np\.stack: .*'casting'"):
+        gc.compile(lambda x: np.stack([x, x], casting="no")).graph(X)
 
 
 @pytest.mark.parametrize(
@@ -483,6 +483,166 @@ def test_bad_arguments(call, message):
 def test_a_result_that_is_no_array():
     with pytest.raises(TraceError, match="result 0 is str"):
         gc.compile(lambda x: "text").graph(X)
+
+
+# ------------------------------------------------------------------------------------ calls
+
+
+def unaligned(array):
+    data = np.zeros(array.nbytes + 1, np.uint8)
+    made = data[1:].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def read_only(array):
+    made = array.copy()
+    made.flags.writeable = False
+    return made
+
+
+class Foreign:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x,
+        lambda x: np.asfortranarray(x),
+        lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+        lambda x: x[::-1][::-1],
+        lambda x: x.astype(">f8"),
+        unaligned,
+        read_only,
+        Foreign,
+        lambda x: np.ma.asarray(x).data,
+    ],
+)
+def test_any_layout_is_accepted(change):
+    f = gc.compile(lambda x: np.tanh(x) * 2)
+    for _ in range(6):  # the first calls take the Python path, later ones the native entry
+        np.testing.assert_allclose(f(change(X)), np.tanh(X) * 2)
+        np.testing.assert_allclose(f(X + 1), np.tanh(X + 1) * 2)
+    assert len(f.compiles) == 1
+
+
+def test_results_of_every_kind():
+    constant = np.arange(300.0)
+
+    def f(x, n):
+        y = x + 1
+        return {"in": x, "const": constant, "n": n, "twice": [y, y], "none": None, "number": 2.5}
+
+    compiled = gc.compile(f)
+    for _ in range(5):
+        made = compiled(X, 3)
+        assert list(made) == ["in", "const", "n", "twice", "none", "number"]
+        np.testing.assert_array_equal(made["in"], X)
+        assert made["in"] is not X
+        np.testing.assert_array_equal(made["const"], constant)
+        assert made["n"] == 3
+        assert made["none"] is None
+        np.testing.assert_array_equal(made["twice"][1], X + 1)
+        assert made["number"] == 2.5
+        assert made["twice"][0].flags.writeable
+
+
+def test_empty_results_and_empty_arrays():
+    assert gc.compile(lambda x: {})(X) == {}
+    assert gc.compile(lambda x: (x + 1,))(X[:0])[0].shape == (0, 4)
+    assert gc.compile(lambda x: x[:0].sum())(X) == 0
+
+
+def test_keywords_and_defaults():
+    f = gc.compile(lambda x, *, scale=2.0, mode="add": x + scale if mode == "add" else x * scale)
+    np.testing.assert_array_equal(f(X), X + 2)
+    np.testing.assert_array_equal(f(X, scale=3.0), X + 3)
+    np.testing.assert_array_equal(f(scale=3.0, x=X, mode="mul"), X * 3)
+    assert len(f.compiles) == 2
+
+
+def test_the_ledger_says_why():
+    f = gc.compile(lambda x, n: x * n, static="n")
+    for args in ((X, 2), (X + 1, 2), (X[:2], 2), (X[:2], 3), (X, 2)):
+        f(*args)
+    reasons = [entry.reason for entry in f.compiles]
+    assert reasons == [
+        "first call",
+        "argument x: shape (3, 4) -> (2, 4)",
+        "argument n: value 2 -> 3",
+    ]
+    assert f.compiles[0].seconds > 0
+    assert "kernels" in str(f.compiles[0])
+
+
+def test_nested_arguments_stay_apart_from_flat_ones():
+    f = gc.compile(lambda x, y: x - (y["a"] if isinstance(y, dict) else 2 * y))
+    for _ in range(5):
+        np.testing.assert_array_equal(f(X, {"a": X}), X * 0)
+        np.testing.assert_array_equal(f(X, X), -X)
+        np.testing.assert_array_equal(f(X, 1), X - 2)
+        np.testing.assert_array_equal(f(X, 1.5), X - 3)
+        np.testing.assert_array_equal(f(X, True), X - 2)
+
+
+def test_methods():
+    class Model:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @gc.compile
+        def scale(self, x, n=1):
+            return x * self.factor + n
+
+    two, three = Model(2.0), Model(3.0)
+    np.testing.assert_array_equal(two.scale(X), X * 2 + 1)
+    np.testing.assert_array_equal(three.scale(X, n=2), X * 3 + 2)
+    assert [p.attrs["name"] for p in two.scale.graph(X).params] == ["x", "n"]
+    assert len(two.scale.compiles) == 2
+
+
+def test_stages_and_executable():
+    f = gc.compile(lambda x: np.tanh(x) + 1)
+    names = [stage[0] for stage in f.stages(gc.spec((3, 4), "f64"))]
+    assert names[0] == "trace"
+    assert {"cse", "fuse", "plan"} <= set(names)
+    np.testing.assert_allclose(f.executable(X).run([X])[0], np.tanh(X) + 1)
+    assert len(f.compiles) == 1
+
+
+def test_symbolic_specs_cannot_run():
+    f = gc.compile(lambda x: x + 1)
+    with pytest.raises(GraphError, match="symbolic"):
+        f.executable(gc.spec(("N",), "f32"))
+
+
+def test_threads_share_a_function():
+    from concurrent.futures import ThreadPoolExecutor
+
+    f = gc.compile(lambda x: np.tanh(x) * 2)
+    inputs = [X + k for k in range(32)] + [X[:2] + k for k in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for given, made in zip(inputs, pool.map(f, inputs)):
+            np.testing.assert_allclose(made, np.tanh(given) * 2)
+    assert len(f.compiles) == 2
+
+
+def test_opt_levels_agree():
+    def f(x):
+        y = np.exp(x * 0.1).sum(axis=0) @ x.T
+        return y, x.max(axis=1) - y[0]
+
+    zero, two = (gc.compile(f, opt=level)(X) for level in (0, 2))
+    for mine, other in zip(zero, two):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
 
 
 def test_static_arguments_reach_the_function():

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.engine import Built, load_ops
+from graphc.frontend.engine import Built
 from graphc.frontend.signature import (
     Binder,
     Signature,
@@ -27,12 +27,16 @@ from graphc.frontend.tree import unflatten
 from graphc.frontend.variant import Compile, Variant, static_leaf
 from graphc.ir.graph import Graph
 from graphc.ir.op import OPS
-from graphc.ops.value import Value, current, lift, trace_of
+from graphc.ops.value import _ACTIVE, Value, current, lift, trace_of
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
 _ndarray = np.ndarray
+
+
+def _no_entry(*args: Any) -> None:
+    """Stands for the native entry before the first call."""
 
 
 class CompiledFunction:
@@ -49,7 +53,6 @@ class CompiledFunction:
         donate: Iterable[str] = (),
         bound: bool = False,
     ) -> None:
-        load_ops()
         self.function = function
         self.config = config
         self.static = (static,) if isinstance(static, str) else tuple(static)
@@ -58,6 +61,8 @@ class CompiledFunction:
         self._binder = Binder(function, self.static, bound)
         self._variants: dict[Signature, Variant] = {}
         self._plain: dict[tuple[Any, ...], Variant] = {}
+        self._nested: Variant | None = None
+        self._last: tuple[Callable[..., Any], Any] = (_no_entry, None)
         self._lock = threading.RLock()
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
@@ -71,19 +76,29 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
-        key: list[Any] = []
-        for arg in args:
-            if type(arg) is not _ndarray:
-                break
-            key += (arg.dtype, arg.shape)
-        else:
-            variant = self._plain.get(tuple(key))
-            if variant is not None and not kwargs and current() is None:
-                return variant.run_plain(args)
+        if not kwargs and not _ACTIVE.stack:
+            entry, variant = self._last
+            made = entry(*args)  # None unless the arguments are those of the latest flat call
+            if made is not None and made.__class__ is not int:
+                return variant.nest(made)
+            made = self._known(args)
+            if made is not None:
+                return made
         try:
             return self._call(args, kwargs)
         except GraphError as error:
             raise without_internal_frames(error) from None
+
+    def _known(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call whose signature has been compiled, without binding; else None."""
+        key: list[Any] = []
+        for arg in args:
+            if type(arg) is not _ndarray:
+                variant = self._nested
+                return variant.warm(args) if variant is not None else None
+            key += (arg.dtype, arg.shape)
+        variant = self._plain.get(tuple(key))
+        return variant.run(args) if variant is not None else None
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         signature, leaves = self._signature(args, kwargs)
@@ -92,11 +107,18 @@ class CompiledFunction:
             return self._inline(variant, leaves)
         if variant.built is None:
             self._compile(variant)
-        binder = self._binder
-        flat = binder.simple and not kwargs and len(args) == len(binder.names)
-        if flat and all(type(a) is _ndarray for a in args):
-            self._plain[tuple(x for a in args for x in (a.dtype, a.shape))] = variant
+        if self._binder.simple and not kwargs and len(args) == len(self._binder.names):
+            self._remember(variant, args)
         return variant.run(leaves)
+
+    def _remember(self, variant: Variant, args: tuple[Any, ...]) -> None:
+        """Let further positional calls like this one skip binding and hashing."""
+        assert variant.built is not None
+        if not variant.is_flat:
+            self._nested = variant
+        elif all(type(a) is _ndarray for a in args):
+            self._plain[tuple(x for a in args for x in (a.dtype, a.shape))] = variant
+            self._last = (variant.built.executable.entry, variant)
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -192,6 +192,12 @@ def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     a.put(ind, v, mode)
 
 
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    if not hasattr(arr, "assign"):
+        raise TraceError("np.put_along_axis: the target is a NumPy array", hint="use gc.zeros(...)")
+    arr.assign(PUBLIC["put_along_axis"](arr, indices, values, axis))
+
+
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if np.shape(a1) != np.shape(a2):
         return False
@@ -203,6 +209,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     np.copyto: _copyto,
     np.copy: _copy,
     np.put: _put,
+    np.put_along_axis: _put_along_axis,
     np.array_equal: _array_equal,
     np.iscomplexobj: lambda x: x.element.is_complex,
     np.isrealobj: lambda x: not x.element.is_complex,

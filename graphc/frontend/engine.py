@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
-from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,15 +13,6 @@ if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.execute import Executable
-
-
-@cache
-def load_ops() -> None:
-    """Import every op family, so that the registry and the public functions are complete."""
-    import graphc.ops
-
-    for module in pkgutil.iter_modules(graphc.ops.__path__, "graphc.ops."):
-        importlib.import_module(module.name)
 
 
 @dataclass(frozen=True)
@@ -55,18 +43,13 @@ class Built:
 def stages_of(
     value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
 ) -> tuple[Record, ...]:
-    """Run the passes on a graph; the first record is the graph itself.
+    """Run the passes on a graph; the first stage is the graph itself.
 
     `stage` names the pass whose output the graph is: only the passes after it run.
     """
-    from graphc.passes.pipeline import STAGES, Record, run
+    from graphc.passes.pipeline import run
 
-    names = [entry.name for entry in STAGES]
-    following = names[names.index(stage) + 1 :] if stage in names[1:] else names
-    records = run(value, config, following[0]) if following else []  # type: ignore[arg-type]
-    if following == names:
-        return (records[0]._replace(seconds=traced_seconds), *records[1:])
-    return (Record(stage or "", value, 0.0, f"{len(value)} nodes"), *records)
+    return tuple(run(value, config, stage, traced_seconds))
 
 
 def build(

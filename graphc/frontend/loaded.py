@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.engine import Built, build, load_ops
+from graphc.frontend.engine import Built, build
 from graphc.frontend.limits import check_memory
 from graphc.frontend.signature import as_array, feed, is_number
 from graphc.frontend.spec import bind, symbols_of
@@ -34,7 +34,6 @@ class LoadedGraph:
     def __init__(
         self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
     ) -> None:
-        load_ops()
         self.graph = graph
         self.config = config or Config.create()
         self.stage = stage

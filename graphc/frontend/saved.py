@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.engine import load_ops
 from graphc.frontend.weights import Weights, write_atomically, write_weights
 from graphc.ir.graph import Graph, Program
 
@@ -37,9 +36,9 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 
     Raises ParseError with line, column and what was expected.
     """
+    import graphc.ops  # noqa: F401  (fills the op table that the reader looks names up in)
     from graphc.ir.parse import parse as parse_text
 
-    load_ops()
     if not isinstance(text, str):
         raise GraphError(f"parse takes text, got {type(text).__name__}")
     if len(text) > MOST_TEXT:

@@ -59,9 +59,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """The key of a Python number."""
+    """The key of a Python number: its graphc dtype and its Python type."""
 
     dtype: DType
+    kind: type
 
     def __repr__(self) -> str:
         return f"Python {self.dtype.name}"
@@ -94,20 +95,35 @@ class Signature:
 def leaf_key(leaf: Any) -> LeafKey:
     """The key of one leaf; None when the leaf is nothing graphc knows."""
     kind = type(leaf)
-    if kind is np.ndarray or isinstance(leaf, np.ndarray | np.generic):
-        return tensor(dtype(leaf.dtype), leaf.shape)
+    if kind is np.ndarray:
+        found = _ARRAY_KEYS.get((leaf.dtype, leaf.shape))
+        return found if found is not None else _array_key(leaf)
+    if isinstance(leaf, np.ndarray | np.generic):
+        return _array_key(leaf)
     if kind in _NUMBERS:
-        return Weak(number_dtype(leaf))
+        return Weak(number_dtype(leaf), kind)
     if kind is Type:
         return leaf
     if isinstance(leaf, Value):
-        return Weak(leaf.element) if leaf.weak else leaf.type
+        return Weak(leaf.element, _KINDS[leaf.element.kind]) if leaf.weak else leaf.type
     if isinstance(leaf, _STATIC_TYPES):
         return Static(kind, leaf)
     if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
-        array = as_array(leaf)
-        return tensor(dtype(array.dtype), array.shape)
-    return Weak(number_dtype(leaf)) if isinstance(leaf, _NUMBERS) else None
+        return _array_key(as_array(leaf))
+    if isinstance(leaf, _NUMBERS):  # a subclass of int, ...: it counts as the number it is
+        element = number_dtype(leaf)
+        return Weak(element, _KINDS[element.kind])
+    return None
+
+
+_ARRAY_KEYS: dict[tuple[np.dtype[Any], tuple[int, ...]], Type] = {}
+_KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
+def _array_key(array: Any) -> Type:
+    made = tensor(dtype(array.dtype), array.shape)
+    _ARRAY_KEYS[array.dtype, array.shape] = made
+    return made
 
 
 def as_array(leaf: Any) -> np.ndarray[Any, Any]:

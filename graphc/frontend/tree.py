@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from graphc.errors import TraceError
@@ -24,7 +26,7 @@ MAX_DEPTH = 100
 class TreeDef:
     """One level of a nesting: the container type, its keys (or auxiliary data) and its children."""
 
-    __slots__ = ("children", "count", "keys", "kind", "names")
+    __slots__ = ("children", "count", "getter", "is_shallow", "keys", "kind", "names")
 
     def __init__(self, kind: Any, keys: Any, children: tuple[TreeDef, ...], count: int) -> None:
         self.kind = kind
@@ -32,6 +34,8 @@ class TreeDef:
         self.children = children
         self.count = count
         self.names: tuple[str, ...] | None = None
+        self.is_shallow = all(child is LEAF for child in children)
+        self.getter = itemgetter(*keys) if kind is dict and len(keys) > 1 else None
 
     def __repr__(self) -> str:
         if self is LEAF:
@@ -50,7 +54,7 @@ class Custom:
     unflatten: Callable[[Hashable, Sequence[Any]], Any]
 
 
-LEAF = TreeDef(None, (), (), 1)
+LEAF: TreeDef = TreeDef(None, (), (), 1)
 NONE = TreeDef(None, (), (), 0)
 _CUSTOM: dict[type, Custom] = {}
 _INTERNED: dict[Any, TreeDef] = {}
@@ -161,6 +165,36 @@ def _taker(kind: type) -> _Take | None:
         return None
     _TAKE[kind] = take
     return take
+
+
+def refill(tree: TreeDef, value: Any, leaves: list[Any]) -> bool:
+    """Append the leaves of a nesting that is expected to have this TreeDef; False if it has not.
+
+    What stands in the place of a leaf is taken as it is.  Much faster than `flatten` on big dicts.
+    """
+    kind = tree.kind
+    if tree is LEAF:
+        leaves.append(value)
+        return True
+    if type(value) is not kind and tree is not NONE:
+        return False
+    if kind is tuple or kind is list:
+        children = value
+    elif kind is dict:
+        try:
+            children = tree.getter(value) if tree.getter else [value[key] for key in tree.keys]
+        except KeyError:
+            return False
+    else:
+        found, given = flatten(value)
+        leaves += found
+        return given is tree
+    if len(value) != len(tree.children):
+        return False
+    if tree.is_shallow:
+        leaves += children
+        return True
+    return all(map(refill, tree.children, children, repeat(leaves)))
 
 
 # ------------------------------------------------------------------------------------ unflattening

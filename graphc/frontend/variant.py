@@ -11,9 +11,9 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.engine import Built, build
-from graphc.frontend.signature import Identity, Signature, Static, feed, parameter_type
+from graphc.frontend.signature import Identity, Signature, Static, Weak, feed, parameter_type
 from graphc.frontend.trace import Traced
-from graphc.frontend.tree import LEAF, unflatten
+from graphc.frontend.tree import LEAF, refill, treedef, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.types import Type
 
@@ -46,11 +46,17 @@ class Variant:
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
-        self._feeds: list[tuple[int, Type]] = []
-        for position, key in enumerate(signature.keys):
-            kind = parameter_type(key)
-            if kind is not None:
-                self._feeds.append((position, kind))
+        self.arguments = treedef(tuple, (), signature.tree.children)
+        self.is_flat = all(
+            child is LEAF and isinstance(key, Type)
+            for child, key in zip(signature.tree.children, signature.keys)
+        )
+        kinds = enumerate(map(parameter_type, signature.keys))
+        self._feeds = [(position, kind) for position, kind in kinds if kind is not None]
+        pairs = enumerate(signature.keys)
+        self._others = [(position, key) for position, key in pairs if not isinstance(key, Type)]
+        plain = self.tree.kind is tuple and self.tree.count > 1
+        self._bare = self.tree is LEAF or (plain and all(c is LEAF for c in self.tree.children))
 
     def build(self, config: Config) -> Built:
         """Compile if that has not happened yet."""
@@ -67,24 +73,36 @@ class Variant:
         """Feed the array leaves, run, and nest the results."""
         assert self.built is not None
         arrays = [feed(leaves[position], kind) for position, kind in self._feeds]
-        results = self.built.executable.run(arrays, checked=True)
-        return results[0] if self.tree is LEAF else unflatten(self.tree, results)
+        return self.nest(self.built.executable(*arrays))
 
-    def run_plain(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
-        """`run` for a call whose arguments are exactly the parameters, all of them arrays."""
-        assert self.built is not None
-        for array in arrays:
-            if array.flags.num & _READY != _READY:
-                return self.run(arrays)
-        results = self.built.executable.run(arrays, checked=True)
-        return results[0] if self.tree is LEAF else unflatten(self.tree, results)
+    def nest(self, results: Any) -> Any:
+        """What the function returns, from what its executable does: an array or a tuple of them."""
+        if self._bare:
+            return results
+        return unflatten(self.tree, results if self.tree.count != 1 else (results,))
+
+    def warm(self, args: tuple[Any, ...]) -> Any:
+        """The result of a positional call like an earlier one; None when it is another signature.
+
+        The native entry checks arrays (a leaf that is none stops it); the rest is checked here.
+        """
+        leaves: list[Any] = []
+        if self.built is None or not refill(self.arguments, args, leaves):
+            return None
+        for position, key in self._others:
+            leaf = leaves[position]
+            if isinstance(key, Static) and type(leaf) is key.kind and leaf == key.value:
+                continue
+            if not isinstance(key, Weak) or type(leaf) is not key.kind:
+                return None
+            leaves[position] = np.array(leaf, key.dtype.numpy)
+        arrays = [leaves[position] for position, _ in self._feeds] if self._others else leaves
+        made = self.built.executable.entry(*arrays)
+        return None if made is None or made.__class__ is int else self.nest(made)
 
     def operands(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that become operands of a `call` node."""
         return [leaves[position] for position, _ in self._feeds]
-
-
-_READY = 0x1 | 0x100  # NumPy's flag bits C_CONTIGUOUS and ALIGNED
 
 
 def static_leaf(key: Any) -> Any:

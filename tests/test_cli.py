@@ -1,0 +1,368 @@
+"""The command line, run as users run it, and the files it reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.cli import main
+
+rng = np.random.default_rng(1)
+X = rng.standard_normal((6, 8)).astype(np.float32)
+W = rng.standard_normal((8, 5)).astype(np.float32)
+
+
+def model(x, w, scale):
+    h = np.tanh(x @ w)
+    return {"y": h * scale, "total": h.sum(axis=0)}
+
+
+EXPECTED = {"y": np.tanh(X @ W) * 2, "total": np.tanh(X @ W).sum(axis=0)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("models")
+    gc.compile(model).save(made / "m.gir", X, W, np.float32(2))
+    big = rng.standard_normal((40, 50))
+    gc.compile(lambda x: x @ big + 1).save(made / "big.gir", gc.spec(("N", 40), "f64"))
+    np.save(made / "x.npy", X)
+    np.savez(made / "w.npz", w=W)
+    np.save(made / "bigx.npy", np.ones((3, 40)))
+    return made
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) if arguments[0] == "fails" else _Status() as caught:
+            main([str(a) for a in arguments if a != "fails"])
+        streams = capsys.readouterr()
+        status = getattr(caught, "value", caught)
+        return getattr(status, "code", 0) or 0, streams.out, streams.err
+
+    return call
+
+
+class _Status:
+    """Catches the exit status of a command that may end by returning."""
+
+    code = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is SystemExit:
+            self.code = error.code
+            return True
+        return False
+
+
+def feeds(folder):
+    return ("--feed", f"x={folder}/x.npy", "--feed", f"{folder}/w.npz", "--feed", "scale=2.0")
+
+
+def check(path):
+    with np.load(path) as found:
+        assert list(found) == ["y", "total"]
+        for name, wanted in EXPECTED.items():
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------ start-up
+
+
+def python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_import_is_light():
+    heavy = "{'numba', 'scipy', 'lark', 'llvmlite', 'numpy', 'rich'}"
+    code = f"import sys, graphc, graphc.cli; print(sorted({heavy} & sys.modules.keys()))"
+    assert python(code).stdout.strip() == "[]"
+
+
+def test_public_names():
+    names = dir(gc)
+    assert {"compile", "spec", "load", "parse", "show", "exp", "sum", "GraphError"} <= set(names)
+    for name in names:
+        assert getattr(gc, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        gc.no_such_name  # noqa: B018
+
+
+def test_a_compiled_file_runs_without_the_compiler(folder, run):
+    assert run("compile", folder / "m.gir", "-o", folder / "alone.gcx")[0] == 0
+    code = (
+        "import sys, numpy as np, graphc as gc\n"
+        f"f = gc.load({str(folder / 'alone.gcx')!r})\n"
+        f"x, w = np.load({str(folder / 'x.npy')!r}), np.load({str(folder / 'w.npz')!r})['w']\n"
+        "y = f(x, scale=2.0, w=w)\n"
+        "print(float(y['total'][0]))\n"
+        "banned = ('numba', 'lark', 'llvmlite', 'graphc.frontend', 'graphc.passes', "
+        "'graphc.codegen', 'graphc.ir', 'graphc.ops')\n"
+        "print([m for m in sys.modules if m.startswith(banned)])\n"
+    )
+    lines = python(code).stdout.split("\n")
+    assert abs(float(lines[0]) - EXPECTED["total"][0]) < 1e-5
+    assert lines[1] == "[]"
+
+
+# ------------------------------------------------------------------------------------ commands
+
+
+def test_every_form_of_a_model_runs(folder, run):
+    status, _, errors = run(
+        "compile", folder / "m.gir", "-o", folder / "m.gcx", "--dump", folder / "dump"
+    )
+    assert status == 0, errors
+    stages = sorted((folder / "dump").glob("*.gir"))
+    names = [path.stem.split("-")[1] for path in stages]
+    assert names[0] == "trace"
+    assert {"partition", "schedule", "plan"} <= set(names)
+    for path in [folder / "m.gir", folder / "m.gcx", *stages]:
+        for engine in ("compiled", "reference"):
+            if path.suffix == ".gcx" and engine == "reference":
+                continue
+            given = ("--engine", engine, *feeds(folder), "-o", folder / "out.npz")
+            status, _, errors = run("run", path, *given)
+            assert status == 0, (path.name, engine, errors)
+            check(folder / "out.npz")
+
+
+def test_dump_folder(folder, run, monkeypatch):
+    monkeypatch.setenv("GRAPHC_DUMP", str(folder / "dumped"))
+    assert run("compile", folder / "big.gir", "-o", folder / "b.gcx", "--bind", "N=3")[0] == 0
+    dumped = folder / "dumped"
+    first = (dumped / "00-trace.gir").read_text().splitlines()
+    assert first[0].startswith("# stage trace: ")
+    assert "nodes" in first[0]
+    assert first[1] == "# weights constants.safetensors"
+    index = (dumped / "index.txt").read_text()
+    assert len(index.splitlines()) <= 60
+    assert all(word in index for word in ("trace", "fuse", "plan", "kernels", "arena"))
+    suffixes = {path.suffix for path in (dumped / "kernels").iterdir()}
+    assert suffixes == {".py", ".ll", ".s"}
+    for path in dumped.glob("*.gir"):
+        value = gc.load(path).graph
+        assert gc.show(value) == gc.show(gc.parse(path.read_text()))
+    monkeypatch.delenv("GRAPHC_DUMP")
+    status, _, errors = run("run", dumped / "00-trace.gir", "--seed", "1", "--check")
+    assert status == 0, errors
+
+
+def test_run_reports_json_and_draws_missing_feeds(folder, run):
+    status, out, _ = run("run", folder / "m.gir", "--seed", "3", "--check", "--json")
+    assert status == 0
+    assert [r["name"] for r in json.loads(out)["results"]] == ["y", "total"]
+
+
+def test_show(folder, run):
+    text = run("show", folder / "m.gir")[1]
+    assert gc.show(gc.parse(text)) == text
+    assert "fused" in run("show", folder / "m.gir", "--after", "fuse")[1]
+    assert "def " in run("show", folder / "m.gir", "--kernels")[1]
+    assert json.loads(run("show", folder / "m.gir", "--json")[1])["name"] == "model"
+    assert run("show", folder / "m.gir", "--after", "nothing")[0] == 1
+
+
+def test_diff(folder, run):
+    assert run("diff", folder / "m.gir", folder / "m.gir")[:2] == (0, "")
+    other = (folder / "m.gir").read_text().replace("tanh", "sinh")
+    (folder / "other.gir").write_text(other)
+    status, out, _ = run("diff", folder / "m.gir", folder / "other.gir")
+    assert status == 3
+    assert "0 removed, 0 added, 1 changed" in out
+    record = json.loads(run("diff", folder / "m.gir", folder / "other.gir", "--json")[1])
+    assert "sinh" in record["changed"][0]["right"]
+
+
+def test_tables(folder, run):
+    for arguments in (("passes",), ("devices",), ("cache", "ls"), ("audit", folder / "big.gir")):
+        status, out, errors = run(*arguments)
+        assert status == 0, errors
+        assert out
+        assert json.loads(run(*arguments, "--json")[1])
+    total = json.loads(run("audit", folder / "big.gir", "--json")[1])["total"]
+    assert (total["parameters"], total["parameter_bytes"]) == (2000, 16000)
+
+
+def test_bench(folder, run):
+    status, out, errors = run("bench", folder / "m.gir", "--seconds", "0.05", "--json")
+    assert status == 0, errors
+    assert json.loads(out)["compiled"]["calls"] > 0
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("graph @x(%0 x: f32[2]) {\n  %1 = nosuch(%0) : f32[2]\n  return %1\n}\n", "nosuch"),
+        ("graph @x(%0 x: f32[2]) {\n  %1 = tanh(%7) : f32[2]\n  return %1\n}\n", "%7"),
+        ("graph @x(%0 x: f32[2]) {\n  %1 = tanh(%0) : f32[3]\n  return %1\n}\n", "f32"),
+        ("graph @x(%0 x: f32[2]) {\n  %1 = tanh(%0 : f32[2]\n  return %1\n}\n", "line 2"),
+        ("gir 99\ngraph @x() {\n  return\n}\n", "version"),
+        ("", "line 1"),
+        (
+            "graph @x(%0 x: f32[2]) {\n"
+            "  %1 = const() {value=f32[900](sha256:00112233445566778899aabbccddeeff)} : f32[900]\n"
+            "  return %1\n}\n",
+            "no weights file",
+        ),
+        (
+            "# weights ../secret.safetensors\ngraph @x(%0 x: f32[2]) {\n  return %0\n}\n",
+            "is a path",
+        ),
+        ("graph @x(%0 x: f32[99999999,99999999]) {\n  return %0\n}\n", "limit"),
+    ],
+)
+def test_bad_graphs_are_one_clear_message(tmp_path, run, text, message):
+    (tmp_path / "bad.gir").write_text(text)
+    status, out, errors = run("compile", tmp_path / "bad.gir", "-o", tmp_path / "bad.gcx")
+    assert status == 1
+    assert errors.startswith("error: ")
+    assert message in errors
+    assert "Traceback" not in out + errors
+    assert len(errors.splitlines()) <= 13
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.gir"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:-100], "outside the file"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "other data"),
+        (lambda data: b"\xff" * 8 + data[8:], "header"),
+        (lambda data: data[:8] + b"x" + data[9:], "JSON"),
+        (lambda data: b"", "header"),
+        (lambda data: data.replace(b'"F64"', b'"F99"'), "not understood"),
+        (lambda data: data.replace(b"[40,50]", b"[40,51]"), "wrong size"),
+    ],
+)
+def test_damaged_weights(folder, tmp_path, run, change, message):
+    (tmp_path / "big.gir").write_text((folder / "big.gir").read_text())
+    data = (folder / "big.safetensors").read_bytes()
+    (tmp_path / "big.safetensors").write_bytes(change(data))
+    status, _, errors = run("run", tmp_path / "big.gir", "--feed", f"x={folder}/bigx.npy")
+    assert status == 1
+    assert message in errors
+
+
+def test_weights_outside_the_folder(folder, tmp_path, run):
+    (tmp_path / "big.gir").write_text((folder / "big.gir").read_text())
+    (tmp_path / "big.safetensors").symlink_to(folder / "big.safetensors")
+    status, _, errors = run("audit", tmp_path / "big.gir")
+    assert status == 0  # counting needs no data
+    status, _, errors = run("run", tmp_path / "big.gir", "--seed", "1")
+    assert status == 1
+    assert "outside the folder" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--feed", "y=x.npy"), "no parameter 'y'"),
+        (("--feed", "x=x.npy"), "no feed for parameter"),
+        (("--feed", "x=missing.npy"), "cannot read"),
+        (("--feed", "x=m.gir"), "not a .npy"),
+        (("--feed", "x=x.npy", "--feed", "x=x.npy"), "given twice"),
+        (("--feed", "x.npy"), "no parameter name"),
+        (("--feed", "x=bigx.npy", "--seed", "1"), "float64"),
+        (("--feed", "x=w.npz", "--seed", "1"), "shape"),
+        (("--seed", "1", "-o", "no/such/folder/out.npz"), "cannot write"),
+        (("--seed", "1", "-o", "out.txt"), ".npz"),
+    ],
+)
+def test_bad_feeds(folder, run, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    status, out, errors = run("run", "m.gir", *arguments)
+    assert status == 1, out
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_usage_errors(folder, run):
+    assert run("no-such-command")[0] == 2
+    assert run("compile", folder / "m.gir")[0] == 2
+    assert run("run", folder / "nothing.gir")[0] == 1
+    assert run("compile", folder / "big.gir", "-o", folder / "b.gcx")[0] == 1
+
+
+def test_json_errors(folder, run):
+    status, out, _ = run("run", folder / "nothing.gir", "--json")
+    assert status == 1
+    assert "nothing.gir" in json.loads(out)["error"]
+
+
+def test_names_with_code_in_them(tmp_path, run):
+    name = "x\"; import os; os.abort()\n'"
+    graph = gc.compile(lambda d: np.tanh(d[name]) * 2).graph({name: X})
+    from graphc.frontend.saved import save
+
+    save(tmp_path / "odd.gir", graph)
+    np.save(tmp_path / "x.npy", X)
+    loaded = gc.load(tmp_path / "odd.gir")
+    np.testing.assert_allclose(loaded(X), np.tanh(X) * 2, rtol=1e-5)
+    assert run("run", tmp_path / "odd.gir", "--seed", "1", "--check")[0] == 0
+
+
+def test_mismatch_exits_with_3(folder, run, monkeypatch):
+    from graphc.ops import interpret
+
+    wrong = lambda graph, arrays, **options: [np.asarray(r) + 1 for r in EXPECTED.values()]
+    monkeypatch.setattr(interpret, "interpret", wrong)
+    status, _, errors = run("run", folder / "m.gir", *feeds(folder), "--check")
+    assert status == 3
+    assert "largest difference" in errors
+
+
+# ------------------------------------------------------------------------------------ loaded graphs
+
+
+def test_symbolic_graphs_bind_and_compile_per_shape(folder):
+    loaded = gc.load(folder / "big.gir")
+    for rows in (3, 5, 3):
+        assert loaded(np.ones((rows, 40))).shape == (rows, 50)
+    assert len(loaded._built) == 2
+
+
+def test_loaded_graphs_inside_a_trace_become_calls(folder):
+    loaded = gc.load(folder / "m.gir")
+
+    def outer(x, w):
+        return loaded(x, w, 2.0)["y"] + loaded(x=x, w=w, scale=2.0)["y"]
+
+    compiled = gc.compile(outer)
+    assert [n.op.name for n in compiled.graph(X, W).nodes].count("call") == 2
+    np.testing.assert_allclose(compiled(X, W), EXPECTED["y"] * 2, rtol=1e-5, atol=1e-5)
+
+
+def test_saved_twice_is_the_same(folder, tmp_path):
+    gc.load(folder / "big.gir").save(tmp_path / "big.gir")
+    assert (tmp_path / "big.gir").read_text() == (folder / "big.gir").read_text()
+    mine, theirs = (p / "big.safetensors" for p in (folder, tmp_path))
+    assert mine.read_bytes() == theirs.read_bytes()
+
+
+def test_weights_files_are_plain_safetensors(folder):
+    from safetensors.numpy import load_file
+
+    (found,) = load_file(folder / "big.safetensors").values()
+    assert found.shape == (40, 50)
