@@ -535,7 +535,7 @@ def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPa
         pytest.skip("needs an x86 machine")
     hardware = contract.hardware_of(named(cpu))
     monkeypatch.setattr(contract, "host_target", lambda: hardware)
-    for dtype in ("f32", "f16", "i16"):
+    for dtype in ("f32", "f64", "f16", "i16", "i64"):
         names = [contract.contract_symbol(dtype, entry) for entry in ("", "pack")]
         symbols = link(contract.core_object(dtype, named(cpu)), names, {})
         monkeypatch.setitem(globals(), "core", lambda _, symbols=symbols: symbols)
@@ -544,3 +544,4 @@ def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPa
             groups = {g: [choose.choice(SIZES)] for g in "mnk"}
             Problem(dtype, {**groups, "b": []}, seed, plain=seed % 2 == 0).run()
         matrix(dtype, 100, 77, 300, "nt").run(packed_b=True)
+        matrix(dtype, 2, 77, 300, "nt").run()

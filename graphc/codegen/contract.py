@@ -25,6 +25,7 @@ from graphc.codegen.contract_form import (
     Loop,
     axes_of,
     normalise,
+    step_of,
     total,
 )
 from graphc.codegen.contract_hardware import (
@@ -196,6 +197,8 @@ GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
 VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
+# A stride that is a multiple of 1/128 of the second level maps rows to an eighth of its sets or less.
+WAYS = 128
 LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
 
@@ -203,12 +206,11 @@ DEEPEST_BLOCK = 512
 def _route(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes, packed_b: bool) -> int:
     """Flags: matrix-vector or tiles, and which operands are packed."""
     n, k = groups.n, groups.k
-    plain_k = len(k) <= 1
-    plain_n = not n or (len(n) == 1 and n[0].b == 1)
-    if sizes.m <= DOT_ROWS and sizes.k > 0 and plain_k and not packed_b:
-        joined = kind.converts or (k and k[0].a != 1)
-        pack_x = Flag.PACK_A if joined else 0
-        if not k or (k[0].b == 1 and not (plain_n and n)):
+    step_a, step_b = step_of(k, "a"), step_of(k, "b")
+    plain_n = not n or step_of(n, "b") == 1
+    if sizes.m <= DOT_ROWS and sizes.k > 0 and step_b is not None and not packed_b:
+        pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
+        if not k or (step_b == 1 and not (plain_n and n)):
             return Flag.DOTS | pack_x
         if plain_n and sizes.m == 1 and sizes.n >= kind.columns:
             return Flag.ROWS | pack_x
@@ -217,18 +219,18 @@ def _route(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes, packed
         flags |= Flag.PACKED_B
     elif (
         kind.converts
-        or not plain_k
+        or step_b is None
         or not plain_n
-        or _worth_b(kind, hardware, groups, sizes)
+        or _worth_b(kind, hardware, sizes)
         or (not hardware.masked and sizes.n % kind.columns)
     ):
         flags |= Flag.PACK_B
-    if kind.converts or not plain_k or _worth_a(kind, hardware, groups, sizes):
+    if kind.converts or step_a is None or _worth_a(kind, hardware, groups, sizes):
         flags |= Flag.PACK_A
     return flags
 
 
-def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes) -> bool:
+def _worth_b(kind: Kind, hardware: Hardware, sizes: _Sizes) -> bool:
     """Whether B is read often enough, from badly enough, for a packed copy to pay."""
     tiles = -(-sizes.m // kind.rows)
     if tiles <= 3:
@@ -237,19 +239,22 @@ def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes) -> b
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: _Sizes) -> bool:
-    """Likewise for A: many panels read it, and it does not sit in the cache well by itself."""
-    panels = -(-sizes.n // kind.columns)
-    if panels <= 4:
+    """Whether rows (or steps of k) of A lie so that they evict each other from the second level.
+
+    Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
+    """
+    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
         return False
-    return sizes.m * sizes.k * kind.bytes > hardware.l2 // 4
+    apart = hardware.l2 // WAYS
+    strides = [loop.a * kind.bytes for loop in (*groups.m[-1:], *groups.k)]
+    return any(stride and stride % apart == 0 for stride in strides)
 
 
 def _staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
     """Whether sums need a workspace tile: C is not rows of contiguous sums."""
-    n = groups.n
-    if kind.converts or len(n) > 1 or (n and n[0].c != 1):
+    if kind.converts or (groups.n and step_of(groups.n, "c") != 1):
         return True
-    return epilogue and len(groups.m) > 1
+    return epilogue and step_of(groups.m, "c") is None
 
 
 def _block(words: list[int], kind: Kind, hardware: Hardware, sizes: _Sizes, threads: int) -> None:
@@ -287,6 +292,10 @@ def _block(words: list[int], kind: Kind, hardware: Hardware, sizes: _Sizes, thre
     words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
     words[Word.FINISH_COLUMNS] = min(columns, 8 * kind.columns)
+    if words[Word.ROW_UNITS] == 1 and sizes.m <= rows:
+        words[Word.FLAGS] |= Flag.SAME_ROWS
+    if words[Word.COLUMN_UNITS] == 1 and sizes.k <= depth:
+        words[Word.FLAGS] |= Flag.SAME_COLUMNS
 
 
 def _round(value: int, step: int) -> int:
@@ -302,11 +311,9 @@ def _strides(words: list[int], kind: Kind, contraction: Contraction, groups: Gro
         first, second = second, first
     words[Word.OFFSET_A], words[Word.OFFSET_B] = first * size, second * size
     words[Word.OFFSET_C] = contraction.offset_c * size
-    if groups.k:
-        words[Word.STEP_A] = groups.k[-1].a * size
-        words[Word.STEP_B] = groups.k[-1].b * size
-    if groups.m:
-        words[Word.LEAD_C] = groups.m[-1].c
+    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size
+    words[Word.STEP_B] = (step_of(groups.k, "b") or 0) * size
+    words[Word.LEAD_C] = step_of(groups.m, "c") or 0
 
 
 def _panels(words: list[int], kind: Kind, groups: Groups, sizes: _Sizes) -> int:

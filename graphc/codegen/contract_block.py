@@ -8,7 +8,7 @@ strip: row tiles
 from graphc.codegen.contract_emit import Body, Operand
 from graphc.codegen.contract_frame import Frame, pack_rows, prepare_rows
 from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Word
-from graphc.codegen.contract_tile import DOT_COLUMNS, ROW_GROUP, tile_name
+from graphc.codegen.contract_tile import ROW_GROUP, tile_name
 from graphc.codegen.contract_vector import Core
 
 # Steps of k from which a tile lasts long enough for C to be fetched while it runs.
@@ -21,6 +21,7 @@ BLOCK_ARGUMENTS = [
     ("i64", "thread"),
     ("ptr", "epilogue"),
     ("i64", "batch"),
+    ("i1", "first"),
     ("ptr", "a"),
     ("ptr", "b"),
     ("ptr", "c"),
@@ -75,7 +76,7 @@ def emit_finish(core: Core) -> None:
             f"call i32 %epilogue(ptr {pointers}, ptr {numbers}, i64 %i0, i64 %i1, i64 %thread)"
         )
         status.set(result)
-    with body.when(body.both(staged, body.new(f"xor i1 {called}, true"))):
+    with body.when(body.both(staged, body.negate(called))):
         rows, columns = body.sub("%i1", "%i0"), body.sub("%j1", "%j0")
         frame.fill(Word.ROW_OUT, None, Word.M_DIMS, Field.C, "%i0", rows)
         frame.fill(Word.COLUMN_C, Word.COLUMN_C_RUN, Word.N_DIMS, Field.C, "%j0", columns)
@@ -269,9 +270,11 @@ def _all_dots(
     """Dot products of all rows with columns j0..j1, in groups of columns and then one by one."""
     x, row_a, y = pointers
     columns = body.sub("%j1", "%j0")
-    frame.fill(Word.COLUMN_B, None, Word.N_DIMS, Field.B, "%j0", columns)
-    main = body.mul(body.div(columns, DOT_COLUMNS), DOT_COLUMNS)
-    for width, start, stop in ((DOT_COLUMNS, "0", main), (1, main, columns)):
+    with body.when(frame.fresh(Flag.SAME_COLUMNS)):
+        frame.fill(Word.COLUMN_B, None, Word.N_DIMS, Field.B, "%j0", columns)
+    group = core.kind.dots
+    main = body.mul(body.div(columns, group), group)
+    for width, start, stop in ((group, "0", main), (1, main, columns)):
         with body.loop(start, stop, width) as column, body.loop(0, rows) as row:
             source = body.at(x, body.word(row_a, row))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
@@ -353,6 +356,6 @@ def emit_block(core: Core) -> None:
 def _call_pack(body: Body, store: str, start: Operand, stop: Operand) -> None:
     """Pack the columns of this block, rows start..stop of B."""
     body.do(
-        f"call void @pack_columns(ptr %params, ptr %work, ptr %b, ptr {store}, i64 %j0, i64 %j1,"
+        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr %b, ptr {store}, i64 %j0, i64 %j1,"
         f" i64 {start}, i64 {stop})"
     )

@@ -28,7 +28,7 @@ from graphc.codegen.contract_pack import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.contract_tile import DOT_COLUMNS, ROW_GROUP, emit_dots, emit_rows, emit_tile
+from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract_vector import Core
 
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
@@ -53,7 +53,7 @@ def build_core(dtype: str, hardware: Hardware) -> str:
     for vectors in sorted({1, kind.vectors}):
         for rows in range(2, kind.rows + 1, 2):
             emit_tile(core, rows, vectors)
-    emit_dots(core, DOT_COLUMNS, 2)
+    emit_dots(core, kind.dots, 2)
     emit_dots(core, 1, 8)
     emit_rows(core, ROW_GROUP)
     emit_rows(core, 1)
@@ -83,6 +83,7 @@ def _emit_run(core: Core) -> None:
     function = body.choose(vector, "ptr", "@vector", "@block")
     packed = frame.has(Flag.PACKED_B)
     unit, status = body.local("i64", "%lo"), body.local("i32", 0)
+    first = body.local("i1", "true")
     with body.during(lambda: body.test("slt", unit.get(), "%hi")):
         here = unit.get()
         row, rest = body.rem(here, row_units), body.div(here, row_units)
@@ -97,12 +98,14 @@ def _emit_run(core: Core) -> None:
         in_b = body.choose(packed, "ptr", ahead, frame.batch(b, Field.B, batch))
         operands = (
             f"ptr %bufs, ptr %params, ptr {work}, i64 %thread, ptr %epilogue, i64 {batch},"
+            f" i1 {first.get()},"
             f" ptr {frame.batch(a, Field.A, batch)}, ptr {in_b},"
             f" ptr {frame.batch(c, Field.C, batch)}, i64 {i0}, i64 {i1}, i64 {j0}, i64 {j1}"
         )
         result = body.new(f"call i32 {function}({operands})")
         status.set(body.new(f"or i32 {status.get()}, {result}"))
         unit.set(body.add(here, count))
+        first.set("false")
     body.do(f"ret i32 {status.get()}")
     core.finish(body, "")
 
@@ -131,7 +134,7 @@ def _emit_pack_entry(core: Core) -> None:
         panel = body.mul(body.div(j0, core.kind.columns), frame.get(Word.PANEL_STEP))
         shift = body.add(body.mul(batch, frame.get(Word.PACKED_STEP)), panel)
         body.do(
-            f"call void @pack_columns(ptr %params, ptr {work}, ptr {frame.batch(b, Field.B, batch)},"
+            f"call void @pack_columns(ptr %params, ptr {work}, i1 true, ptr {frame.batch(b, Field.B, batch)},"
             f" ptr {body.at(frame.buffer(2), shift)}, i64 {j0}, i64 {j1}, i64 0,"
             f" i64 {frame.get(Word.K)})"
         )

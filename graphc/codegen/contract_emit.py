@@ -82,6 +82,10 @@ class Body:
         """Conjunction of two conditions."""
         return self.new(f"and i1 {a}, {b}")
 
+    def negate(self, condition: str) -> str:
+        """Negation of a condition."""
+        return self.new(f"xor i1 {condition}, true")
+
     def choose(self, condition: str, kind: str, a: Operand, b: Operand) -> str:
         """`a` where the condition holds, else `b`."""
         return self.new(f"select i1 {condition}, {kind} {a}, {kind} {b}")

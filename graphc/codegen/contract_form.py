@@ -130,6 +130,20 @@ def _break_in_result(loops: list[Loop]) -> int:
     return position if position < len(loops) else 0
 
 
+def step_of(loops: list[Loop], field: str) -> int | None:
+    """The stride of a group in one operand if the group is one long dim there, else None."""
+    if not loops:
+        return 0
+    position = Loop._fields.index(field)
+    step = loops[-1][position]
+    expected = step * loops[-1].extent
+    for loop in reversed(loops[:-1]):
+        if loop[position] != expected:
+            return None
+        expected *= loop.extent
+    return step
+
+
 def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, ...]]:
     """Where every dim of the contraction went."""
     found: dict[tuple[str, int], Axis] = {}

@@ -21,6 +21,10 @@ class Frame:
         bits = self.body.new(f"and i64 {self.get(Word.FLAGS)}, {int(flag)}")
         return self.body.test("ne", bits, 0)
 
+    def fresh(self, same: Flag) -> str:
+        """Whether tables must be filled: not if the units of a call share them and one was before."""
+        return self.body.new(f"or i1 %first, {self.body.negate(self.has(same))}")
+
     def buffer(self, index: int) -> str:
         """A data pointer."""
         return self.body.load("ptr", self.body.at("%bufs", index, "ptr"), 8)
@@ -68,18 +72,19 @@ class Frame:
 
 def prepare_rows(core: Core, body: Body, frame: Frame, i: str, rows: str, pack_a: str) -> str:
     """Fill the row tables of a block; returns the table that tiles read A through."""
-    staged = frame.has(Flag.TILE)
-    frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, i, rows)
-    with body.when(body.new(f"xor i1 {staged}, true")):
-        frame.fill(Word.ROW_C, None, Word.M_DIMS, Field.C, i, rows)
-    with body.when(staged):
-        step = body.mul(frame.get(Word.TILE_LEAD), core.size)
-        _steps(body, frame.work(Word.ROW_C), rows, step)
-    with body.when(pack_a):
-        _steps(body, frame.work(Word.ROW_PACKED), rows, frame.get(Word.ROW_STEP))
     plain, packed = frame.work(Word.ROW_A), frame.work(Word.ROW_PACKED)
     table = body.choose(pack_a, "ptr", packed, plain)
-    body.put(table, rows, body.word(table, 0))
+    with body.when(frame.fresh(Flag.SAME_ROWS)):
+        staged = frame.has(Flag.TILE)
+        frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, i, rows)
+        with body.when(body.negate(staged)):
+            frame.fill(Word.ROW_C, None, Word.M_DIMS, Field.C, i, rows)
+        with body.when(staged):
+            step = body.mul(frame.get(Word.TILE_LEAD), core.size)
+            _steps(body, frame.work(Word.ROW_C), rows, step)
+        with body.when(pack_a):
+            _steps(body, packed, rows, frame.get(Word.ROW_STEP))
+        body.put(table, rows, body.word(table, 0))
     return table
 
 
@@ -91,7 +96,8 @@ def _steps(body: Body, table: str, count: str, step: str) -> None:
 
 def pack_rows(core: Core, body: Body, frame: Frame, rows: str, k: Operand, count: Operand) -> None:
     """Pack one block of A."""
-    frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
+    with body.when(frame.fresh(Flag.SAME_COLUMNS)):
+        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
     body.do(
         f"call void @pack_a(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
         f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 {rows},"
@@ -100,17 +106,20 @@ def pack_rows(core: Core, body: Body, frame: Frame, rows: str, k: Operand, count
 
 
 def emit_pack_columns(core: Core) -> None:
-    """`pack_columns(params, work, b, to, j0, j1, k0, k1)`: columns j0..j1, rows k0..k1 of B, as panels."""
-    arguments = [("ptr", "params"), ("ptr", "work"), ("ptr", "b"), ("ptr", "to")]
+    """`pack_columns(params, work, first, b, to, j0, j1, k0, k1)`: columns j0..j1, rows k0..k1 of B, as panels."""
+    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first"), ("ptr", "b"), ("ptr", "to")]
     arguments += [("i64", name) for name in ("j0", "j1", "k0", "k1")]
     body = Body("pack_columns", arguments)
     frame = Frame(body)
     columns = body.sub("%j1", "%j0")
     block = frame.get(Word.K_BLOCK)
-    frame.fill(Word.COLUMN_B, Word.COLUMN_B_RUN, Word.N_DIMS, Field.B, "%j0", columns)
+    fresh = frame.fresh(Flag.SAME_COLUMNS)
+    with body.when(fresh):
+        frame.fill(Word.COLUMN_B, Word.COLUMN_B_RUN, Word.N_DIMS, Field.B, "%j0", columns)
     with body.loop("%k0", "%k1", block) as k:
         count = body.least(block, body.sub("%k1", k))
-        frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, k, count)
+        with body.when(fresh):
+            frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, k, count)
         row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)
         body.do(
             f"call void @pack_b(ptr {body.at('%to', row)}, i64 {frame.get(Word.PANEL_STEP)}, ptr %b,"

@@ -55,6 +55,11 @@ class Kind(NamedTuple):
         return self.lanes * self.vectors
 
     @property
+    def dots(self) -> int:
+        """Columns that the dot product kernel takes together; their sums fit one vector."""
+        return min(4, self.lanes)
+
+    @property
     def floating(self) -> bool:
         """Whether sums are floating point."""
         return self.element in ("float", "double")

@@ -69,6 +69,8 @@ class Flag(IntEnum):
     DOTS = 16
     ROWS = 32
     LATE = 64
+    SAME_ROWS = 128
+    SAME_COLUMNS = 256
 
 
 class Field(IntEnum):

@@ -23,14 +23,16 @@ def emit_offset(core: Core) -> None:
     arguments = [("ptr", "dims"), ("i64", "count"), ("i64", "field"), ("i64", "index")]
     body = Body("offset", arguments, "i64")
     rest, total = body.local("i64", "%index"), body.local("i64", 0)
-    with body.loop(0, "%count") as position:
-        dim = body.mul(body.sub(body.sub("%count", position), 1), DIM_WORDS)
+    with body.loop(1, "%count") as position:
+        dim = body.mul(body.sub("%count", position), DIM_WORDS)
         extent = body.word("%dims", dim)
         stride = body.word("%dims", body.add(dim, "%field"))
         linear = rest.get()
         total.set(body.add(total.get(), body.mul(body.rem(linear, extent), stride)))
         rest.set(body.div(linear, extent))
-    body.do(f"ret i64 {total.get()}")
+    # What is left is the index of the outermost dim.
+    outermost = body.mul(rest.get(), body.word("%dims", "%field"))
+    body.do(f"ret i64 {body.add(total.get(), outermost)}")
     core.finish(body)
 
 
@@ -108,10 +110,9 @@ def emit_transpose(core: Core) -> None:
             mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{low}>"))
             mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{high}>"))
         rows = mixed
-    target = "%to"
-    for row in rows:
+    for number, row in enumerate(rows):
+        target = body.at("%to", body.mul("%to_step", number))
         body.store(vector, row, target, core.size)
-        target = body.at(target, "%to_step")
     body.do("ret void")
     core.finish(body)
 
@@ -145,7 +146,7 @@ def emit_pack_a(core: Core) -> None:
         with body.when(square):
             _transpose_a(core, body, line, group)
             advance.set(group)
-        with body.when(body.new(f"xor i1 {square}, true")):
+        with body.when(body.negate(square)):
             _copy_row(core, body, line)
         start.set(body.add(line, advance.get()))
     body.do("ret void")
@@ -214,7 +215,7 @@ def emit_pack_b(core: Core) -> None:
                 square = "false"
             with body.when(square):
                 _transpose_b(core, body, panel, line, width, (first, stop))
-            with body.when(body.new(f"xor i1 {square}, true")):
+            with body.when(body.negate(square)):
                 _copy_panel(core, body, panel, line, width, (first, stop))
     body.do("ret void")
     core.finish(body)
@@ -253,11 +254,16 @@ def _copy_panel(
         place = body.add(line, column)
         part = body.least(body.word("%line_run", place), body.sub(width, column))
         source = body.at("%from", body.word("%line", place))
-        with body.loop(span[0], span[1]) as k:
-            value = core.load_part(body, lanes, body.at(source, body.word("%k", k)), part, memory)
-            value = core.widen(body, lanes, value)
-            shift = body.add(body.mul(k, lanes), column)
-            target = body.at(panel, shift, core.kind.element)
+        single = body.test("eq", part, 1)
+        with body.when(single), body.loop(span[0], span[1]) as k:
+            place = body.at(source, body.word("%k", k))
+            value = body.load(core.vector(1, memory), place, core.kind.memory_bytes)
+            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
+            body.store(core.vector(1), core.widen(body, 1, value), target, core.size)
+        with body.when(body.negate(single)), body.loop(span[0], span[1]) as k:
+            place = body.at(source, body.word("%k", k))
+            value = core.widen(body, lanes, core.load_part(body, lanes, place, part, memory))
+            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
             core.store_part(body, lanes, value, target, part, core.kind.element)
         position.set(body.add(column, part))
 

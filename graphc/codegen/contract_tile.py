@@ -15,7 +15,6 @@ element in order of k, so a result does not depend on how the rows were cut into
 from graphc.codegen.contract_emit import Body
 from graphc.codegen.contract_vector import Core
 
-DOT_COLUMNS = 4
 ROW_GROUP = 8
 
 TILE_ARGUMENTS = [
@@ -154,12 +153,14 @@ def emit_dots(core: Core, columns: int, unroll: int) -> str:
             raw = core.load_part(body, lanes, body.at(start, k, memory), rest, memory)
             value = core.widen(body, lanes, raw)
             totals[0].set(core.multiply_add(body, lanes, x, value, totals[0].get()))
-    for column, totals in enumerate(sums):
+    results = []
+    for totals in sums:
         total = totals[0].get()
         for other in totals[1:]:
             total = core.plus(body, lanes, total, other.get())
-        place = body.at("%y", body.add("%first", column), element)
-        body.store(element, core.total(body, lanes, total), place, size)
+        results.append(total)
+    place = body.at("%y", "%first", element)
+    body.store(core.vector(columns), core.totals(body, results), place, size)
     body.do("ret void")
     return core.finish(body)
 

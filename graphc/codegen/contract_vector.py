@@ -133,17 +133,38 @@ class Core:
         name = "fadd" if self.kind.floating else "or" if self.kind.name == "bool" else "add"
         return body.new(f"{name} {self.vector(lanes)} {a}, {b}")
 
-    def total(self, body: Body, lanes: int, value: str) -> str:
-        """Sum of all lanes, in a tree."""
-        kind, element = self.vector(lanes), self.kind.element
-        suffix = f"v{lanes}{short(element)}"
-        if self.kind.floating:
-            name = f"@llvm.vector.reduce.fadd.{suffix}"
-            self.declared.add(f"declare {element} {name}({element}, {kind})")
-            return body.new(f"call reassoc {element} {name}({element} -0.0, {kind} {value})")
-        name = f"@llvm.vector.reduce.{'or' if self.kind.name == 'bool' else 'add'}.{suffix}"
-        self.declared.add(f"declare {element} {name}({kind})")
-        return body.new(f"call {element} {name}({kind} {value})")
+    def totals(self, body: Body, values: list[str]) -> str:
+        """The sums of all lanes of several vectors (a power of two of them), as one short vector.
+
+        Rounds that put halves of two vectors side by side and add; then one vector folds onto itself.
+
+            a a a a   b b b b   ->   a a b b  +  a a b b   ->   a b a b (4 columns: a b c d ...)
+        """
+        lanes, count = self.kind.lanes, len(values)
+        segment = lanes
+        while len(values) > 1:
+            half, paired = segment // 2, []
+            for left, right in zip(values[::2], values[1::2], strict=True):
+                low, high = [], []
+                for source in (0, lanes):
+                    for start in range(0, lanes, segment):
+                        low += range(source + start, source + start + half)
+                        high += range(source + start + half, source + start + segment)
+                parts = (self.pick(body, lanes, left, right, which) for which in (low, high))
+                paired.append(self.plus(body, lanes, *parts))
+            values, segment = paired, half
+        total = values[0]
+        while segment > 1:
+            segment //= 2
+            turned = [lane ^ segment for lane in range(lanes)]
+            total = self.plus(body, lanes, total, self.pick(body, lanes, total, total, turned))
+        return self.pick(body, lanes, total, total, list(range(0, lanes, lanes // count)))
+
+    def pick(self, body: Body, lanes: int, a: str, b: str, which: list[int]) -> str:
+        """Chosen lanes of two vectors side by side."""
+        kind = self.vector(lanes)
+        order = ", ".join(f"i32 {lane}" for lane in which)
+        return body.new(f"shufflevector {kind} {a}, {kind} {b}, <{len(which)} x i32> <{order}>")
 
     # -- memory format --------------------------------------------------------------------------
 
