@@ -25,6 +25,7 @@ from typing import Any
 from graphc.codegen.evaluate import (
     Element,
     Elements,
+    flat_index,
     load_element,
     split_index,
     store_element,
@@ -255,9 +256,11 @@ class LoopLowering:
             b.update(registers[0], "add", value.re)
             b.update(registers[1], "add", value.im)
         else:
+            # Registers are read where a statement uses them: both parts are computed before either is set.
             total = combined(b, lower, Pair(*(b.read(r) for r in registers)), value)
+            imaginary = b.register(total.im)
             b.assign(registers[0], total.re)
-            b.assign(registers[1], total.im)
+            b.assign(registers[1], b.read(imaginary))
 
     def fold_indexed(
         self, lower: Reduction, registers: list[Register], value: Expr, position: Expr
@@ -268,9 +271,9 @@ class LoopLowering:
         if value.dtype.is_float:
             fresh = b.op("and", b.compare("ne", value, value), b.compare("eq", best, best))
             better = b.op("or", better, fresh)
-        place = b.select(better, position, b.read(registers[1]))
+        # The position first: both look at the best value so far.
+        b.assign(registers[1], b.select(better, position, b.read(registers[1])))
         b.assign(registers[0], b.select(better, value, best))
-        b.assign(registers[1], place)
 
     def bind_folded(self, node: Node) -> None:
         """From here on the reduction is read from its accumulators, finished."""
@@ -297,8 +300,6 @@ class LoopLowering:
             self.store(result, self.space.index(self.b, values, tensor_type(result).dims))
 
     def store(self, result: Node, index: tuple[Expr, ...]) -> None:
-        from graphc.codegen.evaluate import flat_index
-
         value = self.elements.at(result, index)
         position = flat_index(self.b, index, tensor_type(result).dims)
         for buffer in self.outputs[result.id]:

@@ -293,6 +293,10 @@ class Op:
             found = self._attrs[key] = Attrs(values, key)
         return found
 
+    def owns(self, attrs: Attrs) -> bool:
+        """Were these attributes made by this op's schema?"""
+        return self._attrs.get(attrs.key) is attrs
+
     def _coerce_one(self, attr: Attr, value: Any) -> Any:
         if value is REQUIRED:
             raise TypeRuleError(f"{self.name} needs the attribute {attr.name} ({attr.kind})")

@@ -233,17 +233,14 @@ def definitely_different(a: Dimension, b: Dimension) -> bool:
 class Type:
     """dtype + shape of a tensor. Interned: compare with `is`."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "is_static", "shape")
     dtype: DType
     shape: tuple[Dimension, ...]
+    is_static: bool
 
     @property
     def rank(self) -> int:
         return len(self.shape)
-
-    @property
-    def is_static(self) -> bool:
-        return all(isinstance(d, int) for d in self.shape)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -314,6 +311,7 @@ def tensor(element: DType, shape: Iterable[Dimension] = ()) -> Type:
         _check_shape(shape)
         found = Type()
         found.dtype, found.shape = element, shape
+        found.is_static = all(isinstance(d, int) for d in shape)
         _TYPES[element, shape] = found
     return found
 

@@ -6,13 +6,16 @@ the end are what stages promise (`ensures=` in the pipeline) and are re-checked 
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
-from graphc.ir.op import Effect
+from graphc.ir.liveness import arena_intervals
+from graphc.ir.op import Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, device_of
-from graphc.ir.types import UNIT, TupleType, Type, leaves
+from graphc.ir.types import UNIT, Type, leaves
 
 UNIQUE = ("barrier", "workspace")  # equal nodes of these are still different values
 
@@ -62,7 +65,10 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node]) -> None:
             _check_type(graph, node)
         if node.regions:
             for region in node.regions:
-                verify_graph(region, known, seen)
+                if known.issuperset(region.nodes):
+                    seen.update(region.nodes)
+                else:
+                    verify_graph(region, known, seen)
     seen.update(graph.nodes)
     _check_results(graph, defined)
 
@@ -78,7 +84,7 @@ def _define(graph: Graph, node: Node, defined: list[Node | None]) -> None:
 def _check_type(graph: Graph, node: Node) -> None:
     if node.op.name == "param":
         raise broken(graph, node, f"%{node.id} is a param among the nodes")
-    if node.op.coerce(dict(node.attrs)) is not node.attrs:
+    if not node.op.owns(node.attrs):
         raise broken(graph, node, f"the attributes of %{node.id} are not those of {node.op.name}")
     try:
         kind = infer(node.op, tuple([n.type for n in node.inputs]), node.attrs, node.regions)
@@ -115,8 +121,6 @@ def no_gradient_requests(value: Graph | Program) -> None:
 
 
 def no_composites(value: Graph | Program) -> None:
-    from graphc.ir.op import Composite
-
     every_node(
         graphs_of(value), "%{node.id} is still a composite op",
         lambda n: not isinstance(n.op.lower, Composite) and n.op.name != "call",
@@ -141,7 +145,7 @@ def merge_key(node: Node) -> object:
     inputs = [n.id for n in node.inputs]
     if node.op.commutative:
         inputs.sort()
-    after = tuple(sorted(n.id for n in node.after))
+    after = tuple(sorted([n.id for n in node.after])) if node.after else ()
     return node.op, node.type, tuple(inputs), after, node.attrs, node.place
 
 
@@ -179,8 +183,6 @@ def channels_paired(value: Graph | Program) -> None:
 
 def only_kernels(value: Graph | Program) -> None:
     """What is left runs as one kernel each, or takes no work at all."""
-    from graphc.ir.op import Alias, Structural
-
     free = (Alias, Structural)
     every_node(
         graphs_of(value), "%{node.id} is in no kernel",
@@ -205,18 +207,22 @@ def every_buffer_assigned(value: Graph | Program) -> None:
 
 
 def no_overlap_while_live(value: Graph | Program) -> None:
-    """Two values that are live at once share no arena bytes, unless one is an alias of the other."""
+    """Two values that are live at once share no arena bytes, unless one is an alias of the other.
+
+    The live regions are kept sorted by offset, so a new one can only meet its two neighbours.
+    """
     for graph in graphs_of(value):
-        from graphc.ir.liveness import arena_intervals
-
-        live: list[tuple[int, int, int, Node]] = []
+        live: list[tuple[int, int, int, Node]] = []  # offset, end, id, node
+        deaths: list[tuple[int, tuple[int, int, int, Node]]] = []
         for born, dies, offset, nbytes, node in arena_intervals(graph):
-            live = [entry for entry in live if entry[0] >= born]
-            for _, start, length, other in live:
-                if offset < start + length and start < offset + nbytes:
+            while deaths and deaths[0][0] < born:
+                _, dead = heapq.heappop(deaths)
+                del live[bisect_left(live, dead[:3], key=lambda e: e[:3])]
+            entry = (offset, offset + nbytes, node.id, node)
+            position = bisect_left(live, entry[:3], key=lambda e: e[:3])
+            for neighbour in live[max(position - 1, 0) : position + 1]:
+                if offset < neighbour[1] and neighbour[0] < entry[1]:
+                    other = neighbour[3]
                     raise broken(graph, node, f"%{node.id} overlaps %{other.id} while it is live")
-            live.append((dies, offset, nbytes, node))
-
-
-def is_tuple(node: Node) -> bool:
-    return isinstance(node.type, TupleType)
+            live.insert(position, entry)
+            heapq.heappush(deaths, (dies, entry))

@@ -96,9 +96,10 @@ class _Fuser:
                 if j is not None and j != k and j not in waits[k]:
                     waits[k].add(j)
                     readers[j].append(k)
-        position = {n.id: p for p, n in enumerate(self.graph.nodes)}
+        order_of = self.groups.order
         rank = [
-            max(position[n.id] for n in (u.nodes if isinstance(u, Group) else [u])) for u in units
+            max(map(order_of, unit.nodes)) if isinstance(unit, Group) else order_of(unit)
+            for unit in units
         ]
         ready = [(rank[k], k) for k in range(len(units)) if not waits[k]]
         heapq.heapify(ready)
@@ -163,7 +164,7 @@ class _Fuser:
         return found
 
     def emit_group(self, kind: str, members: list[Node], outside: set[int]) -> None:
-        members = sorted(members, key=lambda n: n.id) if len(members) > 1 else members
+        members = sorted(members, key=self.groups.order)
         region = _Region(self)
         for node in members:
             region.copy(node)

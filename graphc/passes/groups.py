@@ -25,6 +25,7 @@ MAX_OPERANDS = 24
 MAX_VIEW_WEIGHT = 12
 
 Dims = tuple[int, ...]
+Sources = dict[Node, None]  # an ordered set
 
 
 @dataclass(eq=False, slots=True)
@@ -66,9 +67,15 @@ class Groups:
         self.group: list[Group | None] = [None] * graph.next_id
         self.weights: list[int] = [0] * graph.next_id
         self.stages: list[int] = [0] * graph.next_id
+        self.position: list[int] = [0] * graph.next_id
         self.all: list[Group] = []
-        for node in graph.nodes:
+        for position, node in enumerate(graph.nodes):
+            self.position[node.id] = position
             self.visit(node)
+
+    def order(self, node: Node) -> int:
+        """Position of a node in the graph (ids need not be in order)."""
+        return self.position[node.id]
 
     def of(self, node: Node) -> Group | None:
         found = self.group[node.id]
@@ -86,12 +93,16 @@ class Groups:
 
     def visit(self, node: Node) -> None:
         lower = node.op.lower
-        if isinstance(lower, Alias) or (isinstance(lower, Compute) and lower.cheap and self.merge):
-            if self.visit_view(node):
-                return
-        if isinstance(lower, Scalar | Compute | Reduction | Contraction | Library):
+        if isinstance(lower, Scalar | Reduction | Contraction):
             self.place(node)
-        else:
+        elif isinstance(lower, Alias) or (
+            isinstance(lower, Compute) and lower.cheap and self.merge
+        ):
+            if not self.visit_view(node):
+                self.place(node)
+        elif isinstance(lower, Compute | Library):
+            self.place(node)
+        elif node.inputs or node.after:
             self.outside(node, node.inputs)
 
     def visit_view(self, node: Node) -> bool:
@@ -141,8 +152,12 @@ class Groups:
     # -- placing a node in a group
 
     def place(self, node: Node) -> None:
-        sources = {base for source in node.inputs for base in self.bases(source)}
-        direct = {n for n in node.inputs if not self.weights[n.id]}
+        weights = self.weights
+        direct = dict.fromkeys(node.inputs)
+        sources = direct
+        if any([weights[n.id] for n in direct]):
+            sources = dict.fromkeys(base for source in direct for base in self.bases(source))
+            direct = {n: None for n in direct if not weights[n.id]}
         chosen: Group | None = None
         if self.merge and not node.after and node.op.effect is Effect.PURE:
             chosen = self.join(node, sources, direct)
@@ -150,13 +165,13 @@ class Groups:
             chosen = self.fresh(node, sources)
             self.all.append(chosen)
         self.group[node.id] = chosen
-        chosen.operands.update(s.id for s in sources)
         for source in sources:
+            chosen.operands.add(source.id)
             group = self.of(source)
             if group is not None and group is not chosen:
                 group.read = True
 
-    def fresh(self, node: Node, sources: set[Node]) -> Group:
+    def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
         stage = self.stage_after([*sources, *node.after])
         if isinstance(lower, Reduction):
@@ -168,51 +183,58 @@ class Groups:
             return Group("library", stage, full, [node], closed=True)
         return Group(kind, stage, full, [node])
 
-    def join(self, node: Node, sources: set[Node], direct: set[Node]) -> Group | None:
+    def join(self, node: Node, sources: Sources, direct: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""
-        candidates: list[Group] = []
-        for source in sorted(direct, key=lambda n: -n.id):
-            group = self.of(source)
-            if group is not None and group not in candidates and self.fits(node, group):
-                candidates.append(group)
-        candidates.sort(key=lambda g: -g.stage)
-        # A view of a group's value reads it from memory, so that group cannot hold the reader.
-        seen_through_views = {self.of(s) for s in sources - direct}
-        candidates = [g for g in candidates if g not in seen_through_views]
+        candidates = self.candidates(node, sources, direct)
+        if not candidates:
+            return None
         chosen: Group | None = None
         for group in candidates:
             if chosen is None:
-                chosen = group if self.raise_over(group, node, sources, {group}) else None
-            elif self.mergeable(chosen, group) and self.unite(chosen, group, node, sources):
-                continue
-            elif not self.raise_over(chosen, node, sources, {chosen}):
-                return None
-        if chosen is None or not self.raise_over(chosen, node, sources, {chosen}):
+                chosen = group if self.raise_over((group,), sources) else None
+            elif self.mergeable(chosen, group):
+                self.unite(chosen, group, sources)
+        if chosen is None or not self.raise_over((chosen,), sources):
             return None
-        self.add(chosen, node)
+        if isinstance(node.op.lower, Reduction) and chosen.reduced is None:
+            chosen.reduced = frozenset(node.attrs["axes"])
+        chosen.nodes.append(node)
         return chosen
 
-    def add(self, group: Group, node: Node) -> None:
-        if isinstance(node.op.lower, Reduction) and group.reduced is None:
-            group.reduced = frozenset(node.attrs["axes"])
-        group.nodes.append(node)
+    def candidates(self, node: Node, sources: Sources, direct: Sources) -> list[Group]:
+        """Groups of operands whose loops the node fits in, latest stage first."""
+        found: list[Group] = []
+        for source in direct:
+            group = self.of(source)
+            if group is not None and group not in found and self.fits(node, group):
+                found.append(group)
+        if len(sources) != len(direct) and found:
+            # A view of a group's value reads it from memory, so that group cannot hold the reader.
+            behind = {self.of(s) for s in sources if s not in direct}
+            found = [g for g in found if g not in behind]
+        if len(found) > 1:
+            found.sort(key=lambda g: -g.stage)
+        return found
 
-    def raise_over(self, group: Group, node: Node, sources: set[Node], inside: set[Group]) -> bool:
-        """Make the group's stage exceed that of every other source; False if its readers forbid it."""
-        others = [s for s in sources if self.of(s) not in inside]
-        needed = max(self.stage_after(others), max(g.stage for g in inside))
-        if any(g.stage < needed and g.read for g in inside):
-            return False
+    def raise_over(self, inside: tuple[Group, ...], sources: Sources) -> bool:
+        """Make the groups' stage exceed that of every other source; False if a reader forbids it."""
+        needed = max([g.stage for g in inside])
+        for source in sources:
+            group = self.of(source)
+            if group not in inside:
+                stage = self.stages[source.id] if group is None else group.stage
+                needed = max(needed, stage + 1)
+        for g in inside:
+            if g.stage < needed and g.read:
+                return False
         for g in inside:
             g.stage = needed
         return True
 
-    def unite(self, group: Group, other: Group, node: Node, sources: set[Node]) -> bool:
-        if not self.raise_over(group, node, sources, {group, other}):
-            return False
-        # Neither reads the other: an edge between them would need different stages.
-        if self.connected(group, other):
-            return False
+    def unite(self, group: Group, other: Group, sources: Sources) -> None:
+        """Merge two groups of equal stage: at one stage no path leads from one to the other."""
+        if self.connected(group, other) or not self.raise_over((group, other), sources):
+            return
         other.merged = group
         group.nodes.extend(other.nodes)
         group.operands |= other.operands
@@ -220,7 +242,6 @@ class Groups:
         group.reduced = group.reduced if group.reduced is not None else other.reduced
         if other.kind == "contract":
             group.kind = "contract"
-        return True
 
     def connected(self, group: Group, other: Group) -> bool:
         """Does one of the groups read the other directly?"""
@@ -261,10 +282,8 @@ class Groups:
 
     def depends(self, inside: list[Node], group: Group) -> bool:
         """In a column group every fold must come before the first finished value is read."""
-        return any(isinstance(n.op.lower, Reduction) for n in group.nodes) and any(
-            n.id > min(m.id for m in group.nodes if isinstance(m.op.lower, Reduction))
-            for n in inside
-        )
+        folds = [self.order(n) for n in group.nodes if isinstance(n.op.lower, Reduction)]
+        return bool(folds) and any(self.order(n) > min(folds) for n in inside)
 
     def fits_scalar(self, dims: Dims, group: Group, inside: list[Node]) -> bool:
         if dims == group.full and group.reduced is None:

@@ -96,15 +96,14 @@ def run(
     checks = [c for s in done for c in s.ensures if not skipped(s, config)]
     records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
     with garbage_collection_paused():
-        known = check(STAGES[first].name, graph, set(), checks, config.verify)
+        known = check(STAGES[first], graph, set(), checks, config.verify)
         for stage in STAGES[first + 1 :]:
             if skipped(stage, config):
                 continue
             before = records[-1].value
             records.append(step(stage, before, config))
+            known = check(stage, records[-1].value, known, checks, config.verify)
             checks += stage.ensures
-            if records[-1].value is not before or stage.ensures:
-                known = check(stage.name, records[-1].value, known, checks, config.verify)
     return records
 
 
@@ -135,19 +134,23 @@ _BEFORE_PARTITION = frozenset(("place", "partition"))
 
 
 def check(
-    name: str, value: Stages, known: set[Node], checks: list[Check], level: int
+    stage: Stage, value: Stages, known: set[Node], checks: list[Check], level: int
 ) -> set[Node]:
-    """Verify a stage's output at the given level; an error names the stage."""
+    """Verify a stage's output at the given level; an error names the stage.
+
+    The promises of earlier stages are checked again when the stage made or dropped a node.
+    """
     if level == 0:
         return known
     try:
         seen = verify.verify(value, known)
-        for predicate in checks if level >= 2 else ():
+        promises = stage.ensures if seen == known else (*checks, *stage.ensures)
+        for predicate in promises if level >= 2 else ():
             predicate(value)
         if level >= 3:
             round_trip(value)
     except VerifyError as error:
-        error.message = f"after {name}: {error.message}"
+        error.message = f"after {stage.name}: {error.message}"
         raise
     return seen
 
