@@ -16,6 +16,7 @@ import mpmath as mp
 import numpy as np
 
 from graphc.codegen import llvm as llvm_emitter
+from graphc.codegen import numba_route
 from graphc.codegen import target as targets
 from graphc.codegen.loops import Buffer, For, Kernel, Scalars, postorder
 from graphc.codegen.vecmath import FUNCTIONS
@@ -51,7 +52,7 @@ def kernel(name: str, dtype: DType) -> Kernel:
         values = [scalars.load(buffer, index) for buffer in buffers[:-1]]
         scalars.store(buffers[-1], index, scalars.call(name, *values))
     assert isinstance(scalars.body[0], For)
-    return Kernel(f"{name}_{dtype}", buffers, 0, scalars.body, units=1 << 30)
+    return Kernel(f"each_{name}_{dtype}", buffers, 0, scalars.body, units=1 << 30)
 
 
 @cache
@@ -68,7 +69,7 @@ def _linked() -> tuple[llvm.LLJIT, llvm.ResourceTracker]:
     builder = llvm.JITLibraryBuilder()
     builder.add_object_img(targets.machine(targets.host()).emit_object(optimised()))
     for name in FUNCTIONS:
-        builder.export_symbol(f"{name}_f32").export_symbol(f"{name}_f64")
+        builder.export_symbol(f"each_{name}_f32").export_symbol(f"each_{name}_f64")
     compiler = llvm.create_lljit_compiler()
     return compiler, builder.link(compiler, "vecmath")
 
@@ -76,10 +77,13 @@ def _linked() -> tuple[llvm.LLJIT, llvm.ResourceTracker]:
 def run(name: str, *arrays: np.ndarray) -> np.ndarray:
     """The function over float arrays of one type and length."""
     dtype = F32 if arrays[0].dtype == np.float32 else F64
+    return call(_linked()[1][f"each_{name}_{dtype}"], arrays)
+
+
+def call(address: int, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The output of the kernel at an address."""
     pointer, word = ctypes.c_void_p, ctypes.c_int64
-    entry = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, word, word, word)(
-        _linked()[1][f"{name}_{dtype}"]
-    )
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, word, word, word)(address)
     size = arrays[0].size
     blocks = -(-size // BLOCK)
     padded = [np.pad(a, (0, blocks * BLOCK - size)) for a in arrays]
@@ -87,6 +91,15 @@ def run(name: str, *arrays: np.ndarray) -> np.ndarray:
     table = (pointer * (len(padded) + 1))(*[a.ctypes.data for a in padded], out.ctypes.data)
     assert entry(ctypes.cast(table, pointer), None, 0, blocks, 0) == 0
     return out[:size]
+
+
+def run_by_numba(name: str, *arrays: np.ndarray) -> np.ndarray:
+    """The same from the readable source, through Numba."""
+    made = kernel(name, F32 if arrays[0].dtype == np.float32 else F64)
+    builder = llvm.JITLibraryBuilder().add_object_img(numba_route.compile_kernel(made))
+    compiler = llvm.create_lljit_compiler()
+    library = builder.export_symbol(made.name).link(compiler, made.name)
+    return call(library[made.name], arrays)
 
 
 # ------------------------------------------------------------------------------------ points

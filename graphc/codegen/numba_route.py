@@ -73,7 +73,8 @@ def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) ->
     body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
     text = source.emit(kernel, functions) + f"\nrun = helper({kernel.name})\n"
     namespace = _execute(text + _ENTRY.format(body=body), kernel.name, {})
-    return _object(namespace["entry"], kernel.name, allocates=False)
+    # Nothing allocates, but a long body can keep the release of an array that Numba did not prune.
+    return _object(namespace["entry"], kernel.name, allocates=True)
 
 
 def compile_library(
