@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from expand import traced
 from expr_numpy import Operands, evaluate
 
 from graphc.errors import GraphError
@@ -119,3 +120,42 @@ def test_functions_of_one_operand(name):
     for function in (np.round, np.sinc, np.angle, np.real, np.imag, np.nan_to_num, np.fix, np.conj):
         got, want = result_of(NUMPY[function], (x,)), result_of(function, (x,))
         assert got == want or (function is np.angle and name == "bool") or got is None, function
+
+
+COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+
+
+@pytest.mark.parametrize("function", COMPARISONS, ids=lambda f: f.__name__)
+def test_integers_compare_by_value(function):
+    handler = NUMPY[function]
+    small, signed = np.array([0, 7, 255], np.uint8), np.array([-1, 2**62, 2**63 - 1])
+    unsigned = np.array([2**64 - 1, 2**62 + 1, 2**63 - 1], np.uint64)
+    for x, y in ((small, 300), (small, -1), (255, small), (signed, 2**63), (-1, unsigned),
+                 (signed, unsigned), (unsigned, signed)):  # fmt: skip
+        np.testing.assert_array_equal(handler(x, y), function(x, y))
+
+
+def traced_types(function, operands):
+    """The dtypes a function gives over Values of the array operands, without running anything."""
+    arrays = [o for o in operands if isinstance(o, np.ndarray)]
+
+    def rebuilt(*values):
+        left = iter(values)
+        return function(*(next(left) if isinstance(o, np.ndarray) else o for o in operands))
+
+    return [r.type.dtype.numpy for r in traced(rebuilt, arrays).results]
+
+
+@pytest.mark.parametrize("function", PROMOTED, ids=lambda f: f.__name__)
+def test_traced_dtypes_are_the_eager_ones(function):
+    ones = [np.ones(2, DTYPES[n].numpy) for n in DTYPES]
+    numbers = (True, 2, 2.0, 2j) if function.nin == 2 else ()
+    pairs = [*itertools.product(ones, repeat=function.nin), *itertools.product(ones, numbers)]
+    for operands in [*pairs, *((y, x) for x, y in itertools.product(ones, numbers))]:
+        want = result_of(NUMPY[function], operands)
+        if want is None:
+            with pytest.raises(GraphError):
+                traced_types(NUMPY[function], operands)
+        else:
+            got = traced_types(NUMPY[function], operands)
+            assert got == (want if isinstance(want, list) else [want]), (function, operands)

@@ -125,7 +125,10 @@ def _bitcast(b: Any, x: Any, *, dtype: DType) -> Any:
 
 
 def _bitcast_samples() -> list[Sample]:
-    pairs = (("f32", "i32"), ("u32", "f32"), ("f64", "u64"), ("i64", "f64"), ("i8", "u8"))
+    pairs = (
+        *(("f32", "i32"), ("u32", "f32"), ("i32", "u32"), ("f64", "u64"), ("i64", "f64")),
+        *(("u64", "i64"), ("i8", "u8"), ("u8", "i8"), ("i16", "u16"), ("u16", "i16")),
+    )
     good = [Sample((sample_array(s, (3, 5), (-4, 4), 0),), {"dtype": t}) for s, t in pairs]
     return [*good, Sample((np.float32(1),), {"dtype": "f64"}, good=False)]
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Sample, Scalar
-from graphc.ir.types import BOOL, F64, AnyType, DType, Type, tensor
+from graphc.ir.types import BOOL, AnyType, DType, Type, tensor
 from graphc.ops import complex_math
 from graphc.ops.registry import (
     ALL,
     BOOLS,
     FLOATS,
     INTEGERS,
-    REAL,
     Pair,
     as_dtype,
     broadcast_dims,
@@ -33,7 +32,6 @@ from graphc.ops.scalars import (
     choose,
     is_nan,
     like,
-    over_pairs,
     sign_bit,
 )
 from graphc.ops.value import (
@@ -48,56 +46,6 @@ from graphc.ops.value import (
 )
 
 from graphc.ops.elementwise import int8_for_bool  # isort: skip
-
-# --------------------------------------------------------------------------------------- comparison
-
-_COMPARISONS: tuple[tuple[str, Any, Any], ...] = (
-    ("eq", np.equal, complex_math.equal),
-    ("ne", np.not_equal, complex_math.not_equal),
-    ("lt", np.less, None),
-    ("le", np.less_equal, None),
-    ("gt", np.greater, None),
-    ("ge", np.greater_equal, None),
-)
-
-for _name, _function, _complex in _COMPARISONS:
-    elementwise(
-        _name, binary(_name) if _complex is None else over_pairs(binary(_name), _complex),
-        _function, _function, arity=2, dtypes=ALL if _complex else BOOLS + REAL,
-        result=to_bool, commutative=_complex is not None, differentiable=False,
-        public_name=_function.__name__,
-    )  # fmt: skip
-
-
-@public(np.isclose)
-def isclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Any:
-    """|a - b| <= atol + rtol |b| for finite b, or equal; `equal_nan` counts two NaNs as equal."""
-    f = functions
-    if element_of(b)[0].kind not in "fc":
-        b = f.astype(b, F64)
-    margin = f.add(atol, f.multiply(rtol, f.absolute(b)))
-    near = f.logical_and(f.isfinite(b), f.less_equal(f.absolute(f.subtract(a, b)), margin))
-    close = f.logical_or(near, f.equal(a, b))
-    return f.logical_or(close, f.logical_and(f.isnan(a), f.isnan(b))) if equal_nan else close
-
-
-@public(np.allclose)
-def allclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Any:
-    """Whether all elements are close (see `isclose`); a 0-d bool."""
-    return functions.all(isclose(a, b, rtol, atol, equal_nan))
-
-
-@public(np.array_equal)
-def array_equal(a: Any, b: Any) -> Any:
-    """Whether two arrays have one shape and equal elements; a 0-d bool."""
-    if as_value(a).shape != as_value(b).shape:
-        return as_value(False)
-    return functions.all(functions.equal(a, b))
-
 
 # ----------------------------------------------------------------------------------- bits and logic
 
@@ -247,13 +195,11 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         hint="use nonzero(condition, size=...)",
     )
     condition = functions.astype(condition, BOOL)
-    element, weak = common_element(x, y)
+    element = common_element(x, y)[0]
     trace = trace_of(condition, x, y)
     if trace is None:
         return emit("where", condition, *(np.asarray(v).astype(element.numpy) for v in (x, y)))
-    made = emit("where", condition, *(lift(v, trace, element) for v in (x, y)))
-    made.weak = weak and element is not BOOL
-    return made
+    return emit("where", condition, *(lift(v, trace, element) for v in (x, y)))
 
 
 @public(np.nan_to_num)

@@ -66,6 +66,11 @@ def _scaled(factor: float) -> Callable[..., Any]:
     return lambda b, x: b.mul(x, like(b, x, factor))
 
 
+def _sinc(b: Any, x: Any) -> Any:
+    """sin(pi x) / (pi x); NumPy gives NaN at infinity, where the limit is 0."""
+    return b.select(complex_math.finite(b, x), b.call("sinc", x), b.sub(x, x))
+
+
 def f64_of_integers(element: DType) -> DType:
     """What NumPy functions written in Python give for integers: f64."""
     return element if element.kind in "fc" else F64
@@ -96,7 +101,7 @@ elementwise(
     aliases=("deg2rad",), **_REAL,
 )  # fmt: skip
 elementwise(
-    "sinc", call("sinc"), np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25,
+    "sinc", _sinc, np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25,
     tolerance=4,
 )  # fmt: skip
 

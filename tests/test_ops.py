@@ -1,0 +1,97 @@
+"""Generated from the op table: every op, every sample, opt 0 and 2.
+
+The compiled result has the inferred type and the reference's value; bad samples raise.  All good
+samples of an op run as one compiled function, so that an op costs one compile per level.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import GraphError
+from graphc.ir.op import OPS, Structural
+from graphc.ir.types import TupleType, dtype
+from graphc.ops.value import emit, literal_type
+
+gc.sum  # noqa: B018  a public name fills the op table
+
+SAMPLED = sorted(n for n, op in OPS.items() if op.samples is not None)
+RTOL = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-6, "f64": 2e-14, "c64": 4e-6, "c128": 4e-14}
+
+
+def good_samples(op):
+    return [s for s in op.samples() if s.good]
+
+
+def expected(op, sample):
+    """(result types, reference results) of one sample, as lists."""
+    arrays = [np.asarray(o) for o in sample.operands]
+    attrs = op.coerce(sample.attrs)
+    kind = op.result_type(tuple(map(literal_type, arrays)), attrs)
+    with np.errstate(all="ignore"):
+        made = op.reference(*arrays, **attrs.values_dict)
+    several = isinstance(kind, TupleType)
+    kinds = list(kind.elements) if several else [kind]
+    values = list(made) if several else [made]
+    return kinds, [np.asarray(v, k.dtype.numpy) for v, k in zip(values, kinds)]
+
+
+def run_all(op, samples, opt):
+    def apply_all(operands):
+        return [emit(op, *given, **s.attrs) for given, s in zip(operands, samples)]
+
+    operands = [[np.asarray(o) for o in s.operands] for s in samples]
+    return gc.compile(apply_all, opt=opt)(operands)
+
+
+def check(got, kinds, wants, tolerance, where):
+    got = list(got) if isinstance(got, tuple | list) else [got]
+    for made, kind, want in zip(got, kinds, wants, strict=True):
+        assert made.dtype == kind.dtype.numpy, where
+        assert made.shape == kind.shape == want.shape, where
+        if kind.dtype.kind in "biu":
+            np.testing.assert_array_equal(made, want, err_msg=where)
+            continue
+        wide = np.complex128 if kind.dtype.is_complex else np.float64
+        rtol = RTOL[kind.dtype.name] * tolerance
+        np.testing.assert_allclose(
+            made.astype(wide), want.astype(wide), rtol=rtol, atol=rtol, err_msg=where
+        )
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+@pytest.mark.parametrize("name", SAMPLED)
+def test_compiled_equals_reference(name, opt):
+    op = OPS[name]
+    samples = good_samples(op)
+    results = run_all(op, samples, opt)
+    for number, (sample, got) in enumerate(zip(samples, results, strict=True)):
+        kinds, wants = expected(op, sample)
+        operands = [f"{dtype(np.asarray(o).dtype)}{list(np.shape(o))}" for o in sample.operands]
+        where = f"{name} sample {number}: {', '.join(operands)} {sample.attrs}"
+        check(got, kinds, wants, sample.tolerance, where)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_bad_samples_raise(name):
+    op = OPS[name]
+    for sample in op.samples():
+        if not sample.good:
+            types = tuple(literal_type(np.asarray(o)) for o in sample.operands)
+            with pytest.raises(GraphError):
+                op.result_type(types, op.coerce(sample.attrs))
+
+
+def test_every_op_has_samples():
+    """Only ops that the compiler itself gives meaning to go without."""
+    bare = {n for n, op in OPS.items() if op.samples is None}
+    assert bare == {n for n in bare if isinstance(OPS[n].lower, Structural)} | {"barrier"}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_every_dtype_an_op_declares_is_sampled(name):
+    op = OPS[name]
+    seen = {dtype(np.asarray(s.operands[0]).dtype).name for s in good_samples(op) if s.operands}
+    assert not seen or set(op.dtypes) <= seen, sorted(set(op.dtypes) - seen)
