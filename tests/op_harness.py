@@ -163,15 +163,15 @@ def run_library(node: Any, operands: Any, *, split: bool = True) -> Any:
 def lowered(op: Op | str, operands: Any, attrs: Any) -> Any:
     """The op evaluated through its lowering, where that is possible without a compiler."""
     record = OPS[op] if isinstance(op, str) else op
+    if not isinstance(record.lower, Compute | Contraction | Library):
+        return None
     node = node_of(record, operands, attrs)
     match record.lower:
         case Compute():
             return run_compute(node, operands)
         case Contraction():
             return run_contraction(node, operands)
-        case Library():
-            return run_library(node, operands)
-    return None
+    return run_library(node, operands)
 
 
 # ------------------------------------------------------------------------------------ traces
