@@ -129,6 +129,8 @@ def test_explicit_imports_win():
     made = optimise_and_object([text], host())
     at = load.link(made, ["ask"], {"graphc_test_answer": address})
     assert call(at["ask"], ctypes.c_int64)() == 42
+    assert load.link(made, ["ask"], {"graphc_test_answer": address, "other": 1}) == at
+    assert load.link(made, ["ask"], {"graphc_test_answer": address + 1}) != at
 
 
 def test_symbols_that_are_not_defined_are_named():

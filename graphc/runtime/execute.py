@@ -19,7 +19,7 @@ import numpy as np
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry, load, pool
 from graphc.runtime.image import ALIGNMENT, Image, Slot, dtype_name, numpy_dtype
-from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, most_operands
+from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, can_split, most_operands
 
 CANCELLED = -1
 # Dropping the GIL pays where another thread could do something useful meanwhile.
@@ -59,8 +59,10 @@ class Executable:
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         image.check()
         self.image = image
-        self.most_operands = most_operands(image.table.tolist())
-        self.threads = min(image.threads, threads or pool.default_threads())
+        words = image.table.tolist()
+        self.most_operands = most_operands(words)
+        wanted = threads or pool.default_threads()
+        self.threads = min(image.threads, wanted) if can_split(words) else 1
         self.support = pool.support(image.support)
         addresses: dict[str, int] = {}
         for code, symbols in image.objects:

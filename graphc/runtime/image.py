@@ -92,7 +92,8 @@ class Image:
 
     `table` is the step table (`graphc.runtime.table`), `words` the int64 parameters its steps point
     into, `constants` the bytes behind base register 1 (64-byte aligned).  `objects` is object code,
-    each piece with the symbols it defines that matter here; kernel i of the table is `kernels[i]`.
+    each piece with the symbols it defines that matter here, and may use symbols of pieces before
+    it; kernel i of the table is `kernels[i]`.
     `support` is the object with the walker, the thread pool and the call entry.  `threads` is the
     greatest thread count the arena has workspace for.  `registers` counts the scratch base
     registers after the results. `donated` is empty or names for each result the parameter whose

@@ -16,6 +16,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,12 +24,15 @@ from graphc.errors import GraphError
 from graphc.runtime import elf
 
 _lock = threading.Lock()
-_linked: dict[str, dict[str, int]] = {}
+_linked: dict[str, list[_Linked]] = {}
 
 
-def content_key(code: bytes) -> str:
-    """The name under which object code is known to this process."""
-    return hashlib.sha256(code).hexdigest()
+@dataclass(frozen=True, slots=True)
+class _Linked:
+    """One linked copy of an object: the given imports it uses, and what it defines."""
+
+    used: Mapping[str, int]
+    addresses: Mapping[str, int]
 
 
 def link(
@@ -39,34 +43,40 @@ def link(
     `imports` gives addresses for symbols that the object leaves open.  Raises GraphError when the
     object cannot be linked, naming the symbols that are missing.
     """
-    key = content_key(code)
+    key = hashlib.sha256(code).hexdigest()
     wanted = set(symbols)
+    given = imports or {}
     with _lock:
-        known = _linked.setdefault(key, {})
-        missing = wanted - known.keys()
-        if missing:
-            known.update(_link(code, f"{key}.{len(known)}", missing, imports or {}))
-        return {symbol: known[symbol] for symbol in wanted}
+        copies = _linked.setdefault(key, [])
+        for copy in copies:
+            same = all(given.get(name) == address for name, address in copy.used.items())
+            if same and wanted <= copy.addresses.keys():
+                break
+        else:
+            copy = _link(code, f"{key}.{len(copies)}", wanted, given)
+            copies.append(copy)
+        return {symbol: copy.addresses[symbol] for symbol in wanted}
 
 
-def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> dict[str, int]:
+def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> _Linked:
     try:
         source = elf.parse(code)
         resolve = _resolver(source, imports)
         absent = symbols - source.defined
         if absent:
             raise GraphError(f"object code does not define {', '.join(sorted(absent))}")
+        used = {symbol: imports[symbol] for symbol in source.imports if symbol in imports}
         if not _direct():
-            return _link_with_llvm(code, name, symbols, imports)
+            return _Linked(used, _link_with_llvm(code, name, symbols, used))
         addresses, memory = elf.load(source, resolve)
     except elf.Unsupported:
-        return _link_with_llvm(code, name, symbols, imports)
+        return _Linked(dict(imports), _link_with_llvm(code, name, symbols, imports))
     except elf.Damaged as error:
         raise GraphError(f"object code is damaged: {error}") from None
     except OSError as error:
         raise GraphError(f"object code cannot be loaded: {error.strerror}") from None
     _keep_for_ever(memory)
-    return addresses
+    return _Linked(used, addresses)
 
 
 @cache

@@ -119,6 +119,11 @@ def most_operands(words: Sequence[int]) -> int:
     return max((words[row + 6] for row in rows(words) if words[row] == CALL), default=0)
 
 
+def can_split(words: Sequence[int]) -> bool:
+    """Whether any call row has more units than its grain, so that threads could share it."""
+    return any(words[row] == CALL and 0 < words[row + 4] < words[row + 3] for row in rows(words))
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a table may refer to: counts, and the byte size of each base (-1 where unknown)."""
