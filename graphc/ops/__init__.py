@@ -12,6 +12,7 @@ from graphc.ops import (  # noqa: F401
     counting,
     creation,
     cumulative,
+    custom,
     dynamic,
     einsum,
     elementwise,

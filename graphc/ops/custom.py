@@ -1,0 +1,142 @@
+"""custom_op: a user's own op around a function that Numba can compile.
+
+    @gc.custom_op("smooth", infer=lambda x: x)
+    def smooth(x, out):                       # operands, then results to fill; all C-contiguous
+        for i in range(x.shape[0]):
+            out[i] = 0.5 * (x[i] + x[max(i - 1, 0)])
+
+    @gc.compile
+    def model(x):
+        return smooth(np.tanh(x))             # called natively, from inside the partition
+
+The function sees arrays of the operands' shapes, allocates nothing and returns nothing, or an int
+that is not 0 to stop the run.  It never runs in Python while tracing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.op import OPS, Library, Sample
+from graphc.ir.types import AnyType, TupleType, Type, dtype, leaves, tensor, tuple_type
+from graphc.ops.registry import define, require, require_dtype, require_tensor
+from graphc.ops.scatter import STORED
+from graphc.ops.value import emit
+
+_CUSTOM: set[str] = set()
+
+
+def _result_type(made: Any) -> AnyType:
+    """What an infer function returned: anything with a shape and a dtype, or a tuple of such."""
+    if isinstance(made, tuple | list):
+        return tuple_type(_result_type(one) for one in made)
+    if not hasattr(made, "shape") or not hasattr(made, "dtype"):
+        raise TypeRuleError(
+            f"infer must return something with a shape and a dtype, not {made!r}",
+            hint="gc.spec(shape, dtype), the type of an operand, or a tuple of these",
+        )
+    return tensor(dtype(made.dtype), made.shape)
+
+
+def _tensors(kind: AnyType) -> list[Type]:
+    return [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
+
+
+def _type_rule(name: str, infer: Callable[..., Any] | None) -> Callable[..., AnyType]:
+    def rule(*types: AnyType) -> AnyType:
+        require(bool(types), f"{name} needs an operand")
+        require_tensor(name, *types)
+        made = types[0] if infer is None else _result_type(infer(*types))
+        for kind in (*types, *_tensors(made)):
+            assert isinstance(kind, Type)
+            require_dtype(name, kind, STORED)
+        return made
+
+    return rule
+
+
+def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Callable[..., Any]:
+    """The function run as plain Python on NumPy arrays."""
+
+    def reference(*arrays: Any) -> Any:
+        operands = [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+        kind = rule(*(tensor(dtype(a.dtype), a.shape) for a in operands))
+        results = [np.zeros(t.dims, t.dtype.numpy) for t in _tensors(kind)]
+        getattr(function, "py_func", function)(*operands, *results)
+        return tuple(results) if isinstance(kind, TupleType) else results[0]
+
+    return reference
+
+
+def _kernel(function: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+    """kernel(node): a function over flat arrays that gives the user's function shaped views."""
+
+    @functools.cache
+    def shaped(shapes: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
+        import numba
+
+        compiled = function if hasattr(function, "py_func") else numba.njit(function)
+        names = [f"a{k}" for k in range(len(shapes))]
+        views = ", ".join(f"a{k}.reshape(s{k})" for k in range(len(shapes)))
+        text = f"def kernel({', '.join(names)}, params):\n    return function({views})\n"
+        space: dict[str, Any] = {f"s{k}": shape for k, shape in enumerate(shapes)}
+        space["function"] = compiled
+        exec(compile(text, "<custom op>", "exec"), space)  # the text holds counters only
+        return space["kernel"]  # type: ignore[no-any-return]
+
+    def kernel(node: Any) -> Callable[..., Any]:
+        kinds = [n.type for n in node.inputs] + _tensors(node.type)
+        return shaped(tuple(k.dims for k in kinds))
+
+    return kernel
+
+
+def custom_op(
+    name: str,
+    infer: Callable[..., Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    gradient: Callable[..., Any] | None = None,
+    samples: Callable[[], list[Sample]] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make an op of a Numba-compilable function `function(operands..., results...)`.
+
+    infer(*types)        what the results are like, from operand types (`.shape`, `.dtype`): a spec,
+                         a type or a tuple of them; by default one result like the first operand
+    reference(*arrays)   a NumPy version that returns the results; by default the function itself
+    gradient             the cotangent rule, as in the op record
+    samples()            arguments to test with
+
+    Returns the function to call on traced or plain arrays. f16 and bf16 are not accepted: cast first.
+    Raises TypeRuleError when the name is no identifier or belongs to an op of graphc.
+    """
+    require(name.isidentifier(), f"{name!r} is no name for an op", hint="use letters, digits and _")
+    require(name not in OPS or name in _CUSTOM, f"an op named {name} exists already")
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        rule = _type_rule(name, infer)
+        OPS.pop(name, None)
+        _CUSTOM.add(name)
+        op = define(
+            name,
+            infer=rule,
+            reference=reference or _reference(function, rule),
+            lower=Library(_kernel(function)),
+            dtypes=STORED,
+            gradient=gradient,
+            samples=samples,
+            variadic=True,
+            doc=(function.__doc__ or f"The custom op {name}.").strip(),
+        )
+
+        @functools.wraps(function)
+        def call(*operands: Any) -> Any:
+            return emit(op, *operands)
+
+        return call
+
+    return register

@@ -1,0 +1,72 @@
+"""Custom ops: type rules, references, and the kernel over flat arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from op_harness import lowered, same, traced
+
+from graphc.errors import TypeRuleError
+from graphc.ir.types import F32, I64, tensor
+from graphc.ops.custom import custom_op
+
+
+def _smooth(x: Any, out: Any) -> None:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = x[i, j] + x[max(i - 1, 0), j]
+
+
+smooth = custom_op("smooth_for_test")(_smooth)
+
+
+@custom_op(
+    "extremes_for_test",
+    infer=lambda x, y: (tensor(x.dtype), tensor(I64, y.shape)),
+    reference=lambda x, y: (x.max(), y * 2),
+)
+def extremes(x: Any, y: Any, highest: Any, twice: Any) -> int:
+    highest[()] = x[0]
+    for k in range(x.shape[0]):
+        highest[()] = max(highest[()], x[k])
+    for k in range(y.shape[0]):
+        twice[k] = 2 * y[k]
+    return 0
+
+
+X = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def test_called_on_arrays_and_in_a_trace() -> None:
+    expected = X + X[[0, 0, 1]]
+    same(smooth(X), expected)
+    same(traced(lambda v: smooth(v * 1), X), expected)
+    highest, twice = traced(extremes, X.reshape(-1), np.array([3, 4]))
+    assert highest == 5
+    assert twice.tolist() == [6, 8]
+
+
+def test_kernel_sees_shaped_views() -> None:
+    same(lowered("smooth_for_test", (X,), {}), X + X[[0, 0, 1]])
+    made = lowered("extremes_for_test", (X.reshape(-1), np.array([3, 4])), {})
+    same(made, (np.float32(5), np.array([6, 8])))
+
+
+def test_redefinition_replaces_but_never_an_op_of_graphc() -> None:
+    custom_op("again_for_test")(_smooth)
+    second = custom_op("again_for_test", reference=lambda x: x + 1)(_smooth)
+    same(second(X), X + 1)
+    for name in ("add", "not a name"):
+        with pytest.raises(TypeRuleError):
+            custom_op(name)(_smooth)
+
+
+def test_misuse() -> None:
+    bad = custom_op("bad_for_test", infer=lambda x: 3)(_smooth)
+    for call in (lambda: bad(X), lambda: smooth(X.astype(np.float16)), smooth):
+        with pytest.raises(TypeRuleError):
+            call()
+    wide = custom_op("wide_for_test", infer=lambda x: tensor(F32, (*x.shape, 2)))(lambda x, out: None)
+    assert traced(lambda v: wide(v).shape, X) == (3, 2, 2)
