@@ -6,7 +6,6 @@ Public names are looked up on first use, so importing the package costs next to 
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import (
@@ -21,6 +20,8 @@ from graphc.errors import (
 )
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from graphc.frontend.decorator import compile as compile
     from graphc.frontend.saved import parse as parse
     from graphc.frontend.saved import show as show
@@ -40,6 +41,8 @@ _HOMES = {
     "spec": "graphc.frontend.spec",
 }
 
+_MODULES = {"random": "graphc.ops.random"}
+
 _ERRORS = (
     FeedError,
     GraphError,
@@ -52,12 +55,12 @@ _ERRORS = (
 )
 
 
-def load(path: str | Path, **options: Any) -> Any:
+def load(path: str | PathLike[str], **options: Any) -> Any:
     """A saved graph (.gir) or a compiled one (.gcx) as a callable.
 
     A .gcx file runs without any part of the compiler being imported; its only option is `threads`.
     """
-    if Path(path).suffix == ".gcx":
+    if str(path).endswith(".gcx"):
         from graphc.runtime.loaded import load as load_compiled
 
         return load_compiled(path, **options)
@@ -71,6 +74,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name in _HOMES:
         found = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        found = importlib.import_module(_MODULES[name])
     else:
         found = _public(name)
     globals()[name] = found
@@ -90,4 +95,6 @@ def _public(name: str) -> Any:
 def __dir__() -> list[str]:
     from graphc.ops.value import PUBLIC
 
-    return sorted({*_HOMES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"})
+    return sorted(
+        {*_HOMES, *_MODULES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"}
+    )

@@ -92,8 +92,9 @@ def cost_of(node: Any) -> tuple[float, float]:
     from graphc.ir.op import Alias, Structural
     from graphc.ir.types import Type, leaves
 
-    kinds = [kind for n in (node, *node.inputs) for kind in leaves(n.type)]
-    if not all(isinstance(kind, Type) and kind.is_static for kind in kinds):
+    every = [kind for n in (node, *node.inputs) for kind in leaves(n.type)]
+    kinds = [kind for kind in every if isinstance(kind, Type) and kind.is_static]
+    if len(kinds) != len(every):
         return 0.0, 0.0
     if isinstance(node.op.lower, Structural | Alias):
         return 0.0, 0.0

@@ -62,13 +62,11 @@ def make_config(options: dict[str, Any]) -> Any:
 def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> LoadedGraph:
     """A .gir file, or the graph inside a .gcx file, as a LoadedGraph."""
     from graphc.frontend.loaded import LoadedGraph
-    from graphc.frontend.saved import parse, read_graph
+    from graphc.frontend.saved import graph_of_text, read_text
+    from graphc.runtime.artifact import text_of
 
-    if path.suffix == ".gcx":
-        from graphc.runtime.artifact import text_of
-
-        return LoadedGraph(parse(text_of(path)), config)
-    value, stage = read_graph(path, weights=weights)
+    text = text_of(path) if path.suffix == ".gcx" else read_text(path)
+    value, stage = graph_of_text(path, text, weights=weights)
     return LoadedGraph(value, config, stage)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,15 @@ def compile_command(
     model: Path, output: Path, bindings: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
     """Compile MODEL.gir to OUTPUT.gcx, which runs without any part of the compiler."""
+    from graphc.frontend.saved import embedded_text
     from graphc.runtime.artifact import save
 
     loaded = load_graph(model, make_config(options))
-    shapes = _shapes(loaded, parse_bindings(bindings))
+    shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", len(loaded.graph)):
         built = loaded.build(*shapes)
-    save(built.executable.image, output)
+    text = embedded_text(model, built.stages[0].value)
+    save(replace(built.executable.image, text=text), output)
     record = {
         "output": str(output),
         "bytes": output.stat().st_size,
@@ -73,10 +76,10 @@ def compile_command(
     )
 
 
-def _shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
+def bound_shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
     """Parameter shapes under a binding; empty when nothing is symbolic."""
     from graphc.frontend.spec import symbols_of
-    from graphc.ir.types import substitute
+    from graphc.ir.types import Type, substitute
 
     unknown = symbols_of(loaded.types)
     for name in binding:
@@ -84,4 +87,5 @@ def _shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
             raise GraphError(f"the graph has no dimension symbol {name!r}")
     if not unknown or unknown - binding.keys():
         return []
-    return [substitute(kind, binding).dims for kind in loaded.types]
+    kinds = [substitute(kind, binding) for kind in loaded.types]
+    return [kind.dims for kind in kinds if isinstance(kind, Type)]

@@ -15,36 +15,43 @@ from graphc.cli_common import (
     make_config,
     print_json,
 )
+from graphc.cli_compile import binding_option, bound_shapes, parse_bindings
 from graphc.errors import GraphError
 
 
 @click.command("show")
 @click.argument("model", type=MODEL)
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
+@binding_option
 @click.option("--kernels", is_flag=True, help="Show the generated kernels as Python source.")
 @config_options
 @json_option
 def show_command(
-    model: Path, after: str | None, kernels: bool, as_json: bool, **options: Any
+    model: Path,
+    after: str | None,
+    bindings: tuple[str, ...],
+    kernels: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Print MODEL as text."""
-    config = make_config(options)
+    config, binding = make_config(options), parse_bindings(bindings)
+    loaded = load_graph(model, config, weights=kernels or after is not None)
     if kernels:
-        _show_kernels(model, config, as_json)
+        _show_kernels(loaded, binding, as_json)
         return
-    loaded = load_graph(model, config, weights=after is not None)
-    value = loaded.graph if after is None else _after(loaded, after)
-    _print_graph(value, as_json)
+    value = loaded.bound(binding) if binding else loaded.graph
+    _print_graph(value if after is None else _after(loaded, value, after), as_json)
 
 
-def _after(loaded: Any, name: str) -> Any:
+def _after(loaded: Any, graph: Any, name: str) -> Any:
     from graphc.frontend.engine import stages_of
     from graphc.passes.pipeline import STAGES
 
     names = [stage.name for stage in STAGES]
     if name not in names:
         raise GraphError(f"there is no pass {name!r}", hint=f"passes are {', '.join(names)}")
-    made = {s.name: s.value for s in stages_of(loaded.graph, loaded.config, stage=loaded.stage)}
+    made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
     return made[name]
@@ -68,12 +75,11 @@ def _print_graph(value: Any, as_json: bool) -> None:
     )
 
 
-def _show_kernels(model: Path, config: Any, as_json: bool) -> None:
+def _show_kernels(loaded: Any, binding: dict[str, int], as_json: bool) -> None:
     from graphc.codegen.build import kernel_texts
 
-    loaded = load_graph(model, config)
-    built = loaded.build()
-    texts = kernel_texts(built.kernels, config)
+    built = loaded.build(*bound_shapes(loaded, binding))
+    texts = kernel_texts(built.kernels, loaded.config)
     if as_json:
         print_json(texts)
         return

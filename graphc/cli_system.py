@@ -23,9 +23,8 @@ def passes_command(as_json: bool) -> None:
 
     rows = []
     for number, stage in enumerate(STAGES):
-        ensures = stage.ensures if isinstance(stage.ensures, tuple) else (stage.ensures,)
-        names = [getattr(e, "__name__", str(e)).replace("_", " ") for e in ensures if e]
-        text = inspect.getdoc(getattr(stage, "run", None)) or ""
+        names = [getattr(check, "__name__", "").replace("_", " ") for check in stage.ensures]
+        text = inspect.getdoc(stage.run) or ""
         rows.append((number, stage.name, ", ".join(names), text.split("\n")[0]))
     if as_json:
         keys = ("number", "name", "ensures", "summary")

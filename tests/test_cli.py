@@ -145,6 +145,15 @@ def test_every_form_of_a_model_runs(folder, run):
             check(folder / "out.npz")
 
 
+def test_rebuild_and_reference_of_a_compiled_file(folder, run):
+    assert run("compile", folder / "big.gir", "-o", folder / "b.gcx", "--bind", "N=3")[0] == 0
+    for option in ("--rebuild", "--check"):
+        given = ("--feed", f"x={folder}/bigx.npy", option)
+        status, _, errors = run("run", folder / "b.gcx", *given)
+        assert status == 0, errors
+    assert gc.parse(run("show", folder / "b.gcx")[1]).params[0].type.shape == (3, 40)
+
+
 def test_dump_folder(folder, run, monkeypatch):
     monkeypatch.setenv("GRAPHC_DUMP", str(folder / "dumped"))
     assert run("compile", folder / "big.gir", "-o", folder / "b.gcx", "--bind", "N=3")[0] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -201,7 +201,7 @@ class CompiledFunction:
         """The executable for these arrays or specs: `.run(list of arrays) -> list of arrays`."""
         return self._compile(self._traced(args, kwargs)).executable
 
-    def save(self, path: str | Path, *args: Any, **kwargs: Any) -> None:
+    def save(self, path: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save the traced graph as text, big constants in a .safetensors file beside it."""
         from graphc.frontend.saved import save
 

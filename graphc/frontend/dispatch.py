@@ -135,8 +135,8 @@ def _cast(operand: Any, dtype: Any) -> Any:
 
 def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     name = _name(ufunc)
-    table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method)
-    title = table.get(ufunc) if table is not None else None
+    tables: dict[str, dict[Any, str]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+    title = tables.get(method, {}).get(ufunc, "")
     if title in PUBLIC:
         return lambda inputs, kwargs: _along(f"np.{name}.{method}", title, inputs, kwargs)
     if method == "outer" and ufunc in NUMPY:

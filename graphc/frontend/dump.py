@@ -25,7 +25,7 @@ from graphc.errors import GraphError
 from graphc.frontend.engine import Built
 from graphc.frontend.saved import save
 from graphc.frontend.weights import write_atomically, write_weights
-from graphc.ir.graph import Graph, Program
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.literal import Literal
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
+MOST_REASONS = 3
 KERNEL_WORD = 2  # of a call row of the step table
 _FILE = re.compile(r"\d\d-\w+\.gir")
 _dumped: dict[Path, int] = {}
@@ -131,15 +132,28 @@ def _write_kernels(folder: Path, built: Built, config: Config) -> None:
 
 
 def kernel_uses(built: Built) -> list[tuple[str, int, str]]:
-    """(name, number of steps, the first node that runs it) of every kernel, most used first."""
+    """(name, number of steps, what it computes) of every kernel, most used first."""
     image = built.executable.image
+    program = built.program
+    graphs = program.graphs if isinstance(program, Program) else (program,)
+    nodes = {repr(node): node for graph in graphs for node in graph.nodes}
     uses: Counter[int] = Counter()
-    nodes: dict[int, str] = {}
+    titles: dict[int, str] = {}
     for row, origin in image.origins.items():
         kernel = int(image.table[row + KERNEL_WORD])
         uses[kernel] += 1
-        nodes.setdefault(kernel, origin.node)
-    return [(image.kernels[k], count, nodes[k]) for k, count in uses.most_common()]
+        if kernel not in titles:
+            titles[kernel] = kernel_title(nodes.get(origin.node), origin.node)
+    return [(image.kernels[k], count, titles[k]) for k, count in uses.most_common()]
+
+
+def kernel_title(node: Node | None, text: str) -> str:
+    """ "%126: matmul add tanh -> f32[6,384]" for a fused node; its text for any other."""
+    if node is None or not node.regions:
+        return text
+    inside = [n.op.name for n in node.regions[0].nodes if n.op.name not in ("const", "item")]
+    shown = " ".join(inside[:8]) + (f" ... ({len(inside)})" if len(inside) > 8 else "")
+    return f"%{node.id}: {shown} -> {node.type}"
 
 
 # ------------------------------------------------------------------------------------ index
@@ -160,16 +174,24 @@ def index_text(built: Built, config: Config) -> str:
     for stage in built.stages:
         changed = stage.value is not before or stage.name in ALWAYS
         number = f"{positions.get(stage.name, 0):02d}" if changed else "--"
-        note = stage.note if changed else stage.note or "unchanged"
         lines.append(
             f"{number} {stage.name:<13}{stage.seconds * 1e3:9.2f}{len(stage.value):9}  "
-            f"{_one_line(note)}".rstrip()
+            f"{_one_line(stage.note)}".rstrip()
         )
+        lines += _reason_lines(stage)
         before = stage.value
     lines.append(
         f"   {'codegen':<13}{built.build_seconds * 1e3:9.2f}{'':9}  {_codegen_note(built)}"
     )
     return "\n".join([*lines, *_kernel_lines(built), *_memory_lines(built)]) + "\n"
+
+
+def _reason_lines(stage: Record) -> list[str]:
+    """The first reasons a stage gave for what it did."""
+    reasons = getattr(stage.note, "reasons", ())
+    lines = [f"{'':37}%{node}: {_one_line(text)}" for node, text in reasons[:MOST_REASONS]]
+    rest = len(reasons) - MOST_REASONS
+    return lines + ([f"{'':37}and {rest} more"] if rest > 0 else [])
 
 
 def _one_line(note: str) -> str:

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
+from graphc.frontend.limits import check_bytes
 from graphc.ir.graph import Graph, Program
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def build(
     finished = perf_counter()
     total = traced_seconds + finished - started
     built = Built(stages, executable, kernels, total, finished - lowered)
+    image = executable.image
+    results = sum(slot.nbytes for slot in image.results)
+    check_bytes(image.name, image.arena_bytes + results, "intermediate values and results")
     if config.dump is not None:
         from graphc.frontend.dump import write_dump
 

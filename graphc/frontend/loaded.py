@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class LoadedGraph:
         return bind(self.params, self.types, shapes)
 
     def bound(self, binding: dict[str, int]) -> Graph | Program:
-        """The graph with its symbols replaced."""
+        """The graph with its symbols replaced. Raises GraphError for one that has no value."""
         if not self._symbolic:
             return self.graph
         if isinstance(self.graph, Program):
@@ -131,7 +131,7 @@ class LoadedGraph:
                 found = self._built[key] = build(graph, self.config, stage=self.stage)
         return found
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""
         from graphc.frontend.saved import save
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError, LimitError
 from graphc.frontend.weights import Weights, write_atomically, write_weights
 from graphc.ir.graph import Graph, Program
+
+if TYPE_CHECKING:
+    from graphc.frontend.loaded import LoadedGraph
 
 MOST_TEXT = 1 << 30
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
@@ -47,7 +51,7 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 
 
 def save(
-    path: str | Path, value: Any, *, comments: tuple[str, ...] = (), weights: str = ""
+    path: str | PathLike[str], value: Any, *, comments: tuple[str, ...] = (), weights: str = ""
 ) -> None:
     """Write a graph and, if it has big constants, the weights file beside it.
 
@@ -128,22 +132,37 @@ def weights_beside(path: Path, text: str) -> Path | None:
     return candidate
 
 
-def read_graph(path: str | Path, *, weights: bool = True) -> tuple[Graph | Program, str | None]:
+def read_graph(
+    path: str | PathLike[str], *, weights: bool = True
+) -> tuple[Graph | Program, str | None]:
     """The graph in a file and, for a dumped one, its stage.
 
     Without `weights`, big constants have no data.  Raises GraphError when they should have and the
     weights file lacks it.
     """
+    file = Path(path)
+    return graph_of_text(file, read_text(file), weights=weights)
+
+
+def graph_of_text(
+    file: Path, text: str, *, weights: bool = True
+) -> tuple[Graph | Program, str | None]:
+    """Like `read_graph`, for text that belongs to a file: big constants lie beside that file."""
     from graphc.ir.text import literals
 
-    file = Path(path)
-    text = read_text(file)
     beside = weights_beside(file, text) if weights else None
     tensors = Weights(beside) if beside is not None else None
     value = parse(text, tensors)
     if weights:
         _require_data(file, [item.digest for item in literals(value)], tensors)
     return value, stage_of(text)
+
+
+def embedded_text(path: Path, value: Graph | Program) -> str:
+    """The text of a graph from a file as a .gcx file embeds it: it still names the weights file."""
+    beside = weights_beside(path, read_text(path)) if path.suffix != ".gcx" else None
+    line = f"# weights {beside.name}\n" if beside is not None else ""
+    return line + show(value)
 
 
 def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> None:
@@ -157,7 +176,7 @@ def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> No
         )
 
 
-def load(path: str | Path, **options: Any) -> Any:
+def load(path: str | PathLike[str], **options: Any) -> LoadedGraph:
     """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`. Options as for gc.compile."""
     from graphc.config import Config
     from graphc.frontend.loaded import LoadedGraph

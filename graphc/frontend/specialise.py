@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphc.errors import GraphError
@@ -42,7 +42,7 @@ def specialise(graph: Graph, binding: Mapping[str, int]) -> Graph:
     return rebuild(graph, rewrite)
 
 
-_SUBSTITUTE = {
+_SUBSTITUTE: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
     "dim": lambda value, binding: substitute_dim(value, binding),
     "dims": lambda value, binding: tuple(substitute_dim(d, binding) for d in value),
     "type": lambda value, binding: substitute(value, binding),

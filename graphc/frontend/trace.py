@@ -24,14 +24,20 @@ from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
 from graphc.ops.value import Trace, Value, is_python_number, lift, tracing
 
-_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+# Frames of these files are never what the user wrote.
+_INTERNAL = (
+    str(Path(__file__).resolve().parents[1]) + os.sep,
+    str(Path(np.__file__).resolve().parent) + os.sep,
+    "<__array_function__",
+    "<frozen",
+)
 _FILES: dict[types.CodeType, str | None] = {}
 
 
 def _user_file(code: types.CodeType) -> str | None:
-    """The file of a code object as users know it; None for graphc's own code."""
+    """The file of a code object as users know it; None for code of graphc and NumPy."""
     name = code.co_filename
-    if name.startswith((_PACKAGE, "<__array_function__", "<frozen")):
+    if name.startswith(_INTERNAL):
         return None
     here = os.getcwd() + os.sep
     return name[len(here) :] if name.startswith(here) else name
@@ -112,7 +118,8 @@ class FunctionTrace(Trace):
 
 
 def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:
-    return np.array_equal(array, constant.attrs["value"].array)
+    before = constant.attrs["value"].array
+    return np.array_equal(array, before) or np.array_equal(array, before, equal_nan=True)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from graphc.ops.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
 
 _NO_VALUE_HINTS = {
     "bool": "use gc.cond or np.where for a choice, or name the argument in static=[...]",
+    "number": "use NumPy's functions in place of math's and float(), or name the argument in "
+    "static=[...]",
     "index": "an array index x[i] may be traced, a Python range or shape may not: "
     "name the argument in static=[...]",
     "array": "use NumPy functions on it directly; gc.zeros(...) makes an array that can be written",
@@ -83,16 +85,16 @@ class Tracer(Value):
         raise _no_value(self, "an int", "index")
 
     def __float__(self) -> float:
-        raise _no_value(self, "a float", "index")
+        raise _no_value(self, "a float", "number")
 
     def __complex__(self) -> complex:
-        raise _no_value(self, "a complex number", "index")
+        raise _no_value(self, "a complex number", "number")
 
     def __index__(self) -> int:
         raise _no_value(self, "an index", "index")
 
     def item(self, *args: Any) -> Any:
-        raise _no_value(self, "a Python number", "index")
+        raise _no_value(self, "a Python number", "number")
 
     def tolist(self) -> Any:
         raise _no_value(self, "a list", "array")
@@ -166,7 +168,7 @@ class Tracer(Value):
 
     # -------------------------------------------------------------------------------- copies
 
-    def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Tracer:
+    def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
         made = PUBLIC["astype"](self, dtype)
         return made if made is not self else self.copy()
 

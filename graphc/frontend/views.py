@@ -287,12 +287,13 @@ def _ghost(tracer: Tracer) -> np.ndarray[Any, Any] | None:
         tracer = tracer.link.parent
     if any(not isinstance(extent, int) for extent in tracer.shape):
         return None
+    shape = tracer.type.dims
     strides, step = [], 1
-    for extent in reversed(tracer.shape):
+    for extent in reversed(shape):
         strides.append(step)
-        step *= max(int(extent), 1)  # type: ignore[arg-type]
+        step *= max(extent, 1)
     array: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(
-        np.zeros(1, np.int8), tracer.shape, tuple(reversed(strides)), writeable=False
+        np.zeros(1, np.int8), shape, tuple(reversed(strides)), writeable=False
     )
     for link in reversed(chain):
         array = link.ghost(array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,6 @@ def _array(value: Any, dtype: str) -> Any:
     return np.asarray(value)
 
 
-def load(path: str | Path, *, threads: int | None = None) -> LoadedExecutable:
+def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedExecutable:
     """A .gcx file as a function. Raises GraphError for one that cannot run here."""
-    return LoadedExecutable(artifact.load(path, threads=threads))
+    return LoadedExecutable(artifact.load(Path(path), threads=threads))
