@@ -1,7 +1,7 @@
 """The error family of graphc: one root, short messages, the user's own file and line.
 
-Every failure caused by input (a model function, a saved graph, a feed) is a `GraphError`.  Anything else
-that escapes is a bug in graphc.
+Every failure caused by input (a model function, a saved graph, a feed) is a `GraphError`.
+Anything else that escapes is a bug in graphc.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ MAX_LINES = 12
 class GraphError(Exception):
     """What is wrong, where in the user's program, and what to do next.
 
-    `message` says what is wrong in one sentence.  `details` are further lines (the node, its inputs with
-    types).  `location` is ("file", line) in the user's code.  `hint` says what to do next.
-    The printed form never exceeds `MAX_LINES` lines.
+    `message` says what is wrong in one sentence.  `details` are further lines (the node, its
+    inputs with types).  `location` is ("file", line) in the user's code.  `hint` says what to do
+    next. The printed form never exceeds `MAX_LINES` lines.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """From a planned graph to something that runs: compile what is new, then write the step table.
 
-    fused node -> Spec -> kernel text -> key -> object code (cache, or one LLVM module for all misses)
-    node order -> rows of the step table, constants -> one blob, all of it -> Image -> Executable
+fused node -> Spec -> kernel text -> key -> object code (cache, or one LLVM module for all misses)
+node order -> rows of the step table, constants -> one blob, all of it -> Image -> Executable
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Compiler:
     def kernel(self, kernel: Kernel) -> str:
         if self.config.backend == "numba":
             text = source.emit(kernel)
-            symbol = self.piece(text, lambda name: numba_route.compile_kernel(renamed(kernel, name)))
+            symbol = self.piece(
+                text, lambda name: numba_route.compile_kernel(renamed(kernel, name))
+            )
         else:
             symbol = self.piece(llvm.emit(kernel, self.target))
         self.result.kernels.setdefault(symbol, kernel)
@@ -132,9 +134,7 @@ class Compiler:
         text = f"{function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
 
         def make(name: str) -> bytes:
-            return numba_route.compile_library(
-                function, kinds, name, params=words, ranged=ranged
-            )
+            return numba_route.compile_library(function, kinds, name, params=words, ranged=ranged)
 
         return self.piece(text, make)
 
@@ -156,7 +156,9 @@ class Compiler:
         return self.result
 
     def define(self, code: bytes, pieces: list[Piece]) -> None:
-        """Note which symbols an object is linked for; a core also has an entry for fused kernels."""
+        """Note which symbols an object is linked for; a core also has an entry for fused
+        kernels.
+        """
         symbols = self.result.objects.setdefault(code, [])
         for piece in pieces:
             symbols.append(piece.symbol)
@@ -207,7 +209,7 @@ def _describe(function: Any, parts: list[str], seen: set[int]) -> None:
             parts.append(f"{name}={value!r}")
 
 
-# ------------------------------------------------------------------------------------ the step table
+# ----------------------------------------------------------------------------------- the step table
 
 
 class TableWriter:
@@ -364,5 +366,3 @@ def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
         files[f"{symbol}.ll"] = text
         files[f"{symbol}.s"] = assembly([text], target, config.opt)
     return files
-
-

@@ -1,11 +1,11 @@
-"""From a fused contraction to calls of the contraction core, with the rest of the region as its epilogue.
+"""From a fused contraction to calls of the contraction core, with the rest of the region as its
+epilogue.
 
-The core computes tiles of sums; the epilogue is a loop kernel over a finished tile that evaluates the
-region's element-wise nodes and stores every result:
+The core computes tiles of sums; the epilogue is a loop kernel over a finished tile that evaluates
+the region's element-wise nodes and stores every result:
 
-    buffers: tile, first result, further results, operands        params: batch, j0, j1, leading stride
-
-`direct` is the same region as plain loops, for back ends without the core.
+    buffers   tile, first result, further results, operands
+    params    batch, j0, j1, leading stride
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EpilogueLowering:
     def read_params(self) -> list[Node]:
         """Region params that nodes other than the contraction reach."""
         seen: set[Node] = set()
-        pending = [r for r in self.region.results]
+        pending = list(self.region.results)
         while pending:
             node = pending.pop()
             if node in seen or node is self.form.node:
@@ -161,78 +161,3 @@ def sum_of(plan: contract.Plan, which: str) -> int:
             if name == which:
                 total = max(total, divisor * extent)
     return total
-
-
-def direct(region: Graph, name: str, strict: bool) -> Kernel:
-    """The region as plain loops: one sum per result element, then the element-wise rest."""
-    b = Scalars()
-    elements = Elements(b)
-    form = form_of(region)
-    buffers: list[Buffer] = []
-    for param in region.params:
-        kind = tensor_type(param)
-        buffers.append(Buffer(len(buffers), kind.dtype, kind.size, "in"))
-        elements.bind_buffer(param, buffers[-1])
-    outputs = []
-    for result in region.results:
-        kind = tensor_type(result)
-        outputs.append(Buffer(len(buffers), kind.dtype, kind.size, "out"))
-        buffers.append(outputs[-1])
-    places = result_axes(form)
-    dims = tensor_type(form.node).dims
-    kinds = {p.id: buffers[k] for k, p in enumerate(region.params)}
-    units = dims[0] if dims else 1
-    outer = [(k, e) for k, e in enumerate(dims) if e != 1]
-    values: dict[int, Expr] = {}
-
-    def loops(level: int) -> None:
-        if level == len(outer):
-            finish()
-            return
-        axis, extent = outer[level]
-        with b.loop(extent, "parallel" if level == 0 else "serial") as variable:
-            values[axis] = variable
-            loops(level + 1)
-
-    def finish() -> None:
-        total = b.register(b.const(0, form.accumulator))
-        terms: list[list[tuple[Expr, int]]] = [[], []]
-        counts: dict[str, int] = {}
-        sums: list[tuple[int, int, int]] = []
-        for role, extent, sa, sb, _ in form.dims:
-            position = counts.get(role, 0)
-            counts[role] = position + 1
-            if role == "k":
-                sums.append((extent, sa, sb))
-            elif (axis := places.get((role, position))) is not None:
-                terms[0].append((values[axis], sa))
-                terms[1].append((values[axis], sb))
-        add_products(total_update(total), sums, terms)
-        element = tensor_type(form.node).dtype
-        made = b.read(total)
-        elements.bind(form.node, lambda _: b.cast(made, element))
-        index = tuple(values.get(k, b.integer(0)) for k in range(len(dims)))
-        for result, buffer in zip(region.results, outputs, strict=True):
-            position = flat_index(b, index, tensor_type(result).dims)
-            store_element(b, buffer, position, elements.at(result, index))
-
-    def total_update(register: object) -> object:
-        return register
-
-    def add_products(
-        register: object, sums: list[tuple[int, int, int]], terms: list[list[tuple[Expr, int]]]
-    ) -> None:
-        if sums:
-            extent, sa, sb = sums[0]
-            with b.loop(extent) as k:
-                inner = [[*terms[0], (k, sa)], [*terms[1], (k, sb)]]
-                add_products(register, sums[1:], inner)
-            return
-        factors = []
-        for read, term in zip(form.reads, terms, strict=True):
-            value = b.load(kinds[read.source.id], b.affine(term, read.offset))
-            factors.append(b.cast(value, form.accumulator))
-        b.update(register, "add", b.mul(*factors))  # type: ignore[arg-type]
-
-    loops(0)
-    return Kernel(name, tuple(buffers), 0, b.body, units=units if outer else 1, strict=strict)

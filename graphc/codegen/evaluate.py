@@ -1,8 +1,8 @@
 """Pulling one element of a region's node: the heart of lowering.
 
-`Elements.at(node, index)` returns the scalar expression of a node at an index tuple, inlining element-wise
-ops and index lambdas down to what is already in memory or in a register.  Nothing is computed twice at
-one index: expressions are hash-consed and memoised.
+`Elements.at(node, index)` returns the scalar expression of a node at an index tuple, inlining
+element-wise ops and index lambdas down to what is already in memory or in a register.  Nothing is
+computed twice at one index: expressions are hash-consed and memoised.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def to_compute(b: Scalars, value: Element, element: DType) -> Element:
 
 
 def to_storage(b: Scalars, value: Element, element: DType) -> Element:
-    """A computed element in its storage type. Raises AssertionError if an expression has another type."""
+    """A computed element in its storage type. Raises AssertionError if an expression has another
+    type.
+    """
     if element.is_complex:
         if not isinstance(value, Pair):
             zero = b.const(0.0, element.real)
@@ -74,7 +76,9 @@ def to_storage(b: Scalars, value: Element, element: DType) -> Element:
     assert not isinstance(value, Pair), f"a complex value where {element} is due"
     if value.dtype is element:
         return value
-    assert value.dtype is element.compute or element is BOOL, f"{value.dtype} where {element} is due"
+    assert value.dtype is element.compute or element is BOOL, (
+        f"{value.dtype} where {element} is due"
+    )
     return b.cast(value, element)
 
 
@@ -149,7 +153,9 @@ class Elements:
         if element.is_complex:
             parts = (float(number.real), float(number.imag))
             return Pair(*(self.b.const(p, element.real) for p in parts))
-        made = self.b.const(number.item() if element.kind != "f" else float(number), element.compute)
+        made = self.b.const(
+            number.item() if element.kind != "f" else float(number), element.compute
+        )
         return self.b.cast(made, element)
 
     def _reshaped(self, node: Node, index: Index) -> Element:
@@ -176,8 +182,8 @@ def reshaped_index(
 ) -> Index:
     """The index into `before` of the element at `index` of `after` (row-major reshape).
 
-    The shapes are split into the smallest blocks of equal size, so that untouched and merged dimensions
-    cost no division.
+    The shapes are split into the smallest blocks of equal size, so that untouched and merged
+    dimensions cost no division.
     """
     made: list[Expr] = []
     i = j = 0

@@ -1,7 +1,7 @@
 """What a fused node needs to run: a `Spec`, the same for every node with an equal region.
 
-    loop       a loop kernel of its own                   contract   the contraction core (+ an epilogue)
-    library    a hand-written function compiled by Numba
+loop       a loop kernel of its own                   contract   the contraction core (+ an
+epilogue) library    a hand-written function compiled by Numba
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphc.codegen import contract
-from graphc.codegen.contraction import EpilogueLowering, Form, direct, form_of
+from graphc.codegen.contraction import EpilogueLowering, Form, form_of
+from graphc.codegen.direct import direct
 from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
@@ -142,7 +143,7 @@ def _param_index(region: Graph, node: Node) -> int:
     return next(k for k, p in enumerate(region.params) if p is node)
 
 
-# ------------------------------------------------------------------------------------ library kernels
+# ---------------------------------------------------------------------------------- library kernels
 
 
 def _library_spec(region: Graph, config: Config) -> Spec:
@@ -150,7 +151,9 @@ def _library_spec(region: Graph, config: Config) -> Spec:
     lower = node.op.lower
     assert isinstance(lower, Library)
     position = {p.id: k for k, p in enumerate(region.params)}
-    types = [tensor_type(n) for n in node.inputs] + [t for t in leaves(node.type) if isinstance(t, Type)]
+    types = [tensor_type(n) for n in node.inputs] + [
+        t for t in leaves(node.type) if isinstance(t, Type)
+    ]
     operands: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
     operands += [("out", k, 0) for k in range(len(leaves(node.type)))]
     kinds = [t.dtype for t in types]

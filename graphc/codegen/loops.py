@@ -1,9 +1,10 @@
 """The loop IR: what a fused group is before any emitter sees it.
 
-A `Kernel` is a list of statements over flat one-dimensional buffers.  Statements are loops, register
-updates and stores; values are scalar expressions (`Expr`), hash-consed by a `Scalars` builder so that a
-subexpression used twice is one object.  Loads are expressions; a kernel never loads from a buffer it has
-stored to except through a buffer of mode "work" or "inout", and statement order says which store it sees.
+A `Kernel` is a list of statements over flat one-dimensional buffers.  Statements are loops,
+register updates and stores; values are scalar expressions (`Expr`), hash-consed by a `Scalars`
+builder so that a subexpression used twice is one object.  Loads are expressions; a kernel never
+loads from a buffer it has stored to except through a buffer of mode "work" or "inout", and
+statement order says which store it sees.
 
     kernel k(a0: in f32[4096], a1: out f32[4096]):
         parallel for i0 in 0..4:                   # the outermost loop may be split over lo..hi
@@ -13,26 +14,29 @@ stored to except through a buffer of mode "work" or "inout", and statement order
             for i1 in 0..1024:
                 a1[1024*i0 + i1] = a0[1024*i0 + i1] / r0
 
-Element types: bool, i8..u64, f32, f64 in expressions.  f16 and bf16 exist in memory only: a load yields
-them, and the only expression that accepts them is `cast`; `store` takes a value of the buffer's type.
-Complex numbers never get here: they are pairs of real expressions over a buffer of twice the length.
+Element types: bool, i8..u64, f32, f64 in expressions.  f16 and bf16 exist in memory only: a load
+yields them, and the only expression that accepts them is `cast`; `store` takes a value of the
+buffer's type. Complex numbers never get here: they are pairs of real expressions over a buffer of
+twice the length.
 
 Expression ops, (operands) -> result:
 
     const {value}            var {name} -> i64          param {index} -> i64     reg {register}
     load {buffer} (index)    cast (x) -> dtype          bitcast (x) -> dtype     select (c, x, y)
-    add sub mul (x, y) any numeric, integers wrap        div (x, y) floats        fma (x, y, z) floats
-    idiv irem (x, y) integers, truncating; division by zero gives 0; never traps
+    add sub mul (x, y) any numeric, integers wrap        div (x, y) floats        fma (x, y, z)
+    floats idiv irem (x, y) integers, truncating; division by zero gives 0; never traps
     neg abs (x)              min max (x, y) a NaN operand gives NaN
     sqrt floor ceil trunc rint (x) floats; rint rounds halves to even
     eq ne lt le gt ge (x, y) -> bool, ordered except ne
-    and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic if signed;
-                                                          a count outside 0..bits-1 gives 0 (shr of signed: sign)
+    and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic
+    if signed;
+                                                          a count outside 0..bits-1 gives 0 (shr of
+                                                          signed: sign)
     popcount clz (x)         integers
     call {name} (x...)       a function of `vecmath.FUNCTIONS`, same float type in and out
 
-Casts: float to integer truncates and saturates (NaN gives 0); integer to integer wraps; anything to bool
-is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and keeps NaN.
+Casts: float to integer truncates and saturates (NaN gives 0); integer to integer wraps; anything
+to bool is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and keeps NaN.
 """
 
 from __future__ import annotations
@@ -47,7 +51,9 @@ from graphc.ir.types import BOOL, I64, DType
 
 
 class Expr:
-    """A scalar value: `op` over `args`, with `data` for what is not an operand (value, name, buffer)."""
+    """A scalar value: `op` over `args`, with `data` for what is not an operand (value, name,
+    buffer).
+    """
 
     __slots__ = ("args", "data", "dtype", "number", "op")
 
@@ -68,7 +74,9 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """One pointer operand: `size` elements of `dtype`. mode: in, out, inout, work (per-thread scratch)."""
+    """One pointer operand: `size` elements of `dtype`. mode: in, out, inout, work (per-thread
+    scratch).
+    """
 
     index: int
     dtype: DType
@@ -108,7 +116,9 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """register = register `combine` value, in any order: combine is add, mul, min, max, and, or, xor."""
+    """register = register `combine` value, in any order: combine is add, mul, min, max, and, or,
+    xor.
+    """
 
     register: Register
     combine: str
@@ -124,7 +134,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fail:
-    """Return status `code` from the kernel when `condition` holds (bounds checks, non-finite guards)."""
+    """Return status `code` from the kernel when `condition` holds (bounds checks, non-finite
+    guards).
+    """
 
     condition: Expr
     code: int
@@ -138,7 +150,8 @@ class If:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For:
-    """for variable in start..stop. kind: parallel (only outermost; split over lo..hi), serial, vector.
+    """for variable in start..stop. kind: parallel (only outermost; split over lo..hi), serial,
+    vector.
 
     `vector` promises that iterations do not depend on one another except through `Update`.
     """
@@ -173,8 +186,8 @@ _COMMUTATIVE = frozenset(("add", "mul", "min", "max", "and", "or", "xor", "eq", 
 class Scalars:
     """Builds hash-consed expressions and statement lists.
 
-    Arithmetic on literal integers and the identities x+0, x*1, x*0 of *integers* are folded, which keeps
-    index arithmetic short; floats are never rewritten.
+    Arithmetic on literal integers and the identities x+0, x*1, x*0 of *integers* are folded, which
+    keeps index arithmetic short; floats are never rewritten.
     """
 
     def __init__(self) -> None:
@@ -313,9 +326,7 @@ class Scalars:
         self.body.append(Fail(condition, code))
 
     @contextmanager
-    def loop(
-        self, stop: Expr | int, kind: str = "serial", start: Expr | int = 0
-    ) -> Iterator[Expr]:
+    def loop(self, stop: Expr | int, kind: str = "serial", start: Expr | int = 0) -> Iterator[Expr]:
         """Open a loop; the yielded variable is an i64 expression valid inside."""
         variable = self.make("var", I64, (), self.counts["var"])
         self.counts["var"] += 1

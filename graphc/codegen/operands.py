@@ -1,14 +1,13 @@
 """Folding views of a contraction's operands into strides.
 
-A chain of transposes, slices, broadcasts and reshapes between a stored value and a contraction is followed
-symbolically: if the position it reads is an affine function of the operand's index, the contraction reads the
-stored value itself with other strides and an offset.
+A chain of transposes, slices, broadcasts and reshapes between a stored value and a contraction is
+followed symbolically: if the position it reads is an affine function of the operand's index, the
+contraction reads the stored value itself with other strides and an offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from graphc.codegen.evaluate import Elements, strides_of, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Scalars
@@ -31,7 +30,9 @@ class Read:
 
 
 def affine(expr: Expr) -> dict[Expr | None, int] | None:
-    """Coefficients of loop variables (None: the constant), or None if the expression is not affine."""
+    """Coefficients of loop variables (None: the constant), or None if the expression is not
+    affine.
+    """
     if expr.op == "const":
         return {None: expr.data}
     if expr.op == "var":
@@ -81,7 +82,9 @@ def read_of(operand: Node, is_stored: Callable[[Node], bool]) -> Read | None:
 
 
 def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
-    """The axis of a row-major operand that a contraction dim runs along in full; None if there is none."""
+    """The axis of a row-major operand that a contraction dim runs along in full; None if there is
+    none.
+    """
     for axis, (have, step) in enumerate(zip(dims, strides_of(dims), strict=True)):
         if have == extent and step == stride and extent != 1:
             return axis
@@ -95,7 +98,9 @@ def can_fold_view(node: Node, position: int, is_stored: Callable[[Node], bool]) 
 
 
 def folded_dims(node: Node, reads: dict[int, Read]) -> Dims | None:
-    """The contraction's dims with the strides of its operands' views; None where they do not decompose."""
+    """The contraction's dims with the strides of its operands' views; None where they do not
+    decompose.
+    """
     lower = node.op.lower
     assert isinstance(lower, Contraction)
     made: Dims = []
@@ -117,5 +122,3 @@ def is_plain(operand: Node, read: Read) -> bool:
     dims = tensor_type(operand).dims
     pairs = zip(strides_of(dims), read.strides, dims, strict=True)
     return all(mine == theirs or extent == 1 for mine, theirs, extent in pairs)
-
-

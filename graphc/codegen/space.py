@@ -1,8 +1,9 @@
 """The iteration space of a loop group: which axes are looped over, which merge, and how they split.
 
-A group has a full shape F and a set of reduced axes.  Every value of the group is *full* (shape F), *keep*
-(F with 1 at the reduced axes) or *drop* (the kept axes only).  Adjacent axes merge into one loop when every
-operand is either full or broadcast along both, so the common case is one long contiguous loop.
+A group has a full shape F and a set of reduced axes.  Every value of the group is *full* (shape
+F), *keep* (F with 1 at the reduced axes) or *drop* (the kept axes only).  Adjacent axes merge into
+one loop when every operand is either full or broadcast along both, so the common case is one long
+contiguous loop.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Space:
         return dims_of(node) == self.full and not isinstance(node.op.lower, Reduction)
 
     def index(self, b: Scalars, values: dict[int, Expr], dims: Dims) -> tuple[Expr, ...]:
-        """The index tuple of a value with these dims, from the loop variable of each placed axis."""
+        """The index tuple of a value with these dims, from the loop variable of each placed
+        axis.
+        """
         axes = range(len(self.full)) if len(dims) == len(self.full) else self.kept
         zero = b.integer(0)
         pairs = zip(axes, dims, strict=True)

@@ -1,11 +1,12 @@
-"""Node, Graph, Program and the two ways to make them: Builder (append) and Rewriter (copy with changes).
+"""Node, Graph, Program and the two ways to make them: Builder (append) and Rewriter (copy with
+changes).
 
     Graph   params    nodes (topological order = issue order)        results
             %0 %1     %2 = add(%0, %1)   %3 = tanh(%2)  ...          %3
 
-A node is one value.  It is never changed after construction and compared by identity; a pass copies the
-list and replaces what it must.  `id` is a stable name kept across rewrites, so stage diffs stay small and
-side tables can be lists indexed by id.
+A node is one value.  It is never changed after construction and compared by identity; a pass
+copies the list and replaces what it must.  `id` is a stable name kept across rewrites, so stage
+diffs stay small and side tables can be lists indexed by id.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class Node:
 class Graph:
     """A named list of nodes with parameters and results.
 
-    `nodes` excludes the params.  `names` maps names given by the user to node ids; a name survives the
-    merging of its node.  `result_names` and the params' name attribute name the ports of a saved graph.
+    `nodes` excludes the params.  `names` maps names given by the user to node ids; a name survives
+    the merging of its node.  `result_names` and the params' name attribute name the ports of a
+    saved graph.
     """
 
     __slots__ = ("device", "name", "names", "next_id", "nodes", "params", "result_names", "results")
@@ -137,7 +139,8 @@ class Graph:
 
 class Program:
     """One graph per device, in device order. Feeds and results belong to the first graph, whose
-    signature is the program's; the others have no params and no results and talk through channels."""
+    signature is the program's; the others have no params and no results and talk through
+    channels."""
 
     __slots__ = ("graphs", "name")
 
@@ -172,7 +175,9 @@ def node_effect(node: Node) -> Effect:
 
 
 class Builder:
-    """Appends typed nodes to a list. Used by the tracer, the reader and every pass that makes nodes."""
+    """Appends typed nodes to a list. Used by the tracer, the reader and every pass that makes
+    nodes.
+    """
 
     def __init__(self, next_id: int = 0) -> None:
         self.nodes: list[Node] = []
@@ -232,8 +237,8 @@ def infer(
 class Rewriter(Builder):
     """Copies a graph node by node; see `rebuild`.
 
-    `mapped[id]` is the node that stands for the old node of that id.  Nodes emitted while an old node
-    is rewritten take its location and place.
+    `mapped[id]` is the node that stands for the old node of that id.  Nodes emitted while an old
+    node is rewritten take its location and place.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -277,9 +282,7 @@ class Rewriter(Builder):
             target = self.mapped[id] if id < len(self.mapped) else None
             if target is not None:
                 names[name] = target.id
-        return graph.replace(
-            nodes=self.nodes, results=results, names=names, next_id=self.next_id
-        )
+        return graph.replace(nodes=self.nodes, results=results, names=names, next_id=self.next_id)
 
 
 def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> Graph:

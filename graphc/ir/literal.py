@@ -1,8 +1,9 @@
 """Constant data: a dtype, a shape and bits.
 
-Small literals are keyed by their bits, so 1, True, 1.0, -0.0 and 0.0 stay apart and equal NaNs meet.  Large
-ones are keyed by the identity of their array: hashing megabytes at trace time would cost more than a
-missed merge.  A literal read from text without its weights file has a digest and no data.
+Small literals are keyed by their bits, so 1, True, 1.0, -0.0 and 0.0 stay apart and equal NaNs
+meet.  Large ones are keyed by the identity of their array: hashing megabytes at trace time would
+cost more than a missed merge.  A literal read from text without its weights file has a digest and
+no data.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SMALL_BYTES = 128
 
 
 class Literal:
-    """A read-only array. `type` is its tensor type; equality is by bits (small) or by array (large)."""
+    """A read-only array. `type` is its tensor type; equality is by bits (small) or by array
+    (large).
+    """
 
     __slots__ = ("_array", "_digest", "key", "type")
 

@@ -36,7 +36,9 @@ def last_reads(graph: Graph) -> dict[Node, int]:
 
 
 def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
-    """(first position, last position, offset, bytes, node) of every arena region, by first position."""
+    """(first position, last position, offset, bytes, node) of every arena region, by first
+    position.
+    """
     last = last_reads(graph)
     intervals = []
     for position, node in enumerate(graph.nodes):

@@ -1,7 +1,7 @@
 """The record that holds everything about one op, and the table of all ops.
 
-`ops/` fills the table; the frontend, the reader, the verifier, every pass and every emitter read it.
-No second list of op names exists.
+`ops/` fills the table; the frontend, the reader, the verifier, every pass and every emitter read
+it. No second list of op names exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from graphc.ir.types import AnyType, Dim, DType, Type, dtype
 
 
 class Effect(enum.IntEnum):
-    """What a node does besides computing its result; a region op has the strongest of its body's."""
+    """What a node does besides computing its result; a region op has the strongest of its
+    body's.
+    """
 
     PURE = 0
     READ = 1
@@ -129,7 +131,7 @@ class Attrs(Mapping[str, Any]):
         return self._values
 
 
-# ------------------------------------------------------------------------------------ lowering kinds
+# ----------------------------------------------------------------------------------- lowering kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,10 @@ class Scalar:
 class Compute:
     """Index lambda: `element(b, node, read, index)` gives the element of the result at `index`.
 
-    `index` is a tuple of i64 expressions, one per result dimension; `read(k, index)` is the element of
-    operand k.  Reading outside an operand's shape is an error of the rule: it must clamp or select.
-    `view(node) -> bool` says that the map is injective and free of arithmetic (transpose, slice).
+    `index` is a tuple of i64 expressions, one per result dimension; `read(k, index)` is the
+    element of operand k.  Reading outside an operand's shape is an error of the rule: it must
+    clamp or select. `view(node) -> bool` says that the map is injective and free of arithmetic
+    (transpose, slice).
     """
 
     element: Callable[..., Any]
@@ -178,9 +181,9 @@ class Reduction:
 class Contraction:
     """Sum of products of two operands.
 
-    `dims(node)` returns the loop dimensions as (role, extent, stride_a, stride_b, stride_c) tuples with
-    role one of batch, m, n, k; strides count elements of row-major contiguous operands.  An offset into
-    operand a or b is not possible: pad and slice are nodes of their own.
+    `dims(node)` returns the loop dimensions as (role, extent, stride_a, stride_b, stride_c) tuples
+    with role one of batch, m, n, k; strides count elements of row-major contiguous operands.  An
+    offset into operand a or b is not possible: pad and slice are nodes of their own.
     """
 
     dims: Callable[..., list[tuple[str, int, int, int, int]]]
@@ -211,17 +214,19 @@ class Composite:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The result has the operand's elements in the same row-major order (reshape, barrier): no work."""
+    """The result has the operand's elements in the same row-major order (reshape, barrier): no
+    work.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Structural:
-    """Handled by the compiler itself (param, const, tuple, item, call, fused, control flow, comm)."""
+    """Handled by the compiler itself (param, const, tuple, item, call, fused, control flow,
+    comm).
+    """
 
 
-Lowering = (
-    Scalar | Compute | Reduction | Contraction | Library | Composite | Alias | Structural
-)
+Lowering = Scalar | Compute | Reduction | Contraction | Library | Composite | Alias | Structural
 
 # ------------------------------------------------------------------------------------ the record
 
@@ -230,7 +235,8 @@ Lowering = (
 class Sample:
     """Arguments worth testing: operand arrays and attributes; `good` says whether they are legal.
 
-    `tolerance` multiplies the default comparison tolerance; `dtypes` limits the sample to these names.
+    `tolerance` multiplies the default comparison tolerance; `dtypes` limits the sample to these
+    names.
     """
 
     operands: tuple[Any, ...]

@@ -1,4 +1,6 @@
-"""`parse`: graph text to Graph or Program; canonical lines by regular expression, the rest by lark."""
+"""`parse`: graph text to Graph or Program; canonical lines by regular expression, the rest by
+lark.
+"""
 
 from __future__ import annotations
 

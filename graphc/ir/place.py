@@ -1,9 +1,9 @@
 """Where a node runs and where its result lies: None -> Constraint -> Device -> Buffers.
 
-    @?/device:gpu           any gpu                       @?/job:worker/task:17~b   and colocated in group b
-    @/job:localhost/device:cpu:0                          a device
-    @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
-    @/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK
+@?/device:gpu           any gpu                       @?/job:worker/task:17~b   and colocated in
+group b @/job:localhost/device:cpu:0                          a device
+@/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
+@/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Reading graph text, in layers over one grammar (`graph.lark`).
 
-1. A canonical node line is split by one regular expression; its type and attribute strings go to lark
+1. A canonical node line is split by one regular expression; its type and attribute strings go to
+lark
    once per distinct string.
-2. The first line that is not canonical sends the whole text to lark, which also gives line, column and
+2. The first line that is not canonical sends the whole text to lark, which also gives line, column
+and
    what was expected when the text is wrong.
 
 Both layers produce the same plain records, which one assembler turns into nodes.
@@ -11,8 +13,7 @@ Both layers produce the same plain records, which one assembler turns into nodes
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -20,13 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc.errors import GraphError, ParseError
-from graphc.ir.graph import Graph, Location, Node, Program, infer
+from graphc.ir.graph import Graph, Location, Node, infer
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS, Attr, Attrs, Op
 from graphc.ir.place import Place, parse_place
 from graphc.ir.types import (
     AnyType,
-    Dim,
     Dimension,
     Type,
     dtype,
@@ -70,7 +70,9 @@ class Header(NamedTuple):
 
 
 class Assembler:
-    """Builds one graph from its header and lines, checking as it goes. Errors carry the text line."""
+    """Builds one graph from its header and lines, checking as it goes. Errors carry the text
+    line.
+    """
 
     def __init__(self, header: Header, line: int, tensors: Mapping[str, Any] | None) -> None:
         self.header = header
@@ -241,7 +243,9 @@ def grammar() -> Any:
 
     text = resources.files("graphc.ir").joinpath("graph.lark").read_text()
     starts = ["file", "header", "attrs", "type"]
-    return lark.Lark(text, parser="lalr", start=starts, propagate_positions=True, maybe_placeholders=True)
+    return lark.Lark(
+        text, parser="lalr", start=starts, propagate_positions=True, maybe_placeholders=True
+    )
 
 
 def dimension(terms: list[tuple[int, list[Any]]]) -> Any:
@@ -299,7 +303,7 @@ def _dim_of(tree: Any) -> Any:
     return dimension(terms)
 
 
-_LEAVES = {
+_LEAVES: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "float": float,
     "string": json.loads,

@@ -7,14 +7,15 @@
     }
 
 The text of a graph is its canonical form: golden tests, bug reports and cache keys use it.  Laws:
-`parse(print(g)) == g` and `print(parse(t)) == t` for canonical t.  `reader.py` is the other direction.
+`parse(print(g)) == g` and `print(parse(t)) == t` for canonical t.  `reader.py` is the other
+direction.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
@@ -70,7 +71,7 @@ def _list_text(values: tuple[Any, ...]) -> str:
     return f"[{','.join(map(str, values))}]"
 
 
-_VALUE_TEXT = {
+_VALUE_TEXT: dict[str, Callable[[Any], str]] = {
     "int": str,
     "float": repr,
     "bool": lambda v: "true" if v else "false",

@@ -1,7 +1,8 @@
 """Types of values: element types, symbolic dimensions, tensor types and tuples.
 
-Types are interned, so equality is identity and a type can key a table.  A dimension is an `int` or a
-`Dim`: a polynomial over named symbols kept in one normal form, so `N + N` and `2*N` are the same object.
+Types are interned, so equality is identity and a type can key a table.  A dimension is an `int` or
+a `Dim`: a polynomial over named symbols kept in one normal form, so `N + N` and `2*N` are the same
+object.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MAX_ELEMENTS = 2**48
 
 
 class DType:
-    """One element type. `kind` is one of b, i, u, f, c; `numpy` is its storage type; all are interned."""
+    """One element type. `kind` is one of b, i, u, f, c; `numpy` is its storage type; all are
+    interned.
+    """
 
     __slots__ = ("index", "itemsize", "kind", "name", "numpy")
 
@@ -65,7 +68,9 @@ class DType:
 
 _STORAGE = {
     "bool": ("b", np.bool_),
-    **{f"{k}{b}": (k, f"{'int' if k == 'i' else 'uint'}{b}") for k in "iu" for b in (8, 16, 32, 64)},
+    **{
+        f"{k}{b}": (k, f"{'int' if k == 'i' else 'uint'}{b}") for k in "iu" for b in (8, 16, 32, 64)
+    },
     "f16": ("f", np.float16),
     "bf16": ("f", ml_dtypes.bfloat16),
     "f32": ("f", np.float32),
@@ -122,8 +127,8 @@ Monomial = tuple[str, ...]
 class Dim:
     """A symbolic dimension: an integer polynomial in normal form, at least one symbol deep.
 
-    Terms map a sorted tuple of symbol names to a non-zero coefficient.  Interned: equal polynomials are
-    one object.  Arithmetic returns an `int` as soon as no symbol is left.
+    Terms map a sorted tuple of symbol names to a non-zero coefficient.  Interned: equal
+    polynomials are one object.  Arithmetic returns an `int` as soon as no symbol is left.
     """
 
     __slots__ = ("terms",)
@@ -178,7 +183,9 @@ class Dim:
     def __repr__(self) -> str:
         parts = []
         for monomial, coefficient in self.terms:
-            factors = list(monomial) if coefficient == 1 and monomial else [str(coefficient), *monomial]
+            factors = (
+                list(monomial) if coefficient == 1 and monomial else [str(coefficient), *monomial]
+            )
             if coefficient == -1 and monomial:
                 factors = ["-" + monomial[0], *monomial[1:]]
             parts.append("*".join(factors))
@@ -222,7 +229,9 @@ def definitely_equal(a: Dimension, b: Dimension) -> bool:
 
 
 def definitely_different(a: Dimension, b: Dimension) -> bool:
-    """True when no value of the symbols can make the two dimensions equal (they differ by a constant)."""
+    """True when no value of the symbols can make the two dimensions equal (they differ by a
+    constant).
+    """
     difference = a - b
     return isinstance(difference, int) and difference != 0
 
@@ -272,7 +281,9 @@ class Type:
 
 
 class TupleType:
-    """The type of a node with several results, read with `item`. The empty tuple is the unit type."""
+    """The type of a node with several results, read with `item`. The empty tuple is the unit
+    type.
+    """
 
     __slots__ = ("elements",)
     elements: tuple[AnyType, ...]
@@ -369,37 +380,3 @@ def substitute(kind: AnyType, binding: Mapping[str, int]) -> AnyType:
         assert isinstance(made, Type)
         return stack_type(made)
     return tensor(kind.dtype, (substitute_dim(d, binding) for d in kind.shape))
-
-
-# ------------------------------------------------------------------------------------ promotion
-
-
-@cache
-def promote(a: DType, b: DType) -> DType:
-    """The common type of two strongly typed operands: NumPy 2 / array-API rules, no value inspection.
-
-    bf16 with f16 gives f32; bf16 with an integer of up to 8 bits stays bf16 (as f16 does), wider
-    integers follow NumPy's rule for f16.
-    """
-    if a is b:
-        return a
-    if {a.name, b.name} == {"f16", "bf16"}:
-        return F32
-    if BF16 in (a, b):
-        other = b if a is BF16 else a
-        if other.kind in "fc" or other.kind == "b":
-            return BF16 if other.kind == "b" else other
-        return BF16 if other.itemsize == 1 else (F32 if other.itemsize == 2 else F64)
-    return _BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
-
-
-_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-
-
-def weak_promote(strong: DType, weak: DType) -> DType:
-    """The common type of a tensor and a Python number: the number adapts unless its kind is higher."""
-    if _RANK[weak.kind] <= _RANK[strong.kind]:
-        return strong
-    if weak.kind == "c":
-        return {"f32": C64, "f16": C64, "bf16": C64}.get(strong.name, C128)
-    return weak if weak.kind in "iu" else F64

@@ -1,7 +1,8 @@
 """The invariants of graphs, checked after every pass.
 
-`verify` looks at structure and types of the nodes that are new since the last stage; the predicates at
-the end are what stages promise (`ensures=` in the pipeline) and are re-checked after every later stage.
+`verify` looks at structure and types of the nodes that are new since the last stage; the
+predicates at the end are what stages promise (`ensures=` in the pipeline) and are re-checked after
+every later stage.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def broken(graph: Graph, node: Node | None, message: str) -> VerifyError:
 def verify(value: Graph | Program, known: set[Node] | None = None) -> set[Node]:
     """Check structure and types; returns the set of nodes seen, to pass as `known` next time.
 
-    Every use is preceded by its definition (so the graph is acyclic, `after` included), ids are unique
-    and below next_id, operand counts and attributes fit the op, the type re-infers identically, regions
-    are closed, names point to nodes.  Raises VerifyError.
+    Every use is preceded by its definition (so the graph is acyclic, `after` included), ids are
+    unique and below next_id, operand counts and attributes fit the op, the type re-infers
+    identically, regions are closed, names point to nodes.  Raises VerifyError.
     """
     known = set() if known is None else known
     seen: set[Node] = set()
@@ -109,7 +110,9 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 
 
 def every_node(graphs: Iterable[Graph], message: str, holds: object) -> None:
-    """Raise for the first node of the graphs (regions excluded) for which `holds(node)` is false."""
+    """Raise for the first node of the graphs (regions excluded) for which `holds(node)` is
+    false.
+    """
     for graph in graphs:
         for node in graph.nodes:
             if not holds(node):  # type: ignore[operator]
@@ -141,7 +144,9 @@ def no_duplicates(value: Graph | Program) -> None:
 
 
 def merge_key(node: Node) -> object:
-    """Two nodes with one key compute the same value: op, type, operands, order, attributes, device."""
+    """Two nodes with one key compute the same value: op, type, operands, order, attributes,
+    device.
+    """
     inputs = [n.id for n in node.inputs]
     if node.op.commutative:
         inputs.sort()

@@ -19,10 +19,13 @@ Array = Any
 _WIDE = {"f16": np.float64, "bf16": np.float64, "f32": np.float64, "c64": np.complex128}
 
 
-def interpret(value: Graph | Program, arguments: Sequence[Any], *, wide: bool = False) -> list[Array]:
+def interpret(
+    value: Graph | Program, arguments: Sequence[Any], *, wide: bool = False
+) -> list[Array]:
     """The results for these argument arrays, in order.
 
-    Raises FeedError for wrong arguments and GraphError, with the node's line, for what NumPy refuses.
+    Raises FeedError for wrong arguments and GraphError, with the node's line, for what NumPy
+    refuses.
     """
     check_arguments(value.params, arguments)
     interpreter = _Interpreter(wide)
@@ -57,7 +60,9 @@ class _Interpreter:
         return np.asarray(array, target)
 
     def program(self, program: Program, arguments: list[Any]) -> list[Array]:
-        """Run the graphs of all devices in turn; a graph stops at a recv whose message is missing."""
+        """Run the graphs of all devices in turn; a graph stops at a recv whose message is
+        missing.
+        """
         outputs: list[list[Array] | None] = [None] * len(program.graphs)
         running = [
             self.steps(g, arguments if k == 0 else [], k, outputs)

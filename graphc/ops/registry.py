@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
+from graphc.ir.promotion import promote
 from graphc.ir.types import (
     BF16,
     BOOL,
@@ -28,7 +29,6 @@ from graphc.ir.types import (
     Type,
     definitely_different,
     dtype,
-    promote,
     tensor,
 )
 from graphc.ops.value import PUBLIC, common_element, element_of, emit_promoted, public

@@ -1,4 +1,6 @@
-"""Ops the compiler itself gives meaning to: constants, parameters, tuples, calls and fused groups."""
+"""Ops the compiler itself gives meaning to: constants, parameters, tuples, calls and fused
+groups.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,6 @@ barrier = define(
     variadic=True,
     doc="Its first operand, opaque to every pass; it waits for the others.",
 )
-
 
 
 workspace = define(

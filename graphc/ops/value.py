@@ -1,8 +1,8 @@
 """Value: a node under construction that answers Python operators, and the public function tables.
 
-Public functions (`gc.sum`, `np.sum` on a tracer, `x.sum()`), expansions of composite ops and gradient
-rules are all written over Values.  A `Trace` collects the nodes.  A function called on plain arrays with
-no trace active is evaluated at once by the NumPy reference.
+Public functions (`gc.sum`, `np.sum` on a tracer, `x.sum()`), expansions of composite ops and
+gradient rules are all written over Values.  A `Trace` collects the nodes.  A function called on
+plain arrays with no trace active is evaluated at once by the NumPy reference.
 """
 
 from __future__ import annotations
@@ -18,20 +18,8 @@ from graphc.errors import TraceError
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Op
-from graphc.ir.types import (
-    BOOL,
-    C128,
-    F64,
-    I64,
-    Dimension,
-    DType,
-    TupleType,
-    Type,
-    dtype,
-    promote,
-    tensor,
-    weak_promote,
-)
+from graphc.ir.promotion import promote, weak_promote
+from graphc.ir.types import BOOL, C128, F64, I64, Dimension, DType, TupleType, Type, dtype, tensor
 
 PUBLIC: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -41,7 +29,9 @@ NUMPY: dict[Any, Callable[..., Any]] = {}
 def public(
     *numpy_functions: Any, method: bool = False, name: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Publish a function as `gc.<name>`, as the handler of NumPy functions and as a Value method."""
+    """Publish a function as `gc.<name>`, as the handler of NumPy functions and as a Value
+    method.
+    """
 
     def publish(function: Callable[..., Any]) -> Callable[..., Any]:
         title = name or function.__name__.rstrip("_")
@@ -71,7 +61,9 @@ functions = _Functions()
 
 
 class Trace:
-    """A graph being built: its Builder, the Value class to wrap nodes in and where the user's code is."""
+    """A graph being built: its Builder, the Value class to wrap nodes in and where the user's code
+    is.
+    """
 
     def __init__(self, builder: Builder, value_class: type[Value] | None = None) -> None:
         self.builder = builder
@@ -277,7 +269,9 @@ def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
 
 
 def as_value(operand: Any) -> Any:
-    """The operand itself where an op would be the identity: a Value in a trace, an array outside."""
+    """The operand itself where an op would be the identity: a Value in a trace, an array
+    outside.
+    """
     trace = trace_of(operand)
     return np.asarray(operand) if trace is None else lift(operand, trace)
 
@@ -328,8 +322,8 @@ def common_element(*operands: Any) -> tuple[DType, bool]:
 def emit(op: Op | str, *operands: Any, **attrs: Any) -> Any:
     """Apply an op to values, arrays or numbers exactly as they are (no promotion).
 
-    Inside a trace: a Value, or a tuple of Values for an op with several results.  Outside: the op's NumPy
-    reference is evaluated at once.
+    Inside a trace: a Value, or a tuple of Values for an op with several results.  Outside: the
+    op's NumPy reference is evaluated at once.
     """
     record = OPS[op] if isinstance(op, str) else op
     trace = trace_of(*operands)
@@ -357,9 +351,7 @@ def literal_type(array: np.ndarray[Any, Any]) -> Type:
     return tensor(dtype(array.dtype), array.shape)
 
 
-def emit_promoted(
-    op: Op | str, *operands: Any, element: DType | None = None, **attrs: Any
-) -> Any:
+def emit_promoted(op: Op | str, *operands: Any, element: DType | None = None, **attrs: Any) -> Any:
     """Apply an op after casting every operand to their common dtype (or to `element`)."""
     target, weak = common_element(*operands)
     if element is not None:

@@ -1,4 +1,5 @@
-"""cluster: propose fusion groups, so that placement and scheduling cost the units that will really run.
+"""cluster: propose fusion groups, so that placement and scheduling cost the units that will really
+run.
 
 The proposal is recomputed by `fuse` after partitioning; here it is only recorded.
 """

@@ -1,8 +1,8 @@
 """cse: nodes that compute the same thing become one (after Click, PLDI 1995).
 
-The key holds the op, type, operands (sorted if commutative), `after` edges, attributes and place, so two
-reads of one state between the same writes merge and nothing merges across devices.  Nodes with effects, with
-regions and barriers never merge.
+The key holds the op, type, operands (sorted if commutative), `after` edges, attributes and place,
+so two reads of one state between the same writes merge and nothing merges across devices.  Nodes
+with effects, with regions and barriers never merge.
 """
 
 from __future__ import annotations
@@ -34,5 +34,3 @@ def cse(graph: Graph, config: Config) -> Graph:
         return first
 
     return rebuild(graph, rewrite)
-
-

@@ -1,7 +1,7 @@
 """fold: compute nodes whose operands are constants, within a budget of bytes and flops.
 
-A node that only makes a small constant larger (broadcast, iota, eye) is left alone: its reader computes
-it for free, and memory traffic would grow.
+A node that only makes a small constant larger (broadcast, iota, eye) is left alone: its reader
+computes it for free, and memory traffic would grow.
 """
 
 from __future__ import annotations

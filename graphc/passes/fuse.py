@@ -1,8 +1,8 @@
 """fuse: every group of nodes becomes one `fused` node with a closed region, one kernel each.
 
-Views (transposes, slices, broadcasts, reshapes) are copied into the region of each reader, where lowering
-folds them into strides.  Groups are issued in an order that respects every edge and stays close to the
-order of the nodes.
+Views (transposes, slices, broadcasts, reshapes) are copied into the region of each reader, where
+lowering folds them into strides.  Groups are issued in an order that respects every edge and stays
+close to the order of the nodes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Fuser:
         return self.ordered(list(units.values()))
 
     def force(self, node: Node) -> None:
-        """A view that has to be stored after all (a result, or read by a kernel that takes no views)."""
+        """A view that has to be stored after all (a result, or read by a kernel that takes no
+        views).
+        """
         pending = [node]
         while pending:
             view = pending.pop()
@@ -71,9 +73,11 @@ class _Fuser:
         for position, source in enumerate(node.inputs):
             if not self.groups.is_view(source) or source.id in self.forced:
                 continue
-            if not grouped or isinstance(lower, Library):
-                self.force(source)
-            elif isinstance(lower, Contraction) and not can_fold_view(node, position, self.stop):
+            if (
+                not grouped
+                or isinstance(lower, Library)
+                or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.stop))
+            ):
                 self.force(source)
 
     def stop(self, node: Node) -> bool:
@@ -207,14 +211,14 @@ class _Fuser:
         if self.nodes == graph.nodes and results == graph.results:
             return graph
         names = {
-            name: made.id for name, id in graph.names.items() if (made := self.mapped[id]) is not None
+            name: made.id
+            for name, id in graph.names.items()
+            if (made := self.mapped[id]) is not None
         }
         self.drop_unread_constants(results)
         kept = {n.id for n in (*graph.params, *self.nodes)}
         names = {name: id for name, id in names.items() if id in kept}
-        return graph.replace(
-            nodes=self.nodes, results=results, names=names, next_id=self.next_id
-        )
+        return graph.replace(nodes=self.nodes, results=results, names=names, next_id=self.next_id)
 
     def drop_unread_constants(self, results: tuple[Node, ...]) -> None:
         """Scalars were copied into the regions; the originals are often not read any more."""
@@ -242,9 +246,7 @@ class _Region:
         self.append(node, inputs)
 
     def append(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        made = Node(
-            -1, node.op, inputs, node.attrs, node.type, regions=node.regions, loc=node.loc
-        )
+        made = Node(-1, node.op, inputs, node.attrs, node.type, regions=node.regions, loc=node.loc)
         self.nodes.append(made)
         self.inner[node.id] = made
         return made
@@ -290,4 +292,4 @@ class _Region:
 
 def is_scalar(node: Node) -> bool:
     value = node.attrs["value"]
-    return value.type.shape == () and value.is_small
+    return bool(value.type.shape == () and value.is_small)

@@ -1,13 +1,13 @@
 """Which nodes run together: the analysis behind `cluster` and `fuse`.
 
-One forward sweep.  Every group has a *stage*; an edge between two groups always leads to a higher stage,
-so the groups form no cycle however they grow:
+One forward sweep.  Every group has a *stage*; an edge between two groups always leads to a higher
+stage, so the groups form no cycle however they grow:
 
     stage(group) > stage of every group it reads from
 
-A node joins the groups of its operands when shapes allow, merging them; a group that blocks the way and
-has no reader yet is raised to a later stage first.  Views (index maps) belong to no group: each reader
-inlines them.
+A node joins the groups of its operands when shapes allow, merging them; a group that blocks the
+way and has no reader yet is raised to a later stage first.  Views (index maps) belong to no group:
+each reader inlines them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Groups:
         weights = self.weights
         direct = dict.fromkeys(node.inputs)
         sources = direct
-        if any([weights[n.id] for n in direct]):
+        if any(weights[n.id] for n in direct):
             sources = dict.fromkeys(base for source in direct for base in self.bases(source))
             direct = {n: None for n in direct if not weights[n.id]}
         chosen: Group | None = None
@@ -217,7 +217,9 @@ class Groups:
         return found
 
     def raise_over(self, inside: tuple[Group, ...], sources: Sources) -> bool:
-        """Make the groups' stage exceed that of every other source; False if a reader forbids it."""
+        """Make the groups' stage exceed that of every other source; False if a reader forbids
+        it.
+        """
         needed = max([g.stage for g in inside])
         for source in sources:
             group = self.of(source)
@@ -253,9 +255,8 @@ class Groups:
     def mergeable(self, a: Group, b: Group) -> bool:
         if a.full != b.full or a.closed or b.closed:
             return False
-        if "contract" in (a.kind, b.kind):
-            if a.kind == b.kind or a.reduced or b.reduced:
-                return False
+        if "contract" in (a.kind, b.kind) and (a.kind == b.kind or a.reduced or b.reduced):
+            return False
         if len(a.nodes) + len(b.nodes) > MAX_NODES or len(a.operands | b.operands) > MAX_OPERANDS:
             return False
         return a.reduced == b.reduced or a.reduced is None or b.reduced is None

@@ -1,7 +1,7 @@
 """The pipeline: the table of contents of the compiler.
 
-`STAGES` lists every pass in order with what holds from there on; those predicates are checked again after
-every later stage, so an error names the pass that broke it.
+`STAGES` lists every pass in order with what holds from there on; those predicates are checked
+again after every later stage, so an error names the pass that broke it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ Check = Callable[[Stages], None]
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass: a function of its own name; `ensures` holds from here on. Skipped at opt=0 if optional."""
+    """One pass: a function of its own name; `ensures` holds from here on. Skipped at opt=0 if
+    optional.
+    """
 
     run: Callable[..., Stages]
     ensures: tuple[Check, ...] = ()
@@ -88,8 +90,8 @@ def run(
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
-    `after` names the stage whose output the graph is: only later stages run.  Raises GraphError for input
-    that cannot be compiled and VerifyError, naming the pass, for a bug.
+    `after` names the stage whose output the graph is: only later stages run.  Raises GraphError
+    for input that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
     done = STAGES[: first + 1]

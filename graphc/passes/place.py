@@ -31,12 +31,10 @@ def place(graph: Graph, config: Config) -> Graph:
 
 def _placed(node: Node, device: Device, mapped: dict[Node, Node]) -> Node:
     constraint = node.place
-    if isinstance(constraint, Constraint) and constraint.spec is not None:
-        if not constraint.spec.matches(device):
-            raise GraphError(
-                f"%{node.id} must run on {constraint.spec}, but the device list holds only {device}",
-                details=node.describe(), location=node.loc,
-            )  # fmt: skip
+    spec = constraint.spec if isinstance(constraint, Constraint) else None
+    if spec is not None and not spec.matches(device):
+        message = f"%{node.id} must run on {spec}, but the device list holds only {device}"
+        raise GraphError(message, details=node.describe(), location=node.loc)
     return node.replace(
         inputs=tuple(mapped[n] for n in node.inputs),
         after=tuple(mapped[n] for n in node.after),

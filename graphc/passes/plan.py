@@ -3,8 +3,8 @@
     params      the caller's arrays      pK          constants   one blob          c
     results     fresh arrays             rK          the rest    one static arena  offsets
 
-Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so memory is
-reused as soon as its last reader has run.
+Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
+memory is reused as soon as its last reader has run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """simplify: composite ops and calls are written out, then local identities are applied.
 
-Rules are plain functions `rule(node, rewriter) -> Node | None` in a table by op name.  None of them may
-change a result beyond rounding: no x*0, no x-x, NaN and infinities and signed zeros survive.
+Rules are plain functions `rule(node, rewriter) -> Node | None` in a table by op name.  None of
+them may change a result beyond rounding: no x*0, no x-x, NaN and infinities and signed zeros
+survive.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def simplify(graph: Graph, config: Config) -> Graph:
                 r.nodes.append(made)
                 return made
         if node.op.name == "item" and node.inputs[0].op.name == "tuple":
-            return node.inputs[0].inputs[node.attrs["index"]]
+            item: Node = node.inputs[0].inputs[node.attrs["index"]]
+            return item
         for rule in rules.get(node.op.name, ()):
             if (found := rule(node, r)) is not None:
                 record(node.id, rule.__name__.replace("_", " "))
@@ -198,7 +200,10 @@ def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
         inputs = list(node.inputs)
         inputs[position] = source.inputs[0]
         kinds = tuple(n.type for n in inputs)
-        if not isinstance(source.type, TupleType) and node.op.result_type(kinds, node.attrs) is node.type:
+        if (
+            not isinstance(source.type, TupleType)
+            and node.op.result_type(kinds, node.attrs) is node.type
+        ):
             return r.emit(node.op, inputs, node.attrs)
     return None
 
@@ -214,8 +219,22 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (unit_operand, implicit_broadcast),
     "div": (unit_operand, implicit_broadcast),
     "pow": (small_power,),
-    **{
-        name: (implicit_broadcast,)
-        for name in ("max", "min", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "select", "and", "or")
-    },
+    **dict.fromkeys(
+        (
+            "max",
+            "min",
+            "maximum",
+            "minimum",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "select",
+            "and",
+            "or",
+        ),
+        (implicit_broadcast,),
+    ),
 }

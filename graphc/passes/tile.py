@@ -1,7 +1,7 @@
 """tile: fix the shape of every kernel and make its scratch memory visible as a node.
 
-    %9 = workspace() {nbytes=65536} : u8[65536]
-    %5 = fused(%2, %3, %9) ...
+%9 = workspace() {nbytes=65536} : u8[65536]
+%5 = fused(%2, %3, %9) ...
 """
 
 from __future__ import annotations

@@ -1,0 +1,83 @@
+"""Folding: the accumulators of a reduction, how an element enters them and what comes out.
+
+Complex sums and products keep two accumulators; argmax and argmin keep the best value and its
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphc.codegen.evaluate import Element, tensor_type, to_compute, to_storage
+from graphc.codegen.loops import Expr, Scalars
+from graphc.ir.graph import Node
+from graphc.ir.op import Reduction
+from graphc.ir.types import BOOL, I32, I64, DType
+from graphc.ops.registry import Pair
+
+
+def product(extents: Iterable[int]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+def reduction_of(node: Node) -> Reduction:
+    assert isinstance(node.op.lower, Reduction)
+    return node.op.lower
+
+
+def is_indexed(node: Node) -> bool:
+    return reduction_of(node).combine in ("argmax", "argmin")
+
+
+def initial(b: Scalars, lower: Reduction, element: DType) -> list[Expr]:
+    """The start values of the accumulators."""
+    accumulator = lower.accumulator(element)
+    if lower.combine in ("argmax", "argmin"):
+        kind = I32 if element is BOOL else element.compute
+        return [b.const(lower.identity(element), kind), b.const(0, I64)]
+    if accumulator.is_complex:
+        start = complex(lower.identity(element))
+        return [b.const(part, accumulator.real) for part in (start.real, start.imag)]
+    return [b.const(lower.identity(element), accumulator)]
+
+
+def prepared(b: Scalars, lower: Reduction, value: Element, element: DType) -> Element:
+    """An element as it is folded: in the accumulator's type, after `prepare`."""
+    value = to_compute(b, value, element)
+    if lower.combine in ("argmax", "argmin"):
+        return b.cast(value, I32) if element is BOOL else value
+    if lower.prepare is not None:
+        value = lower.prepare(b, value)
+    accumulator = lower.accumulator(element)
+    if isinstance(value, Pair):
+        return Pair(b.cast(value.re, accumulator.real), b.cast(value.im, accumulator.real))
+    if accumulator.is_complex:
+        return Pair(b.cast(value, accumulator.real), b.const(0.0, accumulator.real))
+    return b.cast(value, accumulator)
+
+
+def combined(b: Scalars, lower: Reduction, x: Pair, y: Pair) -> Pair:
+    """Fold two complex partial results."""
+    if lower.combine == "add":
+        return Pair(b.add(x.re, y.re), b.add(x.im, y.im))
+    assert lower.combine == "mul"
+    re = b.sub(b.mul(x.re, y.re), b.mul(x.im, y.im))
+    return Pair(re, b.add(b.mul(x.re, y.im), b.mul(x.im, y.re)))
+
+
+def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
+    """The element of a reduction from its accumulators."""
+    lower, kind = reduction_of(node), tensor_type(node)
+    if is_indexed(node):
+        return to_storage(b, b.cast(values[1], kind.dtype), kind.dtype)
+    total: Element = Pair(*values) if len(values) == 2 else values[0]
+    source = tensor_type(node.inputs[0])
+    count = product(source.dims[a] for a in node.attrs["axes"])
+    if lower.finish is not None:
+        total = lower.finish(b, total, count, source.dtype)
+    if not isinstance(total, Pair):
+        total = b.cast(total, kind.dtype.compute)
+    return to_storage(b, total, kind.dtype)

@@ -1,0 +1,76 @@
+"""What every lowering of a loop group shares: buffers, operands bound to them, stores.
+
+Buffers of the kernel, in order: region parameters, results, then scratch ("work").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphc.codegen.evaluate import Elements, flat_index, store_element, tensor_type
+from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
+from graphc.codegen.space import Space
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Reduction
+from graphc.ir.types import DType
+
+
+class Nest:
+    """Builds the kernel of one region. A subclass writes the loops in `body`."""
+
+    def __init__(self, region: Graph, space: Space, name: str, strict: bool) -> None:
+        self.region = region
+        self.name = name
+        self.strict = strict
+        self.b = Scalars()
+        self.elements = Elements(self.b)
+        self.space = space
+        self.buffers: list[Buffer] = []
+        self.outputs: dict[int, list[Buffer]] = {}
+        self.units = 1
+        self.elements_per_unit = 1
+
+    # -- buffers
+
+    def buffer(self, element: DType, size: int, mode: str) -> Buffer:
+        factor = 2 if element.is_complex else 1
+        made = Buffer(len(self.buffers), element.real, size * factor, mode)
+        self.buffers.append(made)
+        return made
+
+    def declare(self) -> None:
+        for param in self.region.params:
+            kind = tensor_type(param)
+            self.elements.bind_buffer(param, self.buffer(kind.dtype, kind.size, "in"))
+        for result in self.region.results:
+            kind = tensor_type(result)
+            made = self.buffer(kind.dtype, kind.size, "out")
+            self.outputs.setdefault(result.id, []).append(made)
+
+    def lower(self) -> Kernel:
+        """The complete kernel."""
+        self.declare()
+        self.body()
+        return Kernel(
+            self.name, tuple(self.buffers), 0, self.b.body, units=self.units, strict=self.strict
+        )
+
+    def body(self) -> None:
+        raise NotImplementedError
+
+    def reductions(self) -> list[Node]:
+        return [n for n in self.region.nodes if isinstance(n.op.lower, Reduction)]
+
+    def store_full(self, values: dict[int, Expr], results: Iterable[Node]) -> None:
+        for result in unique(results):
+            self.store(result, self.space.index(self.b, values, tensor_type(result).dims))
+
+    def store(self, result: Node, index: tuple[Expr, ...]) -> None:
+        value = self.elements.at(result, index)
+        position = flat_index(self.b, index, tensor_type(result).dims)
+        for buffer in self.outputs[result.id]:
+            store_element(self.b, buffer, position, value)
+
+
+def unique(nodes: Iterable[Node]) -> list[Node]:
+    return list(dict.fromkeys(nodes))

@@ -1,0 +1,242 @@
+"""Rows: the innermost axis is reduced, or nothing is. One pass over the row per level of
+reductions.
+
+    parallel for o in kept:                  softmax: pass 0    max
+        for level p:                                  pass 1    e = exp(x - max), staged; sum
+            for r in reduced: fold, stage, store      pass 2    e / sum
+
+A value that is costly and needed in more than one pass is staged in scratch.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from graphc.codegen.evaluate import (
+    Element,
+    load_element,
+    split_index,
+    store_element,
+    tensor_type,
+)
+from graphc.codegen.folds import (
+    combined,
+    finished,
+    initial,
+    is_indexed,
+    prepared,
+    product,
+    reduction_of,
+)
+from graphc.codegen.loops import Buffer, Expr, Register
+from graphc.codegen.nest import Nest, unique
+from graphc.codegen.space import Axes
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Reduction, Scalar
+from graphc.ops.registry import Pair
+
+BLOCK = 4096  # elements per unit of a single long loop
+STAGE_FLOPS = 8.0  # a value of so many flops is staged rather than computed in two passes
+STAGE_LIMIT = 1 << 16  # elements of a staged row
+
+
+class Rows(Nest):
+    """Lowers element-wise groups and groups whose innermost axis is reduced."""
+
+    registers: dict[int, list[Register]]
+
+    def body(self) -> None:
+        space, b = self.space, self.b
+        self.registers = {}
+        kept = [loop for loop in space.loops if not loop.reduced]
+        inner = [loop for loop in space.loops if loop.reduced]
+        if not self.reductions():
+            inner, kept = kept[-1:], kept[:-1]
+        self.units = product(loop.extent for loop in kept)
+        self.elements_per_unit = product(loop.extent for loop in inner)
+        if not kept and not self.reductions() and self.elements_per_unit > BLOCK:
+            self.blocks(inner[0])
+            return
+        with ExitStack() as stack:
+            values: dict[int, Expr] = {}
+            if self.units > 1:
+                unit = stack.enter_context(b.loop(self.units, "parallel"))
+                parts = split_index(b, unit, tuple(loop.extent for loop in kept))
+                values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
+            self.row(values, inner)
+
+    def blocks(self, loop: Axes) -> None:
+        """One long loop in blocks, so that it can be split among threads."""
+        b = self.b
+        self.units, self.elements_per_unit = -(-loop.extent // BLOCK), BLOCK
+        with b.loop(self.units, "parallel") as unit:
+            start = b.mul(unit, b.integer(BLOCK))
+            stop = b.op("min", b.add(start, b.integer(BLOCK)), b.integer(loop.extent))
+            with b.loop(stop, "vector", start) as i:
+                self.store_full({loop.place: i}, list(self.region.results))
+
+    def row(self, values: dict[int, Expr], inner: list[Axes]) -> None:
+        """All passes over one row, then what is left once per row."""
+        levels = levels_of(self.region)
+        full = [r for r in unique(self.region.results) if self.space.is_full(r)]
+        reductions = self.reductions()
+        last = max(
+            [levels[r.id] for r in full] + [levels[n.inputs[0].id] for n in reductions], default=-1
+        )
+        staged = self.staged(levels, full, reductions)
+        for level in range(last + 1):
+            folds = [n for n in reductions if levels[n.inputs[0].id] == level]
+            stores = [r for r in full if levels[r.id] == level]
+            stage = [n for n in staged if levels[n.id] == level]
+            self.one_pass(values, inner, folds, stores, stage)
+        rest = [r for r in unique(self.region.results) if not self.space.is_full(r)]
+        for result in rest:
+            index = self.space.index(self.b, values, tensor_type(result).dims)
+            self.store(result, index)
+
+    def staged(
+        self, levels: dict[int, int], full: list[Node], reductions: list[Node]
+    ) -> list[Node]:
+        """Costly full values that more than one pass needs, in order."""
+        if product(loop.extent for loop in self.space.loops if loop.reduced) > STAGE_LIMIT:
+            return []
+        passes: dict[int, set[int]] = {}
+        roots = [(r, levels[r.id]) for r in full]
+        roots += [(n.inputs[0], levels[n.inputs[0].id]) for n in reductions]
+        pending = list(roots)
+        while pending:
+            node, level = pending.pop()
+            seen = passes.setdefault(node.id, set())
+            if level in seen or node.op.name == "param" or not self.space.is_full(node):
+                continue
+            seen.add(level)
+            pending.extend((source, level) for source in node.inputs)
+        return [
+            n for n in self.region.nodes
+            if len(passes.get(n.id, ())) > 1 and flops_per_element(n) >= STAGE_FLOPS
+        ]  # fmt: skip
+
+    def one_pass(
+        self, values: dict[int, Expr], inner: list[Axes], folds: list[Node], stores: list[Node],
+        stage: list[Node],
+    ) -> None:  # fmt: skip
+        """Fold, stage and store everything that is ready at one level in one sweep over the row."""
+        if not (folds or stores or stage):
+            return
+        b = self.b
+        for node in folds:
+            self.start(node)
+        indexed = any(is_indexed(n) for n in folds)
+        buffers = {n.id: self.stage_buffer(n) for n in stage}
+        with ExitStack() as stack:
+            inside = dict(values)
+            for k, loop in enumerate(inner):
+                kind = "vector" if k == len(inner) - 1 and not indexed else "serial"
+                inside[loop.place] = stack.enter_context(b.loop(loop.extent, kind))
+            index = self.space.index(b, inside, self.space.full)
+            for node in stage:
+                self.stage(node, buffers[node.id], index, inside)
+            for node in folds:
+                self.fold(node, index)
+            self.store_full(inside, stores)
+        for node in stage:
+            self.bind_staged(node, buffers[node.id], inside)
+        for node in folds:
+            self.bind_folded(node)
+
+    # -- staging
+
+    def stage_buffer(self, node: Node) -> Buffer:
+        kind = tensor_type(node)
+        size = product(loop.extent for loop in self.space.loops if loop.reduced)
+        return self.buffer(kind.dtype, size, "work")
+
+    def row_position(self, values: dict[int, Expr]) -> Expr:
+        """The position inside the row, from the variables of the reduced axes."""
+        position = self.b.integer(0)
+        for loop in self.space.loops:
+            if loop.reduced:
+                position = self.b.add(
+                    self.b.mul(position, self.b.integer(loop.extent)), values[loop.place]
+                )
+        return position
+
+    def stage(
+        self, node: Node, buffer: Buffer, index: tuple[Expr, ...], values: dict[int, Expr]
+    ) -> None:
+        value = self.elements.at(node, index)
+        store_element(self.b, buffer, self.row_position(values), value)
+        self.elements.bind(node, lambda _: value)
+
+    def bind_staged(self, node: Node, buffer: Buffer, values: dict[int, Expr]) -> None:
+        places = [loop for loop in self.space.loops if loop.reduced]
+
+        def read(index: tuple[Expr, ...]) -> Element:
+            inside = {loop.place: index[loop.place] for loop in places}
+            return load_element(self.b, buffer, self.row_position(inside), tensor_type(node).dtype)
+
+        self.elements.bind(node, read)
+
+    # -- folding
+
+    def start(self, node: Node) -> None:
+        """Declare the accumulators of a reduction."""
+        b, lower = self.b, reduction_of(node)
+        element = tensor_type(node.inputs[0]).dtype
+        self.registers[node.id] = [b.register(v) for v in initial(b, lower, element)]
+
+    def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
+        b, lower = self.b, reduction_of(node)
+        element = tensor_type(node.inputs[0]).dtype
+        registers = self.registers[node.id]
+        value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
+        if is_indexed(node):
+            self.fold_indexed(lower, registers, value, index[node.attrs["axes"][0]])
+        elif not isinstance(value, Pair):
+            b.update(registers[0], lower.combine, value)
+        elif lower.combine == "add":
+            b.update(registers[0], "add", value.re)
+            b.update(registers[1], "add", value.im)
+        else:
+            # Registers are read where a statement uses them: both parts are computed before either
+            # is set.
+            total = combined(b, lower, Pair(*(b.read(r) for r in registers)), value)
+            imaginary = b.register(total.im)
+            b.assign(registers[0], total.re)
+            b.assign(registers[1], b.read(imaginary))
+
+    def fold_indexed(
+        self, lower: Reduction, registers: list[Register], value: Expr, position: Expr
+    ) -> None:
+        b = self.b
+        best = b.read(registers[0])
+        better = b.compare("gt" if lower.combine == "argmax" else "lt", value, best)
+        if value.dtype.is_float:
+            fresh = b.op("and", b.compare("ne", value, value), b.compare("eq", best, best))
+            better = b.op("or", better, fresh)
+        # The position first: both look at the best value so far.
+        b.assign(registers[1], b.select(better, position, b.read(registers[1])))
+        b.assign(registers[0], b.select(better, value, best))
+
+    def bind_folded(self, node: Node) -> None:
+        """From here on the reduction is read from its accumulators, finished."""
+        b, registers = self.b, self.registers[node.id]
+        values = [b.read(r) for r in registers]
+        made = finished(b, node, values)
+        self.elements.bind(node, lambda _: made)
+
+
+def levels_of(region: Graph) -> dict[int, int]:
+    """For each node how many reductions must be complete before one element of it is known."""
+    levels = {p.id: 0 for p in region.params}
+    for node in region.nodes:
+        level = max((levels[n.id] for n in node.inputs), default=0)
+        levels[node.id] = level + isinstance(node.op.lower, Reduction)
+    return levels
+
+
+def flops_per_element(node: Node) -> float:
+    if not isinstance(node.op.lower, Scalar) or node.op.cost is None:
+        return 0.0
+    size = tensor_type(node).size
+    return node.op.cost(node)[0] / size if size else 0.0

@@ -1,0 +1,79 @@
+"""Imports point one way, and the expensive ones stay out of what every user pays for."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "graphc"
+# A layer may import itself and the layers named here.
+ALLOWED = {
+    "errors": set(),
+    "config": {"errors"},
+    "ir": {"errors"},
+    "ops": {"errors", "ir"},
+    "runtime": {"errors"},
+    "codegen": {"errors", "config", "ir", "ops", "runtime"},
+    "passes": {"errors", "config", "ir", "ops", "codegen"},
+    "frontend": {"errors", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "cli": {"errors", "config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
+}
+SEPARATE = {"cli": {"cli"}}
+
+
+def layer_of(module: str) -> str | None:
+    parts = module.split(".")
+    if parts[0] != "graphc" or len(parts) == 1:
+        return None
+    return "cli" if parts[1].startswith("cli") else parts[1]
+
+
+def imports_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+FILES = sorted(p for p in ROOT.rglob("*.py") if p.name not in ("__init__.py", "__main__.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    layer = layer_of("graphc." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert layer in ALLOWED, f"{path} is in no layer"
+    for module in imports_of(path):
+        other = layer_of(module)
+        if other is not None and other != layer:
+            assert other in ALLOWED[layer], f"{layer} must not import {module}"
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_graphc_is_light() -> None:
+    assert not {"numba", "scipy", "llvmlite", "lark", "rich", "click"} & loaded_after(
+        "import graphc"
+    )
+
+
+def test_compiling_needs_no_numba() -> None:
+    code = "import numpy as np, graphc as gc\ngc.compile(lambda x: np.tanh(x) @ x)(np.ones((4, 4)))"
+    assert "numba" not in loaded_after(code)
+
+
+def test_cuda_imports_sit_in_two_files() -> None:
+    users = [p for p in FILES if any(m.startswith("numba.cuda") for m in imports_of(p))]
+    assert len(users) <= 2, users

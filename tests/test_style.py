@@ -1,0 +1,52 @@
+"""House rules that a linter does not know: sizes of files and functions."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "graphc"
+MOST_FILE_LINES = 400
+MOST_FUNCTION_LINES = 60
+
+
+def functions() -> list[tuple[str, int]]:
+    found = []
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines))
+    return found
+
+
+def test_files_are_short() -> None:
+    long = {
+        p: n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > MOST_FILE_LINES
+    }
+    assert not long, long
+
+
+def test_functions_are_short() -> None:
+    made = functions()
+    long = [(name, lines) for name, lines in made if lines > MOST_FUNCTION_LINES]
+    assert not long, long
+    lengths = sorted(lines for _, lines in made)
+    assert statistics.median(lengths) <= 8
+    assert lengths[len(lengths) * 9 // 10] <= 25
+
+
+def test_no_text_is_evaluated() -> None:
+    """eval, exec, pickle and marshal read nothing; exec runs only source that graphc generated."""
+    allowed_exec = {"codegen/numba_route.py"}
+    for path in ROOT.rglob("*.py"):
+        name = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id != "eval", name
+                assert node.func.id != "exec" or name in allowed_exec, name
+            if isinstance(node, ast.Import):
+                modules = {alias.name.split(".")[0] for alias in node.names}
+                assert not modules & {"pickle", "marshal", "shelve"}, name
