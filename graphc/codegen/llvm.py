@@ -22,7 +22,14 @@ from collections.abc import Callable, Iterable, Sequence
 from graphc.codegen import llvm_scalar
 from graphc.codegen.llvm_module import Functions, FunctionWriter, Module
 from graphc.codegen.llvm_scalar import MEMORY, TYPES
-from graphc.codegen.loop_facts import Changes, SumPlan, loop_range, step_of, work_stride
+from graphc.codegen.loop_facts import (
+    Changes,
+    SumPlan,
+    loop_range,
+    step_of,
+    unrolled_size,
+    work_stride,
+)
 from graphc.codegen.loops import (
     Assign,
     Buffer,
@@ -37,6 +44,7 @@ from graphc.codegen.loops import (
     Store,
     Update,
     expressions,
+    walk,
 )
 from graphc.codegen.target import Target
 from graphc.errors import GraphError
@@ -74,7 +82,7 @@ class KernelWriter(FunctionWriter):
         self.changes = Changes(kernel)
         self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
-        self.group = ""  # access group of the innermost vector loop
+        self.groups: list[str] = []  # access groups of the vector loops around
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
 
@@ -141,8 +149,11 @@ class KernelWriter(FunctionWriter):
             for k, own in enumerate(scopes):
                 others = note(*(s for s in scopes if s is not own))
                 self.aliases[k] = f", !alias.scope {note(own)}, !noalias {others}"
-        group = f", !llvm.access.group {self.group}" if self.group else ""
-        return self.aliases[buffer.index] + group
+        if not self.groups:
+            return self.aliases[buffer.index]
+        # Groups of several loops are listed in a node of their own.
+        group = self.groups[0] if len(self.groups) == 1 else self.module.note(*self.groups)
+        return f"{self.aliases[buffer.index]}, !llvm.access.group {group}"
 
     def address(self, buffer: Buffer, index: str) -> str:
         kind = MEMORY[buffer.dtype.name]
@@ -272,29 +283,44 @@ class KernelWriter(FunctionWriter):
                 for bound in ("%lo", "%hi")
             )
         self.ranges[statement.variable] = loop_range(statement, self.ranges)
-        outer_group, outer_status = self.group, self.status
-        # An access group names exactly one loop, so an inner loop never keeps that of an outer one.
-        self.group = self.module.note(distinct=True) if statement.kind == "vector" else ""
+        outer_status = self.status
+        if statement.kind == "vector":
+            self.groups.append(self.module.note(distinct=True))
         collects = statement.kind == "vector" and not outer_status
-        if collects and any(isinstance(s, Fail) for s in _inside(statement.body)):
+        if collects and any(isinstance(s, Fail) for s in walk(statement.body)):
             self.status = self.at_entry("alloca i32")
             self.lines.append(f"  store i32 0, ptr {self.status}")
         self.depth += 1
-        self.chunks(statement, start, stop, step_of(statement, self.sums))
+        if statement.kind != "parallel" and unrolled_size(statement) is not None:
+            self.copies(statement)
+        else:
+            self.chunks(statement, start, stop, step_of(statement, self.sums))
         self.depth -= 1
-        self.group = outer_group
+        if statement.kind == "vector":
+            self.groups.pop()
         if self.status != outer_status:
             worst = self.emit(f"load i32, ptr {self.status}")
             self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
             self.status = outer_status
 
+    def copies(self, statement: For) -> None:
+        """A short loop as one copy of its body per iteration."""
+        for i in range(int(statement.start.data), int(statement.stop.data)):
+            self.iteration(statement, str(i))
+
+    def iteration(self, statement: For, i: str) -> None:
+        self.values[statement.variable] = i
+        self.block(statement.body)
+        del self.values[statement.variable]
+
     def chunks(self, statement: For, start: str, stop: str, steps: tuple[int, ...]) -> None:
         """The loop itself, under one loop per chunk size, each with partial sums of its own."""
         if not steps:
-            self.counted(statement.variable, start, stop, 1, statement.kind, statement.body)
+            kind = statement.kind
+            self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
             return
 
-        def inner(first: str) -> None:
+        def chunk(first: str) -> None:
             past = self.emit(f"add nsw i64 {first}, {steps[0]}")
             last = self.emit(f"call i64 @llvm.smin.i64(i64 {past}, i64 {stop})")
             saved = {k: self.slots[k] for k in self.sums.partial[statement.variable]}
@@ -307,36 +333,23 @@ class KernelWriter(FunctionWriter):
                 self.slots[index] = outer
                 self.update(Register(index, outer[1]), "add", total)
 
-        self.counted(None, start, stop, steps[0], "serial", inner)
+        self.counted(start, stop, steps[0], "serial", chunk)
 
     def counted(
-        self,
-        variable: Expr | None,
-        start: str,
-        stop: str,
-        step: int,
-        kind: str,
-        body: Sequence[Statement] | Callable[[str], None],
+        self, start: str, stop: str, step: int, kind: str, body: Callable[[str], None]
     ) -> None:
         """A bottom-tested loop from start to stop, skipped when empty."""
         name = self.fresh("")
         top, end, before = f"loop{name}", f"end{name}", f"before{name}"
         i, following = f"%i{name}", f"%n{name}"
-        empty = not _certainly_runs(start, stop)
         self.lines += [f"  br label %{before}", f"{before}:"]
-        if empty:
+        if not _certainly_runs(start, stop):
             runs = self.emit(f"icmp slt i64 {start}, {stop}")
             self.lines.append(f"  br i1 {runs}, label %{top}, label %{end}")
         else:
             self.lines.append(f"  br label %{top}")
         head = len(self.lines)
-        if isinstance(body, Sequence):
-            assert variable is not None
-            self.values[variable] = i
-            self.block(body)
-            del self.values[variable]
-        else:
-            body(i)
+        body(i)
         # The latch is a block of its own, so the phi can name it whatever the body ends with.
         phi = f"  {i} = phi i64 [ {start}, %{before} ], [ {following}, %latch{name} ]"
         self.lines[head:head] = [f"{top}:", phi]
@@ -354,15 +367,8 @@ class KernelWriter(FunctionWriter):
         parts = [note('!"llvm.loop.mustprogress"')]
         if kind == "vector":
             # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
-            parts.append(note('!"llvm.loop.parallel_accesses"', self.group))
+            parts.append(note('!"llvm.loop.parallel_accesses"', self.groups[-1]))
         return note(*parts, itself=True)
-
-
-def _inside(body: Sequence[Statement]) -> Iterable[Statement]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, For | If):
-            yield from _inside(statement.body)
 
 
 def _certainly_runs(start: str, stop: str) -> bool:

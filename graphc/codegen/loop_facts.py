@@ -18,6 +18,7 @@ from graphc.codegen.loops import (
     Update,
     expressions,
     postorder,
+    walk,
 )
 from graphc.ir.types import F32, F64
 
@@ -25,6 +26,8 @@ Range = tuple[int, int]
 _LIMIT = 2**62  # exact bounds stay well inside i64
 _CHUNK = 1024  # f64 terms per partial sum
 _FAN = 32  # partial sums per partial sum of the next level
+_UNROLL = 8  # iterations up to which a loop is unrolled ...
+_UNROLLED = 96  # ... and statements that may result
 _SHORT = 16  # an f32 sum of so few terms needs no wider register
 
 
@@ -75,18 +78,21 @@ def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
 
     `known` holds the bounds of the loop variables and remembers what was found.
     """
-    if expr in known:
-        return known[expr]
+    if expr not in known:
+        for inner in postorder([expr], set(known)):
+            known[inner] = _bounds(inner, known)
+    return known[expr]
+
+
+def _bounds(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
     found: Range | None = None
     if expr.op == "const" and expr.dtype.kind in "iu":
         found = (expr.data, expr.data)
     elif expr.dtype.name == "i64" and expr.op in _RULES:
-        x, y = (index_range(a, known) for a in expr.args)
+        x, y = (known[a] for a in expr.args)
         found = _RULES[expr.op](x, y) if x is not None and y is not None else None
-    if found is not None and (found[0] < -_LIMIT or found[1] > _LIMIT):
-        found = None
-    known[expr] = found
-    return found
+    inside = found is not None and found[0] >= -_LIMIT and found[1] <= _LIMIT
+    return found if inside else None
 
 
 def loop_range(loop: For, known: dict[Expr, Range | None]) -> Range | None:
@@ -102,6 +108,24 @@ def trip_count(loop: For) -> int | None:
     if loop.start.op != "const" or loop.stop.op != "const":
         return None
     return max(0, int(loop.stop.data) - int(loop.start.data))
+
+
+def unrolled_size(loop: For) -> int | None:
+    """Statements of a short loop once it is unrolled, None for a loop that stays one.
+
+    Only an innermost loop becomes vector code, so windows and short rows must dissolve.
+    """
+    count = trip_count(loop)
+    if count is None or count > _UNROLL:
+        return None
+    size = 0
+    for statement in walk(loop.body):
+        inner = 0 if isinstance(statement, If) else 1
+        if isinstance(statement, For):
+            inner = unrolled_size(statement) or _UNROLLED
+        size += inner
+    total = size * max(count, 1)
+    return total if total <= _UNROLLED else None
 
 
 # ------------------------------------------------------------------------------------ changes
