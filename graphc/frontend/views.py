@@ -266,12 +266,12 @@ def call_list(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _keeps_memory(parent: Tracer, name: str, args: Any, kwargs: Any) -> bool:
     """Whether a reshape is a view: an array of its own is contiguous, a view has strides."""
-    if kwargs.get("order", "C") == "F":
+    if kwargs.get("order", "C") == "F" or "F" in args:
         return False
     if parent.link is None:
         return True
     ghost = _ghost(parent)
-    if ghost is None:
+    if ghost is None or (name == "ravel" and not ghost.flags.c_contiguous):
         return False
     with contextlib.suppress(ValueError):
         _numpy_call(name, ghost, args, kwargs)

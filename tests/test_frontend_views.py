@@ -1,0 +1,100 @@
+"""Random programs in NumPy's in-place style: traced and evaluated, they do what NumPy does.
+
+A program keeps a list of arrays. Steps append a view, a copy or a result, or write into one of them;
+in the end every array of the list is compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.ops.interpret import interpret
+
+STEPS = 14
+
+
+def view_of(rng, x):
+    """A random view (or, where NumPy copies, a copy) of an array."""
+    rank = x.ndim
+    kind = rng.integers(0, 9)
+    if kind == 0 or rank == 0:
+        return x.reshape(-1)
+    if kind == 1:
+        return x.T
+    if kind == 2:
+        return np.expand_dims(x, int(rng.integers(0, rank + 1)))
+    if kind == 3:
+        return np.flip(x, int(rng.integers(0, rank)))
+    if kind == 4:
+        return np.swapaxes(x, 0, rank - 1)
+    if kind == 5:
+        return x.reshape(x.shape[::-1])
+    if kind == 6:
+        return np.squeeze(x)
+    if kind == 7:
+        return np.array_split(x, 2)[int(rng.integers(0, 2))] if x.shape[0] else x.ravel()
+    return x[random_index(rng, x.shape)]
+
+
+def random_index(rng, shape):
+    parts = []
+    for extent in shape[: int(rng.integers(1, len(shape) + 1))]:
+        if rng.random() < 0.3 and extent and len(shape) > 1:
+            parts.append(int(rng.integers(-extent, extent)))
+            continue
+        start = int(rng.integers(0, max(extent - 1, 1)))
+        step = int(rng.choice([1, 1, 2, -1]))
+        parts.append(slice(None, None, step) if step < 0 else slice(start, None, step))
+    if rng.random() < 0.2:
+        parts.append(Ellipsis)
+    return tuple(parts)
+
+
+def write_to(rng, arrays, x):
+    kind = rng.integers(0, 6)
+    value = float(rng.integers(1, 100))
+    if x.ndim == 0:
+        return
+    if kind == 0:
+        x += value
+    elif kind == 1:
+        x *= 2
+    elif kind == 2:
+        x[...] = value
+    elif kind == 3:
+        x[random_index(rng, x.shape)] = value
+    elif kind == 4:
+        x[random_index(rng, x.shape)] += value
+    else:
+        fits = [a for a in arrays if a.shape == x.shape]
+        x[...] = fits[int(rng.integers(0, len(fits)))] * 1 + 1
+
+
+def program(seed):
+    def run(x):
+        rng = np.random.default_rng(seed)
+        arrays = [x * 1]
+        for _ in range(STEPS):
+            x = arrays[int(rng.integers(0, len(arrays)))]
+            if rng.random() < 0.5:
+                made = view_of(rng, x)
+                if made.ndim > 4:
+                    made = made.reshape(-1)
+                arrays.append(made if rng.random() < 0.85 else made.copy())
+            else:
+                write_to(rng, arrays, x)
+        return arrays
+
+    return run
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_programs(block):
+    x = np.arange(24.0).reshape(2, 3, 4)
+    for seed in range(40 * block, 40 * block + 40):
+        expected = program(seed)(x.copy())
+        graph = gc.compile(program(seed)).graph(x)
+        for mine, wanted in zip(interpret(graph, [x]), expected):
+            np.testing.assert_array_equal(mine, wanted, err_msg=f"seed {seed}")
