@@ -68,5 +68,6 @@ def test_misuse() -> None:
     for call in (lambda: bad(X), lambda: smooth(X.astype(np.float16)), smooth):
         with pytest.raises(TypeRuleError):
             call()
-    wide = custom_op("wide_for_test", infer=lambda x: tensor(F32, (*x.shape, 2)))(lambda x, out: None)
+    rule = lambda x: tensor(F32, (*x.shape, 2))
+    wide = custom_op("wide_for_test", infer=rule)(lambda x, out: None)
     assert traced(lambda v: wide(v).shape, X) == (3, 2, 2)

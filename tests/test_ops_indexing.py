@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_take() -> None:
         high = 9 if "mode" in named else 2
         index = np.array([[0, high], [1, 0]])
         same(
-            traced(lambda x, i, named=named: NUMPY[np.take](x, i, **named), X, index, lower=True),
+            traced(partial(NUMPY[np.take], **named), X, index, lower=True),
             np.take(X, index, **named),
         )
     same(gather.take(X, [1, 0], axis=0), X[[1, 0]])

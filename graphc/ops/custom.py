@@ -23,7 +23,8 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import OPS, Library, Sample
-from graphc.ir.types import AnyType, TupleType, Type, dtype, leaves, tensor, tuple_type
+from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
+from graphc.ops.linalg import row_major_strides
 from graphc.ops.registry import define, require, require_dtype, require_tensor
 from graphc.ops.scatter import STORED
 from graphc.ops.value import emit
@@ -77,21 +78,24 @@ def _kernel(function: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
     """kernel(node): a function over flat arrays that gives the user's function shaped views."""
 
     @functools.cache
-    def shaped(shapes: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
+    def shaped(operands: tuple[tuple[DType, tuple[int, ...]], ...]) -> Callable[..., Any]:
         import numba
 
         compiled = function if hasattr(function, "py_func") else numba.njit(function)
-        names = [f"a{k}" for k in range(len(shapes))]
-        views = ", ".join(f"a{k}.reshape(s{k})" for k in range(len(shapes)))
+        names = [f"a{k}" for k in range(len(operands))]
+        # Not reshape: that calls into Numba's runtime, which no loaded object has.
+        views = ", ".join(f"view(a{k}, s{k}, t{k})" for k in range(len(operands)))
         text = f"def kernel({', '.join(names)}, params):\n    return function({views})\n"
-        space: dict[str, Any] = {f"s{k}": shape for k, shape in enumerate(shapes)}
-        space["function"] = compiled
+        space: dict[str, Any] = {"function": compiled, "view": np.lib.stride_tricks.as_strided}
+        for k, (element, shape) in enumerate(operands):
+            space[f"s{k}"] = shape
+            space[f"t{k}"] = tuple(s * element.itemsize for s in row_major_strides(shape))
         exec(compile(text, "<custom op>", "exec"), space)  # the text holds counters only
         return space["kernel"]  # type: ignore[no-any-return]
 
     def kernel(node: Any) -> Callable[..., Any]:
         kinds = [n.type for n in node.inputs] + _tensors(node.type)
-        return shaped(tuple(k.dims for k in kinds))
+        return shaped(tuple((k.dtype, k.dims) for k in kinds))
 
     return kernel
 
@@ -111,7 +115,7 @@ def custom_op(
     gradient             the cotangent rule, as in the op record
     samples()            arguments to test with
 
-    Returns the function to call on traced or plain arrays. f16 and bf16 are not accepted: cast first.
+    Returns the function to call on traced or plain arrays; f16 and bf16 must be cast first.
     Raises TypeRuleError when the name is no identifier or belongs to an op of graphc.
     """
     require(name.isidentifier(), f"{name!r} is no name for an op", hint="use letters, digits and _")

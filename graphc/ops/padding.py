@@ -189,11 +189,12 @@ def _ramp(edge: Any, end: Any, count: int, axis: int) -> Any:
     """`count` values from end to just before the edge, rounded down for integers."""
     element = common_element(edge)[0]
     shape = tuple(count if k == axis else 1 for k in range(rank_of(edge)))
-    steps = np.reshape(np.arange(count) / count, shape)
-    exact = functions.astype(edge, np.float64) if element.is_integer else edge
-    kind = np.float64 if element.is_integer else element.numpy
-    made = end + (exact - end) * steps.astype(kind)
-    made = functions.floor(made) if element.is_integer else made
+    steps = np.reshape(np.arange(count), shape)
+    if element.is_integer:
+        whole = functions.astype(edge, np.int64)
+        made = end + functions.floor_divide((whole - end) * steps, count)
+    else:
+        made = end + (edge - end) * (steps / count).astype(element.numpy)
     return functions.astype(made, element)
 
 
