@@ -5,6 +5,7 @@ import functools
 import mmap
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -90,7 +91,7 @@ def call(
         assert kernel(ctypes.addressof(bufs), params.ctypes.data, lo, hi, thread) == 0
 
 
-# -- a strided problem and its reference --------------------------------------------------------------
+# -- a strided problem and its reference -------------------------------------------------------
 
 
 def values(dtype: str, size: int, seed: int) -> np.ndarray:
@@ -101,7 +102,7 @@ def values(dtype: str, size: int, seed: int) -> np.ndarray:
     if dtype in TOLERANCE:
         return generator.standard_normal(size).astype(NUMPY[dtype])
     bits = generator.integers(0, 256, size * np.dtype(NUMPY[dtype]).itemsize, np.uint8)
-    return bits.view(NUMPY[dtype])
+    return np.asarray(bits.view(NUMPY[dtype]))
 
 
 class Layout:
@@ -157,8 +158,9 @@ class Problem:
 
     def contraction(self) -> Contraction:
         """The normal form."""
-        groups = [tuple(self.dims[g]) for g in "bmnk"]
-        return Contraction(self.dtype, *groups, *[self.layout[name].offset for name in "abc"])
+        batch, m, n, k = (tuple(self.dims[g]) for g in "bmnk")
+        offsets = [self.layout[name].offset for name in "abc"]
+        return Contraction(self.dtype, batch, m, n, k, *offsets)
 
     def view(self, name: str, used: str) -> np.ndarray:
         """An operand as an array over the dims it uses."""
@@ -181,7 +183,9 @@ class Problem:
         """What the core wrote."""
         return self.view("c", "bmn")
 
-    def run(self, spans: Callable[[Plan], list[tuple[int, int, int]]] | None = None, **options: Any) -> Plan:
+    def run(
+        self, spans: Callable[[Plan], list[tuple[int, int, int]]] | None = None, **options: Any
+    ) -> Plan:
         """Plan, run the core, check the result and that nothing around it was written."""
         plan = contract.plan(self.contraction(), contract.host_target(), **options)
         before = self.data["c"].copy()
@@ -205,9 +209,9 @@ class Problem:
             np.testing.assert_array_equal(found, expected)
         touched = np.zeros(self.data["c"].shape, bool)
         layout = self.layout["c"]
-        np.lib.stride_tricks.as_strided(
-            touched[layout.offset :], found.shape, layout.strides
-        )[...] = True
+        np.lib.stride_tricks.as_strided(touched[layout.offset :], found.shape, layout.strides)[
+            ...
+        ] = True
         raw = np.ascontiguousarray(self.data["c"]).view(np.uint8).reshape(len(touched), -1)
         old = np.ascontiguousarray(before).view(np.uint8).reshape(len(touched), -1)
         np.testing.assert_array_equal(raw[~touched], old[~touched])
@@ -235,7 +239,7 @@ def matrix(dtype: str, m: int, n: int, k: int, layout: str = "nn", seed: int = 1
     return problem
 
 
-# -- tests -------------------------------------------------------------------------------------------
+# -- tests -------------------------------------------------------------------------------------
 
 SIZES = [1, 2, 3, 7, 13, 14, 15, 16, 17, 29, 31, 32, 33, 47, 64, 65]
 
@@ -259,7 +263,9 @@ def test_every_type_in_any_layout(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16", "i32"])
-@pytest.mark.parametrize(("m", "n", "k"), [(300, 257, 700), (5, 700, 900), (700, 4, 300), (230, 40, 40)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(300, 257, 700), (5, 700, 900), (700, 4, 300), (230, 40, 40)]
+)
 def test_more_than_one_block(dtype: str, m: int, n: int, k: int) -> None:
     for layout in ("nn", "tt"):
         matrix(dtype, m, n, k, layout).run()
@@ -269,7 +275,8 @@ def test_many_dims_per_group() -> None:
     for seed in range(150):
         choose = random.Random(seed)
         groups = {
-            g: [choose.choice([1, 2, 3, 4, 5, 9]) for _ in range(choose.randint(0, 3))] for g in "mnk"
+            g: [choose.choice([1, 2, 3, 4, 5, 9]) for _ in range(choose.randint(0, 3))]
+            for g in "mnk"
         }
         groups["b"] = [choose.choice([1, 2, 3]) for _ in range(choose.randint(0, 2))]
         Problem(choose.choice(["f32", "f64", "bf16", "u16"]), groups, seed).run()
@@ -296,8 +303,14 @@ def test_empty_sums_are_zero_and_empty_results_are_nothing(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_result_does_not_depend_on_the_split(dtype: str) -> None:
     choose = random.Random(7)
-    for m, n, k, layout in [(200, 300, 700, "nn"), (150, 90, 40, "tn"), (1, 900, 333, "nn"),
-                            (1, 900, 333, "nt"), (6, 400, 257, "nt"), (900, 70, 64, "nt")]:  # fmt: skip
+    for m, n, k, layout in [
+        (200, 300, 700, "nn"),
+        (150, 90, 40, "tn"),
+        (1, 900, 333, "nn"),
+        (1, 900, 333, "nt"),
+        (6, 400, 257, "nt"),
+        (900, 70, 64, "nt"),
+    ]:
         whole = matrix(dtype, m, n, k, layout)
         whole.run(threads=1)
         for threads in (2, 5):
@@ -305,7 +318,7 @@ def test_result_does_not_depend_on_the_split(dtype: str) -> None:
 
             def spans(plan: Plan) -> list[tuple[int, int, int]]:
                 cuts = sorted({0, plan.units, *(choose.randint(0, plan.units) for _ in range(4))})
-                found = [(lo, hi, k % 2) for k, (lo, hi) in enumerate(zip(cuts, cuts[1:]))]
+                found = [(lo, hi, k % 2) for k, (lo, hi) in enumerate(pairwise(cuts))]
                 choose.shuffle(found)
                 return found
 

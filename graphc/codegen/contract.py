@@ -1,4 +1,4 @@
-"""Contractions: matmul, batched matmul, einsum and convolution in one normal form, one generated core.
+"""Contractions: matmul, einsum and convolution in one normal form with one generated core.
 
     C[batch..., m..., n...] = sum over k of A[batch, m, k] * B[batch, k, n]
 
@@ -39,7 +39,6 @@ from graphc.codegen.contract_hardware import (
 from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Word
 from graphc.codegen.target import Target, machine, parse
 
-
 __all__ = [
     "Contraction",
     "Dim",
@@ -58,10 +57,11 @@ __all__ = [
 class Plan(NamedTuple):
     """How the core runs one contraction.
 
-    `swapped`: A and B trade places, so the data pointers must be given as [B, A, C, ...]. `axes[group][d]` says where
-    dim d of a group of the *contraction* lies in the indices an epilogue sees: (which, divisor, extent) with
-    which one of "batch", "i", "j", so that its index is (which // divisor) % extent.
-    `packed` is the size in bytes of B packed ahead of time (0 if B is not).
+    `swapped`: A and B trade places, so the data pointers must be given as [B, A, C, ...].
+    `axes[group][d]` says where dim d of a group of the *contraction* lies in the indices an
+    epilogue sees: (which, divisor, extent) with which one of "batch", "i", "j", so that its index
+    is (which // divisor) % extent. `packed` is the size in bytes of B packed ahead of time (0 if
+    B is not).
     """
 
     params: tuple[int, ...]
@@ -78,8 +78,8 @@ class Plan(NamedTuple):
 def core_ir(dtype: str, hardware: Hardware) -> str:
     """LLVM IR text of the core of a data type: a whole module, to be parsed and linked.
 
-    Exports `graphc_contract_<dtype>`, `..._fused` (one more argument: the epilogue) and `..._pack`. Raises KeyError
-    for a complex type.
+    Exports `graphc_contract_<dtype>`, `..._fused` (one more argument: the epilogue) and
+    `..._pack`. Raises KeyError for a complex type.
     """
     return build_core(core_dtype(dtype), hardware)
 
@@ -124,7 +124,7 @@ def emit_fused(name: str, dtype: str, epilogue: str) -> str:
     )
 
 
-# -- planning ---------------------------------------------------------------------------------------
+# -- planning ----------------------------------------------------------------------------------
 
 
 class _Sizes(NamedTuple):
@@ -141,6 +141,7 @@ class _Sizes(NamedTuple):
         return self.batch * self.m * self.n * self.k
 
 
+@functools.lru_cache(maxsize=4096)
 def plan(
     contraction: Contraction,
     hardware: Hardware,
@@ -153,10 +154,10 @@ def plan(
 ) -> Plan:
     """Decide roles, route, blocking and work units of a contraction.
 
-    `epilogue`: it will run through `emit_fused`, with `extras` operands after the workspace. `packed_b`: the second
-    operand (the first one if `swapped`) is given as the panels of the pack entry. `stage`: the sums must not touch C
-    (C has another format than the sums, or the epilogue reads what C held before). Raises ValueError for too many
-    operands.
+    `epilogue`: it will run through `emit_fused`, with `extras` operands after the workspace.
+    `packed_b`: the second operand (the first one if `swapped`) is given as the panels of the pack
+    entry. `stage`: the sums must not touch C (C has another format than the sums, or the epilogue
+    reads what C held before). Raises ValueError for too many operands.
     """
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
@@ -197,7 +198,7 @@ GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
 VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
-# A stride that is a multiple of 1/128 of the second level maps rows to an eighth of its sets or less.
+# Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
 WAYS = 128
 LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
@@ -258,7 +259,7 @@ def _staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
 
 
 def _block(words: list[int], kind: Kind, hardware: Hardware, sizes: _Sizes, threads: int) -> None:
-    """Cache blocks and work units. The k block depends on k alone: it shapes the rounding of sums."""
+    """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
     flags, size = words[Word.FLAGS], kind.bytes
     deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
     pieces = max(1, -(-sizes.k // deepest))
@@ -317,7 +318,7 @@ def _strides(words: list[int], kind: Kind, contraction: Contraction, groups: Gro
 
 
 def _panels(words: list[int], kind: Kind, groups: Groups, sizes: _Sizes) -> int:
-    """Panel layout of B; returns the bytes of all of it. The spare rows take the overhang of transposition."""
+    """Panel layout of B; returns its bytes. Spare rows take the overhang of transposition."""
     depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
     step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
     words[Word.PANEL_STEP] = step
@@ -333,7 +334,7 @@ def _packed_batches(groups: Groups, sizes: _Sizes) -> int:
 
 
 def _workspace(words: list[int], kind: Kind, sizes: _Sizes) -> int:
-    """Lay out one thread's workspace and return its bytes. A region that a route does not use is empty."""
+    """Lay out one thread's workspace and return its bytes; unused regions are empty."""
     flags = words[Word.FLAGS]
     vector = flags & (Flag.DOTS | Flag.ROWS)
     rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
@@ -370,7 +371,7 @@ _COLUMN_TABLES = (Word.COLUMN_B, Word.COLUMN_B_RUN, Word.COLUMN_C, Word.COLUMN_C
 _K_TABLES = (Word.K_A, Word.K_A_RUN, Word.K_B, Word.K_B_RUN)
 
 
-def _dims(words: list[int], word: Word, loops: list[Loop], size: int) -> None:
+def _dims(words: list[int], word: int, loops: list[Loop], size: int) -> None:
     """Append the dims of a group in bytes; an empty group is one dim of extent one."""
     words[word] = max(1, len(loops))
     if not loops:

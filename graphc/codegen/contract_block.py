@@ -1,4 +1,4 @@
-"""Blocks of a contraction in generated code: row tiles of a panel, panels of a block, packing, finishing.
+"""Blocks of a contraction in generated code: tiles of a panel, panels of a block, finishing.
 
 block: for each row block:  for each k block:  pack A;  sweep
 sweep: for each panel: strip                            last k block: finish per column group
@@ -48,7 +48,7 @@ FINISH_ARGUMENTS = [
 
 
 def emit_finish(core: Core) -> None:
-    """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter them from the workspace tile.
+    """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter the workspace tile.
 
     `c` is C of this batch element; `unit_j` the column at which the workspace tile starts.
     """
@@ -112,8 +112,8 @@ STRIP_ARGUMENTS = [
 def emit_strip(core: Core) -> None:
     """All row tiles of one panel. Rows are dealt evenly, so no tile is left with a thin remainder.
 
-    Tiles have an even number of rows. If the number of rows is odd, the tables have one entry more: a row of A
-    that exists and a row of C that is scratch.
+    Tiles have an even number of rows. If the number of rows is odd, the tables have one entry
+    more: a row of A that exists and a row of C that is scratch.
     """
     kind = core.kind
     body = Body("strip", STRIP_ARGUMENTS)
@@ -191,7 +191,7 @@ SWEEP_ARGUMENTS = [
 
 
 def emit_sweep(core: Core) -> None:
-    """All panels of one row block and one k block; after the last k block, finish group by group."""
+    """All panels of one row block and k block; after the last k block, finish by groups."""
     body = Body("sweep", SWEEP_ARGUMENTS, "i32")
     frame = Frame(body)
     kind = core.kind
@@ -274,13 +274,18 @@ def _all_dots(
         frame.fill(Word.COLUMN_B, None, Word.N_DIMS, Field.B, "%j0", columns)
     group = core.kind.dots
     main = body.mul(body.div(columns, group), group)
+    # One row runs through all columns; more rows share each group of columns while it is near.
+    single = body.test("eq", rows, 1)
     for width, start, stop in ((group, "0", main), (1, main, columns)):
-        with body.loop(start, stop, width) as column, body.loop(0, rows) as row:
+        stride = body.choose(single, "i64", body.sub(stop, start), width)
+        stride = body.choose(body.test("sgt", stride, 0), "i64", stride, 1)
+        with body.loop(start, stop, stride) as column, body.loop(0, rows) as row:
             source = body.at(x, body.word(row_a, row))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
                 f"call void @dots_{width}(ptr {source}, ptr %b, ptr {frame.work(Word.COLUMN_B)},"
-                f" i64 {column}, i64 {frame.get(Word.K)}, ptr {target})"
+                f" i64 {column}, i64 {body.add(column, stride)}, i64 {frame.get(Word.K)},"
+                f" ptr {target})"
             )
 
 
@@ -356,6 +361,6 @@ def emit_block(core: Core) -> None:
 def _call_pack(body: Body, store: str, start: Operand, stop: Operand) -> None:
     """Pack the columns of this block, rows start..stop of B."""
     body.do(
-        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr %b, ptr {store}, i64 %j0, i64 %j1,"
-        f" i64 {start}, i64 {stop})"
+        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr %b, ptr {store},"
+        f" i64 %j0, i64 %j1, i64 {start}, i64 {stop})"
     )

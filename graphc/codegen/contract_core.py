@@ -1,12 +1,12 @@
 """The contraction core as LLVM IR: blocking, work units and entry points around tiles and packing.
 
-    unit range -> (batch, columns j0..j1, rows i0..i1)          consecutive row units run as one range
+    unit range -> (batch, columns j0..j1, rows i0..i1)          neighbouring row units run as one
       pack B[all k, j0..j1] into panels                         unless read in place or packed ahead
       for each row block:  for each k block:  pack A;  tiles    panels outside, row tiles inside
                                               last k block: epilogue or scatter per column group
 
-k is never split between calls, so results do not depend on threads. Blocking after Goto and van de Geijn,
-"Anatomy of high-performance matrix multiplication" (2008).
+k is never split between calls, so results do not depend on threads. Blocking after Goto and van
+de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 """
 
 from graphc.codegen.contract_block import (
@@ -70,7 +70,7 @@ def build_core(dtype: str, hardware: Hardware) -> str:
 
 
 def _emit_run(core: Core) -> None:
-    """The core with an epilogue pointer: walk the range of work units, merging neighbours in rows."""
+    """The core with an epilogue pointer: walk the work units, merging neighbours in rows."""
     body = Body(f"{core_name(core.kind.name)}_fused", [*ABI, ("ptr", "epilogue")], "i32")
     frame = Frame(body)
     row_units, column_units = frame.get(Word.ROW_UNITS), frame.get(Word.COLUMN_UNITS)
@@ -121,7 +121,7 @@ def _emit_entry(core: Core) -> None:
 
 
 def _emit_pack_entry(core: Core) -> None:
-    """Pack a constant B once: bufs = [unused, B, panels, workspace], units = batch x column units."""
+    """Pack a constant B: bufs = [unused, B, panels, workspace], units = batch x columns."""
     body = Body(f"{core_name(core.kind.name)}_pack", ABI, "i32")
     frame = Frame(body)
     column_units = frame.get(Word.COLUMN_UNITS)
@@ -134,9 +134,9 @@ def _emit_pack_entry(core: Core) -> None:
         panel = body.mul(body.div(j0, core.kind.columns), frame.get(Word.PANEL_STEP))
         shift = body.add(body.mul(batch, frame.get(Word.PACKED_STEP)), panel)
         body.do(
-            f"call void @pack_columns(ptr %params, ptr {work}, i1 true, ptr {frame.batch(b, Field.B, batch)},"
-            f" ptr {body.at(frame.buffer(2), shift)}, i64 {j0}, i64 {j1}, i64 0,"
-            f" i64 {frame.get(Word.K)})"
+            f"call void @pack_columns(ptr %params, ptr {work}, i1 true,"
+            f" ptr {frame.batch(b, Field.B, batch)}, ptr {body.at(frame.buffer(2), shift)},"
+            f" i64 {j0}, i64 {j1}, i64 0, i64 {frame.get(Word.K)})"
         )
     body.do("ret i32 0")
     core.finish(body, "")

@@ -1,8 +1,9 @@
 """A small writer of LLVM IR text for the contraction core.
 
-Operands are plain strings (or Python ints for constants), so a function body reads like the loop nest it
-is. Mutable locals are stack slots; LLVM's SROA turns them into registers. Text is used rather than
-`llvmlite.ir` objects because building it is several times faster, and the core is compiled on a first call.
+Operands are plain strings (or Python ints for constants), so a function body reads like the loop
+nest it is. Mutable locals are stack slots; LLVM's SROA turns them into registers. Text is used
+rather than `llvmlite.ir` objects because building it is several times faster, and the core is
+compiled on a first call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ Operand: TypeAlias = str | int
 
 
 class Body:
-    """One function under construction: straight-line helpers, loops, conditions and local variables."""
+    """One function under construction: straight-line helpers, loops, conditions, locals."""
 
     def __init__(
         self, name: str, arguments: Sequence[tuple[str, str]], result: str = "void"

@@ -1,4 +1,4 @@
-"""Normal form of a contraction: groups of dims, their order, merging and the roles of the operands."""
+"""Normal form of a contraction: groups of dims, their order, merging, roles of operands."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Contraction(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A dim on its way through normalisation, with the original dims it is made of (outermost first)."""
+    """A dim during normalisation, with the original dims it is made of (outermost first)."""
 
     extent: int
     a: int
@@ -134,14 +134,13 @@ def step_of(loops: list[Loop], field: str) -> int | None:
     """The stride of a group in one operand if the group is one long dim there, else None."""
     if not loops:
         return 0
-    position = Loop._fields.index(field)
-    step = loops[-1][position]
-    expected = step * loops[-1].extent
-    for loop in reversed(loops[:-1]):
-        if loop[position] != expected:
+    strides: list[int] = [getattr(loop, field) for loop in loops]
+    expected = strides[-1]
+    for loop, stride in zip(reversed(loops), reversed(strides)):
+        if stride != expected:
             return None
         expected *= loop.extent
-    return step
+    return strides[-1]
 
 
 def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, ...]]:

@@ -1,4 +1,4 @@
-"""Reading `params`, buffers and workspace from generated code, and the steps built on them alone."""
+"""Reading `params`, buffers and workspace in generated code, and steps built on them alone."""
 
 from graphc.codegen.contract_emit import Body, Operand
 from graphc.codegen.contract_layout import DIMS, Field, Flag, Word
@@ -12,28 +12,28 @@ class Frame:
     def __init__(self, body: Body) -> None:
         self.body = body
 
-    def get(self, word: Word) -> str:
+    def get(self, word: int) -> str:
         """A scalar of `params`."""
-        return self.body.word("%params", int(word))
+        return self.body.word("%params", word)
 
-    def has(self, flag: Flag) -> str:
+    def has(self, flag: int) -> str:
         """Whether a flag is set."""
-        bits = self.body.new(f"and i64 {self.get(Word.FLAGS)}, {int(flag)}")
+        bits = self.body.new(f"and i64 {self.get(Word.FLAGS)}, {flag}")
         return self.body.test("ne", bits, 0)
 
-    def fresh(self, same: Flag) -> str:
-        """Whether tables must be filled: not if the units of a call share them and one was before."""
+    def fresh(self, same: int) -> str:
+        """Whether to fill tables: not if the units of a call share them and one came before."""
         return self.body.new(f"or i1 %first, {self.body.negate(self.has(same))}")
 
     def buffer(self, index: int) -> str:
         """A data pointer."""
         return self.body.load("ptr", self.body.at("%bufs", index, "ptr"), 8)
 
-    def work(self, word: Word) -> str:
+    def work(self, word: int) -> str:
         """A region of this thread's workspace; the function has an argument `work`."""
         return self.body.at("%work", self.get(word))
 
-    def dims(self, group: Word) -> tuple[str, str]:
+    def dims(self, group: int) -> tuple[str, str]:
         """Address and number of the dims of a group."""
         body = self.body
         before: Operand = 0
@@ -46,10 +46,10 @@ class Frame:
 
     def fill(
         self,
-        table: Word,
-        run: Word | None,
-        group: Word,
-        field: Field,
+        table: int,
+        run: int | None,
+        group: int,
+        field: int,
         start: Operand,
         count: Operand,
     ) -> None:
@@ -58,14 +58,14 @@ class Frame:
         runs = self.work(run) if run is not None else "null"
         self.body.do(
             f"call void @fill(ptr {self.work(table)}, ptr {runs}, ptr {dims}, i64 {number},"
-            f" i64 {int(field)}, i64 {start}, i64 {count})"
+            f" i64 {field}, i64 {start}, i64 {count})"
         )
 
-    def batch(self, pointer: str, field: Field, index: Operand) -> str:
+    def batch(self, pointer: str, field: int, index: Operand) -> str:
         """A base pointer moved to a batch element."""
         dims, number = self.dims(Word.BATCH_DIMS)
         offset = self.body.new(
-            f"call i64 @offset(ptr {dims}, i64 {number}, i64 {int(field)}, i64 {index})"
+            f"call i64 @offset(ptr {dims}, i64 {number}, i64 {field}, i64 {index})"
         )
         return self.body.at(pointer, offset)
 
@@ -106,7 +106,7 @@ def pack_rows(core: Core, body: Body, frame: Frame, rows: str, k: Operand, count
 
 
 def emit_pack_columns(core: Core) -> None:
-    """`pack_columns(params, work, first, b, to, j0, j1, k0, k1)`: columns j0..j1, rows k0..k1 of B, as panels."""
+    """`pack_columns(...)`: columns j0..j1, rows k0..k1 of B, as panels."""
     arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first"), ("ptr", "b"), ("ptr", "to")]
     arguments += [("i64", name) for name in ("j0", "j1", "k0", "k1")]
     body = Body("pack_columns", arguments)
@@ -121,8 +121,9 @@ def emit_pack_columns(core: Core) -> None:
         with body.when(fresh):
             frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, k, count)
         row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)
+        target, step = body.at("%to", row), frame.get(Word.PANEL_STEP)
         body.do(
-            f"call void @pack_b(ptr {body.at('%to', row)}, i64 {frame.get(Word.PANEL_STEP)}, ptr %b,"
+            f"call void @pack_b(ptr {target}, i64 {step}, ptr %b,"
             f" ptr {frame.work(Word.COLUMN_B)}, ptr {frame.work(Word.COLUMN_B_RUN)},"
             f" i64 {columns}, ptr {frame.work(Word.K_B)}, ptr {frame.work(Word.K_B_RUN)},"
             f" i64 {count})"

@@ -1,7 +1,8 @@
 """What the contraction core needs to know of a machine and of a data type.
 
-`Hardware` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type and the
-register tile chosen for it. Both only size things: a core built for one cache size is right on any other.
+`Hardware` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type
+and the register tile chosen for it. Both only size things: a core built for one cache size is
+right on any other.
 """
 
 import functools
@@ -15,7 +16,7 @@ CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
 
 
 class Hardware(NamedTuple):
-    """Vector width in bytes, number of vector registers, cheap masked access, cache sizes in bytes."""
+    """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes."""
 
     vector: int
     registers: int
@@ -35,8 +36,8 @@ class Hardware(NamedTuple):
 class Kind(NamedTuple):
     """One data type: LLVM element type in memory and in registers, sizes, and its register tile.
 
-    `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says whether square
-    blocks are worth transposing in registers while packing.
+    `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says
+    whether square blocks are worth transposing in registers while packing.
     """
 
     name: str
@@ -92,7 +93,7 @@ def core_dtype(dtype: str) -> str:
 
 @functools.cache
 def kind_of(dtype: str, hardware: Hardware) -> Kind:
-    """The `Kind` of a data type on a machine; raises KeyError for a type without a core (complex)."""
+    """The `Kind` of a data type on a machine; KeyError for a type without a core (complex)."""
     name = core_dtype(dtype)
     memory, element, memory_bytes, size = FORMATS[name]
     lanes = hardware.vector // size
@@ -122,7 +123,7 @@ def host_target() -> Hardware:
 
 @functools.cache
 def cache_size(level: int) -> int:
-    """Bytes of the data cache of a level as the kernel reports it, or a common size where it does not."""
+    """Bytes of the data cache of a level as the kernel reports it, or else a common size."""
     for folder in sorted(CACHE_FOLDER.glob("index*")):
         try:
             if (folder / "type").read_text().strip() == "Instruction":

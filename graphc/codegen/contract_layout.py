@@ -1,12 +1,11 @@
 """Layout of the `params` array shared by the planner (Python) and the core (generated code).
 
-All strides, offsets and steps are in bytes; sizes and blockings in elements.
+All strides, offsets and steps are in bytes; sizes and blockings in elements. Plain integers rather
+than enumerations: planning runs for every shape and reads them a hundred times.
 """
 
-from enum import IntEnum
 
-
-class Word(IntEnum):
+class Word:
     """Position of each scalar in `params`; the dims follow from `DIMS` on, four words each."""
 
     FLAGS = 0
@@ -59,7 +58,7 @@ DIMS = 44
 MAX_EXTRAS = 60
 
 
-class Flag(IntEnum):
+class Flag:
     """Bits of `Word.FLAGS`: which of the routes of the core a plan takes."""
 
     PACK_A = 1
@@ -73,7 +72,7 @@ class Flag(IntEnum):
     SAME_COLUMNS = 256
 
 
-class Field(IntEnum):
+class Field:
     """Position of a stride inside the four words of a dim (0 is the extent)."""
 
     A = 1

@@ -1,12 +1,12 @@
 """Index tables and packing for the contraction core.
 
-A group of dims (say the n of a convolution: image, row, column) is one linear index to the tiles. `fill`
-turns a range of it into a table of byte offsets and, beside it, how many entries from each one on are
-contiguous. Packing and scattering read those runs, so plain matrices move whole vectors, patches of an
-image move row segments, and anything else still moves element by element.
+A group of dims (say the n of a convolution: image, row, column) is one linear index to the tiles.
+`fill` turns a range of it into a table of byte offsets and, beside it, how many entries from each
+one on are contiguous. Packing and scattering read those runs, so plain matrices move whole
+vectors, patches of an image move row segments, and anything else still moves element by element.
 
-    panel p of B:   k0: [ 32 columns ]  k1: [ 32 columns ] ...     columns past the end hold anything
-    block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...        the pad keeps rows out of one cache set
+    panel p of B:   k0: [ 32 columns ]  k1: [ 32 columns ] ...   columns past the end: anything
+    block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...      the pad spreads cache sets
 """
 
 from graphc.codegen.contract_emit import Body
@@ -15,7 +15,7 @@ from graphc.codegen.contract_vector import Core
 DIM_WORDS = 4
 ROW_CHUNK = 16
 # Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.
-AHEAD = 512
+AHEAD = 256
 
 
 def emit_offset(core: Core) -> None:
@@ -48,7 +48,7 @@ FILL_ARGUMENTS = [
 
 
 def emit_fill(core: Core) -> None:
-    """Offsets of linear indices start .. start+count-1 into `table`; contiguous run lengths into `run`."""
+    """Offsets of indices start .. start+count-1 into `table`; contiguous runs into `run`."""
     body = Body("fill", FILL_ARGUMENTS)
     last = body.mul(body.sub("%dim_count", 1), DIM_WORDS)
     extent = body.word("%dims", last)
@@ -88,8 +88,8 @@ def _fill_runs(core: Core, body: Body) -> None:
 def emit_transpose(core: Core) -> None:
     """`transpose(to, to_step, from, offsets, limit, part)`: a square block, columns to rows.
 
-    Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid lanes; lane r of all sources
-    becomes row r at to + r * to_step. log2(lanes) rounds of interleaving rows i and i + lanes/2.
+    Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid lanes; lane r of
+    all sources becomes row r at to + r * to_step.
     """
     lanes, memory = core.kind.lanes, core.kind.memory
     arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
@@ -100,21 +100,74 @@ def emit_transpose(core: Core) -> None:
         place = body.at("%from", body.word("%offsets", body.least(source, last)))
         core.prefetch(body, body.at(place, AHEAD), False)
         rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
-    vector, half = core.vector(lanes), lanes // 2
-    low = ", ".join(f"i32 {lane // 2 + (lane % 2) * lanes}" for lane in range(lanes))
-    high = ", ".join(f"i32 {half + lane // 2 + (lane % 2) * lanes}" for lane in range(lanes))
-    for _ in range(lanes.bit_length() - 1):
-        mixed = []
-        for row in range(half):
-            pair = f"{vector} {rows[row]}, {vector} {rows[row + half]}"
-            mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{low}>"))
-            mixed.append(body.new(f"shufflevector {pair}, <{lanes} x i32> <{high}>"))
-        rows = mixed
-    for number, row in enumerate(rows):
+    for number, row in enumerate(_transposed(core, body, rows)):
         target = body.at("%to", body.mul("%to_step", number))
-        body.store(vector, row, target, core.size)
+        body.store(core.vector(lanes), row, target, core.size)
     body.do("ret void")
     core.finish(body)
+
+
+def _transposed(core: Core, body: Body, rows: list[str]) -> list[str]:
+    """Transpose a square of vectors: inside 16-byte blocks first, then whole blocks.
+
+    Both kinds of shuffle are cheap single instructions, which arbitrary permutations are not.
+    """
+    lanes = core.kind.lanes
+    block = min(lanes, 16 // core.size)
+    groups = [
+        _turn_blocks(core, body, rows[start : start + block], block)
+        for start in range(0, lanes, block)
+    ]
+    made = [""] * lanes
+    for column, vectors in enumerate(zip(*groups)):
+        for position, value in enumerate(_swap_blocks(core, body, list(vectors), block)):
+            made[position * block + column] = value
+    return made
+
+
+def _turn_blocks(core: Core, body: Body, rows: list[str], block: int) -> list[str]:
+    """Transpose every 16-byte block of as many rows as a block has lanes, in log2 rounds."""
+    width = 1
+    while width < block:
+        mixed = [""] * block
+        for start in range(0, block, 2 * width):
+            for step in range(width):
+                pair = rows[start + step], rows[start + step + width]
+                for half in (0, 1):
+                    order = _interleaved(core.kind.lanes, block, half * block // 2, width)
+                    mixed[start + 2 * step + half] = core.pick(body, core.kind.lanes, *pair, order)
+        rows, width = mixed, 2 * width
+    return rows
+
+
+def _interleaved(lanes: int, block: int, half: int, width: int) -> list[int]:
+    """Lane order that interleaves runs of `width` lanes from one half of every block of a pair."""
+    return [
+        source + run + lane
+        for base in range(half, lanes, block)
+        for run in range(base, base + block // 2, width)
+        for source in (0, lanes)
+        for lane in range(width)
+    ]
+
+
+def _swap_blocks(core: Core, body: Body, vectors: list[str], block: int) -> list[str]:
+    """Transpose a square of 16-byte blocks: result q holds block q of every vector."""
+    if len(vectors) == 1:
+        return vectors
+    lanes = core.kind.lanes
+    halves = []
+    for odd in (0, block):
+        order = [
+            source + start + lane
+            for source in (0, lanes)
+            for start in range(odd, lanes, 2 * block)
+            for lane in range(block)
+        ]
+        pairs = zip(vectors[::2], vectors[1::2])
+        halves.append([core.pick(body, lanes, a, b, order) for a, b in pairs])
+    swapped = (_swap_blocks(core, body, half, block) for half in halves)
+    return [value for pair in zip(*swapped) for value in pair]
 
 
 PACK_ARGUMENTS = [
@@ -195,8 +248,8 @@ def _copy_row(core: Core, body: Body, line: str) -> None:
 def emit_pack_b(core: Core) -> None:
     """Copy `lines` columns of B, `count` steps of k, to panels that are `to_step` bytes apart.
 
-    Where columns are contiguous, a few rows of k at a time go to all panels, so the source is read as long
-    forward streams.
+    Where columns are contiguous, a few rows of k at a time go to all panels, so the source is
+    read as long forward streams.
     """
     columns = core.kind.columns
     body = Body("pack_b", PACK_ARGUMENTS)
@@ -224,7 +277,7 @@ def emit_pack_b(core: Core) -> None:
 def _transpose_b(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
-    """Columns that are contiguous in k: square blocks; rows past a run are overwritten by the next one."""
+    """Columns contiguous in k: square blocks; the next run overwrites rows past this one."""
     if not core.kind.transpose:
         return
     lanes, step = core.kind.lanes, core.kind.columns * core.size
@@ -281,7 +334,7 @@ SCATTER_ARGUMENTS = [
 
 
 def emit_scatter(core: Core) -> None:
-    """Write a finished workspace tile to C wherever its rows and columns lie, in C's memory format."""
+    """Write a finished tile to C wherever its rows and columns lie, in C's memory format."""
     lanes, memory = core.kind.lanes, core.kind.memory
     body = Body("scatter", SCATTER_ARGUMENTS)
     with body.loop(0, "%rows") as row:

@@ -7,9 +7,10 @@ A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
     row  | a_i  | c_i0 c_i1            one broadcast per row, one fused multiply-add per accumulator
          v      +---------+
 
-Rows of A are addressed through a table of byte offsets plus one running k offset, so the same code reads a
-packed block, a plain or transposed matrix, or any other separable layout in place. Every variant adds the products of one
-element in order of k, so a result does not depend on how the rows were cut into tiles or threads.
+Rows of A are addressed through a table of byte offsets plus one running k offset, so the same
+code reads a packed block, a plain or transposed matrix, or any other separable layout in place.
+Every variant adds the products of one element in order of k, so a result does not depend on how
+the rows were cut into tiles or threads.
 """
 
 from graphc.codegen.contract_emit import Body
@@ -41,8 +42,8 @@ def tile_name(rows: int, vectors: int) -> str:
 def emit_tile(core: Core, rows: int, vectors: int) -> None:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
-    `add` not zero: add to what C holds. Columns past the last one are read from B only if B is packed or
-    reads are masked.
+    `add` not zero: add to what C holds. Columns past the last one are read from B only if B is
+    packed or reads are masked.
     """
     lanes = vectors * core.kind.lanes
     vector, element, size = core.vector(lanes), core.kind.element, core.size
@@ -118,51 +119,60 @@ DOT_ARGUMENTS = [
     ("ptr", "b"),
     ("ptr", "column_b"),
     ("i64", "first"),
+    ("i64", "stop"),
     ("i64", "count"),
     ("ptr", "y"),
 ]
 
 
-def emit_dots(core: Core, columns: int, unroll: int) -> str:
-    """`y[first + c] = sum_k x[k] * B[k, first + c]` for `columns` columns that are contiguous in k.
+def emit_dots(core: Core, columns: int, unroll: int) -> None:
+    """`y[c] = sum_k x[k] * B[k, c]` for c in first..stop, `columns` at a time, contiguous in k.
 
     Sums in `unroll` vector accumulators per column and a final tree: short error chains.
     """
-    lanes, element, size = core.kind.lanes, core.kind.element, core.size
-    vector = core.vector(lanes)
-    memory, step = core.kind.memory, core.kind.memory_bytes
     body = Body(f"dots_{columns}", DOT_ARGUMENTS)
-    starts = [
-        body.at("%b", body.word("%column_b", body.add("%first", column)))
-        for column in range(columns)
-    ]
-    sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in range(columns)]
+    lanes, element = core.kind.lanes, core.kind.element
     main = body.mul(body.div("%count", lanes * unroll), lanes * unroll)
+    with body.loop("%first", "%stop", columns) as first:
+        starts = [
+            body.at("%b", body.word("%column_b", body.add(first, column)))
+            for column in range(columns)
+        ]
+        results = _dot_products(core, body, starts, main, unroll)
+        place = body.at("%y", first, element)
+        body.store(core.vector(columns), core.totals(body, results), place, core.size)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: int) -> list[str]:
+    """One vector of partial sums per column."""
+    lanes, element, memory = core.kind.lanes, core.kind.element, core.kind.memory
+    vector = core.vector(lanes)
+    sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in starts]
     with body.loop(0, main, lanes * unroll) as k:
         for part in range(unroll):
             here = body.add(k, part * lanes)
-            x = body.load(vector, body.at("%x", here, element), size)
-            for start, totals in zip(starts, sums, strict=True):
-                raw = body.load(core.vector(lanes, memory), body.at(start, here, memory), step)
+            x = body.load(vector, body.at("%x", here, element), core.size)
+            for start, totals in zip(starts, sums):
+                place = body.at(start, here, memory)
+                raw = body.load(core.vector(lanes, memory), place, core.kind.memory_bytes)
                 value = core.widen(body, lanes, raw)
                 totals[part].set(core.multiply_add(body, lanes, x, value, totals[part].get()))
     with body.loop(main, "%count", lanes) as k:
         rest = body.sub("%count", k)
         x = core.load_part(body, lanes, body.at("%x", k, element), rest, element)
-        for start, totals in zip(starts, sums, strict=True):
+        for start, totals in zip(starts, sums):
             raw = core.load_part(body, lanes, body.at(start, k, memory), rest, memory)
             value = core.widen(body, lanes, raw)
             totals[0].set(core.multiply_add(body, lanes, x, value, totals[0].get()))
     results = []
     for totals in sums:
-        total = totals[0].get()
-        for other in totals[1:]:
-            total = core.plus(body, lanes, total, other.get())
-        results.append(total)
-    place = body.at("%y", "%first", element)
-    body.store(core.vector(columns), core.totals(body, results), place, size)
-    body.do("ret void")
-    return core.finish(body)
+        first, *others = (total.get() for total in totals)
+        for other in others:
+            first = core.plus(body, lanes, first, other)
+        results.append(first)
+    return results
 
 
 ROWS_ARGUMENTS = [

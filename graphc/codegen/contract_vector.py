@@ -1,7 +1,7 @@
-"""Vector building blocks of the contraction core: partial loads and stores, multiply-add, conversions.
+"""Vector building blocks of the contraction core: partial access, multiply-add, conversions.
 
-A "part" is the first `count` lanes of a vector: memory behind it is never touched. AVX-512 masks do that for
-free; elsewhere a small out-of-line function goes through the stack.
+A "part" is the first `count` lanes of a vector: memory behind it is never touched. AVX-512 masks
+do that for free; elsewhere a small out-of-line function goes through the stack.
 """
 
 from collections.abc import Callable
@@ -111,7 +111,7 @@ class Core:
         body.do(f"call void @{helper}(<{lanes} x {element}> {value}, ptr {pointer}, i64 {count})")
 
     def prefetch(self, body: Body, pointer: str, write: bool) -> None:
-        """Ask for a cache line: one to be written, or one to be read later (from the second level)."""
+        """Ask for a cache line: one to write, or one to read later (from the second level)."""
         self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         hint = "i32 1, i32 3" if write else "i32 0, i32 2"
         body.do(f"call void @llvm.prefetch.p0(ptr {pointer}, {hint}, i32 1)")
@@ -119,7 +119,7 @@ class Core:
     # -- arithmetic -----------------------------------------------------------------------------
 
     def multiply_add(self, body: Body, lanes: int, a: str, b: str, c: str) -> str:
-        """a * b + c lane by lane: fused where the machine can, wrap-around for integers, or/and for bool."""
+        """a * b + c by lanes: fused where possible, integers wrap around, bool is or/and."""
         kind = self.vector(lanes)
         if self.kind.floating:
             name = f"@llvm.fmuladd.v{lanes}{short(self.kind.element)}"
@@ -136,7 +136,8 @@ class Core:
     def totals(self, body: Body, values: list[str]) -> str:
         """The sums of all lanes of several vectors (a power of two of them), as one short vector.
 
-        Rounds that put halves of two vectors side by side and add; then one vector folds onto itself.
+        Rounds that put halves of two vectors side by side and add; then one vector folds onto
+        itself.
 
             a a a a   b b b b   ->   a a b b  +  a a b b   ->   a b a b (4 columns: a b c d ...)
         """
@@ -145,7 +146,8 @@ class Core:
         while len(values) > 1:
             half, paired = segment // 2, []
             for left, right in zip(values[::2], values[1::2], strict=True):
-                low, high = [], []
+                low: list[int] = []
+                high: list[int] = []
                 for source in (0, lanes):
                     for start in range(0, lanes, segment):
                         low += range(source + start, source + start + half)
@@ -224,7 +226,7 @@ def store_helper(name: str, lanes: int, element: str) -> Body:
 
 
 def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
-    """f16 bits to f32: the hardware's conversion, or exponent arithmetic by a multiplication with 2^112."""
+    """f16 bits to f32: in hardware, or exponent arithmetic by a multiplication with 2^112."""
     if core.hardware.half:
         half = body.new(f"bitcast <{lanes} x i16> {value} to <{lanes} x half>")
         return body.new(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
@@ -246,7 +248,7 @@ def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
 
 
 def narrow_half(core: Core, body: Body, lanes: int, value: str) -> str:
-    """f32 to f16 bits, to nearest even: in hardware, or by the addition of a magic number (F. Giesen)."""
+    """f32 to f16 bits, to nearest even: in hardware, or by adding a magic number (F. Giesen)."""
     kind, real, short_kind = f"<{lanes} x i32>", f"<{lanes} x float>", f"<{lanes} x i16>"
     if core.hardware.half:
         half = body.new(f"fptrunc {real} {value} to <{lanes} x half>")
