@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from runtime_kernels import DOUBLE, FAIL_WITH, image, vector
 from safetensors import safe_open
-from test_runtime import DOUBLE, FAIL_WITH, image, vector
 
 from graphc.codegen.target import host
 from graphc.errors import GraphError, RunError

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from test_runtime import DOUBLE, INCREMENT, doubler, failing, image, vector
+from runtime_kernels import DOUBLE, INCREMENT, doubler, failing, image, vector
 
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry

@@ -1,129 +1,28 @@
-"""The runtime: step tables walked natively, arguments, failures, threads, fork."""
+"""The runtime: step tables walked natively, arguments, failures, linking."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import numpy as np
 import pytest
+from runtime_kernels import (
+    DOUBLE,
+    INCREMENT,
+    LESS_THAN,
+    doubler,
+    failing,
+    image,
+    kernels,
+    vector,
+)
 
-from graphc.codegen.support import support_object
 from graphc.codegen.target import host, optimise_and_object
 from graphc.errors import FeedError, GraphError, RunError
-from graphc.runtime import load, pool
+from graphc.runtime import load
 from graphc.runtime.execute import Executable
-from graphc.runtime.image import Image, Origin, Slot
+from graphc.runtime.image import Slot
 from graphc.runtime.table import ABSENT, TableBuilder
-
-HEAD = """
-define i32 @{name}(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {{
-entry:
-  %a = load ptr, ptr %bufs
-  %b.at = getelementptr ptr, ptr %bufs, i64 1
-  %b = load ptr, ptr %b.at
-  %some = icmp slt i64 %lo, %hi
-  br i1 %some, label %loop, label %end
-loop:
-  %i = phi i64 [ %lo, %entry ], [ %n, %loop ]
-  %pa = getelementptr float, ptr %a, i64 %i
-  %pb = getelementptr float, ptr %b, i64 %i
-  %x = load float, ptr %pa
-  {body}
-  store float %y, ptr %pb
-  %n = add i64 %i, 1
-  %m = icmp slt i64 %n, %hi
-  br i1 %m, label %loop, label %end
-end:
-  ret i32 0
-}}
-"""
-LESS = """
-define i32 @less(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {
-  %a = load ptr, ptr %bufs
-  %b.at = getelementptr ptr, ptr %bufs, i64 1
-  %b = load ptr, ptr %b.at
-  %x = load float, ptr %a
-  %limit.word = load i64, ptr %params
-  %limit = sitofp i64 %limit.word to float
-  %c = fcmp olt float %x, %limit
-  %byte = zext i1 %c to i8
-  store i8 %byte, ptr %b
-  ret i32 0
-}
-"""
-FAIL = """
-define i32 @fail(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {
-  %word = load i64, ptr %params
-  %status = trunc i64 %word to i32
-  ret i32 %status
-}
-"""
-WHO = """
-define i32 @who(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {
-  %a = load ptr, ptr %bufs
-  %at = getelementptr i64, ptr %a, i64 %lo
-  %mark = add i64 %hi, 1
-  store i64 %mark, ptr %at
-  ret i32 0
-}
-"""
-KERNELS = ("double", "increment", "less", "fail", "who")
-DOUBLE, INCREMENT, LESS_THAN, FAIL_WITH, WHO_RAN = range(5)
-
-
-@cache
-def kernels() -> bytes:
-    texts = [
-        HEAD.format(name="double", body="%y = fadd float %x, %x"),
-        HEAD.format(name="increment", body="%y = fadd float %x, 1.0"),
-        LESS,
-        FAIL,
-        WHO,
-    ]
-    return optimise_and_object(texts, host())
-
-
-@cache
-def support() -> bytes:
-    return support_object(host())
-
-
-def image(table, params, results, **options) -> Image:
-    words = np.array(options.pop("words", [0]), np.int64)
-    constants = options.pop("constants", np.zeros(0, np.uint8))
-    return Image(
-        name="test",
-        params=tuple(params),
-        results=tuple(results),
-        table=table.finish(),
-        words=words,
-        constants=constants,
-        kernels=KERNELS,
-        objects=((kernels(), KERNELS),),
-        support=support(),
-        **options,
-    )
-
-
-def vector(name: str, size: int) -> Slot:
-    return Slot(name, "f32", (size,))
-
-
-def doubler(size: int = 8, grain: int = 0, threads: int = 1, repeat: int = 1) -> Executable:
-    table = TableBuilder()
-    for _ in range(repeat):
-        table.call(DOUBLE, [(2, 0), (0, 0)], units=size, grain=grain)
-        table.call(INCREMENT, [(0, 0), (3, 0)], units=size, grain=grain)
-    table.end()
-    plan = image(
-        table, [vector("x", size)], [vector("y", size)], arena_bytes=4 * size, threads=threads
-    )
-    return Executable(plan, threads=threads)
 
 
 def test_two_steps_through_the_arena():
@@ -266,22 +165,6 @@ def test_impossible_donations(donated):
         image(table, slots, slots, donated=donated).check()
 
 
-def failing(status: int) -> Executable:
-    table = TableBuilder()
-    table.call(DOUBLE, [(2, 0), (3, 0)])
-    row = table.call(FAIL_WITH, [], params=0)
-    table.end()
-    plan = image(
-        table,
-        [vector("x", 1)],
-        [vector("y", 1)],
-        words=[status],
-        origins={row: Origin("%7 = gather(%1, %2) : f32[1]", "model.py", 12)},
-        reasons={3: "an index is out of range"},
-    )
-    return Executable(plan)
-
-
 def test_failing_step_names_node_and_line():
     with pytest.raises(RunError) as caught:
         failing(3).run([np.float32([1])])
@@ -311,100 +194,6 @@ def test_cancel_stops_an_endless_loop():
             executable.cancel()
         with pytest.raises(RunError, match="cancelled"):
             run.result()
-
-
-def test_concurrent_callers_get_their_own_arena():
-    executable = doubler(4096, grain=64, threads=2, repeat=20)
-    inputs = [np.full(4096, i, "f4") for i in range(12)]
-    with ThreadPoolExecutor(12) as workers:
-        for _ in range(10):
-            for x, result in zip(inputs, workers.map(lambda x: executable.run([x]), inputs)):
-                np.testing.assert_array_equal(result[0], 2 * x + 1)
-    assert len(executable._frames) <= 8
-
-
-def test_two_threads_equal_one():
-    x = np.random.default_rng(0).standard_normal(100_003).astype("f4")
-    one = doubler(x.size, grain=1000, threads=1).run([x])[0]
-    two = doubler(x.size, grain=1000, threads=2)
-    for _ in range(50):
-        np.testing.assert_array_equal(two.run([x])[0], one)
-
-
-def test_units_are_split_into_a_partition_that_threads_do_not_change():
-    table = TableBuilder()
-    table.call(WHO_RAN, [(2, 0)], units=1000, grain=10)
-    table.end()
-    plan = image(table, [], [Slot("marks", "i64", (1001,))], threads=4)
-    executable = Executable(plan, threads=4)
-    for _ in range(20):
-        (marks,) = executable.run([])
-        position, parts = 0, 0
-        while position < 1000:
-            position, parts = int(marks[position]) - 1, parts + 1
-        assert position == 1000 and parts == 16
-
-
-def test_failing_status_from_a_worker():
-    table = TableBuilder()
-    table.call(FAIL_WITH, [], units=1000, grain=1, params=0)
-    table.end()
-    executable = Executable(image(table, [], [], words=[3], threads=2), threads=2)
-    for _ in range(20):
-        with pytest.raises(RunError):
-            executable.run([])
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_pool_works_in_a_forked_child():
-    executable = doubler(100_000, grain=100, threads=2)
-    x = np.ones(100_000, "f4")
-    executable.run([x])
-    child = os.fork()
-    if child == 0:
-        right = bool((executable.run([x])[0] == 3).all())
-        os._exit(0 if right and executable.support.threads == 2 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_fork_while_another_thread_runs():
-    executable = doubler(100_000, grain=100, threads=2, repeat=50)
-    x = np.ones(100_000, "f4")
-    stop = threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            executable.run([x])
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        for _ in range(5):
-            child = os.fork()
-            if child == 0:
-                os._exit(0 if (executable.run([x])[0] == 3).all() else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    finally:
-        stop.set()
-        worker.join()
-
-
-EXIT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import numpy as np
-from test_runtime import doubler
-doubler(1000, grain=10, threads=2).run([np.zeros(1000, "f4")])
-"""
-
-
-@pytest.mark.parametrize("linker", ["", "llvm"])
-def test_process_ends_cleanly_while_workers_spin(linker):
-    command = [sys.executable, "-c", EXIT, os.path.dirname(__file__)]
-    for _ in range(3):
-        done = subprocess.run(command, env={**os.environ, "GRAPHC_LINKER": linker}, check=False)
-        assert done.returncode == 0
 
 
 def test_equal_objects_are_linked_once():
@@ -459,13 +248,3 @@ def test_table_validation_of_other_rows():
     refuse(lambda t: t.copy(-1, (0, 0), (0, 0)))
     refuse(lambda t: t.call(99, []))
     refuse(lambda t: t.call(0, [], params=2))
-
-
-def test_default_threads_reads_the_environment(monkeypatch):
-    monkeypatch.setenv("GRAPHC_THREADS", "3")
-    assert pool.default_threads() == 3
-    monkeypatch.setenv("GRAPHC_THREADS", "many")
-    with pytest.raises(GraphError, match="GRAPHC_THREADS"):
-        pool.default_threads()
-    monkeypatch.setenv("GRAPHC_THREADS", "0")
-    assert pool.default_threads() >= 1

@@ -2,7 +2,7 @@
 
 A run takes a frame (arena, base registers, cancel flag) from the executable's list, points the
 base registers at the caller's arrays, and walks the step table natively without the GIL.  Runs of
-several threads each hold a frame of their own; at most `entry.MOST_FRAMES` are kept.
+several threads each hold a frame of their own; a few are kept, within `KEPT_ARENA_BYTES`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ CANCELLED = -1
 # Dropping the GIL pays where another thread could do something useful meanwhile.
 GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
+KEPT_ARENA_BYTES = 1 << 30
 
 # Words of a frame; `graphc.codegen.walker` reads them.
 _TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE = range(9)
@@ -36,7 +37,7 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 class Frame:
     """The state of one run: `words` is what the walker reads, `arena` its memory."""
 
-    __slots__ = ("address", "arena", "flag", "words")
+    __slots__ = ("address", "arena", "bases", "flag", "words")
 
     def __init__(self, executable: Executable) -> None:
         image = executable.image
@@ -49,8 +50,9 @@ class Frame:
         self.words[_WORDS] = address_of(image.words)
         self.words[_OPERANDS] = executable.most_operands
         self.words[_THREADS] = executable.threads
-        self.words[_BASES + ARENA] = address_of(self.arena)
-        self.words[_BASES + CONSTANTS] = address_of(image.constants)
+        self.bases = self.words[_BASES:]
+        self.bases[ARENA] = address_of(self.arena)
+        self.bases[CONSTANTS] = address_of(image.constants)
 
 
 class Executable:
@@ -73,6 +75,8 @@ class Executable:
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
         self._lock = threading.Lock()
+        room = KEPT_ARENA_BYTES // max(1, image.arena_bytes)
+        self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
@@ -112,7 +116,7 @@ class Executable:
             return results[0] if len(results) == 1 else tuple(results)
         if outcome.__class__ is int:
             status = outcome & 0xFFFFFFFF
-            raise self._failure(status - (status >> 31 << 32), outcome >> 32)
+            raise self.failure(status - (status >> 31 << 32), outcome >> 32)
         return outcome
 
     def run(self, arrays: Sequence[np.ndarray], *, checked: bool = False) -> list[np.ndarray]:
@@ -122,23 +126,29 @@ class Executable:
         memory.  A result that takes over a donated argument is that very array.
         Raises FeedError for arguments that do not fit and RunError when a step fails.
         """
+        frame, outputs = self.begin(arrays, checked=checked)
+        try:
+            status = self._walk(frame)
+            if status:
+                raise self.failure(status, int(frame.words[_ROW]))
+        finally:
+            self.give(frame)
+        return outputs
+
+    def begin(
+        self, arrays: Sequence[np.ndarray], *, checked: bool = False
+    ) -> tuple[Frame, list[np.ndarray]]:
+        """A frame that points to the arrays and to new results; to be given back with `give`."""
         if not checked:
             arrays = self._fit_all(arrays)
         if self.image.donated:
             arrays = self._own_donated(arrays)
         outputs = self._outputs(arrays)
         frame = self._take()
-        try:
-            words = frame.words
-            words[_BASES + FIRST_PARAM : _BASES + self.image.first_register] = [
-                array.__array_interface__["data"][0] for array in (*arrays, *outputs)
-            ]
-            status = self._walk(frame)
-            if status:
-                raise self._failure(status, int(words[_ROW]))
-        finally:
-            self._give(frame)
-        return outputs
+        frame.bases[FIRST_PARAM : self.image.first_register] = [
+            array.__array_interface__["data"][0] for array in (*arrays, *outputs)
+        ]
+        return frame, outputs
 
     def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         donated = self.image.donated or (-1,) * len(self.image.results)
@@ -195,7 +205,7 @@ class Executable:
         frame.words[_IN_USE] = 1
         with self._lock:
             count = len(self._frames)
-            if count == entry.MOST_FRAMES:
+            if count == self._kept_frames:
                 self._extra = (*self._extra, frame)
                 return frame
             self._frames = (*self._frames, frame)
@@ -205,7 +215,8 @@ class Executable:
                 self._context[entry.FRAMES] = count + 1
         return frame
 
-    def _give(self, frame: Frame) -> None:
+    def give(self, frame: Frame) -> None:
+        """End the use of a frame."""
         if frame in self._extra:
             with self._lock:
                 self._extra = tuple(other for other in self._extra if other is not frame)
@@ -233,7 +244,8 @@ class Executable:
             for array, slot, dtype in zip(arrays, params, self._param_dtypes, strict=True)
         ]
 
-    def _failure(self, status: int, row: int) -> RunError:
+    def failure(self, status: int, row: int) -> RunError:
+        """The error of a row that ended with a nonzero status."""
         origin = self.image.origins.get(row)
         details = (origin.node,) if origin else ()
         location = origin.location if origin else None

@@ -146,3 +146,12 @@ def _link_with_llvm(
         raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
     _keep_for_ever(tracker)
     return {symbol: tracker[symbol] for symbol in symbols}
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
