@@ -315,7 +315,7 @@ def combines(dtype: DType) -> tuple[str, ...]:
     return ("add", "mul", "min", "max", *(() if dtype.kind == "f" else ("and", "or", "xor")))
 
 
-@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
+@pytest.mark.parametrize("dtype", [F32, F64, I32, U8, BOOL], ids=str)
 def test_reductions(dtype: DType) -> None:
     generator = np.random.default_rng(1)
     for combine, size in itertools.product(combines(dtype), (1, 5, 77)):
@@ -376,6 +376,34 @@ def test_long_sums_are_accurate_and_deterministic(dtype: DType, size: int) -> No
         )
         assert abs(results[0] - exact) <= bound, name
         assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1025, 40_000])
+def test_sum_over_an_extent_known_at_run_time(size: int) -> None:
+    b = Scalars()
+    source, sink = Buffer(0, F64, size, "in"), Buffer(1, F64, 1, "out")
+    total = b.register(b.const(0, F64))
+    with b.loop(b.param(0), "vector") as i:
+        b.update(total, "add", b.load(source, i))
+    b.store(sink, 0, b.read(total))
+    values, result = np.random.default_rng(size).random(size), np.zeros(1)
+    run = by_llvm(Kernel("k0", (source, sink), 1, b.body))
+    assert run([values, result], 0, 1, (size,)) == 0
+    assert abs(result[0] - math.fsum(values)) <= 1e-15 * max(size, 1)
+
+
+@pytest.mark.parametrize("size", [64, 100])
+def test_blocks_of_one_long_loop(size: int) -> None:
+    b = Scalars()
+    source, sink = Buffer(0, I32, size, "in"), Buffer(1, I32, size, "out")
+    with b.loop(-(-size // 16), "parallel") as unit:
+        start = b.mul(unit, b.integer(16))
+        stop = b.op("min", b.add(start, b.integer(16)), b.integer(size))
+        with b.loop(stop, "vector", start) as i:
+            b.store(sink, i, b.op("not", b.load(source, i)))
+    kernel = Kernel("k0", (source, sink), 0, b.body, -(-size // 16))
+    check(kernel, [np.arange(size, dtype=np.int32), np.zeros(size, np.int32)])
+    assert ("smin" in llvm_emitter.emit(kernel, HOST)) == (size % 16 != 0)
 
 
 def test_sum_over_two_loops_and_a_register_that_is_read() -> None:

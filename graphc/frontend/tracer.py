@@ -59,6 +59,14 @@ class Tracer(Value):
             views.refresh(self)
         return self._node
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether NumPy would have an immutable scalar here, which shares no memory with anything.
+
+        Results of rank 0 are scalars; views with an ellipsis, and copies of them, are 0-d arrays.
+        """
+        return self.storage is None and self.ndim == 0
+
     # -------------------------------------------------------------------------------- protocols
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -174,7 +182,10 @@ class Tracer(Value):
 
     def copy(self, order: str = "C") -> Tracer:
         """A tracer of the same value that later writes to this one do not reach."""
-        return Tracer(self.node, self.trace, self.weak)
+        made = Tracer(self.node, self.trace, self.weak)
+        if self.ndim == 0 and self.storage is not None:
+            made.storage = Storage()
+        return made
 
     def __copy__(self) -> Tracer:
         return self.copy()
@@ -260,8 +271,8 @@ def _missing(tracer: Tracer, name: str) -> MissingAttribute:
 def _in_place(name: str) -> Callable[[Tracer, Any], Any]:
     def operator(self: Tracer, other: Any) -> Any:
         made = PUBLIC[name](self, other)
-        if self.weak or (self.ndim == 0 and self.link is None):
-            return made  # numbers and 0-d results are immutable in NumPy: the name is bound anew
+        if self.weak or self.is_scalar:
+            return made  # NumPy's scalars are immutable: the name is bound anew
         self.assign(views.fitted(made, self, name))
         return self
 

@@ -222,7 +222,7 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if parent is None or not hasattr(parent, "link") or not isinstance(made, Value):
         return made
     rest = args[1:]
-    if name in _MAY_COPY and not _keeps_memory(parent, name, rest, kwargs):
+    if parent.is_scalar or (name in _MAY_COPY and not _keeps_memory(parent, name, rest, kwargs)):
         return made if made is not parent else parent.copy()
     link = Link(
         parent,
