@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -85,7 +85,7 @@ def _linux_name(name: str) -> str:
 def check_host(triple: str, cpu: str, features: tuple[str, ...]) -> None:
     """Raise GraphError unless this machine can execute code made for that CPU."""
     hint = "--rebuild compiles the graph that the file holds for this machine"
-    ours, theirs = _architecture(platform.machine()), _architecture(triple.split("-")[0])
+    ours, theirs = machine(), _architecture(triple.split("-")[0])
     if triple and ours != theirs:
         raise GraphError(f"the code is for {theirs}, this machine is {ours}", hint=hint)
     present = host_features()
@@ -93,6 +93,16 @@ def check_host(triple: str, cpu: str, features: tuple[str, ...]) -> None:
     if missing:
         names = ", ".join(missing)
         raise GraphError(f"the code was made for {cpu}; this CPU lacks {names}", hint=hint)
+
+
+@cache
+def machine() -> str:
+    """The architecture of this machine, as the first word of an LLVM triple has it."""
+    if hasattr(os, "uname"):  # half of the standard library stands behind `platform`
+        return _architecture(os.uname().machine)
+    import platform
+
+    return _architecture(platform.machine())
 
 
 def _architecture(name: str) -> str:

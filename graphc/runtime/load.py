@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.runtime import elf
+from graphc.runtime.device import machine
 
 _lock = threading.Lock()
 _linked: dict[str, list[_Linked]] = {}
@@ -82,8 +82,8 @@ def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int])
 @cache
 def _direct() -> bool:
     """Whether this process can run what `elf` links; GRAPHC_LINKER=llvm says no."""
-    linux = sys.platform == "linux" and platform.machine() == "x86_64"
-    return linux and os.environ.get("GRAPHC_LINKER") != "llvm"
+    known = sys.platform == "linux" and machine() == "x86_64"
+    return known and os.environ.get("GRAPHC_LINKER") != "llvm"
 
 
 def _keep_for_ever(owner: object) -> None:
