@@ -18,7 +18,7 @@ from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
-from graphc.ir.types import DType
+from graphc.ir.types import DType, Type
 
 Roles = dict[str, list[tuple[int, int, int, int]]]
 
@@ -76,6 +76,12 @@ def result_axes(form: Form) -> dict[tuple[str, int], int]:
     return found
 
 
+def _buffer(index: int, kind: Type, mode: str) -> Buffer:
+    """The memory of a tensor; complex numbers are pairs of reals."""
+    factor = 2 if kind.dtype.is_complex else 1
+    return Buffer(index, kind.dtype.real, kind.size * factor, mode)
+
+
 class EpilogueLowering:
     """Builds the epilogue kernel of a region for a plan of the core."""
 
@@ -107,11 +113,11 @@ class EpilogueLowering:
         outputs = []
         for result in self.region.results:
             kind = tensor_type(result)
-            outputs.append(Buffer(len(buffers), kind.dtype, kind.size, "out"))
+            outputs.append(_buffer(len(buffers), kind, "out"))
             buffers.append(outputs[-1])
         for param in self.read_params():
             kind = tensor_type(param)
-            made = Buffer(len(buffers), kind.dtype, kind.size, "in")
+            made = _buffer(len(buffers), kind, "in")
             buffers.append(made)
             self.operands.append(param.id)
             self.elements.bind_buffer(param, made)

@@ -123,15 +123,22 @@ def contract(op: str, a: Any, b: Any, **attrs: Any) -> Any:
 
 
 def _complex_contract(op: str, a: Any, b: Any, element: DType, attrs: dict[str, Any]) -> Any:
-    part = element.real
-    ar, ai, br, bi = (f(x) for x in (a, b) for f in (functions.real, functions.imag))
-
     def product(x: Any, y: Any) -> Any:
-        return emit_promoted(op, x, y, element=part, **attrs)
+        return emit_promoted(op, x, y, element=element.real, **attrs)
 
+    (ar, ai), (br, bi) = (_parts(x) for x in (a, b))
+    if ai is None or bi is None:
+        imag = product(ar, bi) if ai is None else product(ai, br)
+        return functions.complex(product(ar, br), imag)
     real = product(ar, br) - product(ai, bi)
-    imag = product(ar, bi) + product(ai, br)
-    return functions.complex(real, imag)
+    return functions.complex(real, product(ar, bi) + product(ai, br))
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    """The real and the imaginary part, None for that of a real array."""
+    if not common_element(x)[0].is_complex:
+        return x, None
+    return functions.real(x), functions.imag(x)
 
 
 @public(np.matmul, method=True)

@@ -76,13 +76,17 @@ class _Fuser:
             if (
                 not grouped
                 or isinstance(lower, Library)
-                or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.stop))
+                or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.kept))
             ):
                 self.force(source)
 
     def stop(self, node: Node) -> bool:
         """Is the node in memory (so that reading it ends a chain of views)?"""
         return not self.groups.is_view(node) or node.id in self.forced
+
+    def kept(self, node: Node) -> bool:
+        """Is the node in memory for sure? Scalar constants are copied into kernels instead."""
+        return self.stop(node) and not (node.op.name == "const" and is_scalar(node))
 
     # -- order
 
@@ -242,8 +246,12 @@ class _Region:
 
     def copy(self, node: Node) -> None:
         """Append a member; its operands become params, inlined views or scalar constants."""
-        inputs = tuple(self.operand(n) for n in node.inputs)
-        self.append(node, inputs)
+        # A library kernel reads arrays, so its scalar constants stay in memory.
+        read = self.stored if isinstance(node.op.lower, Library) else self.operand
+        self.append(node, tuple(map(read, node.inputs)))
+
+    def stored(self, node: Node) -> Node:
+        return self.inner.get(node.id) or self.param(node)
 
     def append(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         made = Node(-1, node.op, inputs, node.attrs, node.type, regions=node.regions, loc=node.loc)
