@@ -41,10 +41,13 @@ def simplify(graph: Graph, config: Config) -> Graph:
         if node.op.name == "item" and node.inputs[0].op.name == "tuple":
             item: Node = node.inputs[0].inputs[node.attrs["index"]]
             return item
-        for rule in rules.get(node.op.name, ()):
-            if (found := rule(node, r)) is not None:
+        found = rules.get(node.op.name, ())
+        if config.opt > 0 and isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
+            found = (*found, implicit_broadcast)
+        for rule in found:
+            if (better := rule(node, r)) is not None:
                 record(node.id, rule.__name__.replace("_", " "))
-                return found
+                return better
         return None
 
     for _ in range(MOST_ROUNDS):
@@ -192,8 +195,6 @@ def small_power(node: Node, r: Rewriter) -> Node | None:
 
 def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
     """An element-wise op broadcasts by itself: it reads the operand of an explicit broadcast."""
-    if not isinstance(node.op.lower, Scalar) or len(node.inputs) < 2:
-        return None
     for position, source in enumerate(node.inputs):
         if source.op.name != "broadcast" or len(source.inputs) != 1:
             continue
@@ -214,27 +215,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "broadcast": (same_type,),
     "cast": (same_type,),
     "neg": (negation_twice,),
-    "mul": (unit_operand, implicit_broadcast),
-    "add": (unit_operand, implicit_broadcast),
-    "sub": (unit_operand, implicit_broadcast),
-    "div": (unit_operand, implicit_broadcast),
+    "mul": (unit_operand,),
+    "add": (unit_operand,),
+    "sub": (unit_operand,),
+    "div": (unit_operand,),
     "pow": (small_power,),
-    **dict.fromkeys(
-        (
-            "max",
-            "min",
-            "maximum",
-            "minimum",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "select",
-            "and",
-            "or",
-        ),
-        (implicit_broadcast,),
-    ),
 }

@@ -1,0 +1,160 @@
+"""Small graphs for tests: from text, by hand, and at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+
+import graphc.ops  # noqa: F401  (fills the op table)
+from graphc.ir.graph import Builder, Graph, Node
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS
+from graphc.ir.parse import parse
+from graphc.ir.types import Type, dtype, tensor
+
+
+def graph(body: str, params: str = "%0 x: f32[4], %1 y: f32[4]", result: str = "") -> Graph:
+    """A graph from node lines; the last node is the result unless given."""
+    lines = [line.strip() for line in body.strip().split("\n") if line.strip()]
+    last = result or lines[-1].split(" ")[0]
+    text = "\n  ".join(lines)
+    made = parse(f"graph @g({params}) {{\n  {text}\n  return {last}\n}}\n")
+    assert isinstance(made, Graph)
+    return made
+
+
+def param(id: int, kind: Type, name: str) -> Node:
+    op = OPS["param"]
+    return Node(id, op, (), op.coerce({"name": name}), kind)
+
+
+def arguments(g: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+    """Random arrays of the parameters' types, with a few special floats."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for p in g.params:
+        assert isinstance(p.type, Type)
+        values = rng.uniform(-3, 3, p.type.dims)
+        if p.type.dtype.kind == "f" and values.size > 4:
+            values.reshape(-1)[:3] = (0.0, -0.0, 1e-3)
+        made.append(values.astype(p.type.dtype.numpy))
+    return made
+
+
+UNARY = ("neg", "abs", "tanh", "sigmoid", "square", "floor", "relu")
+BINARY = ("add", "sub", "mul", "maximum", "minimum", "div")
+REDUCTIONS = ("sum", "max", "mean", "min")
+SHAPES = ((), (3,), (1,), (4, 3), (4, 1), (2, 4, 3), (0, 3), (2, 1, 3))
+
+
+class RandomGraph:
+    """Grows a well-typed graph; `draw` decides everything."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.b = Builder()
+        self.values: list[Node] = []
+
+    def choose(self, options: Any) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def value(self) -> Node:
+        return self.choose(self.values)
+
+    def shape(self, node: Node) -> tuple[int, ...]:
+        assert isinstance(node.type, Type)
+        return node.type.dims
+
+    def emit(self, name: str, *inputs: Node, **attrs: Any) -> None:
+        self.values.append(
+            self.b.emit(OPS[name], inputs, attrs, loc=("model.py", len(self.values)))
+        )
+
+    def step(self) -> None:
+        kind = self.choose(("unary", "binary", "reduce", "view", "const", "select", "matmul"))
+        getattr(self, kind)()
+
+    def unary(self) -> None:
+        name = self.choose([n for n in UNARY if n in OPS])
+        self.emit(name, self.value())
+
+    def const(self) -> None:
+        shape = self.choose(SHAPES)
+        data = np.full(shape, self.choose((0.5, -2.0, 0.0, -0.0, 1.0)), np.float32)
+        self.values.append(self.b.emit(OPS["const"], (), {"value": literal(data)}))
+
+    def binary(self) -> None:
+        x = self.value()
+        options = [v for v in self.values if self.broadcasts(x, v)]
+        self.emit(self.choose([n for n in BINARY if n in OPS]), x, self.choose(options))
+
+    def broadcasts(self, *nodes: Node) -> bool:
+        try:
+            np.broadcast_shapes(*(self.shape(n) for n in nodes))
+        except ValueError:
+            return False
+        return True
+
+    def reduce(self) -> None:
+        x = self.value()
+        shape = self.shape(x)
+        axes = tuple(k for k in range(len(shape)) if self.draw(st.booleans()))
+        name = self.choose(REDUCTIONS)
+        if name != "sum" and any(shape[a] == 0 for a in axes):
+            name = "sum"
+        attrs = {a.name: a.default for a in OPS[name].attrs}
+        attrs |= {"axes": axes, "keepdims": self.draw(st.booleans())}
+        self.emit(name, x, **attrs)
+
+    def view(self) -> None:
+        x = self.value()
+        shape = self.shape(x)
+        kind = self.choose(("reshape", "transpose", "slice", "broadcast"))
+        if kind == "transpose":
+            self.emit(kind, x, perm=tuple(self.draw(st.permutations(range(len(shape))))))
+        elif kind == "reshape":
+            self.emit(kind, x, dims=self.choose(((int(np.prod(shape)),), (1, *shape), (*shape, 1))))
+        elif kind == "broadcast":
+            self.emit(kind, x, dims=(2, *shape))
+        elif shape:
+            starts = tuple(self.draw(st.integers(0, max(0, e - 1))) for e in shape)
+            steps = tuple(self.draw(st.integers(1, 2)) for _ in shape)
+            self.emit(kind, x, starts=starts, stops=shape, steps=steps)
+
+    def select(self) -> None:
+        x = self.value()
+        same = [v for v in self.values if v.type is x.type]
+        y = self.choose(same)
+        self.emit("lt", x, y)
+        condition = self.values.pop()
+        self.values.append(self.b.emit(OPS["where"], (condition, x, y)))
+
+    def matmul(self) -> None:
+        matrices = [v for v in self.values if len(self.shape(v)) >= 2]
+        if not matrices:
+            return
+        x = self.choose(matrices)
+        axes = list(range(len(self.shape(x))))
+        axes[-2:] = reversed(axes[-2:])
+        self.emit("transpose", x, perm=tuple(axes))
+        self.emit("matmul", x, self.values[-1])
+
+
+@st.composite
+def random_graphs(draw: Any, most: int = 14) -> Graph:
+    """Well-typed f32 graphs with element-wise ops, folds, views, products and empty shapes."""
+    made = RandomGraph(draw)
+    kinds = [
+        tensor(dtype("f32"), draw(st.sampled_from(SHAPES))) for _ in range(draw(st.integers(1, 3)))
+    ]
+    params = tuple(param(k, kind, f"x{k}") for k, kind in enumerate(kinds))
+    made.b.next_id = len(params)
+    made.values.extend(params)
+    for _ in range(draw(st.integers(1, most))):
+        made.step()
+    candidates = made.values
+    count = draw(st.integers(1, min(3, len(candidates))))
+    results = tuple(draw(st.sampled_from(candidates)) for _ in range(count))
+    return Graph("g", params, made.b.nodes, results)

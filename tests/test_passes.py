@@ -1,0 +1,235 @@
+"""Each pass on small graphs: golden texts before and after, and the golden numbers of the sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import graph
+
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Program
+from graphc.ir.parse import parse
+from graphc.ir.text import show
+from graphc.ops.interpret import interpret
+from graphc.passes import pipeline
+from graphc.passes.cse import cse
+from graphc.passes.dce import dce
+from graphc.passes.fold import fold
+from graphc.passes.place import place
+from graphc.passes.plan import Arena
+
+GOLDEN = Path(__file__).parent / "golden"
+CONFIG = Config(threads=1)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("*/*.gir")), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
+def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
+    """A file holds the graph before and, after a line of dashes, the graph after its folder's pass."""
+    before, _, after = path.read_text().partition("\n----\n")
+    stage = pipeline.STAGES[pipeline.stage_named(path.parent.name)]
+    made = show(pipeline.apply(stage, parse(before), CONFIG))
+    if request.config.getoption("--update-golden"):
+        path.write_text(f"{before}\n----\n{made}")
+        return
+    assert made == after
+
+
+def count(g: Graph, name: str) -> int:
+    return sum(n.op.name == name for n in g.nodes)
+
+
+# ------------------------------------------------------------------------------------ cse: G1, G2, G3
+
+
+def test_g1_commutative_operands_merge() -> None:
+    g = graph(
+        """%2 = add(%0, %1) : f32[4]
+           %3 = add(%1, %0) : f32[4]
+           %4 = add(%0, %1) : f32[4]
+           %5 = concat(%2, %3, %4) {axis=0} : f32[12]"""
+    )
+    assert count(cse(g, CONFIG), "add") == 1
+
+
+def test_g1_order_matters_for_sub() -> None:
+    g = graph(
+        """%2 = sub(%0, %1) : f32[4]
+           %3 = sub(%1, %0) : f32[4]
+           %4 = mul(%2, %3) : f32[4]"""
+    )
+    assert cse(g, CONFIG) is g
+
+
+def test_g1_signed_zeros_stay_apart_and_equal_nans_meet() -> None:
+    g = graph(
+        """%2 = const() {value=f32[](0.0)} : f32[]
+           %3 = const() {value=f32[](-0.0)} : f32[]
+           %4 = const() {value=f32[](nan)} : f32[]
+           %5 = const() {value=f32[](nan)} : f32[]
+           %6 = const() {value=f32[](0x7fc00001)} : f32[]
+           %7 = tuple(%2, %3, %4, %5, %6) : (f32[], f32[], f32[], f32[], f32[])"""
+    )
+    assert count(cse(g, CONFIG), "const") == 4
+
+
+def test_g1_equal_numbers_of_different_dtypes_stay_apart() -> None:
+    g = graph(
+        """%2 = const() {value=i32[](1)} : i32[]
+           %3 = const() {value=bool[](true)} : bool[]
+           %4 = const() {value=f32[](1.0)} : f32[]
+           %5 = tuple(%2, %3, %4) : (i32[], bool[], f32[])"""
+    )
+    assert cse(g, CONFIG) is g
+
+
+def test_g1_random_draws_of_different_keys_stay_apart() -> None:
+    g = graph(
+        """%2 = random_bits(%0) {dims=[3], dtype=u32} : u32[3]
+           %3 = random_bits(%1) {dims=[3], dtype=u32} : u32[3]
+           %4 = random_bits(%1) {dims=[3], dtype=u32} : u32[3]
+           %5 = tuple(%2, %3, %4) : (u32[3], u32[3], u32[3])""",
+        params="%0 a: u32[2], %1 b: u32[2]",
+    )
+    assert count(cse(g, CONFIG), "random_bits") == 2
+
+
+def test_g2_control_inputs_are_part_of_the_key() -> None:
+    g = graph(
+        """%2 = neg(%0) : f32[4]
+           %3 = abs(%0) : f32[4]
+           %4 = tanh(%1) : f32[4] after %2
+           %5 = tanh(%1) : f32[4] after %3
+           %6 = tanh(%1) : f32[4] after %3
+           %7 = tuple(%4, %5, %6) : (f32[4], f32[4], f32[4])"""
+    )
+    assert count(cse(g, CONFIG), "tanh") == 2
+
+
+def test_g3_devices_stay_apart() -> None:
+    g = graph(
+        """%2 = tanh(%0) : f32[4] @/job:localhost/device:cpu:0
+           %3 = tanh(%0) : f32[4] @/job:localhost/device:cpu:1
+           %4 = tanh(%0) : f32[4] @/job:localhost/device:cpu:1
+           %5 = tuple(%2, %3, %4) : (f32[4], f32[4], f32[4])"""
+    )
+    made = cse(g, CONFIG)
+    assert count(made, "tanh") == 2
+    assert cse(made, CONFIG) is made
+
+
+def test_a_merged_node_keeps_its_name() -> None:
+    text = (
+        "graph @g(%0 x: f32[4]) {\n  %1 = neg(%0) : f32[4]\n  %2 = neg(%0) : f32[4]\n"
+        "  %3 = mul(%1, %2) : f32[4]\n  name hidden = %2\n  return %3\n}\n"
+    )
+    g = parse(text)
+    assert isinstance(g, Graph)
+    assert cse(g, CONFIG).names == {"hidden": 1}
+
+
+def test_barriers_keep_recomputation_apart() -> None:
+    g = graph(
+        """%2 = barrier(%0, %1) : f32[4]
+           %3 = barrier(%0, %1) : f32[4]
+           %4 = tanh(%2) : f32[4]
+           %5 = tanh(%3) : f32[4]
+           %6 = mul(%4, %5) : f32[4]"""
+    )
+    assert cse(g, CONFIG) is g
+
+
+# ------------------------------------------------------------------------------------ the others
+
+
+def test_dce_drops_what_nothing_reads() -> None:
+    g = graph("%2 = neg(%0) : f32[4]\n%3 = tanh(%2) : f32[4]\n%4 = abs(%1) : f32[4]", result="%4")
+    assert [n.op.name for n in dce(g, CONFIG).nodes] == ["abs"]
+
+
+def test_fold_stays_inside_its_budget() -> None:
+    g = graph(
+        """%2 = const() {value=f32[2](1.0,2.0)} : f32[2]
+           %3 = exp(%2) : f32[2]
+           %4 = broadcast(%3) {dims=[1000,2]} : f32[1000,2]"""
+    )
+    made = fold(g, CONFIG)
+    assert count(made, "exp") == 0
+    assert count(made, "broadcast") == 1  # growing a constant saves nothing
+    assert fold(g, Config(fold_flops=0.0)) is g
+
+
+def test_simplify_keeps_nan_inf_and_signed_zero() -> None:
+    """x*0, x-x and x+0 are not identities of floats."""
+    g = graph(
+        """%1 = const() {value=f32[](0.0)} : f32[]
+           %2 = mul(%0, %1) : f32[4]
+           %3 = sub(%0, %0) : f32[4]
+           %4 = add(%0, %1) : f32[4]
+           %5 = tuple(%2, %3, %4) : (f32[4], f32[4], f32[4])""",
+        params="%0 x: f32[4]",
+    )
+    text = show(pipeline.run(g, CONFIG)[2].value)
+    assert text.count("= mul(") + text.count("= sub(") + text.count("= add(") == 3
+
+
+def test_unchanged_passes_return_the_same_object() -> None:
+    g = graph("%2 = add(%0, %1) : f32[4]\n%3 = tanh(%2) : f32[4]")
+    for stage in pipeline.STAGES[:6]:
+        assert pipeline.apply(stage, g, CONFIG) is g, stage.name
+
+
+def test_a_constraint_without_a_device_is_an_error() -> None:
+    g = graph('%2 = neg(%0) : f32[4] @?/device:gpu loc("model.py":7)')
+    with pytest.raises(GraphError, match="must run on /device:gpu") as caught:
+        place(g, CONFIG)
+    assert caught.value.location == ("model.py", 7)
+
+
+def test_memory_is_reused_and_small() -> None:
+    """A chain of kernels that cannot fuse needs two buffers, however long it is."""
+    lines, kind = [], "f32[8,8]"
+    for k in range(20):
+        lines.append(f"%{k + 1} = matmul(%{k}, %{k}) : {kind}")
+    g = graph("\n".join(lines), params=f"%0 x: {kind}")
+    final = pipeline.run(g, CONFIG)[-1].value
+    assert isinstance(final, Program)
+    from graphc.ir.liveness import peak_bytes
+
+    scratch = sum(n.type.nbytes for n in final.graphs[0].nodes[:2] if n.op.name == "workspace")
+    assert peak_bytes(final.graphs[0]) <= 2 * 256 + 2 * scratch + 256
+
+
+def test_arena_reuses_and_joins_gaps() -> None:
+    arena = Arena()
+    a, b, c = arena.take(64), arena.take(128), arena.take(64)
+    arena.give(a, 64)
+    arena.give(b, 128)
+    assert arena.take(192) == a
+    arena.give(c, 64)
+    assert arena.take(128) == c
+    assert arena.top == c + 128
+
+
+def test_results_may_be_arguments_constants_and_each_other() -> None:
+    g = graph(
+        """%2 = const() {value=f32[2](1.0,2.0)} : f32[2]
+           %3 = neg(%0) : f32[4]
+           %4 = reshape(%3) {dims=[2,2]} : f32[2,2]"""
+    )
+    g = g.replace(
+        results=(g.params[0], g.nodes[0], g.nodes[1], g.nodes[2], g.nodes[1]), result_names=()
+    )
+    from graphc.codegen.build import build
+
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    executable, _ = build(pipeline.run(g, CONFIG)[-1].value, CONFIG)
+    got = executable.run([x, y])
+    for a, b in zip(got, interpret(g, [x, y]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    got[0][:] = 7
+    assert x[0] == 0
