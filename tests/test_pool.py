@@ -53,7 +53,7 @@ def test_units_are_split_into_a_partition_that_threads_do_not_change():
         position, parts = 0, 0
         while position < 1000:
             position, parts = int(marks[position]) - 1, parts + 1
-        assert position == 1000 and parts == 16
+        assert position == 1000 and parts == 8
 
 
 def test_failing_status_from_a_worker():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from graphc.codegen.pool_service import LEAST_PATIENCE, MOST_THREADS, WITHOUT_THREADS, service_ir
 
-CHUNKS_PER_THREAD = 4
+CHUNKS_PER_THREAD = 2
 # On a busy machine a worker may sit on the caller's core: whoever waits gives way soon.
 BRIEF_SPINS = 100
 YIELD_EVERY = 200
