@@ -191,6 +191,10 @@ def test_long_runs_drop_the_gil():
     executable = warm(doubler(1 << 20, repeat=20))
     assert executable._context[entry.DROP_GIL] == 1
     assert warm(doubler())._context[entry.DROP_GIL] == 0
+    table = TableBuilder()
+    table.jump(table.position + 3)
+    table.end()
+    assert warm(Executable(image(table, [], [])))._context[entry.DROP_GIL] == 1
 
 
 def test_fork():

@@ -30,7 +30,7 @@ from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable, aligned_bytes
 from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot
 
-FORMAT = 1
+FORMAT = 1  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 

@@ -19,10 +19,11 @@ import numpy as np
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry, load, pool
 from graphc.runtime.image import ALIGNMENT, Image, Slot, dtype_name, numpy_dtype
-from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, can_split, most_operands
+from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, can_split, has_jumps, most_operands
 
 CANCELLED = -1
-# Dropping the GIL pays where another thread could do something useful meanwhile.
+# Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
+# depends on data always drops it.
 GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
@@ -63,6 +64,7 @@ class Executable:
         self.image = image
         words = image.table.tolist()
         self.most_operands = most_operands(words)
+        self._jumps = has_jumps(words)
         wanted = threads or pool.default_threads()
         self.threads = min(image.threads, wanted) if can_split(words) else 1
         self.support = pool.support(image.support)
@@ -187,7 +189,7 @@ class Executable:
         if self._context is not None and not self._context[entry.READY]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
-            self._context[entry.DROP_GIL] = self._fastest > GIL_NANOSECONDS
+            self._context[entry.DROP_GIL] = self._jumps or self._fastest > GIL_NANOSECONDS
             self._context[entry.READY] = self._runs >= MEASURED_RUNS
         return status
 

@@ -124,6 +124,11 @@ def can_split(words: Sequence[int]) -> bool:
     return any(words[row] == CALL and 0 < words[row + 4] < words[row + 3] for row in rows(words))
 
 
+def has_jumps(words: Sequence[int]) -> bool:
+    """Whether the length of a run depends on anything but the table's length."""
+    return any(words[row] in _TARGET_WORD for row in rows(words))
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a table may refer to: counts, and the byte size of each base (-1 where unknown)."""
