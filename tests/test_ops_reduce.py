@@ -119,9 +119,12 @@ def test_running_sums():
     x = np.arange(12).reshape(3, 4)
     got = PUBLIC["cumulative_sum"](x, axis=1, include_initial=True)
     np.testing.assert_array_equal(got, np.cumulative_sum(x, axis=1, include_initial=True))
+    y = np.array([1, 3, np.nan, 2], np.float16)
+    np.testing.assert_array_equal(PUBLIC["cummax"](y), np.maximum.accumulate(y))
+    np.testing.assert_array_equal(PUBLIC["cummin"](-y), np.minimum.accumulate(-y))
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
 def test_library_kernels(name):
     op = OPS[name]
     for sample in op.samples():

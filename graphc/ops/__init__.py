@@ -13,6 +13,7 @@ from graphc.ops import (  # noqa: F401
     creation,
     cumulative,
     custom,
+    derived,
     dynamic,
     einsum,
     elementwise,

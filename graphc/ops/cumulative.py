@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: one pass per row, so a library kernel."""
+"""Running sums, products and extremes along an axis: one pass per row, so a library kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _reference(function: Any) -> Callable[..., Any]:
     def reference(x: Any, axis: int, reverse: bool) -> Any:
         wide = np.float64 if x.dtype.kind == "f" else x.dtype
         x = np.flip(x, axis) if reverse else x
-        made = function(x.astype(wide), axis=axis, dtype=wide)
+        made = function.accumulate(x.astype(wide), axis=axis, dtype=wide)
         return np.flip(made, axis) if reverse else made
 
     return reference
@@ -76,6 +76,34 @@ def _product_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
                 out[place] = total
 
 
+def _maximum_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
+    extent, inner, first, step = params[0], params[1], params[2], params[3]
+    for outer in range(lo, hi):
+        for lane in range(inner):
+            place = (outer * extent + first) * inner + lane
+            best = x[place]
+            out[place] = best
+            for _ in range(extent - 1):
+                place += step * inner
+                if x[place] > best or x[place] != x[place]:
+                    best = x[place]
+                out[place] = best
+
+
+def _minimum_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
+    extent, inner, first, step = params[0], params[1], params[2], params[3]
+    for outer in range(lo, hi):
+        for lane in range(inner):
+            place = (outer * extent + first) * inner + lane
+            best = x[place]
+            out[place] = best
+            for _ in range(extent - 1):
+                place += step * inner
+                if x[place] < best or x[place] != x[place]:
+                    best = x[place]
+                out[place] = best
+
+
 def _params(node: Any) -> tuple[int, ...]:
     """(extent, elements inside one step of the axis, first step, direction)."""
     dims, axis = node.inputs[0].type.dims, node.attrs["axis"]
@@ -104,10 +132,14 @@ def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
     return samples
 
 
-for _name, _kernel, _function, _domain in (
-    ("cumsum", _sum_kernel, np.cumsum, (-4.0, 4.0)),
-    ("cumprod", _product_kernel, np.cumprod, (0.5, 1.5)),
-):
+_FOLDS: tuple[tuple[str, Any, Any, tuple[float, float]], ...] = (
+    ("cumsum", _sum_kernel, np.add, (-4.0, 4.0)),
+    ("cumprod", _product_kernel, np.multiply, (0.5, 1.5)),
+    ("cummax", _maximum_kernel, np.maximum, (-4.0, 4.0)),
+    ("cummin", _minimum_kernel, np.minimum, (-4.0, 4.0)),
+)
+
+for _name, _kernel, _function, _domain in _FOLDS:
     define(
         _name,
         infer=_infer(_name),
@@ -151,6 +183,25 @@ def _publish(op: str, *numpy_functions: Any) -> Callable[..., Any]:
 
 cumsum = _publish("cumsum", np.cumsum)
 cumprod = _publish("cumprod", np.cumprod)
+
+
+@public()
+def cummax(x: Any, axis: int = 0, *, reverse: bool = False) -> Any:
+    """The largest element so far along an axis; a NaN stays (`np.maximum.accumulate`)."""
+    return _extreme("cummax", x, axis, reverse)
+
+
+@public()
+def cummin(x: Any, axis: int = 0, *, reverse: bool = False) -> Any:
+    """The smallest element so far along an axis; a NaN stays (`np.minimum.accumulate`)."""
+    return _extreme("cummin", x, axis, reverse)
+
+
+def _extreme(op: str, x: Any, axis: int, reverse: bool) -> Any:
+    x, element = as_value(x), element_of(x)[0]
+    place = normalise_axis(axis, len(x.shape), op)
+    made = emit(op, functions.astype(x, element.compute), axis=place, reverse=reverse)
+    return functions.astype(made, element)
 
 
 def _with_initial(total: Any, axis: int, value: int) -> Any:

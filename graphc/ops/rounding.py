@@ -72,7 +72,7 @@ def rint(x: Any) -> Any:
     return emit_promoted("rint", x, element=float_of(element_of(x)[0]))
 
 
-@public(np.round, method=True, name="round")
+@public(np.round, np.around, method=True, name="round")
 def round_(x: Any, decimals: int = 0) -> Any:
     """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling)."""
     element = element_of(x)[0]
