@@ -30,7 +30,7 @@ from graphc.ir.reader import (
 )
 from graphc.ir.text import FORMAT
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'  # JSON's
 _NODE = re.compile(
     r" *%(\d+) = (\w+)\(((?:%\d+(?:, %\d+)*)?)\)"
     rf"(?: (\{{(?:[^\"{{}}\n]|{_STRING})*\}}))?"
@@ -136,7 +136,7 @@ class _Fast:
         return closing != "}"
 
     def prologue(self, body: str) -> bool:
-        found = re.fullmatch(r"program (@\S+) \{", body)
+        found = re.fullmatch(rf"program (@(?:{_STRING}|[A-Za-z_][\w.]*)) \{{", body)
         if found and self.program is None and not self.graphs:
             self.program = _graph_name(found[1])
             return True
@@ -247,5 +247,6 @@ def _ids(tree: Any) -> tuple[int, ...]:
 
 
 def _at(tree: Any, error: GraphError) -> ParseError:
-    line, column = tree.meta.line, tree.meta.column
+    where = getattr(tree, "meta", tree)  # a rule or a single token
+    line, column = where.line, where.column
     return ParseError(f"line {line}, column {column}: {error.message}", hint=error.hint)
