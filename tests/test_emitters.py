@@ -101,7 +101,8 @@ def same_bits(x: np.ndarray, y: np.ndarray, dtype: DType) -> bool:
     """Equal as numbers: any NaN equals any NaN, and zeros are equal whatever their sign."""
     if dtype.kind != "f":
         return bool((x == y).all())
-    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
     return bool(((wide_x == wide_y) | (np.isnan(wide_x) & np.isnan(wide_y))).all())
 
 
@@ -315,7 +316,7 @@ def combines(dtype: DType) -> tuple[str, ...]:
     return ("add", "mul", "min", "max", *(() if dtype.kind == "f" else ("and", "or", "xor")))
 
 
-@pytest.mark.parametrize("dtype", [F32, F64, I32, U8, BOOL], ids=str)
+@pytest.mark.parametrize("dtype", COMPUTE, ids=str)
 def test_reductions(dtype: DType) -> None:
     generator = np.random.default_rng(1)
     for combine, size in itertools.product(combines(dtype), (1, 5, 77)):
@@ -323,7 +324,8 @@ def test_reductions(dtype: DType) -> None:
         values = bits / 64 + 0.25 if dtype.kind == "f" else bits & 1 if dtype is BOOL else bits
         arrays = [values.astype(dtype.numpy), np.zeros(1, dtype.numpy)]
         tolerance = 4e-7 * size if dtype.kind == "f" else 0.0
-        routes = ["llvm", "numba"] if size == 77 else ["llvm", "llvm-0"]
+        both = size == 77 and dtype in (F32, F64, I32, U8, BOOL)
+        routes = ["llvm", "numba"] if both else ["llvm", "llvm-0"]
         check(reduction(dtype, combine, size), arrays, routes, tolerance=tolerance)
 
 
@@ -577,7 +579,7 @@ class Draw:
         return self.b.op(self.pick(BINARY[dtype.kind]), x, y)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_random_elementwise_kernels(data: st.DataObject) -> None:
     b = Scalars()
@@ -595,7 +597,7 @@ def test_random_elementwise_kernels(data: st.DataObject) -> None:
 
 
 class Statements(Draw):
-    """Builds random statements: every kind, loops inside conditions inside loops, exact types only."""
+    """Builds random statements of every kind, nested, over types whose results are exact."""
 
     sinks: list[Buffer]
 
@@ -784,11 +786,16 @@ def find(source: np.ndarray, params: np.ndarray) -> int:
     raise ValueError("not there")
 
 
-def ranks(source: np.ndarray, sink: np.ndarray, params: np.ndarray) -> None:
-    order = np.argsort(source)
-    copied = np.empty(source.size, np.int64)
-    copied[order] = np.arange(source.size)
-    sink[:] = copied
+def positive(source: np.ndarray, sink: np.ndarray, params: np.ndarray) -> int:
+    kept = [0.0]
+    for value in source:
+        if value > 0:
+            kept.append(value)
+    copied = np.empty(len(kept), np.float64)
+    for i in range(len(kept)):
+        copied[i] = kept[i]
+    sink[: len(kept)] = copied
+    return len(kept)
 
 
 def prints(source: np.ndarray, params: np.ndarray) -> None:
@@ -820,11 +827,12 @@ def test_library_kernel_status_and_exception() -> None:
 
 
 def test_library_kernel_that_allocates_needs_no_numba_runtime() -> None:
-    run = Loaded(numba_route.compile_library(ranks, [F64, I64], "lib3"), "lib3")
-    values, sink = np.random.default_rng(9).random(300), np.zeros(300, np.int64)
+    run = Loaded(numba_route.compile_library(positive, [F64, F64], "lib3"), "lib3")
+    values, sink = np.random.default_rng(9).standard_normal(3000), np.zeros(3001)
+    expected = [0.0, *values[values > 0]]
     for _ in range(50):
-        assert run([values, sink], 0, 1, (300, 300)) == 0
-    assert (sink == np.argsort(np.argsort(values))).all()
+        assert run([values, sink], 0, 1, (3000, 3001)) == len(expected)
+    assert sink[: len(expected)].tolist() == expected
 
 
 def test_library_kernels_that_cannot_be_compiled_say_why() -> None:
