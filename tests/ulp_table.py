@@ -75,6 +75,6 @@ def table(single: int, double: int) -> str:
 
 if __name__ == "__main__":
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    text = table(size, size // 200)
+    text = table(size, size // 100)
     Path(__file__).parent.parent.joinpath("docs", "ulp.md").write_text(text)
     sys.stdout.write(text)

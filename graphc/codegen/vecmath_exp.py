@@ -104,20 +104,22 @@ _TANH_64 = (
 )
 
 
-def exp_parts(r: Real, x: Expr, bias: int, exact: bool = False) -> Pair:
+def exp_parts(r: Real, x: Expr, bias: int, low: Expr | None = None) -> Pair:
     """(p, bits) with exp(x) = p 2**n, n + bias in the low bits of the integer; |x| < 2000.
 
-    `exact` adds back what rounding r lost: 0.75 ulp instead of 1.
+    With `low`, small beside x, it is exp(x + low), and what rounding r lost is added back too:
+    0.75 ulp instead of 1.
     """
-    high, low = split(_LN2, r.dtype)
+    ln2, ln2_low = split(_LN2, r.dtype)
     bits, n = r.round_scaled(x, _LOG2E, bias)
-    first = r.fma(n, r.c(-high), x)
-    rest = r.fma(n, r.c(-low), first)
+    first = r.fma(n, r.c(-ln2), x)
+    second = None if low is None else r.fma(n, r.c(-ln2_low), low)
+    rest = r.fma(n, r.c(-ln2_low), first) if second is None else r.add(first, second)
     tail = r.polynomial(rest, _EXP_32 if r.single else _EXP_64)
     square = r.mul(rest, rest)
-    if not exact:
+    if second is None:
         return r.add(r.fma(square, tail, rest), r.c(1.0)), bits
-    lost = r.fma(n, r.c(-low), r.sub(first, rest))
+    lost = r.sub(second, r.sub(rest, first))
     return r.add(r.add(r.fma(square, tail, lost), rest), r.c(1.0)), bits
 
 
@@ -197,8 +199,7 @@ def sigmoid(b: Scalars, x: Expr) -> Expr:
     """
     r = Real(b, x.dtype)
     bounded = r.at_least(r.neg(r.abs(x)), exp_lower_bound(r))
-    p, bits = exp_parts(r, bounded, 2 * r.format.bias, exact=True)
-    e = scale_twice(r, p, bits)
+    e = exp_bounded(r, bounded)
     quotient = r.div(e, r.add(e, r.c(1.0)))
     factor = r.where(r.lt(x, r.c(0.0)), e, r.c(1.0))
     return r.fma(r.neg(factor), quotient, factor)
