@@ -9,6 +9,7 @@ contiguous loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from graphc.codegen.loops import Expr, Scalars
 from graphc.ir.graph import Graph, Node
@@ -122,10 +123,13 @@ def _needs_axis(node: Node) -> bool:
 
 
 def _constrain(joins: list[bool], full: Dims, axes: tuple[int, ...], dims: Dims) -> None:
-    """An operand that broadcasts along one of two axes and not the other keeps them apart."""
+    """An operand that broadcasts along one of two axes and not the other keeps them apart, also
+    when axes of extent 1 lie between.
+    """
     wide = dict.fromkeys(range(len(full)), False)
     for axis, extent in zip(axes[len(axes) - len(dims) :], dims, strict=True):
         wide[axis] = extent != 1
-    for k in range(len(joins)):
-        if full[k] != 1 and full[k + 1] != 1 and wide[k] != wide[k + 1]:
-            joins[k] = False
+    long = [k for k in range(len(full)) if full[k] != 1]
+    for left, right in pairwise(long):
+        if wide[left] != wide[right]:
+            joins[right - 1] = False
