@@ -23,14 +23,13 @@ TIGHT |= {
     "atan2",
     "acos",
     "asinh",
-    "atanh",
     "cbrt",
     "cosh",
     "sinh",
     "log10",
 }
 KINDS = [np.float32, np.float64]
-ODD = ["asin", "asinh", "atan", "cbrt", "erf", "erfinv", "expm1", "log1p", "sin", "sinh"]
+ODD = ["asin", "asinh", "atan", "atanh", "cbrt", "erf", "erfinv", "expm1", "log1p", "sin", "sinh"]
 ODD += ["tan", "tanh"]
 
 
