@@ -374,6 +374,7 @@ _K_TABLES = (Word.K_A, Word.K_A_RUN, Word.K_B, Word.K_B_RUN)
 def _dims(words: list[int], word: int, loops: list[Loop], size: int) -> None:
     """Append the dims of a group in bytes; an empty group is one dim of extent one."""
     words[word] = max(1, len(loops))
+    words[word - Word.BATCH_DIMS + Word.BATCH_AT] = len(words)
     if not loops:
         words += (1, 0, 0, 0)
     for loop in loops:

@@ -6,9 +6,9 @@ strip: row tiles
 """
 
 from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_frame import Frame, pack_rows, prepare_rows
+from graphc.codegen.contract_frame import Frame
 from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Word
-from graphc.codegen.contract_tile import ROW_GROUP, tile_name
+from graphc.codegen.contract_tile import ROW_GROUP, tile_name, tile_parts
 from graphc.codegen.contract_vector import Core
 
 # Steps of k from which a tile lasts long enough for C to be fetched while it runs.
@@ -78,7 +78,7 @@ def emit_finish(core: Core) -> None:
         status.set(result)
     with body.when(body.both(staged, body.negate(called))):
         rows, columns = body.sub("%i1", "%i0"), body.sub("%j1", "%j0")
-        frame.fill(Word.ROW_OUT, None, Word.M_DIMS, Field.C, "%i0", rows)
+        frame.fill(Word.ROW_OUT, 0, Word.M_DIMS, Field.C, "%i0", rows)
         frame.fill(Word.COLUMN_C, Word.COLUMN_C_RUN, Word.N_DIMS, Field.C, "%j0", columns)
         corner = body.add(body.mul("%i0", lead), "%j0")
         source = body.at(shifted, body.mul(corner, core.size))
@@ -134,11 +134,7 @@ def emit_strip(core: Core) -> None:
         with body.when(body.test("sgt", "%count", LONG)):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
-        operands = (
-            f"ptr %a, ptr {table_a}, i64 %step_a, ptr %b, i64 %step_b, i64 %count,"
-            f" ptr %c, ptr {table_c}, i64 %columns, i64 %add, ptr {ahead}, i64 %ahead_step"
-        )
-        _dispatch(core, body, half, narrow, operands)
+        _dispatch(core, body, half, narrow, (table_a, table_c, ahead))
     body.do("ret void")
     core.finish(body)
 
@@ -152,8 +148,8 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
             core.prefetch(body, body.at(place, part * kind.lanes, kind.element), True)
 
 
-def _dispatch(core: Core, body: Body, half: str, narrow: str, operands: str) -> None:
-    """Call the tile of 2 * half rows, one vector wide if that covers the columns."""
+def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, str, str]) -> None:
+    """Run 2 * half rows, one vector wide if that covers the columns, as one tile or as two."""
     kind = core.kind
     widths = sorted({1, kind.vectors})
     variants = [(rows, width) for width in widths for rows in range(2, kind.rows + 1, 2)]
@@ -166,7 +162,15 @@ def _dispatch(core: Core, body: Body, half: str, narrow: str, operands: str) -> 
     body.do(f"switch i64 {index}, label %next [{cases}]")
     for rows, width in variants:
         body.label(tile_name(rows, width))
-        body.do(f"call void @{tile_name(rows, width)}({operands})")
+        start = 0
+        for height in tile_parts(kind, rows, width):
+            table_a, table_c = (body.at(table, start, "i64") for table in place[:2])
+            body.do(
+                f"call void @{tile_name(height, width)}(ptr %a, ptr {table_a}, i64 %step_a, ptr %b,"
+                f" i64 %step_b, i64 %count, ptr %c, ptr {table_c}, i64 %columns, i64 %add,"
+                f" ptr {place[2]}, i64 %ahead_step)"
+            )
+            start += height
         body.do("br label %next")
     body.label("next")
 
@@ -245,10 +249,10 @@ def emit_vector(core: Core) -> None:
     frame = Frame(body)
     depth, rows = frame.get(Word.K), body.sub("%i1", "%i0")
     pack_a, staged = frame.has(Flag.PACK_A), frame.has(Flag.TILE)
-    row_a = prepare_rows(core, body, frame, "%i0", rows, pack_a)
+    row_a = frame.rows("%i0", rows)
     x = body.local("ptr", "%a")
     with body.when(pack_a):
-        pack_rows(core, body, frame, rows, 0, depth)
+        frame.pack_rows(rows, 0, depth)
         x.set(frame.work(Word.BLOCK_A))
     straight = body.at("%c", "%j0", core.kind.element)
     y = body.choose(staged, "ptr", frame.work(Word.TILE), straight)
@@ -271,7 +275,7 @@ def _all_dots(
     x, row_a, y = pointers
     columns = body.sub("%j1", "%j0")
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
-        frame.fill(Word.COLUMN_B, None, Word.N_DIMS, Field.B, "%j0", columns)
+        frame.fill(Word.COLUMN_B, 0, Word.N_DIMS, Field.B, "%j0", columns)
     group = core.kind.dots
     main = body.mul(body.div(columns, group), group)
     # One row runs through all columns; more rows share each group of columns while it is near.
@@ -330,7 +334,7 @@ def emit_block(core: Core) -> None:
     pack_a = frame.has(Flag.PACK_A)
     with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
         rows = body.least(frame.get(Word.ROW_BLOCK), body.sub("%i1", i))
-        row_a = prepare_rows(core, body, frame, i, rows, pack_a)
+        row_a = frame.rows(i, rows)
         k, more = body.local("i64", 0), body.local("i1", "true")
         with body.during(more.get):
             here = k.get()
@@ -340,7 +344,7 @@ def emit_block(core: Core) -> None:
                 _call_pack(body, store, here, following)
             a = body.local("ptr", body.at("%a", body.mul(here, frame.get(Word.STEP_A))))
             with body.when(pack_a):
-                pack_rows(core, body, frame, rows, here, count)
+                frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
             ready = body.choose(late, "i64", here, 0)

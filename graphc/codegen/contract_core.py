@@ -17,7 +17,7 @@ from graphc.codegen.contract_block import (
     emit_vector,
 )
 from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_frame import Frame, emit_pack_columns
+from graphc.codegen.contract_frame import Frame, emit_fill_rows, emit_pack_columns, emit_pack_rows
 from graphc.codegen.contract_hardware import Hardware, kind_of
 from graphc.codegen.contract_layout import Field, Flag, Word
 from graphc.codegen.contract_pack import (
@@ -28,7 +28,7 @@ from graphc.codegen.contract_pack import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile
+from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile, tile_parts
 from graphc.codegen.contract_vector import Core
 
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
@@ -45,14 +45,17 @@ def build_core(dtype: str, hardware: Hardware) -> str:
     core = Core(kind, hardware)
     emit_offset(core)
     emit_fill(core)
+    emit_fill_rows(core)
     if kind.transpose:
         emit_transpose(core)
     emit_pack_a(core)
+    emit_pack_rows(core)
     emit_pack_b(core)
     emit_scatter(core)
     for vectors in sorted({1, kind.vectors}):
         for rows in range(2, kind.rows + 1, 2):
-            emit_tile(core, rows, vectors)
+            if tile_parts(kind, rows, vectors) == (rows,):
+                emit_tile(core, rows, vectors)
     emit_dots(core, kind.dots, 2)
     emit_dots(core, 1, 8)
     emit_rows(core, ROW_GROUP)

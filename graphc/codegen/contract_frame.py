@@ -1,8 +1,7 @@
 """Reading `params`, buffers and workspace in generated code, and steps built on them alone."""
 
 from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_layout import DIMS, Field, Flag, Word
-from graphc.codegen.contract_pack import DIM_WORDS
+from graphc.codegen.contract_layout import Field, Flag, Word
 from graphc.codegen.contract_vector import Core
 
 
@@ -29,63 +28,62 @@ class Frame:
         """A data pointer."""
         return self.body.load("ptr", self.body.at("%bufs", index, "ptr"), 8)
 
-    def work(self, word: int) -> str:
+    def work(self, word: Operand) -> str:
         """A region of this thread's workspace; the function has an argument `work`."""
-        return self.body.at("%work", self.get(word))
-
-    def dims(self, group: int) -> tuple[str, str]:
-        """Address and number of the dims of a group."""
-        body = self.body
-        before: Operand = 0
-        for earlier in (Word.BATCH_DIMS, Word.M_DIMS, Word.N_DIMS, Word.K_DIMS):
-            if earlier == group:
-                break
-            before = body.add(before, self.get(earlier))
-        first = body.add(body.mul(before, DIM_WORDS), DIMS)
-        return body.at("%params", first, "i64"), self.get(group)
+        return self.body.at("%work", self.body.word("%params", word))
 
     def fill(
-        self,
-        table: int,
-        run: int | None,
-        group: int,
-        field: int,
-        start: Operand,
-        count: Operand,
+        self, table: int, run: int, group: int, field: int, start: Operand, count: Operand
     ) -> None:
-        """Fill a table of the workspace with the offsets of a range of a group."""
-        dims, number = self.dims(group)
-        runs = self.work(run) if run is not None else "null"
+        """Fill a table of the workspace with the offsets of a range of a group; run 0 is none."""
         self.body.do(
-            f"call void @fill(ptr {self.work(table)}, ptr {runs}, ptr {dims}, i64 {number},"
+            f"call void @fill(ptr %params, ptr %work, i64 {table}, i64 {run}, i64 {group},"
             f" i64 {field}, i64 {start}, i64 {count})"
         )
 
     def batch(self, pointer: str, field: int, index: Operand) -> str:
         """A base pointer moved to a batch element."""
-        dims, number = self.dims(Word.BATCH_DIMS)
         offset = self.body.new(
-            f"call i64 @offset(ptr {dims}, i64 {number}, i64 {field}, i64 {index})"
+            f"call i64 @offset(ptr %params, i64 {Word.BATCH_DIMS}, i64 {field}, i64 {index})"
         )
         return self.body.at(pointer, offset)
 
+    def rows(self, i: str, rows: str) -> str:
+        """Fill the row tables of a block; returns the table that tiles read A through."""
+        self.body.do(
+            f"call void @fill_rows(ptr %params, ptr %work, i1 %first, i64 {i}, i64 {rows})"
+        )
+        packed = self.has(Flag.PACK_A)
+        return self.work(self.body.choose(packed, "i64", Word.ROW_PACKED, Word.ROW_A))
 
-def prepare_rows(core: Core, body: Body, frame: Frame, i: str, rows: str, pack_a: str) -> str:
-    """Fill the row tables of a block; returns the table that tiles read A through."""
-    plain, packed = frame.work(Word.ROW_A), frame.work(Word.ROW_PACKED)
-    table = body.choose(pack_a, "ptr", packed, plain)
+    def pack_rows(self, rows: str, k: Operand, count: Operand) -> None:
+        """Pack `count` steps of k of all rows of a block of A."""
+        self.body.do(
+            f"call void @pack_rows(ptr %params, ptr %work, i1 %first, ptr %a, i64 {rows}, i64 {k},"
+            f" i64 {count})"
+        )
+
+
+def emit_fill_rows(core: Core) -> None:
+    """`fill_rows(...)`: tables of rows i .. i+rows-1 of A, of packed A, and of C or the tile."""
+    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first")]
+    body = Body("fill_rows", [*arguments, ("i64", "i"), ("i64", "rows")])
+    frame = Frame(body)
     with body.when(frame.fresh(Flag.SAME_ROWS)):
-        staged = frame.has(Flag.TILE)
-        frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, i, rows)
+        staged, pack_a = frame.has(Flag.TILE), frame.has(Flag.PACK_A)
+        frame.fill(Word.ROW_A, Word.ROW_A_RUN, Word.M_DIMS, Field.A, "%i", "%rows")
         with body.when(body.negate(staged)):
-            frame.fill(Word.ROW_C, None, Word.M_DIMS, Field.C, i, rows)
+            frame.fill(Word.ROW_C, 0, Word.M_DIMS, Field.C, "%i", "%rows")
         with body.when(staged):
             step = body.mul(frame.get(Word.TILE_LEAD), core.size)
-            _steps(body, frame.work(Word.ROW_C), rows, step)
+            _steps(body, frame.work(Word.ROW_C), "%rows", step)
         with body.when(pack_a):
-            _steps(body, packed, rows, frame.get(Word.ROW_STEP))
-        body.put(table, rows, body.word(table, 0))
-    return table
+            _steps(body, frame.work(Word.ROW_PACKED), "%rows", frame.get(Word.ROW_STEP))
+        for word in (Word.ROW_A, Word.ROW_PACKED):
+            table = frame.work(word)
+            body.put(table, "%rows", body.word(table, 0))
+    body.do("ret void")
+    core.finish(body)
 
 
 def _steps(body: Body, table: str, count: str, step: str) -> None:
@@ -94,15 +92,20 @@ def _steps(body: Body, table: str, count: str, step: str) -> None:
         body.put(table, row, body.mul(row, step))
 
 
-def pack_rows(core: Core, body: Body, frame: Frame, rows: str, k: Operand, count: Operand) -> None:
-    """Pack one block of A."""
+def emit_pack_rows(core: Core) -> None:
+    """`pack_rows(...)`: pack one block of A."""
+    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first"), ("ptr", "a")]
+    body = Body("pack_rows", [*arguments, *[("i64", name) for name in ("rows", "k", "count")]])
+    frame = Frame(body)
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
-        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
+        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
     body.do(
         f"call void @pack_a(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
-        f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 {rows},"
-        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
+        f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
+        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
     )
+    body.do("ret void")
+    core.finish(body)
 
 
 def emit_pack_columns(core: Core) -> None:

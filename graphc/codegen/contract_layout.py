@@ -52,9 +52,15 @@ class Word:
     TILE = 41
     PANELS_B = 42
     SCRATCH = 43
+    # Where the dims of each group start; in the order of the four counts above.
+    BATCH_AT = 44
+    M_AT = 45
+    N_AT = 46
+    K_AT = 47
 
 
-DIMS = 44
+DIMS = 48
+DIM_WORDS = 4
 MAX_EXTRAS = 60
 
 

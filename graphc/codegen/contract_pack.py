@@ -10,77 +10,86 @@ vectors, patches of an image move row segments, and anything else still moves el
 """
 
 from graphc.codegen.contract_emit import Body
+from graphc.codegen.contract_layout import DIM_WORDS, Word
 from graphc.codegen.contract_vector import Core
 
-DIM_WORDS = 4
 ROW_CHUNK = 16
 # Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.
 AHEAD = 256
 
 
 def emit_offset(core: Core) -> None:
-    """`offset(dims, count, field, index)`: byte offset of a linear index over `count` dims."""
-    arguments = [("ptr", "dims"), ("i64", "count"), ("i64", "field"), ("i64", "index")]
+    """`offset(params, group, field, index)`: byte offset of a linear index over a group of dims."""
+    arguments = [("ptr", "params"), ("i64", "group"), ("i64", "field"), ("i64", "index")]
     body = Body("offset", arguments, "i64")
+    dims, count = _dims(body)
     rest, total = body.local("i64", "%index"), body.local("i64", 0)
-    with body.loop(1, "%count") as position:
-        dim = body.mul(body.sub("%count", position), DIM_WORDS)
-        extent = body.word("%dims", dim)
-        stride = body.word("%dims", body.add(dim, "%field"))
+    with body.loop(1, count) as position:
+        dim = body.mul(body.sub(count, position), DIM_WORDS)
+        extent = body.word(dims, dim)
+        stride = body.word(dims, body.add(dim, "%field"))
         linear = rest.get()
         total.set(body.add(total.get(), body.mul(body.rem(linear, extent), stride)))
         rest.set(body.div(linear, extent))
     # What is left is the index of the outermost dim.
-    outermost = body.mul(rest.get(), body.word("%dims", "%field"))
+    outermost = body.mul(rest.get(), body.word(dims, "%field"))
     body.do(f"ret i64 {body.add(total.get(), outermost)}")
     core.finish(body)
 
 
+def _dims(body: Body) -> tuple[str, str]:
+    """Address and number of the dims of group `%group` (the word that holds their number)."""
+    start = body.word("%params", body.add("%group", Word.BATCH_AT - Word.BATCH_DIMS))
+    return body.at("%params", start, "i64"), body.word("%params", "%group")
+
+
 FILL_ARGUMENTS = [
-    ("ptr", "table"),
-    ("ptr", "run"),
-    ("ptr", "dims"),
-    ("i64", "dim_count"),
-    ("i64", "field"),
-    ("i64", "start"),
-    ("i64", "count"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    *[("i64", name) for name in ("table", "run", "group", "field", "start", "count")],
 ]
 
 
 def emit_fill(core: Core) -> None:
-    """Offsets of indices start .. start+count-1 into `table`; contiguous runs into `run`."""
+    """Offsets of indices start .. start+count-1 into a table, contiguous runs into another.
+
+    `table` and `run` are the words of `params` that say where in the workspace; run 0 is none.
+    """
     body = Body("fill", FILL_ARGUMENTS)
-    last = body.mul(body.sub("%dim_count", 1), DIM_WORDS)
-    extent = body.word("%dims", last)
-    stride = body.word("%dims", body.add(last, "%field"))
+    table = body.at("%work", body.word("%params", "%table"))
+    dims, number = _dims(body)
+    last = body.mul(body.sub(number, 1), DIM_WORDS)
+    extent = body.word(dims, last)
+    stride = body.word(dims, body.add(last, "%field"))
     done = body.local("i64", 0)
     with body.during(lambda: body.test("slt", done.get(), "%count")):
         here = done.get()
         linear = body.add("%start", here)
         inner = body.rem(linear, extent)
-        base = body.new(f"call i64 @offset(ptr %dims, i64 %dim_count, i64 %field, i64 {linear})")
+        base = body.new(f"call i64 @offset(ptr %params, i64 %group, i64 %field, i64 {linear})")
         length = body.least(body.sub(extent, inner), body.sub("%count", here))
         with body.loop(0, length) as step:
             value = body.add(base, body.mul(step, stride))
-            body.put("%table", body.add(here, step), value)
+            body.put(table, body.add(here, step), value)
         done.set(body.add(here, length))
-    with body.when(body.new("icmp ne ptr %run, null")):
-        _fill_runs(core, body)
+    with body.when(body.test("ne", "%run", 0)):
+        _fill_runs(core, body, table)
     body.do("ret void")
     core.finish(body)
 
 
-def _fill_runs(core: Core, body: Body) -> None:
+def _fill_runs(core: Core, body: Body, table: str) -> None:
     """Walk the table backwards: a run grows while neighbours are one element apart."""
+    runs = body.at("%work", body.word("%params", "%run"))
     run = body.local("i64", 0)
     following = body.local("i64", 0)
     with body.loop(0, "%count") as step:
         position = body.sub(body.sub("%count", 1), step)
-        value = body.word("%table", position)
+        value = body.word(table, position)
         near = body.test("eq", body.sub(following.get(), value), core.kind.memory_bytes)
         near = body.both(near, body.test("ne", step, 0))
         length = body.choose(near, "i64", body.add(run.get(), 1), 1)
-        body.put("%run", position, length)
+        body.put(runs, position, length)
         run.set(length)
         following.set(value)
 
