@@ -88,7 +88,7 @@ def print_json(record: Any) -> None:
 
 def print_table(title: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
     """A table: drawn by rich on a terminal, plain aligned columns elsewhere."""
-    cells = [tuple(str(cell) for cell in row) for row in rows]
+    cells = [tuple(_cell(cell) for cell in row) for row in rows]
     numeric = [
         all(isinstance(row[k], int | float) for row in rows) if rows else False
         for k in range(len(columns))
@@ -106,6 +106,12 @@ def print_table(title: str, columns: list[str], rows: list[tuple[Any, ...]]) -> 
     for row in cells:
         table.add_row(*map(escape, row))
     Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,.0f}"
+    return str(value)
 
 
 def _plain_table(columns: list[str], cells: list[tuple[str, ...]], numeric: list[bool]) -> None:
@@ -217,7 +223,7 @@ def write_results(path: Path, names: tuple[str, ...], results: list[Any]) -> Non
 
     import numpy as np
 
-    from graphc.frontend.weights import write_atomically
+    from graphc.runtime.files import write_atomically
 
     buffer = io.BytesIO()
     if path.suffix == ".npy":

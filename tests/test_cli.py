@@ -154,6 +154,20 @@ def test_rebuild_and_reference_of_a_compiled_file(folder, run):
     assert gc.parse(run("show", folder / "b.gcx")[1]).params[0].type.shape == (3, 40)
 
 
+def test_running_a_compiled_file_leaves_the_compiler_out(folder, run):
+    assert run("compile", folder / "m.gir", "-o", folder / "alone.gcx")[0] == 0
+    arguments = ["run", "alone.gcx", *feeds("."), "-o", "alone.npz"]
+    code = (
+        f"import os, sys; os.chdir({str(folder)!r})\n"
+        f"from graphc.cli import main; main({arguments!r})\n"
+        "banned = ('numba', 'lark', 'llvmlite', 'graphc.frontend', 'graphc.passes', "
+        "'graphc.codegen', 'graphc.ir', 'graphc.ops')\n"
+        "print([m for m in sys.modules if m.startswith(banned)])\n"
+    )
+    assert python(code).stdout.splitlines()[-1] == "[]"
+    check(folder / "alone.npz")
+
+
 def test_dump_folder(folder, run, monkeypatch):
     monkeypatch.setenv("GRAPHC_DUMP", str(folder / "dumped"))
     assert run("compile", folder / "big.gir", "-o", folder / "b.gcx", "--bind", "N=3")[0] == 0

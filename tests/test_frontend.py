@@ -569,6 +569,11 @@ def test_keywords_and_defaults():
     assert len(f.compiles) == 2
 
 
+def test_functions_that_are_not_pythons():
+    np.testing.assert_allclose(gc.compile(np.tanh)(X), np.tanh(X))
+    np.testing.assert_allclose(gc.compile(gc.exp)(X), np.exp(X))
+
+
 def test_the_ledger_says_why():
     f = gc.compile(lambda x, n: x * n, static="n")
     for args in ((X, 2), (X + 1, 2), (X[:2], 2), (X[:2], 3), (X, 2)):
@@ -614,6 +619,7 @@ def test_stages_and_executable():
     names = [stage[0] for stage in f.stages(gc.spec((3, 4), "f64"))]
     assert names[0] == "trace"
     assert {"cse", "fuse", "plan"} <= set(names)
+    assert f.lower(X) is f.stages(X)[-1].value
     np.testing.assert_allclose(f.executable(X).run([X])[0], np.tanh(X) + 1)
     assert len(f.compiles) == 1
 

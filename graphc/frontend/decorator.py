@@ -25,7 +25,7 @@ from graphc.frontend.signature import (
 from graphc.frontend.trace import Parameter, trace_function, without_internal_frames
 from graphc.frontend.tree import unflatten
 from graphc.frontend.variant import Compile, Variant, static_leaf
-from graphc.ir.graph import Graph
+from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ops.value import _ACTIVE, Value, current, lift, trace_of
 
@@ -197,6 +197,10 @@ class CompiledFunction:
         """Every stage of the compilation: (name, Graph or Program, seconds, note), in order."""
         return self._compile(self._traced(args, kwargs)).stages
 
+    def lower(self, *args: Any, **kwargs: Any) -> Graph | Program:
+        """The planned program for these arrays or specs: the last stage."""
+        return self.stages(*args, **kwargs)[-1].value
+
     def executable(self, *args: Any, **kwargs: Any) -> Any:
         """The executable for these arrays or specs: `.run(list of arrays) -> list of arrays`."""
         return self._compile(self._traced(args, kwargs)).executable
@@ -232,7 +236,7 @@ class BoundFunction:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._function, name)
-        if name in ("graph", "stages", "save", "executable"):
+        if name in ("graph", "stages", "lower", "executable", "save"):
             return functools.partial(self._with_instance, found, name == "save")
         return found
 

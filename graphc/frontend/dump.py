@@ -24,9 +24,10 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.engine import Built
 from graphc.frontend.saved import save
-from graphc.frontend.weights import write_atomically, write_weights
+from graphc.frontend.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.literal import Literal
+from graphc.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record

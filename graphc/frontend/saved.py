@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.weights import Weights, write_atomically, write_weights
+from graphc.frontend.weights import Weights, write_weights
 from graphc.ir.graph import Graph, Program
+from graphc.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from graphc.frontend.loaded import LoadedGraph

@@ -156,7 +156,7 @@ def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any]:
 
 
 class Binder:
-    """Binds call arguments to the parameters of a function: defaults, keywords, static names."""
+    """Binds call arguments to the parameters of a function: keywords, defaults left out, static names."""
 
     def __init__(self, function: Callable[..., Any], static: Iterable[str], bound: bool) -> None:
         try:
@@ -178,31 +178,38 @@ class Binder:
         self.names = tuple(names)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, defaults filled in. Raises FeedError as Python raises TypeError."""
+        """The given arguments by name; what is left to its default stays a Python constant.
+
+        Raises FeedError as Python raises TypeError.
+        """
         if self.simple and not kwargs and len(args) == len(self.names):
             return dict(zip(self.names, args))
         try:
             found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise FeedError(f"{error}", hint=f"the arguments are {self.signature}") from None
-        found.apply_defaults()
         return self._flat(found.arguments)
 
     def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
         for name, parameter in self.signature.parameters.items():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD and not arguments[name]:
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD and not arguments.get(name, True):
                 del arguments[name]
         return arguments
 
     def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Call with what `bind` returned, after leaves have been replaced."""
-        positional, named = [], {}
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        gap = False  # a parameter was left to its default: what follows goes by name
         for name, parameter in self.signature.parameters.items():
+            if name not in arguments:
+                gap = True
+                continue
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 positional.extend(arguments[name])
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                named.update(arguments.get(name, {}))
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                named.update(arguments[name])
+            elif gap or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 named[name] = arguments[name]
             else:
                 positional.append(arguments[name])

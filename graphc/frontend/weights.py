@@ -20,6 +20,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.ir.literal import Literal
 from graphc.ir.types import DTYPES, DType
+from graphc.runtime.files import write_atomically
 
 MOST_HEADER = 100_000_000
 ALIGNMENT = 64
@@ -30,19 +31,6 @@ _CODES = {
     "F64": "f64", "C64": "c64", "C128": "c128",
 }  # fmt: skip
 _NAMES = {name: code for code, name in _CODES.items()}
-
-
-def write_atomically(path: Path, pieces: Iterable[Any]) -> None:
-    """Write a file that appears whole or not at all. Raises GraphError when it cannot."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise GraphError(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_weights(path: Path, literals: Iterable[Literal]) -> None:
