@@ -1,7 +1,7 @@
 """Random programs in NumPy's in-place style: traced and evaluated, they do what NumPy does.
 
-A program keeps a list of arrays. Steps append a view, a copy or a result, or write into one of them;
-in the end every array of the list is compared.
+A program keeps a list of arrays. Steps append a view, a copy or a result, or write into one of
+them; in the end every array of the list is compared.
 """
 
 from __future__ import annotations

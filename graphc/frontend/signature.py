@@ -156,7 +156,7 @@ def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any]:
 
 
 class Binder:
-    """Binds call arguments to the parameters of a function: keywords, defaults left out, static names."""
+    """Binds call arguments to the parameters of a function; defaults are left out."""
 
     def __init__(self, function: Callable[..., Any], static: Iterable[str], bound: bool) -> None:
         try:
