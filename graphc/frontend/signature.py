@@ -188,7 +188,17 @@ class Binder:
             found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise FeedError(f"{error}", hint=f"the arguments are {self.signature}") from None
-        return self._flat(found.arguments)
+        return self._flat(self._with_static_defaults(found.arguments))
+
+    def _with_static_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Defaults that specialise anyway (str, None, enums) are filled in; numbers stay constants."""
+        defaults = {
+            name: p.default
+            for name, p in self.signature.parameters.items()
+            if p.default is None or isinstance(p.default, str | enum.Enum)
+        }
+        names = [n for n in self.signature.parameters if n in given or n in defaults]
+        return {name: given.get(name, defaults.get(name)) for name in names}
 
     def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
         for name, parameter in self.signature.parameters.items():
