@@ -163,6 +163,8 @@ class Binder:
             self.signature = inspect.signature(function)
         except (TypeError, ValueError):
             self.signature = inspect.signature(lambda *args: None)
+        # Functions of C may treat an argument that is given as a default unlike one that is not.
+        self.with_defaults = not isinstance(function, np.ufunc | types.BuiltinFunctionType)
         self.static = frozenset(static)
         self.bound = bound  # the first argument is the `self` of a method
         parameters = list(self.signature.parameters.values())
@@ -195,7 +197,7 @@ class Binder:
         defaults = {
             name: p.default
             for name, p in self.signature.parameters.items()
-            if p.default is None or isinstance(p.default, str | enum.Enum)
+            if self.with_defaults and (p.default is None or isinstance(p.default, str | enum.Enum))
         }
         names = [n for n in self.signature.parameters if n in given or n in defaults]
         return {name: given.get(name, defaults.get(name)) for name in names}
