@@ -1,0 +1,241 @@
+"""Planning of a contraction: the route through the core, cache blocks, work units, workspace.
+
+Every function writes its words of `params`.
+"""
+
+from typing import NamedTuple
+
+from graphc.codegen.contract_form import Contraction, Groups, Loop, step_of
+from graphc.codegen.contract_hardware import Hardware, Kind
+from graphc.codegen.contract_layout import Flag, Word
+
+GRAIN_WORK = 1 << 18
+UNIT_WORK = 1 << 20
+VECTOR_COLUMNS = 4096
+DOT_ROWS = 8
+# Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
+WAYS = 128
+LATE_BYTES = 2 << 20
+DEEPEST_BLOCK = 512
+TILE_COLUMNS = 512
+# What starting a unit costs, in multiply-adds.
+UNIT_OVERHEAD = 1 << 12
+
+
+class Sizes(NamedTuple):
+    """Extents of the groups and cost of the whole contraction."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return self.batch * self.m * self.n * self.k
+
+
+def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool) -> int:
+    """Flags: matrix-vector or tiles, and which operands are packed."""
+    n, k = groups.n, groups.k
+    step_a, step_b = step_of(k, "a"), step_of(k, "b")
+    plain_n = not n or step_of(n, "b") == 1
+    if sizes.m <= DOT_ROWS and sizes.k > 0 and step_b is not None and not packed_b:
+        pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
+        if not k or (step_b == 1 and not (plain_n and n)):
+            return Flag.DOTS | pack_x
+        if plain_n and sizes.m == 1 and sizes.n >= kind.columns:
+            return Flag.ROWS | pack_x
+    flags = 0
+    if packed_b:
+        flags |= Flag.PACKED_B
+    elif (
+        kind.converts
+        or step_b is None
+        or not plain_n
+        or _worth_b(kind, hardware, sizes)
+        or (not hardware.masked and sizes.n % kind.columns)
+    ):
+        flags |= Flag.PACK_B
+    if kind.converts or step_a is None or _worth_a(kind, hardware, groups, sizes):
+        flags |= Flag.PACK_A
+    return flags
+
+
+def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
+    """Whether B is read often enough, from badly enough, for a packed copy to pay."""
+    tiles = -(-sizes.m // kind.rows)
+    if tiles <= 3:
+        return False
+    return sizes.k * sizes.n * kind.bytes > hardware.l2 // 2
+
+
+def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
+    """Whether rows (or steps of k) of A lie so that they evict each other from the second level.
+
+    Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
+    """
+    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
+        return False
+    apart = hardware.l2 // WAYS
+    strides = [loop.a * kind.bytes for loop in (*groups.m[-1:], *groups.k)]
+    return any(stride and stride % apart == 0 for stride in strides)
+
+
+def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
+    """Whether sums need a workspace tile: C is not rows of contiguous sums."""
+    if kind.converts or (groups.n and step_of(groups.n, "c") != 1):
+        return True
+    return epilogue and step_of(groups.m, "c") is None
+
+
+def block(words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, threads: int) -> None:
+    """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
+    flags, size = words[Word.FLAGS], kind.bytes
+    deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
+    pieces = max(1, -(-sizes.k // deepest))
+    depth = max(1, -(-sizes.k // pieces))
+    rows = max(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
+    rows = min(rows, 256 // kind.rows * kind.rows)
+    widest = sizes.n
+    if flags & (Flag.DOTS | Flag.ROWS):
+        widest = VECTOR_COLUMNS
+    if flags & Flag.PACK_B:
+        widest = hardware.l3 // 8 // max(1, sizes.k * size)
+        if sizes.m <= rows or widest < 4 * kind.columns:
+            words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
+            widest = LATE_BYTES // (depth * size)
+    if flags & Flag.TILE:
+        widest = min(widest, TILE_COLUMNS)
+    words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
+    columns, unit_rows = _units(flags, kind, sizes, max(widest, kind.columns), threads)
+    words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
+    words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
+    words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
+    words[Word.FINISH_COLUMNS] = min(columns, 8 * kind.columns)
+    if words[Word.ROW_UNITS] == 1 and sizes.m <= rows:
+        words[Word.FLAGS] |= Flag.SAME_ROWS
+    if words[Word.COLUMN_UNITS] == 1 and sizes.k <= depth:
+        words[Word.FLAGS] |= Flag.SAME_COLUMNS
+
+
+def _units(flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int) -> tuple[int, int]:
+    """Columns and rows of a work unit: at most `widest` columns, enough units to share.
+
+    Units that pack B differ in columns as far as they can, so that nothing is packed twice; the
+    others are cut along the longer side.
+    """
+    columns = even_share(sizes.n, -(-sizes.n // widest), kind.columns)
+    wanted = min(4 * threads, _effort(sizes) // UNIT_WORK) if threads > 1 else 1
+    share = -(-wanted // max(1, sizes.batch * -(-sizes.n // columns)))
+    rows = max(1, sizes.m)
+    if share <= 1:
+        return columns, rows
+    narrowest = (8 if flags & Flag.PACK_A else 4) * kind.columns
+    if not flags & (Flag.PACK_B | Flag.LATE) and sizes.m >= sizes.n:
+        row_share = min(share, max(1, rows // (4 * kind.rows)))
+        rows, share = even_share(rows, row_share, kind.rows), -(-share // row_share)
+    column_share = min(share, max(1, columns // narrowest))
+    columns, share = even_share(columns, column_share, kind.columns), -(-share // column_share)
+    if share > 1:
+        rows = even_share(rows, min(share, max(1, rows // (2 * kind.rows))), kind.rows)
+    return columns, rows
+
+
+def _effort(sizes: Sizes) -> int:
+    """Multiply-adds, weighted up where a thin m makes memory the limit."""
+    return sizes.work * (1 + 16 // max(1, sizes.m))
+
+
+def grain_of(sizes: Sizes, units: int) -> int:
+    """Units worth a call of their own; a unit costs something however small it is."""
+    each = max(UNIT_OVERHEAD, _effort(sizes) // max(1, units))
+    return max(1, min(units, GRAIN_WORK // each))
+
+
+def even_share(total: int, parts: int, step: int) -> int:
+    """A share of `total` in `parts` equal parts, as a multiple of `step`."""
+    return _round(-(-total // max(1, parts)), step)
+
+
+def _round(value: int, step: int) -> int:
+    """The next multiple of `step`, at least one."""
+    return max(step, -(-value // step) * step)
+
+
+def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: Groups) -> None:
+    """Offsets and single-dim steps in bytes. In-place operands are stepped by these."""
+    size = kind.memory_bytes
+    first, second = contraction.offset_a, contraction.offset_b
+    if groups.swapped:
+        first, second = second, first
+    words[Word.OFFSET_A], words[Word.OFFSET_B] = first * size, second * size
+    words[Word.OFFSET_C] = contraction.offset_c * size
+    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size
+    words[Word.STEP_B] = (step_of(groups.k, "b") or 0) * size
+    words[Word.LEAD_C] = step_of(groups.m, "c") or 0
+
+
+def put_panels(words: list[int], kind: Kind, groups: Groups, sizes: Sizes) -> int:
+    """Panel layout of B; returns its bytes. Spare rows take the overhang of transposition."""
+    depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
+    step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
+    words[Word.PANEL_STEP] = step
+    one = _round(sizes.n, kind.columns) // kind.columns * step
+    batches = packed_batches(groups, sizes)
+    words[Word.PACKED_STEP] = one if batches > 1 else 0
+    return batches * one
+
+
+def packed_batches(groups: Groups, sizes: Sizes) -> int:
+    """Number of different B matrices."""
+    return sizes.batch if any(loop.b for loop in groups.batch) else 1
+
+
+def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
+    """Lay out one thread's workspace and return its bytes; unused regions are empty."""
+    flags = words[Word.FLAGS]
+    vector = flags & (Flag.DOTS | Flag.ROWS)
+    rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
+    depth = sizes.k if vector else words[Word.K_BLOCK]
+    columns = min(words[Word.UNIT_COLUMNS], _round(sizes.n, kind.columns))
+    padded = rows + kind.lanes
+    row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
+    lead = columns + kind.lanes
+    words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
+    packs_b = flags & (Flag.PACK_B | Flag.LATE)
+    tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
+    panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
+    packed_a = padded * row_step if flags & Flag.PACK_A else 0
+    tables_k = depth * 8 if flags & ~(Flag.TILE | Flag.DOTS | Flag.ROWS) else 0
+    position = 0
+    for word, extent in (
+        *((word, rows * 8 + 8) for word in _ROW_TABLES),
+        *((word, columns * 8) for word in _COLUMN_TABLES),
+        *((word, tables_k) for word in _K_TABLES),
+        (Word.SCRATCH, kind.columns * kind.bytes),
+        (Word.BLOCK_A, packed_a),
+        (Word.TILE, tile),
+        (Word.PANELS_B, panels),
+    ):
+        words[word] = position
+        position += -(-extent // 64) * 64
+    # An odd number of lines keeps the threads' regions out of each other's cache sets.
+    words[Word.WORKSPACE] = position = (position // 64 | 1) * 64
+    return position
+
+
+_ROW_TABLES = (Word.ROW_A, Word.ROW_A_RUN, Word.ROW_C, Word.ROW_PACKED, Word.ROW_OUT)
+_COLUMN_TABLES = (Word.COLUMN_B, Word.COLUMN_B_RUN, Word.COLUMN_C, Word.COLUMN_C_RUN)
+_K_TABLES = (Word.K_A, Word.K_A_RUN, Word.K_B, Word.K_B_RUN)
+
+
+def put_dims(words: list[int], word: int, loops: list[Loop], size: int) -> None:
+    """Append the dims of a group in bytes; an empty group is one dim of extent one."""
+    words[word] = max(1, len(loops))
+    words[word - Word.BATCH_DIMS + Word.BATCH_AT] = len(words)
+    if not loops:
+        words += (1, 0, 0, 0)
+    for loop in loops:
+        words += (loop.extent, loop.a * size, loop.b * size, loop.c * size)
