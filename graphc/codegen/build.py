@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from graphc.runtime.image import Image, Origin, Slot
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, TableBuilder
 
 PLACEHOLDER = "kernel"
+_CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
 @dataclass
@@ -171,9 +173,13 @@ class Compiler:
         plain = [p for p in missing if p.make is None and p not in cores]
         for piece in cores:
             yield optimise_and_object([piece.text], self.target), [piece]
-        if plain:
-            texts = [p.text for p in plain]
-            yield optimise_and_object(texts, self.target, self.config.opt), plain
+        # A later process may want one kernel of an object: all of them must need the same cores.
+        groups: dict[frozenset[str], list[Piece]] = {}
+        for piece in plain:
+            groups.setdefault(frozenset(_CORES.findall(piece.text)), []).append(piece)
+        for group in groups.values():
+            texts = [p.text for p in group]
+            yield optimise_and_object(texts, self.target, self.config.opt), group
         for piece in missing:
             if piece.make is not None:
                 yield piece.make(), [piece]
