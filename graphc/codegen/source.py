@@ -4,8 +4,8 @@
         for i0 in range(lo, hi):  # parallel
             r0 = np.float64(0.0)
             for i1 in range(1024):  # vector
-                r0 += np.float64(a0[1024 * i0 + i1])
-            a1[i0] = np.float32(r0)
+                r0 += np.float64(a0[at(i0 * 1024 + i1)])
+            a1[at(i0)] = np.float32(r0)
         return 0
 
 The arguments are one-dimensional arrays, `params` where the kernel has any, and the range of
@@ -52,6 +52,7 @@ from numba import njit
 from graphc.codegen.numba_intrinsics import fma
 
 helper = njit(error_model="numpy")
+at = np.uint64  # Numba tests a signed index for being negative, which keeps loops from vectorising
 """
 _LONG = 64  # a longer expression gets a name of its own
 
@@ -59,7 +60,8 @@ _LONG = 64  # a longer expression gets a name of its own
 def emit(kernel: Kernel, functions: Functions | None = None, header: str = HEADER) -> str:
     """The kernel as a Python module: helpers, then a function of the kernel's name.
 
-    `header` imports `np` and `fma` and defines the decorator `helper`; CUDA passes its own.
+    `header` imports `np` and `fma` and defines the decorator `helper` and the index type `at`;
+    CUDA passes its own.
     """
     library = Library(functions)
     body = KernelSource(library, kernel).text()
@@ -231,7 +233,7 @@ class KernelSource(Source):
                 wide = expr.data[0] in self.wide
                 return (f"{storage(dtype)}({name})" if wide else name), ATOM
             case "load":
-                return f"a{expr.data[0]}[{self.atom(expr.args[0], LOOSE)}]", ATOM
+                return f"a{expr.data[0]}[at({self.atom(expr.args[0], LOOSE)})]", ATOM
         return super().write(expr)
 
     def remember(self, expr: Expr, text: Text) -> None:
@@ -268,7 +270,7 @@ class KernelSource(Source):
                 self.update(register, combine, value)
             case Store(buffer=buffer, index=index, value=value):
                 where = self.atom(index, LOOSE)
-                self.line(f"{buffer}[{where}] = {self.atom(value, LOOSE)}")
+                self.line(f"{buffer}[at({where})] = {self.atom(value, LOOSE)}")
             case Fail(condition=condition, code=code):
                 self.line(f"if {self.atom(condition, LOOSE)}:")
                 self.line(f"    return {code}")
