@@ -64,10 +64,11 @@ def test_bad_samples_raise(name):
                 op.result_type(types, op.coerce(sample.attrs))
 
 
-# ------------------------------------------------------------------------------------ promotion
+# ---------------------------------------------------------------------------------------- promotion
 
 NAMES = [n for n in DTYPES if n != "bf16"]
-UFUNCS = [f for f in NUMPY if isinstance(f, np.ufunc) and f.signature is None]
+# ldexp's operands do not promote together.
+UFUNCS = [f for f in NUMPY if isinstance(f, np.ufunc) and not f.signature and f is not np.ldexp]
 PROMOTED = sorted(UFUNCS, key=lambda f: f.__name__)
 # NumPy orders complex numbers; graphc, like the array API, does not.
 UNORDERED = {np.less, np.less_equal, np.greater, np.greater_equal, np.maximum, np.minimum, np.fmax,

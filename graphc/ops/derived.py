@@ -9,18 +9,17 @@ import numpy as np
 
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import AnyType, Type
-from graphc.ops.elementwise import int8_for_bool
 from graphc.ops.registry import (
     INTEGERS,
     bad_samples,
     define,
     elementwise_type,
+    float_of,
     normalise_axis,
-    operand_element,
     require,
     sample_array,
 )
-from graphc.ops.value import as_value, element_of, emit, functions, public
+from graphc.ops.value import as_value, common_element, element_of, emit, functions, public
 
 # ---------------------------------------------------------------------------------------------- gcd
 
@@ -65,7 +64,8 @@ define(
 @public(np.gcd)
 def gcd(x: Any, y: Any) -> Any:
     """The greatest common divisor of integers, by Euclid's algorithm."""
-    f, element = functions, operand_element(int8_for_bool, (x, y))
+    f, element = functions, common_element(x, y)[0]
+    require(element.is_integer, f"gcd takes integers, got {element}")
     x, y = f.broadcast_arrays(f.astype(x, element), f.astype(y, element))
     return emit("gcd", x, y)
 
@@ -83,8 +83,7 @@ def lcm(x: Any, y: Any) -> Any:
 @public(np.modf)
 def modf(x: Any) -> tuple[Any, Any]:
     """(fraction, whole part) of floats, both with the sign of x."""
-    f, x = functions, as_value(x)
-    x = x if element_of(x)[0].kind == "f" else f.astype(x, "f64")
+    f, x = functions, functions.astype(x, float_of(element_of(x)[0]))
     whole = f.trunc(x)
     rest = f.where(f.isinf(x), 0.0, f.subtract(x, whole))
     return f.copysign(f.astype(rest, element_of(x)[0]), x), whole
@@ -93,8 +92,10 @@ def modf(x: Any) -> tuple[Any, Any]:
 @public(np.ldexp)
 def ldexp(x: Any, exponent: Any) -> Any:
     """x * 2**exponent, scaled in two steps so that neither overflows early."""
-    f, x = functions, as_value(x)
-    x = x if element_of(x)[0].kind == "f" else f.astype(x, "f64")
+    kind = element_of(exponent)[0]
+    require(kind.kind in "biu" and kind.name != "u64", f"ldexp: the exponent is {kind}, not i64")
+    require(not element_of(x)[0].is_complex, "ldexp takes real numbers")
+    f, x = functions, functions.astype(x, float_of(element_of(x)[0]))
     first = f.right_shift(f.clip(f.astype(exponent, "i32"), -2200, 2200), 1)
     second = f.subtract(f.clip(f.astype(exponent, "i32"), -2200, 2200), first)
     for part in (first, second):

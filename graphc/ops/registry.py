@@ -54,7 +54,7 @@ class Pair:
     im: Any
 
 
-# ------------------------------------------------------------------------------------ type rules
+# --------------------------------------------------------------------------------------- type rules
 
 
 def broadcast_dims(shapes: Sequence[tuple[Dimension, ...]]) -> tuple[Dimension, ...]:
@@ -119,7 +119,7 @@ def normalise_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
     return axes
 
 
-# ------------------------------------------------------------------------------------ definitions
+# -------------------------------------------------------------------------------------- definitions
 
 
 def define(
@@ -320,11 +320,17 @@ _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e30)
 
 
 def special_arrays(name: str, arity: int) -> tuple[Any, ...]:
-    """Every pair of the values where mistakes live: NaN, infinities, signed zeros, 1, large."""
+    """Every pair of the values where mistakes live: NaN, infinities, signed zeros, 1, large; of
+    integers the ends of the range and what lies around 0."""
+    kind = dtype(name)
+    if kind.is_integer:
+        low, high = int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)
+        whole = np.array(sorted({low, low + 1, max(low, -1), 0, 1, 2, high - 1, high}), kind.numpy)
+        return (whole[:, None], whole, whole[:2, None, None])[:arity]
     values = np.array(_SPECIAL)
     grids = (values[:, None], values, np.array([[1.0], [np.nan], [-0.5]])[:, :, None])
     with np.errstate(over="ignore"):
-        return tuple(g.astype(dtype(name).numpy) for g in grids[:arity])
+        return tuple(g.astype(kind.numpy) for g in grids[:arity])
 
 
 def elementwise_samples(
@@ -344,7 +350,7 @@ def elementwise_samples(
     good += [
         Sample(special_arrays(name, arity), tolerance=tolerance)
         for name in dtypes
-        if name in FLOATS
+        if name in FLOATS + INTEGERS
     ]
     return good + bad_samples(arity, dtypes, domain)
 
