@@ -19,7 +19,19 @@ X[1, 3] = X[2, 0] = np.nan
 N = RNG.integers(-9, 9, (3, 5)).astype(np.int32)
 
 
-@pytest.mark.parametrize("name", ["sort", "argsort", "topk", "searchsorted", "nonzero"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sort",
+        "argsort",
+        "topk",
+        "sort_keys",
+        "argsort_keys",
+        "topk_keys",
+        "searchsorted",
+        "nonzero",
+    ],
+)
 def test_samples(name: str) -> None:
     check_samples(OPS[name])
 

@@ -1,7 +1,10 @@
-"""Sorting: stable merge sorts of rows as library kernels, and NumPy's functions over them.
+"""Sorting: rows of keys by library kernels, every dtype and order as a map to and from keys.
 
-NaNs sort after everything. Descending order is the mirror of ascending order, except that equal
-elements keep their order; NaNs therefore come first.
+An unsigned key has the order that is wanted of its element:
+
+    integers     the sign bit flipped
+    floats       all bits flipped if negative, the sign bit otherwise; NaN is the greatest
+    descending   all bits of the key flipped: equal elements keep their order, NaNs come first
 """
 
 from __future__ import annotations
@@ -12,12 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Library, Sample
-from graphc.ir.types import BOOL, F32, I64, U8, AnyType, DType, TupleType, Type, tensor, tuple_type
+from graphc.ir.op import Attr, Composite, Library, Sample
+from graphc.ir.types import (
+    BOOL,
+    DTYPES,
+    I64,
+    U8,
+    AnyType,
+    DType,
+    TupleType,
+    Type,
+    tensor,
+    tuple_type,
+)
 from graphc.ops.arrange import moveaxis
-from graphc.ops.dims import rank_of, shape_of, size_of, tensor_type
+from graphc.ops.dims import rank_of, samples_of, shape_of, size_of, tensor_type
 from graphc.ops.registry import (
-    INTEGERS,
+    REAL,
+    UNSIGNED,
     define,
     normalise_axis,
     require,
@@ -26,91 +41,10 @@ from graphc.ops.registry import (
 )
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
+from graphc.ops.sort_kernels import INSERTION, RADIX, SHORT, Kernel, topk_kernel
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
-SORTED = (*INTEGERS, "f32", "f64")
-
-# ------------------------------------------------------------------------------------ kernels
-#
-# A row is merged bottom-up, from the result array to the workspace and back:
-#
-#     |3 1|2 0|5 4|   width 1
-#     |1 3 0 2|4 5|   width 2 ...
-#
-# A descending row is read backwards, sorted and written backwards: equal elements keep their order.
-
-
-def _merge_kernel(result: str) -> Callable[..., None]:
-    """Sorts "values" or "positions"; Numba drops the branches that the constant rules out."""
-
-    def kernel(x: Any, out: Any, work: Any, params: Any, lo: int, hi: int) -> None:
-        extent, descending = params[0], params[1]
-        for row in range(lo, hi):
-            base = row * extent
-            for k in range(extent):
-                source = extent - 1 - k if descending else k
-                if result == "values":
-                    out[base + k] = x[base + source]
-                else:
-                    out[base + k] = source
-            width = 1
-            while width < extent:
-                for start in range(0, extent, 2 * width):
-                    middle, end = min(start + width, extent), min(start + 2 * width, extent)
-                    left, right = start, middle
-                    for k in range(start, end):
-                        take_left = right >= end
-                        if left < middle and not take_left:
-                            if result == "values":
-                                a, b = out[base + left], out[base + right]
-                            else:
-                                a, b = x[base + out[base + left]], x[base + out[base + right]]
-                            take_left = not (b < a or (a != a and b == b))
-                        if take_left:
-                            work[k] = out[base + left]
-                            left += 1
-                        else:
-                            work[k] = out[base + right]
-                            right += 1
-                for k in range(extent):
-                    out[base + k] = work[k]
-                width *= 2
-            if descending:
-                for k in range(extent // 2):
-                    held = out[base + k]
-                    out[base + k] = out[base + extent - 1 - k]
-                    out[base + extent - 1 - k] = held
-
-    return kernel
-
-
-_KERNELS = {result: _merge_kernel(result) for result in ("values", "positions")}
-
-
-def _topk_kernel(x: Any, values: Any, places: Any, params: Any, lo: int, hi: int) -> None:
-    """The best k of a row by insertion: most elements lose to the k-th at the first comparison."""
-    extent, count, largest = params[0], params[1], params[2]
-    for row in range(lo, hi):
-        base, made = row * extent, row * count
-        for k in range(extent):
-            value = x[base + k]
-            spot = min(k, count)
-            while spot > 0:
-                other = values[made + spot - 1]
-                if largest:
-                    wins = value > other or (value != value and other == other)
-                else:
-                    wins = value < other or (other != other and value == value)
-                if not wins:
-                    break
-                spot -= 1
-            if spot == count:
-                continue
-            for place in range(made + min(k, count - 1), made + spot, -1):
-                values[place] = values[place - 1]
-                places[place] = places[place - 1]
-            values[made + spot] = value
-            places[made + spot] = k
+# ------------------------------------------------------------------------------------ rows of keys
 
 
 def _rows(node: Any) -> int:
@@ -118,21 +52,149 @@ def _rows(node: Any) -> int:
     return math.prod(dims[:-1]) if math.prod(dims) else 0
 
 
-def _sort_params(node: Any) -> tuple[int, ...]:
-    return node.inputs[0].type.dims[-1], int(node.attrs["descending"])
+def _check_rows(name: str, x: AnyType, allowed: tuple[str, ...]) -> Type:
+    x = tensor_type(name, x)
+    require_dtype(name, x, allowed)
+    require(x.rank >= 1, f"{name} of a scalar")
+    return x
 
 
-# ------------------------------------------------------------------------------------ sort, argsort
+def _key_library(result: str) -> Library:
+    """Insertion for short rows; else radix, with a row and the counts of all bytes as scratch."""
+
+    def short(node: Any) -> bool:
+        return bool(node.type.dims[-1] <= SHORT)
+
+    def kernel(node: Any) -> Kernel:
+        return (INSERTION if short(node) else RADIX)[result]
+
+    def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
+        row = (node.type.dtype, node.type.dims[-1])
+        return () if short(node) else (row, (I64, 256 * node.inputs[0].type.dtype.itemsize))
+
+    def params(node: Any) -> tuple[int, ...]:
+        return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
+
+    return Library(kernel, params, workspace, _rows)
 
 
-def _infer_sort(name: str, result: Callable[[DType], DType]) -> Callable[..., Type]:
-    def infer(x: AnyType, *, descending: bool) -> Type:
-        x = tensor_type(name, x)
-        require_dtype(name, x, SORTED)
-        require(x.rank >= 1, f"{name} of a scalar")
-        return tensor(result(x.dtype), x.shape)
+_KEY_SAMPLES = samples_of(
+    [
+        ([(3, 100)], {}),
+        ([(4, 7)], {}),
+        ([(1,)], {}),
+        ([(0, 50)], {}),
+        ([(2, 0)], {}),
+        ([(1000,)], {}),
+    ],
+    [([()], {})],
+    dtypes=UNSIGNED,
+)
+
+sort_keys_op = define(
+    "sort_keys",
+    infer=lambda keys: _check_rows("sort_keys", keys, UNSIGNED),
+    reference=lambda keys: np.sort(keys, axis=-1),
+    lower=_key_library("keys"),
+    dtypes=UNSIGNED,
+    differentiable=False,
+    samples=_KEY_SAMPLES,
+    doc="Rows of unsigned keys in ascending order.",
+)
+
+argsort_keys_op = define(
+    "argsort_keys",
+    infer=lambda keys: tensor(I64, _check_rows("argsort_keys", keys, UNSIGNED).shape),
+    reference=lambda keys: np.argsort(keys, axis=-1, kind="stable"),
+    lower=_key_library("positions"),
+    dtypes=UNSIGNED,
+    differentiable=False,
+    samples=_KEY_SAMPLES,
+    doc="The positions that sort each row of unsigned keys; equal keys keep their order.",
+)
+
+
+def _infer_topk(name: str, allowed: tuple[str, ...]) -> Callable[..., TupleType]:
+    def infer(x: AnyType, *, k: int, largest: bool = True) -> TupleType:
+        x = _check_rows(name, x, allowed)
+        extent = x.shape[-1]
+        require(k > 0, f"{name}: k must be positive, got {k}")
+        fits = not isinstance(extent, int) or k <= extent
+        require(fits, f"{name}: k = {k} exceeds {extent} elements")
+        shape = (*x.shape[:-1], k)
+        return tuple_type((tensor(x.dtype, shape), tensor(I64, shape)))
 
     return infer
+
+
+topk_keys_op = define(
+    "topk_keys",
+    infer=_infer_topk("topk_keys", UNSIGNED),
+    reference=lambda keys, k: (
+        np.sort(keys, axis=-1)[..., :k],
+        np.argsort(keys, axis=-1, kind="stable")[..., :k],
+    ),
+    lower=Library(
+        lambda node: topk_kernel,
+        lambda node: (node.inputs[0].type.dims[-1], node.attrs["k"]),
+        units=_rows,
+    ),
+    attrs=(Attr("k", "int"),),
+    dtypes=UNSIGNED,
+    differentiable=False,
+    samples=samples_of(
+        [([(3, 17)], {"k": 4}), ([(9,)], {"k": 9}), ([(0, 3)], {"k": 2})],
+        [([(9,)], {"k": 10}), ([(9,)], {"k": 0}), ([()], {"k": 1})],
+        dtypes=UNSIGNED,
+    ),
+    doc="The least k keys of each row in order, and their positions.",
+)
+
+# ------------------------------------------------------------------------------------ keys
+
+
+def _sign_bit(element: DType) -> int:
+    return 1 << (element.bits - 1)
+
+
+def _encoded(x: Any, descending: bool, zeros_equal: bool) -> Any:
+    """The keys of x. With `zeros_equal` -0.0 has the key of 0.0 and cannot be told from it."""
+    element = common_element(x)[0]
+    kind = DTYPES[f"u{element.bits}"]
+    f, top = functions, _sign_bit(element)
+    key = x if element is kind else f.view(x, kind)
+    if element.kind == "i":
+        key = f.bitwise_xor(key, top)
+    if element.kind == "f":
+        negative = f.not_equal(f.bitwise_and(key, top), 0)
+        key = f.bitwise_xor(key, f.where(negative, _all_bits(kind), _literal(top, kind)))
+        key = f.where(f.isnan(x), _all_bits(kind), key)
+        key = f.where(f.equal(x, 0), _literal(top, kind), key) if zeros_equal else key
+    return f.bitwise_not(key) if descending else key
+
+
+def _decoded(key: Any, element: DType, descending: bool) -> Any:
+    """The elements of keys; any NaN comes back as one NaN."""
+    kind = DTYPES[f"u{element.bits}"]
+    f, top = functions, _sign_bit(element)
+    key = f.bitwise_not(key) if descending else key
+    if element.kind == "i":
+        key = f.bitwise_xor(key, top)
+    if element.kind == "f":
+        positive = f.not_equal(f.bitwise_and(key, top), 0)
+        key = f.bitwise_xor(key, f.where(positive, _literal(top, kind), _all_bits(kind)))
+    return key if element is kind else f.view(key, element)
+
+
+def _literal(value: int, kind: DType) -> Any:
+    return np.asarray(value, kind.numpy)
+
+
+def _all_bits(kind: DType) -> Any:
+    return np.asarray((1 << kind.bits) - 1, kind.numpy)
+
+
+# ------------------------------------------------------------------------------------ the ops
 
 
 def _argsort_reference(x: Any, descending: bool) -> Any:
@@ -143,73 +205,7 @@ def _argsort_reference(x: Any, descending: bool) -> Any:
 
 
 def _sort_reference(x: Any, descending: bool) -> Any:
-    made = np.sort(x, axis=-1, kind="stable")
-    return made[..., ::-1] if descending else made
-
-
-def _row(name: str, seed: int = 0, shape: tuple[int, ...] = (3, 17)) -> Any:
-    made = sample_array(name, shape, (-4, 4), seed)
-    if made.dtype.kind == "f":
-        made.reshape(-1)[::7] = np.nan
-        made.reshape(-1)[1::5] = 0
-    return made
-
-
-def _sort_samples() -> list[Sample]:
-    made = [Sample((_row(n),), {"descending": d}) for n in SORTED for d in (False, True)]
-    made += [Sample((np.zeros(s, np.float32),)) for s in ((1,), (0,), (2, 0), (0, 3))]
-    return [
-        *made,
-        Sample((_row("f64", 1, (1000,)),)),
-        Sample((np.float32(1),), {}, False),
-        Sample((np.zeros(3, bool),), {}, False),
-    ]
-
-
-sort_op = define(
-    "sort",
-    infer=_infer_sort("sort", lambda element: element),
-    reference=_sort_reference,
-    lower=Library(
-        lambda node: _KERNELS["values"],
-        _sort_params,
-        lambda node: ((node.type.dtype, node.type.dims[-1]),),
-        _rows,
-    ),
-    attrs=(Attr("descending", "bool", False),),
-    dtypes=SORTED,
-    samples=_sort_samples,
-    doc="Rows (the last axis) in ascending or descending order; NaN counts as greatest.",
-)
-
-argsort_op = define(
-    "argsort",
-    infer=_infer_sort("argsort", lambda element: I64),
-    reference=_argsort_reference,
-    lower=Library(
-        lambda node: _KERNELS["positions"],
-        _sort_params,
-        lambda node: ((I64, node.type.dims[-1]),),
-        _rows,
-    ),
-    attrs=(Attr("descending", "bool", False),),
-    dtypes=SORTED,
-    differentiable=False,
-    samples=_sort_samples,
-    doc="The positions that sort each row; equal elements keep their order.",
-)
-
-# ------------------------------------------------------------------------------------ topk
-
-
-def _infer_topk(x: AnyType, *, k: int, largest: bool) -> TupleType:
-    x = tensor_type("topk", x)
-    require_dtype("topk", x, SORTED)
-    extent = x.shape[-1] if x.rank else 0
-    require(x.rank > 0 and k > 0, f"topk of {x} with k = {k}")
-    require(not isinstance(extent, int) or k <= extent, f"topk: k = {k} exceeds {extent} elements")
-    shape = (*x.shape[:-1], k)
-    return tuple_type((tensor(x.dtype, shape), tensor(I64, shape)))
+    return np.take_along_axis(x, _argsort_reference(x, descending), -1)
 
 
 def _topk_reference(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
@@ -217,33 +213,85 @@ def _topk_reference(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
     return np.take_along_axis(x, places, -1), places
 
 
-def _topk_samples() -> list[Sample]:
-    made = [Sample((_row(n),), {"k": 4, "largest": d}) for n in SORTED for d in (False, True)]
+def _row(name: str, seed: int = 0, shape: tuple[int, ...] = (3, 47)) -> Any:
+    made = sample_array(name, shape, (-4, 4), seed)
+    if DTYPES[name].is_float:
+        made.reshape(-1)[::7] = np.nan
+        made.reshape(-1)[1::5] = 0
+        made.reshape(-1)[3::11] = -np.inf
+    return made
+
+
+def _sort_samples() -> list[Sample]:
+    made = [Sample((_row(n),), {"descending": d}) for n in REAL for d in (False, True)]
+    made += [Sample((np.zeros(s, np.float32),)) for s in ((1,), (0,), (2, 0), (0, 3))]
     return [
         *made,
-        Sample((_row("f32"),), {"k": 17}),
+        Sample((_row("f64", 1, (1000,)),)),
+        Sample((_row("i16", 1, (4, 9)),)),
+        Sample((np.float32(1),), {}, False),
+        Sample((np.zeros(3, bool),), {}, False),
+    ]
+
+
+sort_op = define(
+    "sort",
+    infer=lambda x, descending: _check_rows("sort", x, REAL),
+    reference=_sort_reference,
+    lower=Composite(
+        lambda x, descending: _decoded(
+            emit("sort_keys", _encoded(x, descending, False)), x.element, descending
+        )
+    ),
+    attrs=(Attr("descending", "bool", False),),
+    dtypes=REAL,
+    samples=_sort_samples,
+    doc="Rows (the last axis) in ascending or descending order; NaN counts as greatest.",
+)
+
+argsort_op = define(
+    "argsort",
+    infer=lambda x, descending: tensor(I64, _check_rows("argsort", x, REAL).shape),
+    reference=_argsort_reference,
+    lower=Composite(lambda x, descending: emit("argsort_keys", _encoded(x, descending, True))),
+    attrs=(Attr("descending", "bool", False),),
+    dtypes=REAL,
+    differentiable=False,
+    samples=_sort_samples,
+    doc="The positions that sort each row; equal elements keep their order.",
+)
+
+# Above this many elements a full sort costs less than insertion into the list of the best.
+LISTED = 64
+
+
+def _expand_topk(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
+    if k > LISTED:
+        places = slice_axis(emit("argsort", x, descending=largest), rank_of(x) - 1, 0, k)
+    else:
+        _, places = emit("topk_keys", _encoded(x, largest, True), k=k)
+    return functions.take_along_axis(x, places, -1, mode="clip"), places
+
+
+def _topk_samples() -> list[Sample]:
+    made = [Sample((_row(n),), {"k": 4, "largest": d}) for n in REAL for d in (False, True)]
+    return [
+        *made,
+        Sample((_row("f32", 1, (2, 90)),), {"k": 70}),
         Sample((_row("f32", 2, (9,)),), {"k": 1}),
         Sample((np.zeros((0, 3)),), {"k": 2}),
-        Sample((_row("f32"),), {"k": 18}, False),
+        Sample((_row("f32"),), {"k": 48}, False),
         Sample((_row("f32"),), {"k": 0}, False),
     ]
 
 
 topk_op = define(
     "topk",
-    infer=_infer_topk,
+    infer=_infer_topk("topk", REAL),
     reference=_topk_reference,
-    lower=Library(
-        lambda node: _topk_kernel,
-        lambda node: (
-            node.inputs[0].type.dims[-1],
-            node.attrs["k"],
-            int(node.attrs["largest"]),
-        ),
-        units=_rows,
-    ),
+    lower=Composite(_expand_topk),
     attrs=(Attr("k", "int"), Attr("largest", "bool", True)),
-    dtypes=SORTED,
+    dtypes=REAL,
     samples=_topk_samples,
     doc="The k greatest (or smallest) elements of each row in order, and their positions; of equal "
     "elements the first comes first.",
@@ -252,21 +300,16 @@ topk_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _key(x: Any) -> Any:
-    """x in a type that the kernels sort, by a map that keeps the order and can be undone."""
-    element = common_element(x)[0]
-    require(not element.is_complex, "complex numbers have no order here", hint="sort np.abs(x)")
-    return functions.astype(x, U8 if element is BOOL else F32 if element.is_float and
-                            element.compute is not element else element)  # fmt: skip
-
-
 def _along(op: str, x: Any, axis: int | None, **attrs: Any) -> tuple[Any, int]:
     """(an op on rows applied along an axis, the axis)."""
     x = as_value(x)
+    element = common_element(x)[0]
+    require(not element.is_complex, "complex numbers have no order here", hint="sort np.abs(x)")
+    x = functions.astype(x, U8) if element is BOOL else x
     if axis is None:
         x, axis = reshape(x, -1), 0
     axis = normalise_axis(axis, rank_of(x), op)
-    return emit(op, moveaxis(_key(x), axis, -1), **attrs), axis
+    return emit(op, moveaxis(x, axis, -1), **attrs), axis
 
 
 @public(np.sort, name="sort")
@@ -289,22 +332,12 @@ def argsort(
     return moveaxis(made, -1, axis)
 
 
-# Above this many elements a full sort costs less than insertion into the list of the best.
-INSERTION = 64
-
-
 @public(name="topk")
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
     """(values, positions) of the k greatest or smallest elements along an axis, in order."""
-    x = as_value(x)
-    axis = normalise_axis(axis, rank_of(x), "topk")
-    require(int(k) > 0, f"topk: k must be positive, got {k}")
-    if k <= INSERTION:
-        values, places = emit("topk", moveaxis(_key(x), axis, -1), k=int(k), largest=largest)
-        values = functions.astype(values, common_element(x)[0])
-        return moveaxis(values, -1, axis), moveaxis(places, -1, axis)
-    order = slice_axis(argsort(x, axis, descending=largest), axis, 0, int(k))
-    return functions.take_along_axis(x, order, axis, mode="clip"), order
+    (values, places), axis = _along("topk", x, axis, k=int(k), largest=largest)
+    values = functions.astype(values, common_element(x)[0])
+    return moveaxis(values, -1, axis), moveaxis(places, -1, axis)
 
 
 @public(np.partition)
