@@ -135,10 +135,10 @@ def _units(flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int) -> t
     narrowest = (8 if flags & Flag.PACK_A else 4) * kind.columns
     if not flags & (Flag.PACK_B | Flag.LATE) and sizes.m >= sizes.n:
         row_share = min(share, max(1, rows // (4 * kind.rows)))
-        rows, share = even_share(rows, row_share, kind.rows), -(-share // row_share)
+        rows, share = even_share(rows, row_share, kind.rows), share // row_share
     column_share = min(share, max(1, columns // narrowest))
-    columns, share = even_share(columns, column_share, kind.columns), -(-share // column_share)
-    if share > 1:
+    columns, share = even_share(columns, column_share, kind.columns), share // column_share
+    if share > 2:
         rows = even_share(rows, min(share, max(1, rows // (2 * kind.rows))), kind.rows)
     return columns, rows
 
