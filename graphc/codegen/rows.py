@@ -84,15 +84,36 @@ class Rows(Nest):
             [levels[r.id] for r in full] + [levels[n.inputs[0].id] for n in reductions], default=-1
         )
         staged = self.staged(levels, full, reductions)
+        once = self.read_per_element()
         for level in range(last + 1):
             folds = [n for n in reductions if levels[n.inputs[0].id] == level]
             stores = [r for r in full if levels[r.id] == level]
             stage = [n for n in staged if levels[n.id] == level]
+            self.hoist(values, [n for n in once if levels[n.id] == level])
             self.one_pass(values, inner, folds, stores, stage)
         rest = [r for r in unique(self.region.results) if not self.space.is_full(r)]
         for result in rest:
             index = self.space.index(self.b, values, tensor_type(result).dims)
             self.store(result, index)
+
+    def read_per_element(self) -> list[Node]:
+        """Values of one row that its elements read: computed before the pass, not in it."""
+        read = {n for r in self.region.nodes if self.space.is_full(r) for n in r.inputs}
+        return [
+            n
+            for n in self.region.nodes
+            if n in read
+            and isinstance(n.op.lower, Scalar)
+            and not self.space.is_full(n)
+            and tensor_type(n).dtype.compute is tensor_type(n).dtype
+            and not tensor_type(n).dtype.is_complex
+        ]
+
+    def hoist(self, values: dict[int, Expr], nodes: list[Node]) -> None:
+        for node in nodes:
+            index = self.space.index(self.b, values, tensor_type(node).dims)
+            made = self.b.read(self.b.register(self.elements.at(node, index)))
+            self.elements.bind(node, lambda _, made=made: made)
 
     def staged(
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
@@ -220,10 +241,12 @@ class Rows(Nest):
 
     def bind_folded(self, node: Node) -> None:
         """From here on the reduction is read from its accumulators, finished."""
-        b, registers = self.b, self.registers[node.id]
-        values = [b.read(r) for r in registers]
-        made = finished(b, node, values)
-        self.elements.bind(node, lambda _: made)
+        b = self.b
+        made = finished(b, node, [b.read(r) for r in self.registers[node.id]])
+        parts = [made.re, made.im] if isinstance(made, Pair) else [made]
+        if any(part.op != "reg" for part in parts):  # finished once per row, not once per reader
+            parts = [b.read(b.register(part)) for part in parts]
+        self.elements.bind(node, lambda _: Pair(*parts) if len(parts) == 2 else parts[0])
 
 
 def levels_of(region: Graph) -> dict[int, int]:
