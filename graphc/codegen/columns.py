@@ -118,4 +118,4 @@ class Columns(Nest):
             for buffer, kind in zip(buffers, kinds, strict=True)
         ]
         made = finished(self.b, node, loads)
-        self.elements.bind(node, lambda _: made)
+        self.elements.bind_value(node, made)

@@ -58,7 +58,7 @@ class Direct(Nest):
                     terms[1].append((variable, stride_b))
             b.update(total, "add", b.mul(self.factor(0, terms[0]), self.factor(1, terms[1])))
         made = b.cast(b.read(total), tensor_type(form.node).dtype)
-        self.elements.bind(form.node, lambda _: made)
+        self.elements.bind_value(form.node, made)
 
     def factor(self, position: int, terms: Terms) -> Expr:
         b, read = self.b, self.form.reads[position]

@@ -97,6 +97,10 @@ class Elements:
         self.readers[node.id] = reader
         self.memo.clear()
 
+    def bind_value(self, node: Node, value: Element) -> None:
+        """From now on `node` is this value at every index."""
+        self.bind(node, lambda _: value)
+
     def bind_buffer(self, node: Node, buffer: Buffer) -> None:
         """Read a node from a row-major buffer of its shape."""
         kind = tensor_type(node)

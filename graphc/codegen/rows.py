@@ -113,7 +113,7 @@ class Rows(Nest):
         for node in nodes:
             index = self.space.index(self.b, values, tensor_type(node).dims)
             made = self.b.read(self.b.register(self.elements.at(node, index)))
-            self.elements.bind(node, lambda _, made=made: made)
+            self.elements.bind_value(node, made)
 
     def staged(
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
@@ -187,7 +187,7 @@ class Rows(Nest):
     ) -> None:
         value = self.elements.at(node, index)
         store_element(self.b, buffer, self.row_position(values), value)
-        self.elements.bind(node, lambda _: value)
+        self.elements.bind_value(node, value)
 
     def bind_staged(self, node: Node, buffer: Buffer, values: dict[int, Expr]) -> None:
         places = [loop for loop in self.space.loops if loop.reduced]
@@ -246,7 +246,7 @@ class Rows(Nest):
         parts = [made.re, made.im] if isinstance(made, Pair) else [made]
         if any(part.op != "reg" for part in parts):  # finished once per row, not once per reader
             parts = [b.read(b.register(part)) for part in parts]
-        self.elements.bind(node, lambda _: Pair(*parts) if len(parts) == 2 else parts[0])
+        self.elements.bind_value(node, Pair(*parts) if len(parts) == 2 else parts[0])
 
 
 def levels_of(region: Graph) -> dict[int, int]:
