@@ -21,7 +21,6 @@ from graphc.cli_common import (
     read_feeds,
     write_results,
 )
-from graphc.errors import GraphError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,6 +172,3 @@ def _preview(result: Any) -> str:
     flat = result.reshape(-1)[:_SHOWN_ELEMENTS]
     shown = " ".join(f"{v:.6g}" if result.dtype.kind in "f" else str(v) for v in flat)
     return shown + (" ..." if result.size > _SHOWN_ELEMENTS else "")
-
-
-__all__ = ["GraphError", "run_command"]

@@ -16,6 +16,7 @@ from graphc.frontend.trace import Traced
 from graphc.frontend.tree import LEAF, refill, treedef, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.types import Type
+from graphc.ops.value import number_dtype
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Variant:
             if isinstance(key, Static) and type(leaf) is key.kind and leaf == key.value:
                 continue
             if not isinstance(key, Weak) or type(leaf) is not key.kind:
+                return None
+            if number_dtype(leaf) is not key.dtype:  # an int may need u64
                 return None
             leaves[position] = np.array(leaf, key.dtype.numpy)
         arrays = [leaves[position] for position, _ in self._feeds] if self._others else leaves
