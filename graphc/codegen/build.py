@@ -172,7 +172,7 @@ class Compiler:
         cores = [p for p in missing if p.symbol.startswith("graphc_")]
         plain = [p for p in missing if p.make is None and p not in cores]
         for piece in cores:
-            yield optimise_and_object([piece.text], self.target), [piece]
+            yield contract.compile_core(piece.text, self.target), [piece]
         # A later process may want one kernel of an object: all of them must need the same cores.
         groups: dict[frozenset[str], list[Piece]] = {}
         for piece in plain:

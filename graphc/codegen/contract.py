@@ -52,6 +52,7 @@ __all__ = [
     "Dim",
     "Hardware",
     "Plan",
+    "compile_core",
     "contract_symbol",
     "core_ir",
     "core_object",
@@ -93,12 +94,17 @@ def core_ir(dtype: str, hardware: Hardware) -> str:
 
 
 def core_object(dtype: str, target: Target) -> bytes:
-    """Object code of the core of a data type for a CPU.
+    """Object code of the core of a data type for a CPU."""
+    return compile_core(core_ir(dtype, hardware_of(target)), target)
+
+
+def compile_core(text: str, target: Target) -> bytes:
+    """Object code of the text of a core.
 
     The text is nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
     twentieth of its time, and code generation at level 1 the same inner loops as level 2.
     """
-    module = parse([core_ir(dtype, hardware_of(target))], target)
+    module = parse([text], target)
     builder = machine(target, 1)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
