@@ -34,6 +34,7 @@ from graphc.ops.registry import (
     REAL,
     UNSIGNED,
     define,
+    is_bf16,
     normalise_axis,
     require,
     require_dtype,
@@ -159,9 +160,10 @@ def _sign_bit(element: DType) -> int:
 
 def _encoded(x: Any, descending: bool, zeros_equal: bool) -> Any:
     """The keys of x. With `zeros_equal` -0.0 has the key of 0.0 and cannot be told from it."""
-    element = common_element(x)[0]
+    element = common_element(x)[0].compute  # 16-bit floats sort as f32
     kind = DTYPES[f"u{element.bits}"]
     f, top = functions, _sign_bit(element)
+    x = f.astype(x, element)
     key = x if element is kind else f.view(x, kind)
     if element.kind == "i":
         key = f.bitwise_xor(key, top)
@@ -175,6 +177,7 @@ def _encoded(x: Any, descending: bool, zeros_equal: bool) -> Any:
 
 def _decoded(key: Any, element: DType, descending: bool) -> Any:
     """The elements of keys; any NaN comes back as one NaN."""
+    result, element = element, element.compute
     kind = DTYPES[f"u{element.bits}"]
     f, top = functions, _sign_bit(element)
     key = f.bitwise_not(key) if descending else key
@@ -183,7 +186,7 @@ def _decoded(key: Any, element: DType, descending: bool) -> Any:
     if element.kind == "f":
         positive = f.not_equal(f.bitwise_and(key, top), 0)
         key = f.bitwise_xor(key, f.where(positive, _literal(top, kind), _all_bits(kind)))
-    return key if element is kind else f.view(key, element)
+    return f.astype(key if element is kind else f.view(key, element), result)
 
 
 def _literal(value: int, kind: DType) -> Any:
@@ -198,6 +201,7 @@ def _all_bits(kind: DType) -> Any:
 
 
 def _argsort_reference(x: Any, descending: bool) -> Any:
+    x = x.astype(np.float32) if is_bf16(x) else x
     if not descending:
         return np.argsort(x, axis=-1, kind="stable")
     backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")
