@@ -30,11 +30,11 @@ from graphc.ir.types import (
 )
 from graphc.ops.arrange import moveaxis
 from graphc.ops.dims import rank_of, samples_of, shape_of, size_of, tensor_type
+from graphc.ops.linalg import accumulable
 from graphc.ops.registry import (
     REAL,
     UNSIGNED,
     define,
-    is_bf16,
     normalise_axis,
     require,
     require_dtype,
@@ -201,7 +201,7 @@ def _all_bits(kind: DType) -> Any:
 
 
 def _argsort_reference(x: Any, descending: bool) -> Any:
-    x = x.astype(np.float32) if is_bf16(x) else x
+    x = accumulable(x)  # NumPy does not sort bf16
     if not descending:
         return np.argsort(x, axis=-1, kind="stable")
     backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")
