@@ -713,6 +713,23 @@ def test_objects_call_nothing() -> None:
     assert not elf.parse(code).imports
 
 
+def test_windows_dissolve_so_that_the_loop_around_them_vectorises() -> None:
+    b = Scalars()
+    source, sink = Buffer(0, F32, 34 * 34, "in"), Buffer(1, F32, 32 * 32, "out")
+    with b.loop(32, "parallel") as i, b.loop(32, "vector") as j:
+        best = b.register(b.const(-np.inf, F32))
+        with b.loop(3) as p, b.loop(3) as q:
+            at = b.affine([(i, 34), (p, 34), (j, 1), (q, 1)])
+            b.update(best, "max", b.load(source, at))
+        b.store(sink, b.affine([(i, 32), (j, 1)]), b.read(best))
+    kernel = Kernel("k0", (source, sink), 0, b.body, 32)
+    text = llvm_emitter.emit(kernel, HOST)
+    assert text.count("load float") >= 9
+    assert f"<{HOST.lanes(4)} x float>" in str(targets.compiled([text], HOST))
+    values = np.random.default_rng(10).standard_normal(34 * 34).astype(np.float32)
+    check(kernel, [values, np.zeros(1024, np.float32)])
+
+
 def test_integer_conversions_vectorise() -> None:
     kernel = elementwise([F32], [I32], 1024, lambda b, x: [b.cast(x, I32)])
     code = str(targets.compiled([llvm_emitter.emit(kernel, HOST)], HOST))

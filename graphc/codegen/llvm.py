@@ -25,9 +25,9 @@ from graphc.codegen.llvm_scalar import MEMORY, TYPES
 from graphc.codegen.loop_facts import (
     Changes,
     SumPlan,
+    dissolves,
     loop_range,
     step_of,
-    unrolled_size,
     work_stride,
 )
 from graphc.codegen.loops import (
@@ -284,6 +284,7 @@ class KernelWriter(FunctionWriter):
             )
         self.ranges[statement.variable] = loop_range(statement, self.ranges)
         outer_status = self.status
+        dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
         if statement.kind == "vector":
             self.groups.append(self.module.note(distinct=True))
         collects = statement.kind == "vector" and not outer_status
@@ -291,7 +292,7 @@ class KernelWriter(FunctionWriter):
             self.status = self.at_entry("alloca i32")
             self.lines.append(f"  store i32 0, ptr {self.status}")
         self.depth += 1
-        if statement.kind != "parallel" and unrolled_size(statement) is not None:
+        if dissolved:
             self.copies(statement)
         else:
             self.chunks(statement, start, stop, step_of(statement, self.sums))

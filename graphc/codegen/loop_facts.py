@@ -18,7 +18,6 @@ from graphc.codegen.loops import (
     Update,
     expressions,
     postorder,
-    walk,
 )
 from graphc.ir.types import F32, F64
 
@@ -27,7 +26,8 @@ _LIMIT = 2**62  # exact bounds stay well inside i64
 _CHUNK = 1024  # f64 terms per partial sum
 _FAN = 32  # partial sums per partial sum of the next level
 _UNROLL = 8  # iterations up to which a loop is unrolled ...
-_UNROLLED = 96  # ... and statements that may result
+_WINDOW = 96  # ... and statements that may result inside a vector loop
+_ROW = 16  # ... or outside of one
 _SHORT = 16  # an f32 sum of so few terms needs no wider register
 
 
@@ -110,22 +110,28 @@ def trip_count(loop: For) -> int | None:
     return max(0, int(loop.stop.data) - int(loop.start.data))
 
 
-def unrolled_size(loop: For) -> int | None:
-    """Statements of a short loop once it is unrolled, None for a loop that stays one.
+def dissolves(loop: For, in_vector: bool) -> bool:
+    """Whether a short loop is written as one copy of its body per iteration.
 
-    Only an innermost loop becomes vector code, so windows and short rows must dissolve.
+    Only an innermost loop becomes vector code, so windows and short rows must not be loops.
     """
-    count = trip_count(loop)
-    if count is None or count > _UNROLL:
-        return None
-    size = 0
-    for statement in walk(loop.body):
-        inner = 0 if isinstance(statement, If) else 1
-        if isinstance(statement, For):
-            inner = unrolled_size(statement) or _UNROLLED
-        size += inner
-    total = size * max(count, 1)
-    return total if total <= _UNROLLED else None
+    return _copies([loop]) <= (_WINDOW if in_vector else _ROW)
+
+
+def _copies(body: list[Statement]) -> int:
+    """Statements that are left when every loop is unrolled; more than allowed if one is long."""
+    total = 0
+    for statement in body:
+        match statement:
+            case For():
+                count = trip_count(statement)
+                short = count is not None and count <= _UNROLL
+                total += (count or 0) * _copies(statement.body) if short else _WINDOW + 1
+            case If():
+                total += 1 + _copies(statement.body)
+            case _:
+                total += 1
+    return total
 
 
 # ------------------------------------------------------------------------------------ changes
