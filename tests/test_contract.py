@@ -482,6 +482,58 @@ def test_epilogue_sees_every_element_once(batch: int, m: int, n: int, k: int, la
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
+IN_PLACE = """
+define i32 @double_plus_one(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {
+entry:
+  %tile = load ptr, ptr %bufs
+  %j0p = getelementptr i64, ptr %params, i64 1
+  %j0 = load i64, ptr %j0p
+  %j1p = getelementptr i64, ptr %params, i64 2
+  %j1 = load i64, ptr %j1p
+  %ldp = getelementptr i64, ptr %params, i64 3
+  %ld = load i64, ptr %ldp
+  br label %outer
+outer:
+  %i = phi i64 [ %lo, %entry ], [ %i2, %next ]
+  %row = mul i64 %i, %ld
+  br label %inner
+inner:
+  %j = phi i64 [ %j0, %outer ], [ %j2, %inner ]
+  %at = add i64 %row, %j
+  %p = getelementptr float, ptr %tile, i64 %at
+  %v = load float, ptr %p
+  %d = fmul float %v, 2.0
+  %s = fadd float %d, 1.0
+  store float %s, ptr %p
+  %j2 = add i64 %j, 1
+  %cj = icmp slt i64 %j2, %j1
+  br i1 %cj, label %inner, label %next
+next:
+  %i2 = add i64 %i, 1
+  %ci = icmp slt i64 %i2, %hi
+  br i1 %ci, label %outer, label %done
+done:
+  ret i32 0
+}
+"""
+
+
+def test_epilogue_may_change_the_result_in_place() -> None:
+    epilogue = link(optimise_and_object([IN_PLACE], host()), ["double_plus_one"], {})
+    text = contract.emit_fused("doubled", "f32", "double_plus_one")
+    code = optimise_and_object([text], host())
+    kernel = link(code, ["doubled"], {**core("f32"), **epilogue})["doubled"]
+    for m, n, k, layout in [(5, 7, 9, "nn"), (300, 400, 600, "nn"), (70, 1, 30, "nn"),
+                            (40, 90, 20, "nnt"), (1, 50, 20, "nt"), (6, 50, 20, "nt")]:  # fmt: skip
+        problem = matrix("f32", m, n, k, layout)
+        plan = contract.plan(problem.contraction(), contract.host_target(), epilogue=True)
+        assert not plan.params[Word.FLAGS] & Flag.TILE
+        call(plan, kernel, [problem.data[name] for name in "abc"])
+        np.testing.assert_allclose(
+            problem.result(), 2 * problem.expected() + 1, rtol=1e-4, atol=1e-4
+        )
+
+
 def test_axes_of_a_plan_locate_every_dim() -> None:
     form = Contraction(
         "f32",

@@ -208,7 +208,8 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
     panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
-    tables_k = depth * 8 if flags & ~(Flag.TILE | Flag.DOTS | Flag.ROWS) else 0
+    packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
+    tables_k = depth * 8 if flags & packs_k else 0
     position = 0
     for word, extent in (
         *((word, rows * 8 + 8) for word in _ROW_TABLES),
