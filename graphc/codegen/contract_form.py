@@ -83,6 +83,13 @@ def _by_result(loops: list[Loop]) -> list[Loop]:
     return _merge(loops)
 
 
+def _by_operands(loops: list[Loop]) -> list[Loop]:
+    """Order the dims of k as the operands lay them out, as far as they agree, then merge."""
+    if len(loops) > 1:
+        loops = sorted(loops, key=lambda loop: -abs(loop.a) - abs(loop.b))
+    return _merge(loops)
+
+
 def total(loops: list[Loop]) -> int:
     """Product of extents."""
     product = 1
@@ -100,7 +107,7 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
             m.append(loop)
         else:
             batch.append(loop)
-    m, n, k = _by_result(m), _by_result(n), _merge(_loops("k", contraction.k))
+    m, n, k = _by_result(m), _by_result(n), _by_operands(_loops("k", contraction.k))
     unit_m, unit_n = bool(m) and m[-1].c == 1, bool(n) and n[-1].c == 1
     swapped = bool(m) and ((unit_m and not unit_n) or not n)
     if swapped:
