@@ -15,6 +15,7 @@ from graphc.ops import (  # noqa: F401
     custom,
     derived,
     dynamic,
+    editing,
     einsum,
     elementwise,
     gather,

@@ -151,7 +151,7 @@ def one_hot(indices: Any, count: Dimension, dtype: Any = F32, axis: int = -1) ->
     return functions.astype(hot, as_dtype(dtype))
 
 
-@public(np.choose)
+@public(np.choose, method=True)
 def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
     """From a list of arrays the element of the one that a names, position by position."""
     parts = choices if isinstance(choices, tuple | list) else functions.unstack(choices)
@@ -170,7 +170,7 @@ def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
     return made
 
 
-@public(np.compress)
+@public(np.compress, method=True)
 def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
     """Sub-arrays along an axis where a condition, known while tracing, is true."""
     if isinstance(condition, Value):

@@ -85,6 +85,19 @@ def vecdot(a: Any, b: Any, *, axis: int = -1) -> Any:
     return einsum("...i,...i->...", moveaxis(a, axis, -1), moveaxis(b, axis, -1))
 
 
+@public(np.matvec)
+def matvec(a: Any, v: Any) -> Any:
+    """Stacked matrices times stacked vectors."""
+    return einsum("...ij,...j->...i", a, v)
+
+
+@public(np.vecmat)
+def vecmat(v: Any, a: Any) -> Any:
+    """Stacked vectors times stacked matrices; the vectors are conjugated."""
+    v = functions.conj(v) if common_element(v)[0].is_complex else v
+    return einsum("...i,...ij->...j", v, a)
+
+
 @public(np.kron)
 def kron(a: Any, b: Any) -> Any:
     """Every element of a times all of b, laid out as blocks."""

@@ -96,7 +96,7 @@ searchsorted_op = define(
 )
 
 
-@public(np.searchsorted)
+@public(np.searchsorted, method=True)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """The insertion point of each value of v in the sorted vector a."""
     a = as_value(a) if sorter is None else functions.take(a, sorter, mode="clip")

@@ -351,7 +351,7 @@ def partition(x: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: 
     return sort(x, axis)
 
 
-@public(np.argpartition)
+@public(np.argpartition, method=True)
 def argpartition(
     x: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None
 ) -> Any:

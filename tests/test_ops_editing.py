@@ -1,0 +1,68 @@
+"""Edited arrays against NumPy, traced and compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from op_harness import same, traced
+
+import graphc as gc
+from graphc.errors import GraphError
+
+X = np.arange(12.0).reshape(3, 4)
+V = np.arange(5.0)
+
+CALLS: list[tuple[Any, Any]] = [
+    (lambda x: np.block([[x, x[:, :1]], [x[:1], np.ones((1, 1))]]), X),
+    (lambda x: np.block([x, 1.0]), V),
+    (lambda x: np.delete(x, 1, 0), X),
+    (lambda x: np.delete(x, [0, 2], 1), X),
+    (lambda x: np.delete(x, slice(1, 3)), X),
+    (lambda x: np.insert(x, 2, 7.0), V),
+    (lambda x: np.insert(x, [1, 1, 4], [7.0, 8, 9]), V),
+    (lambda x: np.insert(x, 1, 5.0, axis=1), X),
+    (lambda x: np.insert(x, 1, x[:, 0], axis=1), X),
+    (lambda x: np.insert(x, [1], [[1.0], [2], [3]], axis=1), X),
+    (lambda x: np.insert(x, [0, 2], 5.0, axis=0), X),
+    (lambda x: np.rollaxis(x[None], 2, 0), X),
+    (lambda x: np.gradient(x), V**2),
+    (lambda x: np.gradient(x, 0.5), X**2),
+    (lambda x: np.gradient(x, 2.0, axis=1), X**2),
+    (lambda x: np.polyval(x[:3], x), V),
+    (lambda x: np.vander(x, 3), V),
+    (lambda x: np.vander(x, increasing=True), V),
+    (lambda x: np.matvec(x, x[0]), X),
+    (lambda x: np.vecmat(x[:, 0], x), X),
+]
+
+
+@pytest.mark.parametrize(("function", "x"), CALLS)
+def test_function_is_numpys(function: Any, x: Any) -> None:
+    same(gc.compile(function)(x), function(x), 1e-12)
+
+
+def in_place(x: Any) -> Any:
+    x = x * 1
+    np.fill_diagonal(x, -1)
+    np.put(x, [1, -1], [50, 60])
+    np.putmask(x, x > 8, [70.0, 80])
+    return x
+
+
+def test_changes_in_place() -> None:
+    same(gc.compile(in_place)(X), in_place(X))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: np.delete(x, x[0].astype(int)), lambda x: np.gradient(x[:1]),
+    lambda x: gc.block([[x], x]), lambda x: np.gradient(x, x),
+])  # fmt: skip
+def test_misuse_is_refused(function: Any) -> None:
+    with pytest.raises(GraphError):
+        gc.compile(function)(V)
+
+
+def test_aliases() -> None:
+    same(traced(lambda x: gc.concat([gc.permute_dims(x, (1, 0))] * 2), X), np.vstack([X.T] * 2))
