@@ -190,6 +190,22 @@ class Contraction:
 
 
 @dataclass(frozen=True, slots=True)
+class Loops:
+    """A loop nest written by hand with the builder of the loop IR.
+
+    `nest(b, node, read, write, scratch)` writes the whole kernel: its outermost loop is the
+    parallel one, over `units(node)`.  `read(k, position)` is the element of stored operand k at a
+    row-major position; `write(index, value)` stores an element of the result together with what is
+    computed element-wise from it; `scratch` are per-thread buffers, one for each (dtype, element
+    count) of `workspace(node)`, for b.load and b.store.
+    """
+
+    nest: Callable[..., None]
+    units: Callable[..., int]
+    workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
+
+
+@dataclass(frozen=True, slots=True)
 class Library:
     """A hand-written kernel compiled through Numba.
 
@@ -226,7 +242,9 @@ class Structural:
     """
 
 
-Lowering = Scalar | Compute | Reduction | Contraction | Library | Composite | Alias | Structural
+Lowering = (
+    Scalar | Compute | Reduction | Contraction | Loops | Library | Composite | Alias | Structural
+)
 
 # ------------------------------------------------------------------------------------ the record
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphc.errors import GraphError, ParseError
@@ -108,7 +108,8 @@ class _Fast:
             if (header := _HEADER.fullmatch(line)) is not None:
                 if len(in_node) > MAX_DEPTH:
                     raise ParseError(f"line {number}: regions nest deeper than {MAX_DEPTH}")
-                open_graphs.append(Assembler(header_of_text(header[1]), number, self.tensors))
+                opened = self.located(number, header_of_text, header[1])
+                open_graphs.append(Assembler(opened, number, self.tensors))
                 in_node.append(False)
             elif (alias := _ALIAS.fullmatch(line)) is not None and open_graphs:
                 open_graphs[-1].alias(number, _name(alias[1]), int(alias[2]))
@@ -157,13 +158,24 @@ class _Fast:
             if name is None:
                 name = self.files[file] = json.loads(file)
             loc = (name, int(line))
+        return NodeLine(
+            number,
+            int(id),
+            op,
+            _numbers(inputs),
+            self.located(number, attrs_of_text, attrs) if attrs else (),
+            self.located(number, type_of_text, kind),
+            self.located(number, parse_place, place) if place else None,
+            _numbers(after),
+            loc,
+        )
+
+    def located(self, number: int, read: Callable[[str], Any], text: str) -> Any:
+        """Read a piece of a line; lark gives the position of a syntax error in the whole text."""
         try:
-            return NodeLine(
-                number, int(id), op, _numbers(inputs), attrs_of_text(attrs) if attrs else (),
-                type_of_text(kind), parse_place(place) if place else None, _numbers(after), loc,
-            )  # fmt: skip
+            return read(text)
         except ParseError:
-            raise _NotCanonical from None  # lark gives the position in the whole text
+            raise _NotCanonical from None
         except GraphError as error:
             raise ParseError(f"line {number}: {error.message}", hint=error.hint) from None
 

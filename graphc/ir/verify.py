@@ -15,8 +15,8 @@ from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import Alias, Composite, Effect, Structural
-from graphc.ir.place import Buffer, device_of
-from graphc.ir.types import UNIT, Type, leaves
+from graphc.ir.place import Buffer, Region, device_of
+from graphc.ir.types import UNIT, TupleType, Type, leaves
 
 UNIQUE = ("barrier", "workspace")  # equal nodes of these are still different values
 
@@ -196,8 +196,12 @@ def only_kernels(value: Graph | Program) -> None:
 
 
 def every_buffer_assigned(value: Graph | Program) -> None:
-    """Every value that holds data has a buffer, one region per leaf, big enough for it."""
+    """Every value that holds data has a buffer, one region per leaf, as big as the leaf.
+
+    Regions lie inside what they are offsets into, and only arguments and constants are read there.
+    """
     for graph in graphs_of(value):
+        sizes = _base_sizes(graph)
         for node in (*graph.params, *graph.nodes):
             if node.type is UNIT:
                 continue
@@ -207,8 +211,43 @@ def every_buffer_assigned(value: Graph | Program) -> None:
             if len(kinds) != len(node.place.regions):
                 raise broken(graph, node, f"%{node.id} needs {len(kinds)} buffer region(s)")
             for kind, region in zip(kinds, node.place.regions, strict=True):
-                if isinstance(kind, Type) and region.nbytes < kind.nbytes:
+                if isinstance(kind, Type) and region.nbytes != kind.nbytes:
                     raise broken(graph, node, f"%{node.id} needs {kind.nbytes} bytes")
+                written = node.op.name == "fused" and region.base[0] in "cp"
+                end = region.offset + region.nbytes
+                if region.base != "arena" and (written or end > sizes.get(region.base, -1)):
+                    raise broken(graph, node, f"%{node.id} cannot lie at {region}")
+            if node.place.regions != _inherited(node):
+                raise broken(graph, node, f"%{node.id} does not lie where its operand lies")
+
+
+def _inherited(node: Node) -> tuple[Region, ...]:
+    """The regions of a value that is another name for its operand's memory; any other's are its own."""
+    assert isinstance(node.place, Buffer)
+    source = node.inputs[0] if node.inputs else None
+    if source is None or not isinstance(source.place, Buffer):
+        return node.place.regions
+    if isinstance(node.op.lower, Alias):
+        return source.place.regions
+    if node.op.name != "item" or not isinstance(source.type, TupleType):
+        return node.place.regions
+    first = sum(len(leaves(kind)) for kind in source.type.elements[: node.attrs["index"]])
+    return source.place.regions[first : first + len(leaves(node.type))]
+
+
+def _base_sizes(graph: Graph) -> dict[str, int]:
+    """The bytes behind every base register but the arena."""
+    sizes = {f"r{k}": _nbytes(result) for k, result in enumerate(graph.results)}
+    sizes |= {f"p{k}": _nbytes(param) for k, param in enumerate(graph.params)}
+    for node in graph.nodes:
+        if node.op.name == "const" and isinstance(node.place, Buffer):
+            for region in node.place.regions:
+                sizes["c"] = max(sizes.get("c", 0), region.offset + region.nbytes)
+    return sizes
+
+
+def _nbytes(node: Node) -> int:
+    return sum(kind.nbytes for kind in leaves(node.type) if isinstance(kind, Type))
 
 
 def no_overlap_while_live(value: Graph | Program) -> None:
