@@ -192,9 +192,8 @@ def test_a_constraint_without_a_device_is_an_error() -> None:
 
 def test_memory_is_reused_and_small() -> None:
     """A chain of kernels that cannot fuse needs two buffers, however long it is."""
-    lines, kind = [], "f32[8,8]"
-    for k in range(20):
-        lines.append(f"%{k + 1} = matmul(%{k}, %{k}) : {kind}")
+    kind = "f32[8,8]"
+    lines = [f"%{k + 1} = matmul(%{k}, %{k}) : {kind}" for k in range(20)]
     g = graph("\n".join(lines), params=f"%0 x: {kind}")
     final = pipeline.run(g, CONFIG)[-1].value
     assert isinstance(final, Program)

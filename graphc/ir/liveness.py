@@ -40,13 +40,15 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
     position.
     """
     last = last_reads(graph)
-    intervals = []
+    intervals: list[tuple[int, int, int, int, Node]] = []
     for position, node in enumerate(graph.nodes):
         if root(node) is not node or not isinstance(node.place, Buffer) or node.op.name == "tuple":
             continue
-        for region in node.place.regions:
-            if region.base == "arena" and region.nbytes:
-                intervals.append((position, last[node], region.offset, region.nbytes, node))
+        intervals += [
+            (position, last[node], region.offset, region.nbytes, node)
+            for region in node.place.regions
+            if region.base == "arena" and region.nbytes
+        ]
     return intervals
 
 
