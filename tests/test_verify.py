@@ -202,5 +202,5 @@ def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.Mo
 
     stages = tuple(pipeline.Stage(schedule) if s.name == "schedule" else s for s in pipeline.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", stages)
-    with pytest.raises(VerifyError, match="after schedule: .* duplicates"):
+    with pytest.raises(VerifyError, match=r"after schedule: .* duplicates"):
         pipeline.run(chain(), Config(verify=2, threads=1))

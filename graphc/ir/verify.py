@@ -222,7 +222,7 @@ def every_buffer_assigned(value: Graph | Program) -> None:
 
 
 def _inherited(node: Node) -> tuple[Region, ...]:
-    """The regions of a value that is another name for its operand's memory; any other's are its own."""
+    """Where a value that is another name for its operand's memory lies; any other: where it is."""
     assert isinstance(node.place, Buffer)
     source = node.inputs[0] if node.inputs else None
     if source is None or not isinstance(source.place, Buffer):
