@@ -1,4 +1,6 @@
-"""Each pass on small graphs: golden texts before and after, and the golden numbers of the sources."""
+"""Each pass on small graphs: golden texts before and after, and the golden numbers of the
+sources.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ CONFIG = Config(threads=1)
     "path", sorted(GOLDEN.glob("*/*.gir")), ids=lambda p: f"{p.parent.name}/{p.stem}"
 )
 def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
-    """A file holds the graph before and, after a line of dashes, the graph after its folder's pass."""
+    """A file holds the graph before and, after a line of dashes, the graph after its folder's
+    pass.
+    """
     before, _, after = path.read_text().partition("\n----\n")
     stage = pipeline.STAGES[pipeline.stage_named(path.parent.name)]
     made = show(pipeline.apply(stage, parse(before), CONFIG))

@@ -1,4 +1,6 @@
-"""Random typed graphs: every pass keeps the meaning, verifies, settles and survives the text form."""
+"""Random typed graphs: every pass keeps the meaning, verifies, settles and survives the text
+form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The text form: both round-trip laws, agreement of the two readers, and errors with their place."""
+"""The text form: both round-trip laws, agreement of the two readers, and errors with their
+place.
+"""
 
 from __future__ import annotations
 
