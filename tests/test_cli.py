@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -341,6 +342,46 @@ def test_mismatch_exits_with_3(folder, run, monkeypatch):
     status, _, errors = run("run", folder / "m.gir", *feeds(folder), "--check")
     assert status == 3
     assert "largest difference" in errors
+
+
+@pytest.fixture(scope="module")
+def plan():
+    """The planned text of two matrix products and two sums."""
+    model = gc.compile(lambda x: (np.tanh(x @ x.T).sum(axis=0) @ x, x.sum(axis=0)))
+    return gc.show(model.lower(gc.spec((8, 8), "f32")))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "message"),
+    [
+        (r"cpu:0\[\d+:256\]", "cpu:0[0:8]", "needs 256 bytes"),
+        (r"cpu:0\[\d+:256\]", "cpu:0[900000000000000:256]", "an arena of"),
+        (r"\[r1\+0:", "[r1+4096:", "cannot lie at"),
+        (r"\[r1\+0:", "[p0+0:", "cannot lie at"),
+        (r"\[r1\+0:", "[c+0:", "cannot lie at"),
+        (r"\[r1\+0:", "[r7+0:", "cannot lie at"),
+        (r"(reshape.*)\[r0\+0:", r"\1[p0+0:", "where its operand lies"),
+    ],
+)
+def test_plans_that_would_write_elsewhere_are_refused(
+    tmp_path, run, plan, pattern, replacement, message
+):
+    changed = re.sub(pattern, replacement, plan, count=1)
+    assert changed != plan
+    (tmp_path / "11-plan.gir").write_text(f"# stage plan: changed\n{changed}")
+    status, _, errors = run("run", tmp_path / "11-plan.gir", "--seed", "1")
+    assert status == 1
+    assert message in errors
+
+
+def test_a_kernel_needs_its_workspace(tmp_path, run, plan):
+    size = re.search(r"u8\[(\d+)\]", plan)[1]
+    changed = plan.replace(f"u8[{size}]", "u8[64]").replace(f"nbytes={size}", "nbytes=64")
+    changed = re.sub(rf"\[(\d+):{size}\]", r"[\1:64]", changed)
+    (tmp_path / "11-plan.gir").write_text(f"# stage plan: changed\n{changed}")
+    status, _, errors = run("run", tmp_path / "11-plan.gir", "--seed", "1")
+    assert status == 1
+    assert f"needs {size} bytes of workspace" in errors
 
 
 # ------------------------------------------------------------------------------------ loaded graphs

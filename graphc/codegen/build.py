@@ -258,6 +258,10 @@ class TableWriter:
             "out": list(buffer_of(node).regions),
         }
         operands = []
+        if spec.workspace > workspace_bytes(node):
+            raise GraphError(
+                f"%{node.id} needs {spec.workspace} bytes of workspace", details=node.describe()
+            )
         for kind, index, extra in spec.operands:
             if kind == "work":
                 scratch = node.inputs[-1] if spec.workspace else node
@@ -303,6 +307,14 @@ class TableWriter:
                 data = np.ascontiguousarray(node.attrs["value"].array).reshape(-1).view(np.uint8)
                 blob[region.offset : region.offset + region.nbytes] = data
         return blob
+
+
+def workspace_bytes(node: Node) -> int:
+    """The scratch memory a kernel was given."""
+    last = node.inputs[-1] if node.inputs else None
+    if last is None or last.op.name != "workspace" or not isinstance(last.type, Type):
+        return 0
+    return last.type.nbytes
 
 
 def buffer_of(node: Node) -> Buffer:
