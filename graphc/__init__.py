@@ -41,7 +41,7 @@ _HOMES = {
     "spec": "graphc.frontend.spec",
 }
 
-_MODULES = {"random": "graphc.ops.random"}
+_MODULES = {"linalg": "graphc.ops.products", "random": "graphc.ops.random"}
 
 _ERRORS = (
     FeedError,

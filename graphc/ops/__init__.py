@@ -18,6 +18,7 @@ from graphc.ops import (  # noqa: F401
     editing,
     einsum,
     elementwise,
+    factor,
     gather,
     indexing,
     linalg,
@@ -40,4 +41,5 @@ from graphc.ops import (  # noqa: F401
     structural,
     transcendental,
     update,
+    winograd,
 )

@@ -296,12 +296,6 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return emit("diagonal", moveaxis(x, (axis1, axis2), (-2, -1)), offset=offset)
 
 
-@public(np.linalg.diagonal, name="linalg.diagonal")
-def _linalg_diagonal(x: Any, *, offset: int = 0) -> Any:
-    """The diagonals of stacked matrices."""
-    return diagonal(x, offset, -2, -1)
-
-
 @public(np.diag)
 def diag(v: Any, k: int = 0) -> Any:
     """The matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
@@ -325,9 +319,3 @@ def diagflat(v: Any, k: int = 0) -> Any:
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     """The sum of a diagonal."""
     return functions.sum(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
-
-
-@public(np.linalg.trace, name="linalg.trace")
-def _linalg_trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
-    """The traces of stacked matrices."""
-    return trace(x, offset, -2, -1, dtype)

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices as NumPy names them, and norms, over matmul and einsum."""
+"""`gc.linalg` and NumPy's products of vectors and matrices, over matmul and einsum."""
 
 from __future__ import annotations
 
@@ -8,17 +8,39 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.types import F64, Dim
+from graphc.ir.types import Dim
 from graphc.ops.arrange import flip, moveaxis
 from graphc.ops.conv import conv
 from graphc.ops.creation import eye
 from graphc.ops.dims import rank_of, shape_of
 from graphc.ops.einsum import einsum
+from graphc.ops.factor import cholesky, det, inv, slogdet, solve
 from graphc.ops.linalg import matmul
-from graphc.ops.registry import normalise_axes, normalise_axis, require
+from graphc.ops.registry import require
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
+from graphc.ops.statistics import norm, vector_norm
 from graphc.ops.value import common_element, functions, public
+
+__all__ = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "multi_dot",
+    "norm",
+    "outer",
+    "slogdet",
+    "solve",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 
 @public(np.dot, method=True)
@@ -206,66 +228,22 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     return _correlation(a, v, mode) if _longer_first(a, v) else flip(_correlation(v, a, mode))
 
 
-# ------------------------------------------------------------------------------------ norms
-
-
-def _vector_norm(x: Any, order: Any, axes: Any, keepdims: bool) -> Any:
-    magnitude = functions.absolute(x)
-    named = {"axis": axes, "keepdims": keepdims}
-    if order is None or order == 2:
-        return functions.sqrt(functions.sum(magnitude * magnitude, **named))
-    if order == np.inf:
-        return functions.max(magnitude, **named)
-    if order == -np.inf:
-        return functions.min(magnitude, **named)
-    if order == 0:
-        kind = common_element(magnitude)[0]
-        return functions.sum(functions.astype(functions.not_equal(x, 0), kind), **named)
-    if order == 1:
-        return functions.sum(magnitude, **named)
-    require(isinstance(order, int | float), f"norm: there is no vector norm of order {order!r}")
-    return functions.power(functions.sum(functions.power(magnitude, order), **named), 1.0 / order)
-
-
-def _matrix_norm(x: Any, order: Any, axes: tuple[int, int], keepdims: bool) -> Any:
-    if order is None or order == "fro":
-        return _vector_norm(x, None, axes, keepdims)
-    require(
-        order in (1, -1, np.inf, -np.inf),
-        f"norm: no matrix norm of order {order!r}",
-        hint="'fro', 1, -1, inf and -inf need no singular values",
-    )
-    summed, picked = axes if abs(order) == 1 else axes[::-1]
-    sums = functions.sum(functions.absolute(x), axis=summed, keepdims=True)
-    combine = functions.max if order > 0 else functions.min
-    made = combine(sums, axis=picked, keepdims=True)
-    return made if keepdims else functions.squeeze(made, axes)
-
-
-@public(np.linalg.norm, name="linalg.norm")
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm without the orders that need singular values ("nuc", 2 and -2 of matrices)."""
-    rank = rank_of(x)
-    if common_element(x)[0].kind not in "fc":
-        x = functions.astype(x, F64)
-    if axis is None:
-        if ord is None or rank == 1:
-            return _vector_norm(x, ord, tuple(range(rank)), keepdims)
-        axis = tuple(range(rank))
-    axes = tuple(normalise_axis(a, rank, "norm") for a in (axis if np.ndim(axis) else (axis,)))
-    require(len(axes) in (1, 2), f"norm: over one axis or two, not {len(axes)}")
-    if len(axes) == 1:
-        return _vector_norm(x, ord, axes, keepdims)
-    return _matrix_norm(x, ord, axes, keepdims)  # type: ignore[arg-type]
-
-
-@public(np.linalg.vector_norm, name="linalg.vector_norm")
-def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    """The norm of x as one vector, or along axes."""
-    return _vector_norm(x, ord, normalise_axes(axis, rank_of(x), "vector_norm"), keepdims)
+# ------------------------------------------------------------------------------------ matrices
 
 
 @public(np.linalg.matrix_norm, name="linalg.matrix_norm")
 def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norms of stacked matrices."""
-    return _matrix_norm(x, ord, (rank_of(x) - 2, rank_of(x) - 1), keepdims)
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@public(np.linalg.diagonal, name="linalg.diagonal")
+def diagonal(x: Any, *, offset: int = 0) -> Any:
+    """The diagonals of stacked matrices."""
+    return functions.diagonal(x, offset, -2, -1)
+
+
+@public(np.linalg.trace, name="linalg.trace")
+def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
+    """The traces of stacked matrices."""
+    return functions.trace(x, offset, -2, -1, dtype)

@@ -1,0 +1,292 @@
+"""Factorisations of square matrices, and what NumPy computes with them: solve, inv, det, cholesky.
+
+lu is Gaussian elimination with row exchanges; L (unit diagonal) and U share one array:
+
+    x[perm] = L @ U        packed = L - 1 + U
+
+A singular system and a matrix that is not positive definite stop the run with status 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Library, Sample
+from graphc.ir.types import (
+    F32,
+    F64,
+    I64,
+    AnyType,
+    TupleType,
+    Type,
+    definitely_different,
+    tensor,
+    tuple_type,
+)
+from graphc.ops.creation import eye
+from graphc.ops.dims import rank_of, shape_of, tensor_type
+from graphc.ops.registry import broadcast_dims, define, require, require_dtype, sample_array
+from graphc.ops.shape import broadcast_to, reshape
+from graphc.ops.value import as_value, common_element, emit, functions, public
+
+SINGULAR = 2  # the status of a non-finite value
+DTYPES = ("f32", "f64")
+
+
+def _square(name: str, x: AnyType) -> Type:
+    x = tensor_type(name, x)
+    require_dtype(name, x, DTYPES)
+    square = x.rank >= 2 and not definitely_different(x.shape[-1], x.shape[-2])
+    require(square, f"{name} takes square matrices, got {x}")
+    return x
+
+
+def _matrices(node: Any) -> int:
+    return math.prod(node.inputs[0].type.dims[:-2])
+
+
+def _extent(node: Any) -> tuple[int, ...]:
+    return (node.inputs[0].type.dims[-1],)
+
+
+def _samples(*bad: Any) -> Callable[[], list[Sample]]:
+    def make() -> list[Sample]:
+        shapes = ((3, 3), (2, 5, 5), (1, 1), (0, 2, 2), (17, 17))
+        made = []
+        for name in DTYPES:
+            for shape in shapes:
+                x = sample_array(name, shape, (-1, 1), 3)
+                x = x @ np.swapaxes(x, -1, -2) + np.eye(shape[-1], dtype=x.dtype)
+                made.append(Sample((x,), tolerance=64))
+        return made + [Sample((b,), {}, False) for b in bad]
+
+    return make
+
+
+# ------------------------------------------------------------------------------------ lu
+
+
+def _lu_kernel(x: Any, packed: Any, perm: Any, sign: Any, params: Any, lo: int, hi: int) -> None:
+    n = params[0]
+    for unit in range(lo, hi):
+        base, first = unit * n * n, unit * n
+        for k in range(n * n):
+            packed[base + k] = x[base + k]
+        for k in range(n):
+            perm[first + k] = k
+        sign[unit] = 1
+        for k in range(n):
+            best = k
+            for row in range(k + 1, n):
+                if abs(packed[base + row * n + k]) > abs(packed[base + best * n + k]):
+                    best = row
+            if best != k:
+                for column in range(n):
+                    held = packed[base + k * n + column]
+                    packed[base + k * n + column] = packed[base + best * n + column]
+                    packed[base + best * n + column] = held
+                place = perm[first + k]
+                perm[first + k] = perm[first + best]
+                perm[first + best] = place
+                sign[unit] = -sign[unit]
+            pivot = packed[base + k * n + k]
+            if pivot == 0:
+                continue
+            for row in range(k + 1, n):
+                factor = packed[base + row * n + k] / pivot
+                packed[base + row * n + k] = factor
+                for column in range(k + 1, n):
+                    packed[base + row * n + column] -= factor * packed[base + k * n + column]
+
+
+def _infer_lu(x: AnyType) -> TupleType:
+    x = _square("lu", x)
+    return tuple_type((x, tensor(I64, x.shape[:-1]), tensor(x.dtype, x.shape[:-2])))
+
+
+def _lu_reference(x: Any) -> tuple[Any, Any, Any]:
+    packed = np.zeros(x.shape, x.dtype)
+    perm = np.zeros(x.shape[:-1], np.int64)
+    sign = np.zeros(x.shape[:-2], x.dtype)
+    source, params = np.ascontiguousarray(x).reshape(-1), np.array(x.shape[-1:])
+    _lu_kernel(source, packed.reshape(-1), perm.reshape(-1), sign.reshape(-1), params, 0, sign.size)
+    return packed, perm, sign
+
+
+lu_op = define(
+    "lu",
+    infer=_infer_lu,
+    reference=_lu_reference,
+    lower=Library(lambda node: _lu_kernel, _extent, units=_matrices),
+    dtypes=DTYPES,
+    samples=_samples(np.zeros((2, 3)), np.zeros(3), np.zeros((2, 2), int)),
+    doc="The packed LU factors of square matrices, the rows in pivot order and its sign.",
+)
+
+
+# ------------------------------------------------------------------------------------ lu_solve
+
+
+def _solve_kernel(packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int, hi: int) -> int:
+    n, width = params[0], params[1]
+    for unit in range(lo, hi):
+        base, first, made = unit * n * n, unit * n, unit * n * width
+        for row in range(n):
+            if packed[base + row * n + row] == 0:
+                return SINGULAR
+        for row in range(n):
+            source = made + perm[first + row] * width
+            for column in range(width):
+                out[made + row * width + column] = b[source + column]
+            for k in range(row):
+                factor = packed[base + row * n + k]
+                for column in range(width):
+                    out[made + row * width + column] -= factor * out[made + k * width + column]
+        for row in range(n - 1, -1, -1):
+            for k in range(row + 1, n):
+                factor = packed[base + row * n + k]
+                for column in range(width):
+                    out[made + row * width + column] -= factor * out[made + k * width + column]
+            pivot = packed[base + row * n + row]
+            for column in range(width):
+                out[made + row * width + column] /= pivot
+    return 0
+
+
+def _infer_solve(packed: AnyType, perm: AnyType, b: AnyType) -> Type:
+    packed, perm, b = (
+        _square("lu_solve", packed),
+        tensor_type("lu_solve", perm),
+        tensor_type("lu_solve", b),
+    )
+    fits = b.dtype is packed.dtype and b.rank == packed.rank and b.shape[:-1] == packed.shape[:-1]
+    require(fits, f"lu_solve of {packed} takes right sides of equally many rows, got {b}")
+    require(perm is tensor(I64, packed.shape[:-1]), f"lu_solve: a row order of type {perm}")
+    return b
+
+
+def _solve_reference(packed: Any, perm: Any, b: Any) -> Any:
+    lower = np.tril(packed, -1) + np.eye(packed.shape[-1], dtype=packed.dtype)
+    rows = np.take_along_axis(b, perm[..., None], -2)
+    return np.linalg.solve(np.triu(packed), np.linalg.solve(lower, rows))
+
+
+def _solve_samples() -> list[Sample]:
+    made = []
+    for sample in _samples()():
+        packed, perm, _ = _lu_reference(sample.operands[0])
+        b = sample_array("f32", (*packed.shape[:-1], 2), (-1, 1), 5).astype(packed.dtype)
+        made.append(Sample((packed, perm, b), tolerance=64))
+    packed, perm, b = made[0].operands
+    return [*made, Sample((packed, perm, b[:-1]), {}, False), Sample((packed, b, b), {}, False)]
+
+
+lu_solve_op = define(
+    "lu_solve",
+    infer=_infer_solve,
+    reference=_solve_reference,
+    lower=Library(
+        lambda node: _solve_kernel,
+        lambda node: (node.type.dims[-2], node.type.dims[-1]),
+        units=_matrices,
+    ),
+    dtypes=DTYPES,
+    samples=_solve_samples,
+    doc="Solutions of the systems whose matrices lu has factorised.",
+)
+
+# ------------------------------------------------------------------------------------ cholesky
+
+
+def _cholesky_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> int:
+    n = params[0]
+    for unit in range(lo, hi):
+        base = unit * n * n
+        for row in range(n):
+            for column in range(row + 1):
+                total = x[base + row * n + column]
+                for k in range(column):
+                    total -= out[base + row * n + k] * out[base + column * n + k]
+                if row == column:
+                    if not total > 0:
+                        return SINGULAR
+                    out[base + row * n + row] = math.sqrt(total)
+                else:
+                    out[base + row * n + column] = total / out[base + column * n + column]
+            for column in range(row + 1, n):
+                out[base + row * n + column] = 0
+    return 0
+
+
+cholesky_op = define(
+    "cholesky",
+    infer=lambda x: _square("cholesky", x),
+    reference=lambda x: np.linalg.cholesky(x),
+    lower=Library(lambda node: _cholesky_kernel, _extent, units=_matrices),
+    dtypes=DTYPES,
+    samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),
+    doc="The lower triangular L with L @ L.T equal to each symmetric positive definite matrix.",
+)
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def _floating(x: Any) -> Any:
+    """x as f64 if it is integer, as f32 if its floats are narrower."""
+    x = as_value(x)
+    element = common_element(x)[0]
+    require(not element.is_complex, "complex matrices cannot be factorised yet")
+    return functions.astype(x, element.compute if element.is_float else F64)
+
+
+@public(np.linalg.solve, name="linalg.solve")
+def solve(a: Any, b: Any) -> Any:
+    """The x with a @ x = b, for stacked matrices; b is a vector or stacked matrices of columns."""
+    vector = rank_of(b) == 1
+    a, b = _floating(a), _floating(reshape(b, -1, 1) if vector else b)
+    element = F64 if F64 in (common_element(a)[0], common_element(b)[0]) else F32
+    a, b = functions.astype(a, element), functions.astype(b, element)
+    stack = broadcast_dims([shape_of(a)[:-2], shape_of(b)[:-2]])
+    packed, perm, _ = emit("lu", a)
+    packed = broadcast_to(packed, (*stack, *shape_of(packed)[-2:]))
+    perm = broadcast_to(perm, (*stack, shape_of(perm)[-1]))
+    made = emit("lu_solve", packed, perm, broadcast_to(b, (*stack, *shape_of(b)[-2:])))
+    return reshape(made, shape_of(made)[:-1]) if vector else made
+
+
+@public(np.linalg.inv, name="linalg.inv")
+def inv(a: Any) -> Any:
+    """The inverses of stacked matrices."""
+    a = _floating(a)
+    return solve(a, eye(shape_of(a)[-1], dtype=common_element(a)[0]))
+
+
+def _signs_and_diagonal(a: Any) -> tuple[Any, Any]:
+    packed, _, sign = emit("lu", _floating(a))
+    return sign, functions.diagonal(packed, 0, -2, -1)
+
+
+@public(np.linalg.det, name="linalg.det")
+def det(a: Any) -> Any:
+    """The determinants of stacked matrices."""
+    sign, pivots = _signs_and_diagonal(a)
+    return sign * functions.prod(pivots, axis=-1)
+
+
+@public(np.linalg.slogdet, name="linalg.slogdet")
+def slogdet(a: Any) -> tuple[Any, Any]:
+    """(sign, log of the absolute value) of the determinants of stacked matrices."""
+    sign, pivots = _signs_and_diagonal(a)
+    sign = sign * functions.prod(functions.sign(pivots), axis=-1)
+    return sign, functions.sum(functions.log(functions.absolute(pivots)), axis=-1)
+
+
+@public(np.linalg.cholesky, name="linalg.cholesky")
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    """The lower (or upper) Cholesky factors of stacked symmetric positive definite matrices."""
+    made = emit("cholesky", _floating(a))
+    return functions.matrix_transpose(made) if upper else made
