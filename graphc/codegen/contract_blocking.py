@@ -15,6 +15,10 @@ VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
 # Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
 WAYS = 128
+# Row tiles up to which B is read in place however it lies, and from which only a small B is.
+FEW_TILES = 12
+MANY_TILES = 20
+PAGE = 4096
 LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
 TILE_COLUMNS = 512
@@ -54,7 +58,7 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
         kind.converts
         or step_b is None
         or not plain_n
-        or _worth_b(kind, hardware, sizes)
+        or _worth_b(kind, hardware, groups, sizes)
         or (not hardware.masked and sizes.n % kind.columns)
     ):
         flags |= Flag.PACK_B
@@ -63,12 +67,18 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     return flags
 
 
-def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
-    """Whether B is read often enough, from badly enough, for a packed copy to pay."""
-    tiles = -(-sizes.m // kind.rows)
-    if tiles <= 3:
+def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
+    """Whether B is read often enough, from badly enough, for a packed copy to pay.
+
+    Tiles fetch the next panel while they use one, so in place wins for long; what it cannot help
+    is rows that share cache sets, and a B that every block of rows has to fetch from afar.
+    """
+    tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
+    if extent <= hardware.l2 // 2 or tiles <= FEW_TILES:
         return False
-    return sizes.k * sizes.n * kind.bytes > hardware.l2 // 2
+    step = step_of(groups.k, "b")
+    shared = step is not None and step * kind.bytes % PAGE == 0
+    return shared or (tiles > MANY_TILES and extent > 2 * hardware.l2)
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
