@@ -8,6 +8,8 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.nest import Nest
 from graphc.codegen.rows import Rows
 from graphc.codegen.space import Space, space_of
+from graphc.codegen.tiles import Tiles, crossing_loop
+from graphc.codegen.written import Written
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 
@@ -17,8 +19,19 @@ GRAIN_ELEMENTS = 16384  # work that pays for waking a thread
 def lower_loops(region: Graph, name: str, *, strict: bool = False) -> tuple[Kernel, int]:
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
-    shape: type[Nest] = Columns if folds_columns(region, space) else Rows
+    shape: type[Nest] = Rows
+    if folds_columns(region, space):
+        shape = Columns
+    elif crossing_loop(region, space) is not None:
+        shape = Tiles
     nest = shape(region, space, name, strict)
+    kernel = nest.lower()
+    return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
+
+
+def lower_written(region: Graph, name: str, *, strict: bool = False) -> tuple[Kernel, int]:
+    """The same for a region around an op that writes its own loops."""
+    nest = Written(region, Space((), frozenset(), ()), name, strict)
     kernel = nest.lower()
     return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
 

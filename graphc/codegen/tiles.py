@@ -1,0 +1,85 @@
+"""Tiles: an element-wise group that reads an operand across the grain (a stored transpose).
+
+The store runs along the last loop, some load along another one.  Walking both in small tiles uses every
+cache line that is fetched:
+
+    parallel for tile of (a, z):
+        for a in tile:  vector for z in tile:  out[a, z] = x[z, a]
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from graphc.codegen.evaluate import Elements, split_index, tensor_type
+from graphc.codegen.folds import product
+from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
+from graphc.codegen.nest import Nest
+from graphc.codegen.operands import affine
+from graphc.codegen.space import Axes, Space
+from graphc.ir.graph import Graph
+from graphc.ir.types import I64
+
+TILE = 16
+SMALLEST = 8  # extents below this are not worth a tile
+
+
+def crossing_loop(region: Graph, space: Space) -> Axes | None:
+    """The loop along which some operand is contiguous while it is strided along the last one."""
+    loops = space.loops
+    if space.reduced or len(loops) < 2 or loops[-1].extent < SMALLEST:
+        return None
+    b = Scalars()
+    variables = {loop.place: b.make("var", I64, (), k) for k, loop in enumerate(loops)}
+    last = variables[loops[-1].place]
+    for position in positions(region, space, b, variables):
+        terms = affine(position)
+        if terms is None or abs(terms.get(last, 0)) < 2:
+            continue
+        for loop in loops[:-1]:
+            if abs(terms.get(variables[loop.place], 0)) == 1 and loop.extent >= SMALLEST:
+                return loop
+    return None
+
+
+def positions(
+    region: Graph, space: Space, b: Scalars, variables: dict[int, Expr]
+) -> list[Expr]:
+    """The index of every load that one element of every result needs."""
+    elements = Elements(b)
+    for number, param in enumerate(region.params):
+        kind = tensor_type(param)
+        if kind.dtype.is_complex:
+            return []
+        elements.bind_buffer(param, Buffer(number, kind.dtype, kind.size, "in"))
+    roots = []
+    for result in region.results:
+        made = elements.at(result, space.index(b, variables, tensor_type(result).dims))
+        if not isinstance(made, Expr):
+            return []
+        roots.append(made)
+    return [e.args[0] for e in postorder(roots) if e.op == "load"]
+
+
+class Tiles(Nest):
+    """Lowers a group over tiles of its last loop and the one that crosses it."""
+
+    def body(self) -> None:
+        space, b = self.space, self.b
+        across = crossing_loop(self.region, space)
+        assert across is not None
+        last = space.loops[-1]
+        outer = [loop for loop in space.loops if loop not in (across, last)]
+        tiles = (-(-across.extent // TILE), -(-last.extent // TILE))
+        extents = (*(loop.extent for loop in outer), *tiles)
+        self.units, self.elements_per_unit = product(extents), TILE * TILE
+        with ExitStack() as stack:
+            unit = stack.enter_context(b.loop(self.units, "parallel"))
+            *parts, row, column = split_index(b, unit, extents)
+            values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
+            for loop, tile, kind in ((across, row, "serial"), (last, column, "vector")):
+                start = b.mul(tile, b.integer(TILE))
+                stop = b.op("min", b.add(start, b.integer(TILE)), b.integer(loop.extent))
+                values[loop.place] = stack.enter_context(b.loop(stop, kind, start))
+            for result in dict.fromkeys(self.region.results):
+                self.store(result, space.index(b, values, tensor_type(result).dims))
