@@ -33,7 +33,8 @@ from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Origin, Slot
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, TableBuilder
 
-PLACEHOLDER = "kernel"
+PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
+EPILOGUE = "epilogue"
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
@@ -77,7 +78,6 @@ class Compiler:
         self.target = target_of(config)
         self.pieces: dict[str, Piece] = {}
         self.result = Compiled()
-        self.names: dict[Any, str] = {}
 
     def add(self, spec: Spec) -> str:
         """The symbol that runs a spec."""
@@ -96,8 +96,17 @@ class Compiler:
         self.core(spec.core)
         if spec.kernel is None:
             return contract.contract_symbol(spec.core)
-        epilogue = self.kernel(spec.kernel)
-        return self.piece(contract.emit_fused(PLACEHOLDER, spec.core, epilogue))
+        symbol = self.piece(self.with_epilogue(spec.core, spec.kernel))
+        self.result.kernels.setdefault(symbol, spec.kernel)
+        return symbol
+
+    def with_epilogue(self, core: str, kernel: Kernel) -> str:
+        """One text for the epilogue and the call of the core that runs it: they are never apart."""
+        wrapper = contract.emit_fused(PLACEHOLDER, core, EPILOGUE)
+        lines = [
+            line for line in wrapper.split("\n") if not line.startswith(f"declare i32 @{EPILOGUE}")
+        ]
+        return llvm.emit(renamed(kernel, EPILOGUE), self.target) + "\n".join(lines)
 
     def kernel(self, kernel: Kernel) -> str:
         if self.config.backend == "numba":
@@ -116,7 +125,8 @@ class Compiler:
         symbol = f"k{digest}"
         if symbol not in self.pieces:
             key = cache.key_of(text, self.target, self.config.opt)
-            ir = "" if make else text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
+            ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
+            ir = "" if make else ir.replace(f"@{EPILOGUE}", f"@{symbol}_{EPILOGUE}")
             thunk = (lambda: make(symbol)) if make else None
             self.pieces[symbol] = Piece(symbol, key, ir, thunk)
             self.result.texts[symbol] = ir or text
