@@ -71,6 +71,9 @@ class Node:
         )
 
     def __repr__(self) -> str:
+        if self.op.name == "param":
+            name = self.attrs["name"]
+            return f"%{self.id} {name if name.isprintable() else repr(name)}: {self.type}"
         inside = ", ".join(f"%{n.id}" for n in self.inputs)
         return f"%{self.id} = {self.op.name}({inside}) : {self.type}"
 
