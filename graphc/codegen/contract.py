@@ -21,6 +21,7 @@ from graphc.codegen.contract_blocking import (
     block,
     grain_of,
     packed_batches,
+    parts_of,
     put_dims,
     put_panels,
     put_strides,
@@ -28,7 +29,7 @@ from graphc.codegen.contract_blocking import (
     route,
     staged,
 )
-from graphc.codegen.contract_core import build_core, core_name
+from graphc.codegen.contract_core import build_core, core_name, is_outer
 from graphc.codegen.contract_form import (
     Axis,
     Contraction,
@@ -44,13 +45,14 @@ from graphc.codegen.contract_hardware import (
     host_target,
     kind_of,
 )
-from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Word
+from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.target import Target, machine, parse
 
 __all__ = [
     "Contraction",
     "Dim",
     "Hardware",
+    "Part",
     "Plan",
     "compile_core",
     "contract_symbol",
@@ -70,7 +72,7 @@ class Plan(NamedTuple):
     `axes[group][d]` says where dim d of a group of the *contraction* lies in the indices an
     epilogue sees: (which, divisor, extent) with which one of "batch", "i", "j", so that its index
     is (which // divisor) % extent. `packed` is the size in bytes of B packed ahead of time (0 if
-    B is not).
+    B is not). `parts` are the `Part`s that a core needs to run it.
     """
 
     params: tuple[int, ...]
@@ -81,28 +83,30 @@ class Plan(NamedTuple):
     axes: dict[str, tuple[Axis, ...]]
     packed: int
     pack_units: int
+    parts: int
 
 
 @functools.cache
-def core_ir(dtype: str, hardware: Hardware) -> str:
+def core_ir(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> str:
     """LLVM IR text of the core of a data type: a whole module, to be parsed and linked.
 
-    Exports `graphc_contract_<dtype>`, `..._fused` (one more argument: the epilogue) and
-    `..._pack`. Raises KeyError for a complex type.
+    Exports `contract_symbol(dtype, entry, parts)`: the plain entry, the fused one (one more
+    argument: the epilogue) and, if it has that part, pack. Raises KeyError for a complex type.
     """
-    return build_core(core_dtype(dtype), hardware)
+    return build_core(core_dtype(dtype), hardware, parts)
 
 
-def core_object(dtype: str, target: Target) -> bytes:
+def core_object(dtype: str, target: Target, parts: int = Part.ALL) -> bytes:
     """Object code of the core of a data type for a CPU."""
-    return compile_core(core_ir(dtype, hardware_of(target)), target)
+    return compile_core(core_ir(dtype, hardware_of(target), parts), target)
 
 
 def compile_core(text: str, target: Target) -> bytes:
     """Object code of the text of a core.
 
     The text is nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
-    twentieth of its time, and code generation at level 1 the same inner loops as level 2.
+    twentieth of its time, and code generation at level 1 the same inner loops as level 2. The
+    loops around those run too seldom to deserve even that.
     """
     module = parse([text], target)
     builder = machine(target, 1)
@@ -112,22 +116,25 @@ def compile_core(text: str, target: Target) -> bytes:
     passes.add_loop_rotate_pass()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     passes.run(module, llvm.create_pass_builder(builder, options))
+    for function in module.functions:
+        if not function.is_declaration and is_outer(function.name):
+            function.add_function_attribute("optnone")
     made: bytes = builder.emit_object(module)
     return made
 
 
-def contract_symbol(dtype: str, entry: str = "") -> str:
+def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:
     """Exported symbol of the core of a data type; `entry` is "", "fused" or "pack"."""
-    name = core_name(core_dtype(dtype))
+    name = core_name(core_dtype(dtype), parts)
     return f"{name}_{entry}" if entry else name
 
 
-def emit_fused(name: str, dtype: str, epilogue: str) -> str:
+def emit_fused(name: str, dtype: str, epilogue: str, parts: int = Part.ALL) -> str:
     """LLVM IR of kernel `name`: the core of `dtype` with kernel `epilogue` on its finished tiles.
 
     The three symbols may live in three objects; both callees are declared here.
     """
-    core = contract_symbol(dtype, "fused")
+    core = contract_symbol(dtype, "fused", parts)
     arguments = "ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread"
     return (
         f"declare i32 @{core}(ptr, ptr, i64, i64, i64, ptr)\n"
@@ -189,4 +196,5 @@ def plan(
         axes=axes_of(contraction, groups),
         packed=packed if packed_b else 0,
         pack_units=words[Word.COLUMN_UNITS] * packed_batches(groups, sizes),
+        parts=parts_of(words[Word.FLAGS], kind, sizes),
     )

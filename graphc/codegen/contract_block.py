@@ -151,9 +151,8 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
 def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, str, str]) -> None:
     """Run 2 * half rows, one vector wide if that covers the columns, as one tile or as two."""
     kind = core.kind
-    widths = sorted({1, kind.vectors})
-    variants = [(rows, width) for width in widths for rows in range(2, kind.rows + 1, 2)]
-    wide = (len(widths) - 1) * kind.rows // 2
+    variants = [(rows, width) for width in core.widths for rows in range(2, kind.rows + 1, 2)]
+    wide = (len(core.widths) - 1) * kind.rows // 2
     index = body.add(body.sub(half, 1), body.choose(narrow, "i64", 0, wide))
     cases = " ".join(
         f"i64 {number}, label %{tile_name(rows, width)}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphc.codegen.contract_form import Contraction, Groups, Loop, step_of
 from graphc.codegen.contract_hardware import Hardware, Kind
-from graphc.codegen.contract_layout import Flag, Word
+from graphc.codegen.contract_layout import Flag, Part, Word
 
 GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
@@ -65,6 +65,16 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     if kind.converts or step_a is None or _worth_a(kind, hardware, groups, sizes):
         flags |= Flag.PACK_A
     return flags
+
+
+def parts_of(flags: int, kind: Kind, sizes: Sizes) -> int:
+    """The `Part`s of the core that a plan with these flags runs through."""
+    parts = Part.VECTOR if flags & (Flag.DOTS | Flag.ROWS) else Part.TILES
+    if parts == Part.TILES and 0 < sizes.n % kind.columns <= kind.lanes:
+        parts |= Part.NARROW
+    if flags & (Flag.PACK_A | Flag.PACK_B | Flag.LATE):
+        parts |= Part.PACKS
+    return parts
 
 
 def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:

@@ -10,6 +10,7 @@ de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 """
 
 from graphc.codegen.contract_block import (
+    BLOCK_ARGUMENTS,
     emit_block,
     emit_finish,
     emit_strip,
@@ -17,9 +18,16 @@ from graphc.codegen.contract_block import (
     emit_vector,
 )
 from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_frame import Frame, emit_fill_rows, emit_pack_columns, emit_pack_rows
+from graphc.codegen.contract_frame import (
+    PACK_COLUMNS_ARGUMENTS,
+    PACK_ROWS_ARGUMENTS,
+    Frame,
+    emit_fill_rows,
+    emit_pack_columns,
+    emit_pack_rows,
+)
 from graphc.codegen.contract_hardware import Hardware, kind_of
-from graphc.codegen.contract_layout import Field, Flag, Word
+from graphc.codegen.contract_layout import Field, Flag, Part, Word
 from graphc.codegen.contract_pack import (
     emit_fill,
     emit_offset,
@@ -34,47 +42,88 @@ from graphc.codegen.contract_vector import Core
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 
 
-def core_name(dtype: str) -> str:
+def core_name(dtype: str, parts: int = Part.ALL) -> str:
     """Exported name of the core of a data type (already mapped by `core_dtype`)."""
-    return f"graphc_contract_{dtype}"
+    return f"graphc_contract_{dtype}" + ("" if parts == Part.ALL else f"_{parts}")
 
 
-def build_core(dtype: str, hardware: Hardware) -> str:
-    """LLVM IR text of the whole core module of one data type."""
-    kind = kind_of(dtype, hardware)
-    core = Core(kind, hardware)
+_OUTER = {"offset", "fill", "fill_rows", "finish", "pack_rows", "pack_columns"}
+_OUTER |= {"vector", "strip", "sweep", "block"}
+
+
+def is_outer(name: str) -> bool:
+    """Whether a function of the core only sets up and calls those in which time is spent."""
+    return name in _OUTER or name.startswith("graphc_contract_")
+
+
+def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
+    """LLVM IR text of the core module of one data type, made of the given `Part`s."""
+    core = Core(kind_of(dtype, hardware), hardware, parts)
     emit_offset(core)
     emit_fill(core)
     emit_fill_rows(core)
-    if kind.transpose:
+    emit_scatter(core)
+    emit_finish(core)
+    if parts & Part.PACKS:
+        _emit_packs(core)
+    if parts & Part.VECTOR:
+        emit_dots(core, core.kind.dots, 2)
+        emit_dots(core, 1, 8)
+        emit_rows(core, ROW_GROUP)
+        emit_rows(core, 1)
+        emit_vector(core)
+    if parts & Part.TILES:
+        _emit_tiles(core)
+    for name, arguments, result in _OPTIONAL:
+        if name not in core.functions:
+            _emit_absent(core, Body(name, arguments, result))
+    _emit_run(core)
+    _emit_entry(core)
+    if parts & Part.AHEAD:
+        _emit_pack_entry(core)
+    return core.module()
+
+
+def _emit_packs(core: Core) -> None:
+    """Copies of A and B in the order in which tiles read them."""
+    if core.kind.transpose:
         emit_transpose(core)
     emit_pack_a(core)
     emit_pack_rows(core)
     emit_pack_b(core)
-    emit_scatter(core)
-    for vectors in sorted({1, kind.vectors}):
-        for rows in range(2, kind.rows + 1, 2):
-            if tile_parts(kind, rows, vectors) == (rows,):
-                emit_tile(core, rows, vectors)
-    emit_dots(core, kind.dots, 2)
-    emit_dots(core, 1, 8)
-    emit_rows(core, ROW_GROUP)
-    emit_rows(core, 1)
-    emit_finish(core)
-    emit_strip(core)
     emit_pack_columns(core)
-    emit_vector(core)
+
+
+def _emit_tiles(core: Core) -> None:
+    """Register tiles and the loops around them."""
+    for vectors in core.widths:
+        for rows in range(2, core.kind.rows + 1, 2):
+            if tile_parts(core.kind, rows, vectors) == (rows,):
+                emit_tile(core, rows, vectors)
+    emit_strip(core)
     emit_sweep(core)
     emit_block(core)
-    _emit_run(core)
-    _emit_entry(core)
-    _emit_pack_entry(core)
-    return core.module()
+
+
+# Functions that others call on a route of their own.
+_OPTIONAL = (
+    ("pack_rows", PACK_ROWS_ARGUMENTS, "void"),
+    ("pack_columns", PACK_COLUMNS_ARGUMENTS, "void"),
+    ("vector", BLOCK_ARGUMENTS, "i32"),
+    ("block", BLOCK_ARGUMENTS, "i32"),
+)
+
+
+def _emit_absent(core: Core, body: Body) -> None:
+    """A function that no plan of this core reaches; plans of others get a status."""
+    body.do("ret i32 1" if body.result == "i32" else "ret void")
+    core.finish(body)
 
 
 def _emit_run(core: Core) -> None:
     """The core with an epilogue pointer: walk the work units, merging neighbours in rows."""
-    body = Body(f"{core_name(core.kind.name)}_fused", [*ABI, ("ptr", "epilogue")], "i32")
+    name = core_name(core.kind.name, core.parts)
+    body = Body(f"{name}_fused", [*ABI, ("ptr", "epilogue")], "i32")
     frame = Frame(body)
     row_units, column_units = frame.get(Word.ROW_UNITS), frame.get(Word.COLUMN_UNITS)
     work = body.at(frame.buffer(3), body.mul("%thread", frame.get(Word.WORKSPACE)))
@@ -115,7 +164,7 @@ def _emit_run(core: Core) -> None:
 
 def _emit_entry(core: Core) -> None:
     """The plain kernel: the core without an epilogue."""
-    name = core_name(core.kind.name)
+    name = core_name(core.kind.name, core.parts)
     body = Body(name, ABI, "i32")
     operands = ", ".join(f"{kind} %{argument}" for kind, argument in ABI)
     result = body.new(f"call i32 @{name}_fused({operands}, ptr null)")
@@ -125,7 +174,7 @@ def _emit_entry(core: Core) -> None:
 
 def _emit_pack_entry(core: Core) -> None:
     """Pack a constant B: bufs = [unused, B, panels, workspace], units = batch x columns."""
-    body = Body(f"{core_name(core.kind.name)}_pack", ABI, "i32")
+    body = Body(f"{core_name(core.kind.name, core.parts)}_pack", ABI, "i32")
     frame = Frame(body)
     column_units = frame.get(Word.COLUMN_UNITS)
     work = body.at(frame.buffer(3), body.mul("%thread", frame.get(Word.WORKSPACE)))

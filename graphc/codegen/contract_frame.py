@@ -92,10 +92,20 @@ def _steps(body: Body, table: str, count: str, step: str) -> None:
         body.put(table, row, body.mul(row, step))
 
 
+PACK_ROWS_ARGUMENTS = [
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i1", "first"),
+    ("ptr", "a"),
+    ("i64", "rows"),
+    ("i64", "k"),
+    ("i64", "count"),
+]
+
+
 def emit_pack_rows(core: Core) -> None:
     """`pack_rows(...)`: pack one block of A."""
-    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first"), ("ptr", "a")]
-    body = Body("pack_rows", [*arguments, *[("i64", name) for name in ("rows", "k", "count")]])
+    body = Body("pack_rows", PACK_ROWS_ARGUMENTS)
     frame = Frame(body)
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
         frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
@@ -108,11 +118,22 @@ def emit_pack_rows(core: Core) -> None:
     core.finish(body)
 
 
+PACK_COLUMNS_ARGUMENTS = [
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i1", "first"),
+    ("ptr", "b"),
+    ("ptr", "to"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "k0"),
+    ("i64", "k1"),
+]
+
+
 def emit_pack_columns(core: Core) -> None:
     """`pack_columns(...)`: columns j0..j1, rows k0..k1 of B, as panels."""
-    arguments = [("ptr", "params"), ("ptr", "work"), ("i1", "first"), ("ptr", "b"), ("ptr", "to")]
-    arguments += [("i64", name) for name in ("j0", "j1", "k0", "k1")]
-    body = Body("pack_columns", arguments)
+    body = Body("pack_columns", PACK_COLUMNS_ARGUMENTS)
     frame = Frame(body)
     columns = body.sub("%j1", "%j0")
     block = frame.get(Word.K_BLOCK)

@@ -78,6 +78,17 @@ class Flag:
     SAME_COLUMNS = 256
 
 
+class Part:
+    """Bits that say which functions a core is made of: a program compiles what its plans need."""
+
+    VECTOR = 1  # matrix-vector kernels
+    TILES = 2  # register tiles, always for the full width of a panel
+    NARROW = 4  # tiles of one vector
+    PACKS = 8  # copies of A and B
+    AHEAD = 16  # the entry that packs B ahead of time
+    ALL = 31
+
+
 class Field:
     """Position of a stride inside the four words of a dim (0 is the extent)."""
 

@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 from graphc.codegen.contract_emit import Body, Operand
 from graphc.codegen.contract_hardware import Hardware, Kind
+from graphc.codegen.contract_layout import Part
 
 
 class Core:
     """The module under construction: its functions, its declarations and the vector vocabulary."""
 
-    def __init__(self, kind: Kind, hardware: Hardware) -> None:
+    def __init__(self, kind: Kind, hardware: Hardware, parts: int = Part.ALL) -> None:
         self.kind = kind
         self.hardware = hardware
+        self.parts = parts
         self.functions: dict[str, str] = {}
         self.declared: set[str] = {"declare i64 @llvm.smin.i64(i64, i64)"}
 
@@ -34,6 +36,11 @@ class Core:
     def module(self) -> str:
         """The text of the whole module."""
         return "\n".join([*sorted(self.declared), "", *self.functions.values()])
+
+    @property
+    def widths(self) -> list[int]:
+        """Widths of the register tiles, in vectors."""
+        return sorted({1 if self.parts & Part.NARROW else self.kind.vectors, self.kind.vectors})
 
     # -- types ----------------------------------------------------------------------------------
 
