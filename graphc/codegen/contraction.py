@@ -57,22 +57,22 @@ def form_of(region: Graph) -> Form:
     return Form(node, (reads[0], reads[1]), dims)
 
 
-def result_axes(form: Form) -> dict[tuple[str, int], int]:
-    """(role, position) -> axis of the result it runs along."""
+def result_axes(form: Form) -> dict[tuple[str, int], tuple[int, int]]:
+    """(role, position) -> (axis of the result it runs along, how far one step goes there).
+
+    Several dims may share an axis: the groups of a convolution and the channels of a group.
+    """
     dims = tensor_type(form.node).dims
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], tuple[int, int]] = {}
     counts: dict[str, int] = {}
-    taken: set[int] = set()
     for role, extent, _, _, stride in form.dims:
         position = counts.get(role, 0)
         counts[role] = position + 1
         if role == "k" or extent == 1:
             continue
         for axis, step in enumerate(strides_of(dims)):
-            if step == stride and dims[axis] == extent and axis not in taken:
-                found[role, position] = axis
-                taken.add(axis)
-                break
+            if step <= stride < step * dims[axis]:
+                found[role, position] = axis, stride // step
     return found
 
 
@@ -149,13 +149,13 @@ class EpilogueLowering:
         made = [b.integer(0)] * tensor_type(self.form.node).rank
         for role in ("batch", "m", "n"):
             for position, (which, divisor, extent) in enumerate(self.plan.axes[role]):
-                axis = places.get((role, position))
-                if axis is None:
+                if (role, position) not in places:
                     continue
+                axis, step = places[role, position]
                 value = b.op("idiv", values[which], b.integer(divisor))
                 if divisor * extent != sum_of(self.plan, which):
                     value = b.op("irem", value, b.integer(extent))
-                made[axis] = value
+                made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
         return tuple(made)
 
 

@@ -42,6 +42,7 @@ class Direct(Nest):
     def sum_products(self, values: dict[int, Expr]) -> None:
         """Bind the contraction's node to its sum at these result indices."""
         b, form = self.b, self.form
+        dims = tensor_type(form.node).dims
         total = b.register(b.const(0, form.accumulator))
         places = result_axes(form)
         terms: tuple[Terms, Terms] = ([], [])
@@ -50,9 +51,14 @@ class Direct(Nest):
             for role, extent, stride_a, stride_b, _ in form.dims:
                 position = counts.get(role, 0)
                 counts[role] = position + 1
-                variable = values.get(places.get((role, position), -1))
+                variable = None
                 if role == "k":
                     variable = stack.enter_context(b.loop(extent))
+                elif (role, position) in places:
+                    axis, step = places[role, position]
+                    variable = b.op("idiv", values[axis], b.integer(step))
+                    if step * extent != dims[axis]:
+                        variable = b.op("irem", variable, b.integer(extent))
                 if variable is not None:
                     terms[0].append((variable, stride_a))
                     terms[1].append((variable, stride_b))

@@ -16,7 +16,7 @@ from graphc.codegen.direct import direct
 from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
-from graphc.codegen.lower import lower_loops
+from graphc.codegen.lower import lower_loops, lower_written
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
@@ -32,8 +32,8 @@ class Spec:
 
     `operands` are the kernel's buffers: operand k of the node, result leaf k, or an offset into the
     workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
-    `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core;
-    `library` the function and buffer types of a hand-written kernel.
+    `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
+    `parts` what it must be made of; `library` the function and buffer types of a hand-written kernel.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class Spec:
     kernel: Kernel | None = None
     core: str | None = None
     library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
+    parts: int = 0
 
 
 _SPECS: dict[Any, Spec] = {}
@@ -92,6 +93,9 @@ def _make(node: Node, config: Config) -> Spec:
     if kind == "contract":
         kernel = direct(region, "kernel", strict=not config.fast_math)
         return _loop_spec(kernel, 1, region, config)
+    if kind == "nest":
+        kernel, grain = lower_written(region, "kernel", strict=not config.fast_math)
+        return _loop_spec(kernel, grain, region, config)
     kernel, grain = lower_loops(region, "kernel", strict=not config.fast_math)
     return _loop_spec(kernel, grain, region, config)
 
@@ -131,6 +135,7 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
         plan.workspace * config.thread_count, kernel, tensor_type(form.node).dtype.name,
+        parts=plan.parts,
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ fused = define(
     infer=_infer_region,
     reference=_no_reference,
     lower=Structural(),
-    attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "library")),),
+    attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "nest", "library")),),
     variadic=True,
     regions=1,
     doc="One kernel: the region's nodes run together without storing what lies between them.",

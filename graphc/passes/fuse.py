@@ -13,7 +13,7 @@ from typing import Any
 from graphc.codegen.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import OPS, Alias, Compute, Contraction, Library
+from graphc.ir.op import OPS, Alias, Compute, Contraction, Library, Loops
 from graphc.ir.types import tuple_type
 from graphc.passes.groups import Group, Groups
 
@@ -75,7 +75,7 @@ class _Fuser:
                 continue
             if (
                 not grouped
-                or isinstance(lower, Library)
+                or isinstance(lower, Library | Loops)
                 or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.kept))
             ):
                 self.force(source)
@@ -246,8 +246,8 @@ class _Region:
 
     def copy(self, node: Node) -> None:
         """Append a member; its operands become params, inlined views or scalar constants."""
-        # A library kernel reads arrays, so its scalar constants stay in memory.
-        read = self.stored if isinstance(node.op.lower, Library) else self.operand
+        # These kernels read arrays, so their scalar constants stay in memory.
+        read = self.stored if isinstance(node.op.lower, Library | Loops) else self.operand
         self.append(node, tuple(map(read, node.inputs)))
 
     def stored(self, node: Node) -> Node:

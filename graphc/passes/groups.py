@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 
 from graphc.codegen.space import dims_of
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
+from graphc.ir.op import (
+    Alias,
+    Compute,
+    Contraction,
+    Effect,
+    Library,
+    Loops,
+    Reduction,
+    Scalar,
+)
 from graphc.ir.types import Type
 
 MAX_NODES = 64
@@ -100,7 +109,7 @@ class Groups:
         ):
             if not self.visit_view(node):
                 self.place(node)
-        elif isinstance(lower, Compute | Library):
+        elif isinstance(lower, Compute | Library | Loops):
             self.place(node)
         elif node.inputs or node.after:
             self.outside(node, node.inputs)
@@ -178,6 +187,7 @@ class Groups:
             axes = frozenset(node.attrs["axes"])
             return Group("loop", stage, dims_of(node.inputs[0]), [node], axes)
         kind = "contract" if isinstance(lower, Contraction) else "loop"
+        kind = "nest" if isinstance(lower, Loops) else kind
         full = dims_of(node) if isinstance(node.type, Type) else ()
         if isinstance(lower, Library):
             return Group("library", stage, full, [node], closed=True)
@@ -242,8 +252,8 @@ class Groups:
         group.operands |= other.operands
         group.read |= other.read
         group.reduced = group.reduced if group.reduced is not None else other.reduced
-        if other.kind == "contract":
-            group.kind = "contract"
+        if other.kind != "loop":
+            group.kind = other.kind
 
     def connected(self, group: Group, other: Group) -> bool:
         """Does one of the groups read the other directly?"""
@@ -255,7 +265,8 @@ class Groups:
     def mergeable(self, a: Group, b: Group) -> bool:
         if a.full != b.full or a.closed or b.closed:
             return False
-        if "contract" in (a.kind, b.kind) and (a.kind == b.kind or a.reduced or b.reduced):
+        plain = (a.kind == "loop") + (b.kind == "loop")
+        if plain == 0 or (plain == 1 and (a.reduced or b.reduced)):
             return False
         if len(a.nodes) + len(b.nodes) > MAX_NODES or len(a.operands | b.operands) > MAX_OPERANDS:
             return False

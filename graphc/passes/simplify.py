@@ -19,6 +19,7 @@ from graphc.ir.op import OPS, Composite, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
 from graphc.passes.reasons import record
+from graphc.passes.winograd import winograd
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -26,7 +27,7 @@ Rule = Callable[[Node, Rewriter], Node | None]
 
 def simplify(graph: Graph, config: Config) -> Graph:
     """The graph without composite ops, calls and needless nodes."""
-    rules = RULES if config.opt > 0 else {}
+    rules = rules_for(config)
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.op.name == "call":
@@ -56,6 +57,13 @@ def simplify(graph: Graph, config: Config) -> Graph:
             return graph
         graph = made
     raise GraphError(f"simplify does not settle on @{graph.name}", hint="an expansion is recursive")
+
+
+def rules_for(config: Config) -> dict[str, tuple[Rule, ...]]:
+    """The identities that may be used, by op name."""
+    if config.opt == 0:
+        return {}
+    return {**RULES, **LOOSE_RULES} if config.fast_math else RULES
 
 
 # ------------------------------------------------------------------------------------ writing out
@@ -221,3 +229,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "div": (unit_operand,),
     "pow": (small_power,),
 }
+
+# Rules that change how a result is rounded.
+LOOSE_RULES: dict[str, tuple[Rule, ...]] = {"conv": (winograd,)}

@@ -1,0 +1,374 @@
+"""Winograd's minimal filtering for 3x3 windows (Lavin and Gray, arXiv:1509.09308), as three ops.
+
+A tile of m x m results needs a x a elements of x, a = m + 2.  With small constant matrices B, G
+and A, and * for products element by element,
+
+    result tile = A' ( sum over channels of  (G w G') * (B' x B) ) A
+
+so each of the a * a points of a tile is a matrix product over channels, and 9 products per result
+have become a * a / (m * m): 2.25 for m = 4, 4 for m = 2.
+
+    x[N, C, H, W] -> winograd_input  -> [C, a*a, tiles] --+
+    w[K, C, 3, 3] -> winograd_weight -> [a*a, K, C] ------+-> einsum -> [K, a*a, tiles]
+                                                   winograd_output -> [N, K, H', W']
+
+Zeros around x are part of the input transform.  Both transforms go through a strip of tiles in
+three loops over scratch memory that stays in the first cache level; tiles lie along vector lanes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Attr, Loops
+from graphc.ir.types import F32, AnyType, Type, tensor
+from graphc.ops.dims import samples_of, tensor_type
+from graphc.ops.registry import define, require, require_dtype
+from graphc.ops.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
+
+Ints = tuple[int, ...]
+WINDOW = 3
+TILE = Attr("tile", "int", 4)
+
+
+def _f32(name: str, kind: AnyType, rank: int, tile: int) -> Type:
+    kind = tensor_type(name, kind)
+    require(kind.rank == rank, f"{name} takes an array of rank {rank}, got {kind}")
+    require_dtype(name, kind, ("f32",))
+    require(tile in INPUT, f"{name}: tiles are 2 or 4 results wide, not {tile}")
+    return kind
+
+
+def _array(matrix: Matrix) -> Any:
+    return np.array([[float(value) for value in row] for row in matrix])
+
+
+# ------------------------------------------------------------------------------------ input
+
+
+def _infer_input(x: AnyType, *, tile: int, low: Ints, out: Ints) -> Type:
+    x = _f32("winograd_input", x, 4, tile)
+    require(len(low) == len(out) == 2, "winograd_input has two spatial axes")
+    require(min(low) >= 0 and min(out) > 0, "winograd_input: a negative extent")
+    images, channels, _, _ = x.dims
+    strips = Strips(tile, images, *out)
+    return tensor(x.dtype, (channels, (tile + 2) ** 2, strips.tiles))
+
+
+def _input_reference(x: Any, tile: int, low: Ints, out: Ints) -> Any:
+    images, channels = x.shape[:2]
+    strips = Strips(tile, images, *out)
+    reach = [tile * n + 2 for n in (strips.down, strips.across)]
+    padded = np.zeros((images, channels, *reach))
+    rows, columns = (min(n, r - z) for n, r, z in zip(x.shape[2:], reach, low))
+    padded[:, :, low[0] : low[0] + rows, low[1] : low[1] + columns] = x[:, :, :rows, :columns]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (tile + 2, tile + 2), (2, 3))
+    matrix = _array(INPUT[tile])
+    made = np.einsum("pi,nctuij,qj->cpqntu", matrix, windows[:, :, ::tile, ::tile], matrix)
+    return made.reshape(channels, (tile + 2) ** 2, strips.tiles).astype(x.dtype)
+
+
+class _Input:
+    """The input transform of one strip of one channel."""
+
+    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+        self.b, self.node, self.read, self.write = b, node, read, write
+        self.low = node.attrs["low"]
+        self.strips = _input_strips(node)
+        self.m, self.a = self.strips.m, self.strips.m + 2
+        self.padded, self.half, self.full = scratch
+        self.lines, self.places = _input_places(self.strips)
+
+    def nest(self) -> None:
+        b = self.b
+        with b.loop(_input_units(self.node), "parallel") as unit:
+            channel, image, row = self.strips.split(b, unit)
+            with b.loop(self.padded.size, "vector") as i:
+                b.store(self.padded, i, b.const(0.0, F32))
+            self.copy_rows(channel, image, row)
+            self.along_rows()
+            self.along_columns()
+            self.copy_out(channel, image, row)
+
+    def copy_rows(self, channel: Any, image: Any, row: Any) -> None:
+        """Rows of x between zeros; row r of a strip goes to plane r % m at line r / m."""
+        b, strips, m = self.b, self.strips, self.m
+        _, channels, height, width = self.node.inputs[0].type.dims
+        pitch = m * (strips.across + 1)
+        kept = min(width, pitch - self.low[1])
+        with b.loop(strips.group) as k, b.loop(strips.rows + 1) as line, b.loop(m) as plane:
+            above = b.affine([(row, m), (line, m), (plane, 1)], -self.low[0])
+            inside = b.op(
+                "and",
+                b.compare("ge", above, b.integer(0)),
+                b.compare("lt", above, b.integer(height)),
+            )
+            with b.when(inside):
+                start = b.affine([(image, channels), (k, channels), (channel, 1)])
+                start = b.affine([(start, height * width), (above, width)])
+                to = b.affine([(k, strips.rows + 1), (line, 1), (plane, self.lines)])
+                to = b.affine([(to, pitch)], self.low[1])
+                with b.loop(kept, "vector") as column:
+                    value = self.read(0, b.add(start, column))
+                    b.store(self.padded, b.add(to, column), value)
+
+    def along_rows(self) -> None:
+        """B' along every row: six neighbours four apart become one element of six planes."""
+        b, m = self.b, self.m
+        with b.loop(m * self.places, "vector") as v:
+            start = b.mul(v, b.integer(m))
+            values = [b.load(self.padded, b.add(start, b.integer(j))) for j in range(self.a)]
+            for j, value in enumerate(by_parity(b, INPUT[m], values)):
+                b.store(self.half, b.add(v, b.integer(j * m * self.places)), value)
+
+    def along_columns(self) -> None:
+        """B' down the columns: row i of a tile lies in plane i % m, i / m lines further on."""
+        b, m, a = self.b, self.m, self.a
+        line = self.strips.across + 1
+        for j in range(a):
+            with b.loop(self.places - line, "vector") as v:
+                values = [
+                    b.load(
+                        self.half,
+                        b.add(v, b.integer((j * m + i % m) * self.places + i // m * line)),
+                    )
+                    for i in range(a)
+                ]
+                for i, value in enumerate(by_parity(b, INPUT[m], values)):
+                    b.store(self.full, b.add(v, b.integer((i * a + j) * self.places)), value)
+
+    def copy_out(self, channel: Any, image: Any, row: Any) -> None:
+        """Live tiles to the result."""
+        b, strips = self.b, self.strips
+        with b.loop(strips.group) as k, b.loop(strips.rows) as line:
+            here = b.add(row, line)
+            with b.when(b.compare("lt", here, b.integer(strips.down))):
+                first = strips.tile(b, b.add(image, k), here)
+                start = b.affine([(k, strips.rows + 1), (line, 1)])
+                start = b.mul(start, b.integer(strips.across + 1))
+                with b.loop(self.a**2) as point:
+                    source = b.affine([(point, self.places), (start, 1)])
+                    with b.loop(strips.across, "vector") as t:
+                        value = b.load(self.full, b.add(source, t))
+                        self.write((channel, point, b.add(first, t)), value)
+
+
+def _input_strips(node: Any) -> Strips:
+    return Strips(node.attrs["tile"], node.inputs[0].type.dims[0], *node.attrs["out"])
+
+
+def _input_places(strips: Strips) -> tuple[int, int]:
+    """Lines of a plane of a strip, live and dead, and the tiles in them."""
+    lines = strips.group * (strips.rows + 1)
+    return lines, lines * (strips.across + 1)
+
+
+def _input_units(node: Any) -> int:
+    return int(node.type.dims[0]) * _input_strips(node).count
+
+
+def _input_workspace(node: Any) -> Any:
+    strips = _input_strips(node)
+    m, a = strips.m, strips.m + 2
+    places = _input_places(strips)[1]
+    return ((F32, m * m * places + a), (F32, a * m * places), (F32, a * a * places))
+
+
+winograd_input_op = define(
+    "winograd_input",
+    infer=_infer_input,
+    reference=_input_reference,
+    lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
+    attrs=(TILE, Attr("low", "ints"), Attr("out", "ints")),
+    dtypes=("f32",),
+    differentiable=False,
+    cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
+    samples=samples_of(
+        [
+            ([(2, 3, 9, 11)], {"low": (1, 1), "out": (9, 11)}),
+            ([(4, 2, 3, 2)], {"tile": 2, "low": (0, 1), "out": (2, 2)}),
+            ([(1, 1, 150, 20)], {"low": (2, 0), "out": (151, 18)}),
+        ],
+        [([(2, 3, 9)], {"low": (1,), "out": (9,)})],
+        dtypes=("f32",),
+        tolerance=40.0,
+    ),
+    doc="The input side of a 3x3 convolution by Winograd's method: tiles of x[N, C, H, W] with "
+    "`low` zeros before it (and as many after as `out` results need) as [C, points, tiles].",
+)
+
+# ------------------------------------------------------------------------------------ weights
+
+
+def _infer_weight(w: AnyType, *, tile: int) -> Type:
+    w = _f32("winograd_weight", w, 4, tile)
+    require(w.shape[2:] == (WINDOW, WINDOW), f"winograd_weight takes 3x3 windows, got {w}")
+    return tensor(w.dtype, ((tile + 2) ** 2, *w.shape[:2]))
+
+
+def _weight_reference(w: Any, tile: int) -> Any:
+    matrix = _array(WEIGHT[tile])
+    made = np.einsum("pi,kcij,qj->pqkc", matrix, w.astype(np.float64), matrix)
+    return made.reshape(-1, *w.shape[:2]).astype(w.dtype)
+
+
+def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    matrix = WEIGHT[node.attrs["tile"]]
+    _, outputs, inputs = node.type.dims
+    with b.loop(outputs, "parallel") as k, b.loop(inputs, "vector") as c:
+        start = b.affine([(k, inputs * WINDOW**2), (c, WINDOW**2)])
+        window = [read(0, b.add(start, b.integer(i))) for i in range(WINDOW**2)]
+        rows = [by_parity(b, matrix, window[i : i + WINDOW]) for i in range(0, 9, WINDOW)]
+        for j in range(len(matrix)):
+            for i, value in enumerate(by_parity(b, matrix, [row[j] for row in rows])):
+                write((b.integer(i * len(matrix) + j), k, c), value)
+
+
+winograd_weight_op = define(
+    "winograd_weight",
+    infer=_infer_weight,
+    reference=_weight_reference,
+    lower=Loops(_weight_nest, lambda node: node.type.dims[1]),
+    attrs=(TILE,),
+    dtypes=("f32",),
+    differentiable=False,
+    cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
+    samples=samples_of(
+        [([(5, 3, 3, 3)], {}), ([(2, 20, 3, 3)], {"tile": 2})],
+        [([(5, 3, 3, 2)], {}), ([(5, 3, 3, 3)], {"tile": 3})],
+        dtypes=("f32",),
+        tolerance=4.0,
+    ),
+    doc="The weight side of a 3x3 convolution by Winograd's method: w[K, C, 3, 3] as "
+    "[points, K, C].",
+)
+
+# ------------------------------------------------------------------------------------ output
+
+
+def _infer_output(sums: AnyType, *, tile: int, images: int, out: Ints) -> Type:
+    sums = _f32("winograd_output", sums, 3, tile)
+    require(len(out) == 2 and images > 0, "winograd_output has two spatial axes")
+    strips = Strips(tile, images, *out)
+    require(
+        sums.shape[1:] == ((tile + 2) ** 2, strips.tiles),
+        f"winograd_output of {images} images of {list(out)} takes "
+        f"[K, {(tile + 2) ** 2}, {strips.tiles}], got {sums}",
+    )
+    return tensor(sums.dtype, (images, sums.shape[0], *out))
+
+
+def _output_reference(sums: Any, tile: int, images: int, out: Ints) -> Any:
+    matrix, strips = _array(OUTPUT[tile]), Strips(tile, images, *out)
+    split = sums.astype(np.float64).reshape(
+        len(sums), tile + 2, tile + 2, images, strips.down, strips.across
+    )
+    made = np.einsum("ip,kpqntu,jq->nktiuj", matrix, split, matrix)
+    made = made.reshape(images, len(sums), strips.down * tile, strips.across * tile)
+    return made[:, :, : out[0], : out[1]].astype(sums.dtype)
+
+
+class _Output:
+    """The output transform of one strip of one channel."""
+
+    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+        self.b, self.node, self.read, self.write = b, node, read, write
+        self.strips = _output_strips(node)
+        self.m, self.a = self.strips.m, self.strips.m + 2
+        self.half, self.rows = scratch
+        self.places = _output_places(self.strips)
+
+    def nest(self) -> None:
+        b, strips = self.b, self.strips
+        with b.loop(_output_units(self.node), "parallel") as unit:
+            channel, image, row = strips.split(b, unit)
+            count = b.integer(self.places)
+            if strips.down % strips.rows:
+                left = b.mul(b.sub(b.integer(strips.down), row), b.integer(strips.across))
+                count = b.op("min", count, left)
+            first = b.affine([(channel, self.a**2 * strips.tiles), (strips.tile(b, image, row), 1)])
+            self.along_rows(first, count)
+            self.along_columns(count)
+            self.copy_out(channel, image, row)
+
+    def along_rows(self, first: Any, count: Any) -> None:
+        """A' along the rows of points."""
+        b, m, a = self.b, self.m, self.a
+        for i in range(a):
+            with b.loop(count, "vector") as t:
+                at = b.add(first, t)
+                points = (b.integer((i * a + j) * self.strips.tiles) for j in range(a))
+                values = [self.read(0, b.add(at, point)) for point in points]
+                for j, value in enumerate(by_pairs(b, OUTPUT[m], values)):
+                    b.store(self.half, b.add(t, b.integer((i * m + j) * self.places)), value)
+
+    def along_columns(self, count: Any) -> None:
+        """A' down the columns; result row i of every tile goes to line i."""
+        b, m, a = self.b, self.m, self.a
+        with b.loop(count, "vector") as t:
+            made = []
+            for j in range(m):
+                places = (b.integer((i * m + j) * self.places) for i in range(a))
+                values = [b.load(self.half, b.add(t, place)) for place in places]
+                made.append(by_pairs(b, OUTPUT[m], values))
+            for i in range(m):
+                start = b.affine([(t, m)], i * m * self.places)
+                for j in range(m):
+                    b.store(self.rows, b.add(start, b.integer(j)), made[j][i])
+
+    def copy_out(self, channel: Any, image: Any, row: Any) -> None:
+        """Rows of results, without what tiles have beyond the edges."""
+        b, strips, m = self.b, self.strips, self.m
+        height, width = self.node.attrs["out"]
+        with b.loop(strips.group) as k, b.loop(strips.rows) as line, b.loop(m) as i:
+            here = b.affine([(row, m), (line, m), (i, 1)])
+            with b.when(b.compare("lt", here, b.integer(height))):
+                start = b.affine([(k, strips.rows * strips.across), (line, strips.across)])
+                start = b.affine([(start, m), (i, m * self.places)])
+                with b.loop(width, "vector") as column:
+                    value = b.load(self.rows, b.add(start, column))
+                    self.write((b.add(image, k), channel, here, column), value)
+
+
+def _output_strips(node: Any) -> Strips:
+    return Strips(*(node.attrs[k] for k in ("tile", "images")), *node.attrs["out"])
+
+
+def _output_places(strips: Strips) -> int:
+    return strips.group * strips.rows * strips.across
+
+
+def _output_units(node: Any) -> int:
+    return int(node.type.dims[1]) * _output_strips(node).count
+
+
+def _output_workspace(node: Any) -> Any:
+    strips = _output_strips(node)
+    m, places = strips.m, _output_places(strips)
+    return ((F32, (m + 2) * m * places), (F32, m * m * places))
+
+
+winograd_output_op = define(
+    "winograd_output",
+    infer=_infer_output,
+    reference=_output_reference,
+    lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),
+    attrs=(TILE, Attr("images", "int"), Attr("out", "ints")),
+    dtypes=("f32",),
+    differentiable=False,
+    cost=lambda node: (8.0 * node.type.size, 4.0 * node.type.nbytes),
+    samples=samples_of(
+        [
+            ([(3, 36, 18)], {"images": 2, "out": (9, 11)}),
+            ([(2, 16, 4)], {"tile": 2, "images": 4, "out": (2, 1)}),
+            ([(1, 36, 190)], {"images": 1, "out": (151, 18)}),
+        ],
+        [([(3, 36, 17)], {"images": 2, "out": (9, 11)})],
+        dtypes=("f32",),
+        tolerance=60.0,
+    ),
+    doc="The output side of a 3x3 convolution by Winograd's method: sums [K, points, tiles] as "
+    "[N, K, *out].",
+)

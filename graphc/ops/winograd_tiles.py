@@ -1,0 +1,153 @@
+"""Winograd's matrices, and how images are cut into strips of tiles that fit the first cache level.
+
+A strip is a few rows of tiles of one image, or a few whole small images.  Inside a strip tiles
+count along one axis, so that loops over it are long whatever the image's width.  Where x is read,
+neighbouring tiles overlap by two elements; there each row has one dead tile more, and each image
+one dead row, which keeps every address a constant away from that of the tile:
+
+      tile     0   1   2  dead | 0   1   2  dead
+    x column  0123456789ab....  0123456789ab....        m = 4: tile 1 reads 4..9
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+STRIP_TILES = 256
+
+
+def _matrix(rows: str) -> Matrix:
+    return tuple(tuple(map(Fraction, row.split())) for row in rows.split(","))
+
+
+INPUT: dict[int, Matrix] = {
+    2: _matrix("1 0 -1 0, 0 1 1 0, 0 -1 1 0, 0 1 0 -1"),
+    4: _matrix(
+        "4 0 -5 0 1 0, 0 -4 -4 1 1 0, 0 4 -4 -1 1 0, 0 -2 -1 2 1 0, 0 2 -1 -2 1 0, 0 4 0 -5 0 1"
+    ),
+}
+WEIGHT: dict[int, Matrix] = {
+    2: _matrix("1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1"),
+    4: _matrix("1/4 0 0, -1/6 -1/6 -1/6, -1/6 1/6 -1/6, 1/24 1/12 1/6, 1/24 -1/12 1/6, 0 0 1"),
+}
+OUTPUT: dict[int, Matrix] = {
+    2: _matrix("1 1 1 0, 0 1 -1 -1"),
+    4: _matrix("1 1 1 1 1 0, 0 1 -1 2 -2 0, 0 1 1 4 4 0, 0 1 -1 8 -8 1"),
+}
+
+# ------------------------------------------------------------------------------------ products
+
+
+def _combination(b: Any, terms: Sequence[tuple[Fraction, Any]]) -> tuple[int, Any]:
+    """(sign, expression) of a sum of multiples; opposite sums give one expression."""
+    sign = -1 if terms[0][0] < 0 else 1
+    total = None
+    for factor, value in terms:
+        size = abs(factor)
+        part = value if size == 1 else b.mul(value, b.const(float(size), value.dtype))
+        if total is None:
+            total = part
+        else:
+            total = b.add(total, part) if factor * sign > 0 else b.sub(total, part)
+    return sign, total
+
+
+def by_parity(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+    """matrix @ values for rows in pairs that differ in the sign of their odd columns alone."""
+    made = []
+    for row in matrix:
+        terms = [[(f, v) for f, v in zip(row[k::2], values[k::2]) if f] for k in (0, 1)]
+        parts = sorted((_combination(b, t) for t in terms if t), key=lambda part: -part[0])
+        sign, total = parts[0]
+        total = total if sign > 0 else b.neg(total)
+        for sign, value in parts[1:]:
+            total = b.add(total, value) if sign > 0 else b.sub(total, value)
+        made.append(total)
+    return made
+
+
+def by_pairs(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+    """matrix @ values where columns 1 and 2, 3 and 4 are equal up to sign.
+
+    The first factor of every row is positive.
+    """
+    made = []
+    for row in matrix:
+        terms = [(row[0], values[0])]
+        for k in range(1, len(row) - 1, 2):
+            combine = b.add if row[k] == row[k + 1] else b.sub
+            terms.append((row[k], combine(values[k], values[k + 1])))
+        terms.append((row[-1], values[-1]))
+        made.append(_combination(b, [term for term in terms if term[0]])[1])
+    return made
+
+
+# ------------------------------------------------------------------------------------ strips
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """The tiles of a batch of images of `height` x `width` results, m x m results each.
+
+    A strip holds `rows` rows of tiles of each of `group` images; `blocks` strips cover an image.
+    """
+
+    m: int
+    images: int
+    height: int
+    width: int
+
+    @property
+    def down(self) -> int:
+        """Rows of tiles in an image."""
+        return -(-self.height // self.m)
+
+    @property
+    def across(self) -> int:
+        """Tiles in a row."""
+        return -(-self.width // self.m)
+
+    @property
+    def tiles(self) -> int:
+        return self.images * self.down * self.across
+
+    @property
+    def rows(self) -> int:
+        most = max(1, STRIP_TILES // (self.across + 1) - 1)
+        return -(-self.down // -(-self.down // most))
+
+    @property
+    def group(self) -> int:
+        if self.rows < self.down:
+            return 1
+        most = max(1, STRIP_TILES // ((self.rows + 1) * (self.across + 1)))
+        return max(k for k in range(1, most + 1) if self.images % k == 0)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.down // self.rows)
+
+    @property
+    def count(self) -> int:
+        """Strips in all."""
+        return self.images // self.group * self.blocks
+
+    def split(self, b: Any, unit: Any) -> tuple[Any, Any, Any]:
+        """(channel, first image, first row of tiles) of a unit: the strips of channel 0 first."""
+        strip = b.op("irem", unit, b.integer(self.count))
+        image = b.op("idiv", strip, b.integer(self.blocks))
+        row = b.op("irem", strip, b.integer(self.blocks))
+        return (
+            b.op("idiv", unit, b.integer(self.count)),
+            b.mul(image, b.integer(self.group)),
+            b.mul(row, b.integer(self.rows)),
+        )
+
+    def tile(self, b: Any, image: Any, row: Any) -> Any:
+        """The number of the first tile of a row of tiles."""
+        line = b.affine([(image, self.down), (row, 1)])
+        return b.mul(line, b.integer(self.across))
