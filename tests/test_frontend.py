@@ -171,6 +171,16 @@ def integers_stay_integers(x):
     return i
 
 
+def writing_functions(x):
+    x = x * 1
+    x.put([0, 5], [7.0])
+    np.put(x[1], [0], 3)
+    np.putmask(x, x > 9, -1)
+    np.fill_diagonal(x[:, 1:], 8)
+    np.put_along_axis(x, np.array([[0], [1], [2]]), 6.0, axis=1)
+    return x
+
+
 def copyto(x):
     x = x * 1
     np.copyto(x, 5)
@@ -199,6 +209,7 @@ def copyto(x):
         fill_and_sort,
         integers_stay_integers,
         copyto,
+        writing_functions,
     ],
     ids=lambda f: f.__name__,
 )
@@ -264,6 +275,8 @@ def test_writes_that_are_refused(function, message):
         lambda x: x.__array_namespace__().permute_dims(x, (1, 0)),
         lambda x: x.__array_namespace__().acos(x / 20),
         lambda x: x.real + x.imag,
+        lambda x: x[:3, :3][np.tril_indices_from(x[:3, :3])],
+        lambda x: x[np.diag_indices_from(x[:, :3])],
         lambda x: np.zeros(x.shape, x.dtype) + np.ndim(x) + np.size(x) + len(x),
     ],
 )

@@ -188,8 +188,14 @@ def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     return a.copy()
 
 
-def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    a.put(ind, v, mode)
+def _shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    storage = getattr(a, "storage", None)
+    return a is b or (storage is not None and storage is getattr(b, "storage", None))
+
+
+def _on_shape(function: Any) -> Callable[..., Any]:
+    """A NumPy function of an array's shape alone, called on an array that holds nothing."""
+    return lambda arr, *args: function(np.broadcast_to(np.empty(()), arr.shape), *args)
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
@@ -208,7 +214,6 @@ def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 _OWN: dict[Any, Callable[..., Any]] = {
     np.copyto: _copyto,
     np.copy: _copy,
-    np.put: _put,
     np.put_along_axis: _put_along_axis,
     np.array_equal: _array_equal,
     np.iscomplexobj: lambda x: x.element.is_complex,
@@ -217,7 +222,10 @@ _OWN: dict[Any, Callable[..., Any]] = {
     np.array_str: lambda a, *rest, **options: repr(a),
     np.result_type: lambda *args: np.result_type(*(_typed(a) for a in args)),
     np.can_cast: lambda from_, to, casting="safe": np.can_cast(from_.dtype, to, casting),
-    np.may_share_memory: lambda a, b, max_work=None: False,
+    **{f: _on_shape(f) for f in (np.tril_indices_from, np.triu_indices_from)},
+    np.diag_indices_from: _on_shape(np.diag_indices_from),
+    np.shares_memory: _shares_memory,
+    np.may_share_memory: _shares_memory,
 }
 
 

@@ -193,7 +193,7 @@ class Binder:
         return self._flat(self._with_static_defaults(found.arguments))
 
     def _with_static_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Defaults that specialise anyway (str, None, enums) are filled in; numbers stay constants."""
+        """Defaults that specialise anyway (str, None, enums) are filled in; numbers stay out."""
         defaults = {
             name: p.default
             for name, p in self.signature.parameters.items()

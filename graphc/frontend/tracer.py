@@ -230,12 +230,6 @@ class Tracer(Value):
     def partition(self, *args: Any, **kwargs: Any) -> None:
         raise _missing(self, "partition")
 
-    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
-        """Write at flat positions, as ndarray.put does."""
-        flat = Tracer(PUBLIC["reshape"](self, -1).node, self.trace)
-        flat[indices] = values
-        self.assign(PUBLIC["reshape"](flat, self.shape))
-
 
 def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
     return TraceError(
