@@ -7,12 +7,10 @@ node order -> rows of the step table, constants -> one blob, all of it -> Image 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -78,6 +76,13 @@ class Compiler:
         self.target = target_of(config)
         self.pieces: dict[str, Piece] = {}
         self.result = Compiled()
+        self.parts: dict[str, int] = {}
+
+    def need(self, specs: Iterable[Spec]) -> None:
+        """Note what the contraction cores must be made of; call it before any `add`."""
+        for spec in specs:
+            if spec.core is not None:
+                self.parts[spec.core] = self.parts.get(spec.core, 0) | spec.parts
 
     def add(self, spec: Spec) -> str:
         """The symbol that runs a spec."""
@@ -93,16 +98,16 @@ class Compiler:
             assert spec.kernel is not None
             return self.kernel(spec.kernel)
         assert spec.core is not None
-        self.core(spec.core)
+        symbol = self.core(spec.core)
         if spec.kernel is None:
-            return contract.contract_symbol(spec.core)
+            return symbol
         symbol = self.piece(self.with_epilogue(spec.core, spec.kernel))
         self.result.kernels.setdefault(symbol, spec.kernel)
         return symbol
 
     def with_epilogue(self, core: str, kernel: Kernel) -> str:
         """One text for the epilogue and the call of the core that runs it: they are never apart."""
-        wrapper = contract.emit_fused(PLACEHOLDER, core, EPILOGUE)
+        wrapper = contract.emit_fused(PLACEHOLDER, core, EPILOGUE, self.parts[core])
         lines = [
             line for line in wrapper.split("\n") if not line.startswith(f"declare i32 @{EPILOGUE}")
         ]
@@ -132,18 +137,21 @@ class Compiler:
             self.result.texts[symbol] = ir or text
         return symbol
 
-    def core(self, element: str) -> None:
-        symbol = contract.contract_symbol(element)
+    def core(self, element: str) -> str:
+        """The contraction core of an element type, made of what this program needs."""
+        parts = self.parts[element]
+        symbol = contract.contract_symbol(element, "", parts)
         if symbol not in self.pieces:
-            text = contract.core_ir(element, contract.host_target())
+            text = contract.core_ir(element, contract.host_target(), parts)
             self.pieces[symbol] = Piece(symbol, cache.key_of(text, self.target), text)
             self.result.texts[symbol] = text
+        return symbol
 
     def library(self, spec: Spec) -> str:
         assert spec.library is not None
         function, kinds, ranged = spec.library
         words = len(spec.params) - len(kinds)
-        text = f"{function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
+        text = f"{numba_route.function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
 
         def make(name: str) -> bytes:
             return numba_route.compile_library(function, kinds, name, params=words, ranged=ranged)
@@ -201,30 +209,6 @@ def renamed(kernel: Kernel, name: str) -> Kernel:
     )
 
 
-def function_text(function: Callable[..., Any]) -> str:
-    """A text that changes whenever a library function or what it refers to changes."""
-    plain = getattr(function, "py_func", function)
-    parts: list[str] = []
-    _describe(plain, parts, set())
-    return "\n".join(parts)
-
-
-def _describe(function: Any, parts: list[str], seen: set[int]) -> None:
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    code: CodeType = function.__code__
-    parts.append(f"{function.__qualname__} {code.co_code.hex()} {code.co_names} {code.co_varnames}")
-    parts.append(repr([c for c in code.co_consts if not isinstance(c, CodeType)]))
-    closure = inspect.getclosurevars(function)
-    for name, value in sorted({**closure.globals, **closure.nonlocals}.items()):
-        inner = getattr(value, "py_func", value)
-        if inspect.isfunction(inner):
-            _describe(inner, parts, seen)
-        elif isinstance(value, int | float | str | bool | tuple):
-            parts.append(f"{name}={value!r}")
-
-
 # ----------------------------------------------------------------------------------- the step table
 
 
@@ -242,9 +226,11 @@ class TableWriter:
         self.origins: dict[int, Origin] = {}
 
     def write(self) -> None:
-        for node in self.graph.nodes:
-            if node.op.name == "fused":
-                self.kernel_row(node)
+        nodes = [node for node in self.graph.nodes if node.op.name == "fused"]
+        specs = [spec_of(node, self.config) for node in nodes]
+        self.compiler.need(specs)
+        for node, spec in zip(nodes, specs, strict=True):
+            self.kernel_row(node, spec)
         for number, result in enumerate(self.graph.results):
             self.result_row(number, result)
         self.table.end()
@@ -259,8 +245,7 @@ class TableWriter:
         first = 0 if region.base[0] == "p" else len(self.graph.params)
         return FIRST_PARAM + first + number, offset
 
-    def kernel_row(self, node: Node) -> None:
-        spec = spec_of(node, self.config)
+    def kernel_row(self, node: Node, spec: Spec) -> None:
         symbol = self.compiler.add(spec)
         inputs = data_params(node.regions[0])
         regions = {

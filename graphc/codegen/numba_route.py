@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -202,3 +203,29 @@ def undefined(module: llvm.ModuleRef) -> set[str]:
     """Names of functions and variables that the module uses and does not define."""
     values = (*module.functions, *module.global_variables)
     return {v.name for v in values if v.is_declaration and not v.name.startswith("llvm.")}
+
+
+def function_text(function: Callable[..., Any]) -> str:
+    """A text that changes whenever a library function or what it refers to changes."""
+    plain = getattr(function, "py_func", function)
+    parts: list[str] = []
+    _describe(plain, parts, set())
+    return "\n".join(parts)
+
+
+def _describe(function: Any, parts: list[str], seen: set[int]) -> None:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    from inspect import getclosurevars
+
+    code: CodeType = function.__code__
+    parts.append(f"{function.__qualname__} {code.co_code.hex()} {code.co_names} {code.co_varnames}")
+    parts.append(repr([c for c in code.co_consts if not isinstance(c, CodeType)]))
+    closure = getclosurevars(function)
+    for name, value in sorted({**closure.globals, **closure.nonlocals}.items()):
+        inner = getattr(value, "py_func", value)
+        if isinstance(inner, FunctionType):
+            _describe(inner, parts, seen)
+        elif isinstance(value, int | float | str | bool | tuple):
+            parts.append(f"{name}={value!r}")
