@@ -534,6 +534,27 @@ def test_epilogue_may_change_the_result_in_place() -> None:
         )
 
 
+SHAPES = [
+    (1, 70, 20, "nn"),
+    (1, 40, 20, "nt"),
+    (2, 10, 30, "nn"),
+    (70, 64, 40, "nn"),
+    (70, 40, 30, "tt"),
+    (300, 640, 600, "nn"),
+]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "layout"), SHAPES)
+def test_core_of_the_parts_of_a_plan_runs_it(m: int, n: int, k: int, layout: str) -> None:
+    problem = matrix("f32", m, n, k, layout)
+    plan = contract.plan(problem.contraction(), contract.host_target())
+    assert plan.parts != contract.Part.ALL
+    name = contract.contract_symbol("f32", "", plan.parts)
+    code = contract.core_object("f32", host(), plan.parts)
+    call(plan, link(code, [name], {})[name], [problem.data[name] for name in "abc"])
+    np.testing.assert_allclose(problem.result(), problem.expected(), rtol=1e-4, atol=1e-4)
+
+
 def test_axes_of_a_plan_locate_every_dim() -> None:
     form = Contraction(
         "f32",

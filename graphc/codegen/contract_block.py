@@ -7,7 +7,7 @@ strip: row tiles
 
 from graphc.codegen.contract_emit import Body, Operand
 from graphc.codegen.contract_frame import Frame
-from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Word
+from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Part, Word
 from graphc.codegen.contract_tile import ROW_GROUP, tile_name, tile_parts
 from graphc.codegen.contract_vector import Core
 
@@ -151,8 +151,8 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
 def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, str, str]) -> None:
     """Run 2 * half rows, one vector wide if that covers the columns, as one tile or as two."""
     kind = core.kind
-    variants = [(rows, width) for width in core.widths for rows in range(2, kind.rows + 1, 2)]
-    wide = (len(core.widths) - 1) * kind.rows // 2
+    variants = [(rows, width) for width in core.widths for rows in core.heights]
+    wide = (len(core.widths) - 1) * len(core.heights)
     index = body.add(body.sub(half, 1), body.choose(narrow, "i64", 0, wide))
     cases = " ".join(
         f"i64 {number}, label %{tile_name(rows, width)}"
@@ -255,10 +255,12 @@ def emit_vector(core: Core) -> None:
         x.set(frame.work(Word.BLOCK_A))
     straight = body.at("%c", "%j0", core.kind.element)
     y = body.choose(staged, "ptr", frame.work(Word.TILE), straight)
-    with body.when(frame.has(Flag.DOTS)):
-        _all_dots(core, body, frame, rows, (x.get(), row_a, y))
-    with body.when(frame.has(Flag.ROWS)):
-        _all_rows(core, body, frame, x.get(), y)
+    if core.parts & Part.DOTS:
+        with body.when(frame.has(Flag.DOTS)):
+            _all_dots(core, body, frame, rows, (x.get(), row_a, y))
+    if core.parts & Part.ROWS:
+        with body.when(frame.has(Flag.ROWS)):
+            _all_rows(core, body, frame, x.get(), y)
     result = body.new(
         "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
         " i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"

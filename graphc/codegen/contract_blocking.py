@@ -69,12 +69,14 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
 
 def parts_of(flags: int, kind: Kind, sizes: Sizes) -> int:
     """The `Part`s of the core that a plan with these flags runs through."""
-    parts = Part.VECTOR if flags & (Flag.DOTS | Flag.ROWS) else Part.TILES
-    if parts == Part.TILES and 0 < sizes.n % kind.columns <= kind.lanes:
+    parts = Part.PACK_A if flags & Flag.PACK_A else 0
+    if flags & (Flag.PACK_B | Flag.LATE):
+        parts |= Part.PACK_B
+    if flags & (Flag.DOTS | Flag.ROWS):
+        return parts | (Part.DOTS if flags & Flag.DOTS else Part.ROWS)
+    if 0 < sizes.n % kind.columns <= kind.lanes:
         parts |= Part.NARROW
-    if flags & (Flag.PACK_A | Flag.PACK_B | Flag.LATE):
-        parts |= Part.PACKS
-    return parts
+    return parts | Part.TILES | (Part.TALL if sizes.m > 2 else 0)
 
 
 def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:

@@ -64,14 +64,16 @@ def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
     emit_fill_rows(core)
     emit_scatter(core)
     emit_finish(core)
-    if parts & Part.PACKS:
-        _emit_packs(core)
-    if parts & Part.VECTOR:
-        emit_dots(core, core.kind.dots, 2)
-        emit_dots(core, 1, 8)
-        emit_rows(core, ROW_GROUP)
-        emit_rows(core, 1)
-        emit_vector(core)
+    if core.kind.transpose and parts & (Part.PACK_A | Part.PACK_B):
+        emit_transpose(core)
+    if parts & Part.PACK_A:
+        emit_pack_a(core)
+        emit_pack_rows(core)
+    if parts & Part.PACK_B:
+        emit_pack_b(core)
+        emit_pack_columns(core)
+    if parts & (Part.DOTS | Part.ROWS):
+        _emit_vectors(core)
     if parts & Part.TILES:
         _emit_tiles(core)
     for name, arguments, result in _OPTIONAL:
@@ -84,20 +86,21 @@ def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
     return core.module()
 
 
-def _emit_packs(core: Core) -> None:
-    """Copies of A and B in the order in which tiles read them."""
-    if core.kind.transpose:
-        emit_transpose(core)
-    emit_pack_a(core)
-    emit_pack_rows(core)
-    emit_pack_b(core)
-    emit_pack_columns(core)
+def _emit_vectors(core: Core) -> None:
+    """Matrix-vector kernels and the loops around them."""
+    if core.parts & Part.DOTS:
+        emit_dots(core, core.kind.dots, 2)
+        emit_dots(core, 1, 8)
+    if core.parts & Part.ROWS:
+        emit_rows(core, ROW_GROUP)
+        emit_rows(core, 1)
+    emit_vector(core)
 
 
 def _emit_tiles(core: Core) -> None:
     """Register tiles and the loops around them."""
     for vectors in core.widths:
-        for rows in range(2, core.kind.rows + 1, 2):
+        for rows in core.heights:
             if tile_parts(core.kind, rows, vectors) == (rows,):
                 emit_tile(core, rows, vectors)
     emit_strip(core)

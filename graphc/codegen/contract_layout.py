@@ -81,12 +81,15 @@ class Flag:
 class Part:
     """Bits that say which functions a core is made of: a program compiles what its plans need."""
 
-    VECTOR = 1  # matrix-vector kernels
-    TILES = 2  # register tiles, always for the full width of a panel
-    NARROW = 4  # tiles of one vector
-    PACKS = 8  # copies of A and B
-    AHEAD = 16  # the entry that packs B ahead of time
-    ALL = 31
+    DOTS = 1  # matrix-vector kernels
+    ROWS = 2
+    TILES = 4  # register tiles as wide as a panel
+    NARROW = 8  # also those of one vector
+    TALL = 16  # also those of more than two rows
+    PACK_A = 32
+    PACK_B = 64
+    AHEAD = 128  # the entry that packs B ahead of time
+    ALL = 255
 
 
 class Field:

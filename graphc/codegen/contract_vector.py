@@ -42,6 +42,11 @@ class Core:
         """Widths of the register tiles, in vectors."""
         return sorted({1 if self.parts & Part.NARROW else self.kind.vectors, self.kind.vectors})
 
+    @property
+    def heights(self) -> range:
+        """Heights of the register tiles, in rows."""
+        return range(2, self.kind.rows + 1 if self.parts & Part.TALL else 3, 2)
+
     # -- types ----------------------------------------------------------------------------------
 
     @property
