@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
+from graphc.codegen.loops import (
+    Assign,
+    Buffer,
+    Declare,
+    Expr,
+    Fail,
+    If,
+    Scalars,
+    Statement,
+    postorder,
+)
 from graphc.errors import RunError
 from graphc.ir.graph import Builder, Node
 from graphc.ir.op import OPS, Compute, Contraction, Library, Op
@@ -50,30 +60,68 @@ def _truncated(op: str, x: Any, y: Any) -> Any:
     return quotient if op == "idiv" else np.where(y == 0, 0, x - quotient * safe)
 
 
-def evaluate(roots: list[Expr], variables: dict[Any, Any], buffers: list[Any]) -> list[Any]:
-    """Expressions over arrays: variables are bound to arrays, loads are checked gathers."""
-    known: dict[Expr, Any] = {}
-    for expr in postorder(roots):
-        args = [known[a] for a in expr.args]
-        if expr.op == "const":
-            value = expr.data if expr.dtype.kind != "f" else float.fromhex(expr.data)
-            known[expr] = np.asarray(value).astype(expr.dtype.numpy)
-        elif expr.op == "var":
-            known[expr] = variables[expr.data]
-        elif expr.op == "load":
-            source = buffers[expr.data[0]]
-            place = np.broadcast_to(args[0], next(iter(variables.values())).shape)
-            assert place.size == 0 or (place.min() >= 0 and place.max() < source.size), "stray read"
-            known[expr] = source[place]
-        elif expr.op == "cast":
-            known[expr] = args[0].astype(expr.dtype.numpy)
-        elif expr.op == "select":
-            known[expr] = np.where(*args)
-        elif expr.op in ("idiv", "irem"):
-            known[expr] = _truncated(expr.op, *args)
-        else:
-            known[expr] = _BINARY[expr.op](*args)
-    return [known[r] for r in roots]
+class Evaluator:
+    """Runs the statements of an index lambda for all elements at once.
+
+    Variables and registers are arrays over the elements; inside an `If` a mask says which elements
+    are there, and only those must read legal positions.
+    """
+
+    def __init__(self, variables: dict[Any, Any], buffers: list[Any], count: int) -> None:
+        self.variables = variables
+        self.buffers = buffers
+        self.count = count
+        self.registers: dict[int, Any] = {}
+
+    def run(self, body: list[Statement], mask: Any) -> None:
+        for statement in body:
+            match statement:
+                case Declare():
+                    self.registers[statement.register.index] = self.value(statement.value, mask)
+                case Assign():
+                    index = statement.register.index
+                    value = self.value(statement.value, mask)
+                    self.registers[index] = np.where(mask, value, self.registers[index])
+                case If():
+                    self.run(statement.body, mask & self.value(statement.condition, mask))
+                case Fail():
+                    if np.any(mask & self.value(statement.condition, mask)):
+                        raise RunError("index out of range")
+                case _:
+                    raise AssertionError(statement)
+
+    def value(self, root: Expr, mask: Any) -> Any:
+        known: dict[Expr, Any] = {}
+        for expr in postorder([root]):
+            known[expr] = self.one(expr, [known[a] for a in expr.args], mask)
+        return np.broadcast_to(known[root], self.count)
+
+    def one(self, expr: Expr, args: list[Any], mask: Any) -> Any:
+        match expr.op:
+            case "const":
+                value = expr.data if expr.dtype.kind != "f" else float.fromhex(expr.data)
+                return np.asarray(value).astype(expr.dtype.numpy)
+            case "var":
+                return self.variables[expr.data]
+            case "reg":
+                return self.registers[expr.data[0]].astype(expr.dtype.numpy)
+            case "load":
+                return self.load(self.buffers[expr.data[0]], args[0], mask)
+            case "cast":
+                return args[0].astype(expr.dtype.numpy)
+            case "select":
+                return np.where(*args)
+            case "idiv" | "irem":
+                return _truncated(expr.op, *args)
+        return _BINARY[expr.op](*args)
+
+    def load(self, source: Any, place: Any, mask: Any) -> Any:
+        place = np.broadcast_to(place, self.count)
+        legal = (place >= 0) & (place < source.size)
+        assert np.all(legal | ~mask), "stray read"
+        if not source.size:
+            return np.zeros(self.count, source.dtype)
+        return source[np.where(legal, place, 0)]
 
 
 def _flat(array: Any) -> Any:
@@ -104,12 +152,12 @@ def run_compute(node: Any, operands: Any) -> Any:
     for part in parts:
         assert part.dtype is node.type.dtype.real, f"{node.op}: element of type {part.dtype}"
     grid = np.indices(dims).reshape(len(dims), node.type.size)
-    variables = {k: grid[k] for k in range(len(dims))} or {None: np.zeros(1, int)}
-    fails = [s.condition for s in b.body]
-    made = evaluate(parts + fails, variables, [_flat(a) for a in operands])
-    if any(np.any(f) for f in made[len(parts) :]):
-        raise RunError("index out of range")
-    made = [np.broadcast_to(m, node.type.size) for m in made]
+    run = Evaluator(
+        {k: grid[k] for k in range(len(dims))}, [_flat(a) for a in operands], node.type.size
+    )
+    everything = np.ones(node.type.size, bool)
+    run.run(b.body, everything)
+    made = [run.value(part, everything) for part in parts]
     whole = made[0] + 1j * made[1] if len(parts) == 2 else made[0]
     return whole.astype(node.type.dtype.numpy).reshape(dims)
 

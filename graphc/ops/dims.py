@@ -10,8 +10,8 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
-from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_equal
-from graphc.ops.registry import ALL, require, require_tensor, sample_array
+from graphc.ir.types import AnyType, Dim, Dimension, DType, Type, definitely_equal
+from graphc.ops.registry import ALL, Pair, require, require_tensor, sample_array
 from graphc.ops.value import Value
 
 Shape = tuple[Dimension, ...]
@@ -63,6 +63,48 @@ def size_of(dims: Sequence[Dimension]) -> Dimension:
 def clamp(b: Any, x: Any, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
     return b.op("max", b.op("min", x, b.integer(high)), b.integer(low))
+
+
+def guarded(
+    b: Any, element: DType, otherwise: Any, cases: Sequence[tuple[Any, Callable[[], Any]]]
+) -> Any:
+    """The value of the case whose condition holds (they exclude one another), else `otherwise`.
+
+    Unlike `select` it evaluates only that case, so a case may read what is legal under its
+    condition alone: the emitters vectorise such reads as masked loads of neighbouring elements,
+    where a clamped index would cost a gather.
+    """
+    work = element.real.compute  # registers hold no 16-bit floats
+    registers = [b.register(b.cast(part, work)) for part in _parts(b, otherwise, element)]
+    for condition, value in cases:
+        with b.when(condition):
+            for register, part in zip(registers, _parts(b, value(), element)):
+                b.assign(register, b.cast(part, work))
+    read = [b.cast(b.read(register), element.real) for register in registers]
+    return Pair(*read) if element.is_complex else read[0]
+
+
+def _parts(b: Any, value: Any, element: DType) -> tuple[Any, ...]:
+    """An element as real expressions; None is zero."""
+    if isinstance(value, Pair):
+        return value.re, value.im
+    if value is None:
+        return (b.const(0, element.real.compute),) * (2 if element.is_complex else 1)
+    return (value,)
+
+
+def inside(b: Any, index: Any, begin: int, end: int, extent: int) -> Any:
+    """begin <= index < end for an index in 0..extent-1; None where that always holds."""
+    after = b.compare("ge", index, b.integer(begin)) if begin > 0 else None
+    before = b.compare("lt", index, b.integer(end)) if end < extent else None
+    return both(b, after, before)
+
+
+def both(b: Any, left: Any, right: Any) -> Any:
+    """The conjunction of two conditions, None standing for true."""
+    if left is None or right is None:
+        return right if left is None else left
+    return b.op("and", left, right)
 
 
 def tensor_type(name: str, x: AnyType) -> Type:

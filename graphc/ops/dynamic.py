@@ -16,10 +16,9 @@ import numpy as np
 from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.types import I64, AnyType, Dim, Type, tensor
 from graphc.ops.arrange import unstack
-from graphc.ops.dims import Shape, clamp, rank_of, shape_of, tensor_type
+from graphc.ops.dims import Shape, both, clamp, guarded, rank_of, shape_of, tensor_type
 from graphc.ops.gather import require_index_types
 from graphc.ops.registry import ALL, define, require, sample_array
-from graphc.ops.scalars import choose
 from graphc.ops.value import Value, common_element, emit, functions, public
 
 
@@ -111,21 +110,17 @@ def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     dims, sizes = node.type.dims, node.inputs[1].type.dims
     if 0 in sizes:
         return read(0, index)
-    inside, source = None, []
+    legal, source = None, []
     for start, place, extent, size in zip(_starts(b, read, 2, dims, sizes), index, dims, sizes):
-        if size == extent:
-            source.append(place)
-            continue
-        offset = b.sub(place, start)
-        legal = b.op(
-            "and",
-            b.compare("ge", offset, b.integer(0)),
-            b.compare("lt", offset, b.integer(size)),
-        )
-        source.append(clamp(b, offset, 0, size - 1))
-        inside = legal if inside is None else b.op("and", inside, legal)
-    value = read(1, tuple(source))
-    return value if inside is None else choose(b, inside, value, read(0, index))
+        offset = b.sub(place, start) if size != extent else place
+        if size != extent:
+            legal = both(b, legal, b.compare("ge", offset, b.integer(0)))
+            legal = both(b, legal, b.compare("lt", offset, b.integer(size)))
+        source.append(offset)
+    if legal is None:
+        return read(1, tuple(source))
+    cases = [(legal, lambda: read(1, tuple(source)))]
+    return guarded(b, node.type.dtype, read(0, index), cases)
 
 
 def _update_reference(x: Any, updates: Any, *starts: Any) -> Any:

@@ -10,9 +10,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Compute
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
-from graphc.ops.dims import clamp, rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import define, normalise_axis, require
-from graphc.ops.scalars import choose
 from graphc.ops.shape import broadcast_to
 from graphc.ops.slicing import concatenate, slice_axis
 from graphc.ops.value import Value, common_element, emit_promoted, functions, public
@@ -45,32 +44,19 @@ def _pad(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     fill = read(1, ())
     if 0 in dims:
         return fill
-    interior = node.attrs["interior"] or (0,) * len(dims)
-    inside, source = None, []
+    legal, source = None, []
     for k, extent in enumerate(dims):
-        place, legal = _pad_axis(b, index[k], extent, node.attrs["low"][k], interior[k])
-        if node.type.dims[k] == extent:
-            place, legal = index[k], None
-        source.append(place)
-        if legal is not None:
-            inside = legal if inside is None else b.op("and", inside, legal)
-    value = read(0, tuple(source))
-    return value if inside is None else choose(b, inside, value, fill)
-
-
-def _pad_axis(b: Any, index: Any, extent: int, low: int, interior: int) -> tuple[Any, Any]:
-    """The legal position on one axis that is read, and whether it is the wanted one."""
-    offset = b.sub(index, b.integer(low))
-    step = b.integer(interior + 1)
-    place = b.op("idiv", offset, step)
-    legal = b.op(
-        "and",
-        b.compare("ge", offset, b.integer(0)),
-        b.compare("lt", offset, b.integer(_spread(extent, interior))),
-    )
-    if interior:
-        legal = b.op("and", legal, b.compare("eq", b.op("irem", offset, step), b.integer(0)))
-    return clamp(b, place, 0, extent - 1), legal
+        interior = node.attrs["interior"][k] if node.attrs["interior"] else 0
+        low = node.attrs["low"][k]
+        end = low + extent + max(extent - 1, 0) * interior
+        legal = both(b, legal, inside(b, index[k], low, end, node.type.dims[k]))
+        offset, step = b.sub(index[k], b.integer(low)), b.integer(interior + 1)
+        if interior and extent > 1:
+            legal = both(b, legal, b.compare("eq", b.op("irem", offset, step), b.integer(0)))
+        source.append(b.op("idiv", offset, step))
+    if legal is None:
+        return read(0, tuple(source))
+    return guarded(b, node.type.dtype, fill, [(legal, lambda: read(0, tuple(source)))])
 
 
 def _pad_reference(x: Any, value: Any, low: Ints, high: Ints, interior: Ints) -> Any:
@@ -86,7 +72,7 @@ pad_op = define(
     "pad",
     infer=_infer_pad,
     reference=_pad_reference,
-    lower=Compute(_pad),
+    lower=Compute(_pad, cheap=False),
     attrs=(Attr("low", "ints"), Attr("high", "ints"), Attr("interior", "ints", ())),
     samples=samples_of(
         [

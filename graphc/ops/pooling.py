@@ -107,7 +107,7 @@ pool_op = define(
     "pool",
     infer=_infer_pool,
     reference=_pool_reference,
-    lower=Compute(_pool),
+    lower=Compute(_pool, cheap=False),
     attrs=(
         Attr("kind", "str", choices=("max", "min", "sum")),
         Attr("window", "ints"),

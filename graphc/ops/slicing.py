@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Compute
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
-from graphc.ops.dims import Shape, rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import as_dtype, define, normalise_axis, require
-from graphc.ops.scalars import choose
 from graphc.ops.shape import reshape
 from graphc.ops.value import Value, emit, emit_promoted, public
 
@@ -130,24 +130,21 @@ def _infer_concat(*types: AnyType, axis: int) -> Type:
 
 def _concat(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     axis = node.attrs["axis"]
-    pieces, offset = [], 0
+    cases, begin = [], 0
     for k, source in enumerate(node.inputs):
-        extent = source.type.dims[axis]
-        if extent:
-            pieces.append((k, offset, extent))
-        offset += extent
-    made = None
-    for k, begin, extent in reversed(pieces):
-        # Every piece is read at a legal index, whichever piece the element comes from.
-        position = b.sub(index[axis], b.integer(begin))
-        if made is not None:
-            position = b.op("min", position, b.integer(extent - 1))
+        end = begin + source.type.dims[axis]
+        place = (*index[:axis], b.sub(index[axis], b.integer(begin)), *index[axis + 1 :])
+        # Both bounds of every piece but the first, although one is implied: from plain opposites
+        # LLVM makes one load of a chosen address, which is a gather when it vectorises.
+        condition = b.compare("lt", index[axis], b.integer(end))
         if begin:
-            position = b.op("max", position, b.integer(0))
-        value = read(k, (*index[:axis], position, *index[axis + 1 :]))
-        inside = b.compare("lt", index[axis], b.integer(begin + extent))
-        made = value if made is None else choose(b, inside, value, made)
-    return made if made is not None else read(0, index)
+            condition = b.op("and", condition, b.compare("ge", index[axis], b.integer(begin)))
+        if end - begin == node.type.dims[axis]:  # this piece is the whole result
+            return read(k, place)
+        if begin < end:
+            cases.append((condition, partial(read, k, place)))
+        begin = end
+    return guarded(b, node.type.dtype, None, cases) if cases else read(0, index)
 
 
 concat_op = define(

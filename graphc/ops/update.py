@@ -15,10 +15,18 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import Attr, Compute
 from graphc.ir.types import BOOL, I64, AnyType, Type, definitely_different
-from graphc.ops.dims import clamp, rank_of, samples_of, shape_of, size_of, tensor_type
+from graphc.ops.dims import (
+    both,
+    guarded,
+    inside,
+    rank_of,
+    samples_of,
+    shape_of,
+    size_of,
+    tensor_type,
+)
 from graphc.ops.indexing import Selection, parse_index, select
 from graphc.ops.registry import define, normalise_axis, require
-from graphc.ops.scalars import choose
 from graphc.ops.scatter import UPDATES, scatter_rows
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.slicing import emit_slice, slice_extent
@@ -56,21 +64,21 @@ def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     dims, counts = node.type.dims, node.inputs[1].type.dims
     if 0 in counts:
         return read(0, index)
-    inside, source = None, []
+    legal, source = None, []
     for k, (extent, count) in enumerate(zip(dims, counts)):
         start, step = node.attrs["starts"][k], node.attrs["steps"][k]
-        if (start, step, count) == (0, 1, extent):
-            source.append(index[k])
-            continue
+        last = start + (count - 1) * step
+        begin, end = min(start, last), max(start, last) + 1
+        legal = both(b, legal, inside(b, index[k], begin, end, extent))
         offset = b.sub(index[k], b.integer(start))
-        place = b.op("idiv", offset, b.integer(step))
-        legal = b.compare("eq", b.op("irem", offset, b.integer(step)), b.integer(0))
-        for test, bound in (("ge", 0), ("lt", count)):
-            legal = b.op("and", legal, b.compare(test, place, b.integer(bound)))
-        source.append(clamp(b, place, 0, count - 1))
-        inside = legal if inside is None else b.op("and", inside, legal)
-    value = read(1, tuple(source))
-    return value if inside is None else choose(b, inside, value, read(0, index))
+        if abs(step) != 1 and count > 1:
+            rest = b.op("irem", offset, b.integer(step))
+            legal = both(b, legal, b.compare("eq", rest, b.integer(0)))
+        source.append(b.op("idiv", offset, b.integer(step)))
+    if legal is None:
+        return read(1, tuple(source))
+    cases = [(legal, lambda: read(1, tuple(source)))]
+    return guarded(b, node.type.dtype, read(0, index), cases)
 
 
 def _slice_update_reference(x: Any, updates: Any, starts: Ints, steps: Ints) -> Any:
