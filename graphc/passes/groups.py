@@ -32,6 +32,7 @@ from graphc.ir.types import Type
 MAX_NODES = 64
 MAX_OPERANDS = 24
 MAX_VIEW_WEIGHT = 12
+SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
 
 Dims = tuple[int, ...]
 Sources = dict[Node, None]  # an ordered set
@@ -77,6 +78,7 @@ class Groups:
         self.weights: list[int] = [0] * graph.next_id
         self.stages: list[int] = [0] * graph.next_id
         self.position: list[int] = [0] * graph.next_id
+        self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.all: list[Group] = []
         for position, node in enumerate(graph.nodes):
             self.position[node.id] = position
@@ -169,13 +171,14 @@ class Groups:
             direct = {n: None for n in direct if not weights[n.id]}
         chosen: Group | None = None
         if self.merge and not node.after and node.op.effect is Effect.PURE:
-            chosen = self.join(node, sources, direct)
+            chosen = self.join(node, sources, direct) or self.sibling(node, sources)
         if chosen is None:
             chosen = self.fresh(node, sources)
             self.all.append(chosen)
         self.group[node.id] = chosen
         for source in sources:
             chosen.operands.add(source.id)
+            self.reader[source.id] = chosen
             group = self.of(source)
             if group is not None and group is not chosen:
                 group.read = True
@@ -206,10 +209,29 @@ class Groups:
                 self.unite(chosen, group, sources)
         if chosen is None or not self.raise_over((chosen,), sources):
             return None
-        if isinstance(node.op.lower, Reduction) and chosen.reduced is None:
-            chosen.reduced = frozenset(node.attrs["axes"])
-        chosen.nodes.append(node)
+        self.add(chosen, node)
         return chosen
+
+    def add(self, group: Group, node: Node) -> None:
+        if isinstance(node.op.lower, Reduction) and group.reduced is None:
+            group.reduced = frozenset(node.attrs["axes"])
+        group.nodes.append(node)
+
+    def sibling(self, node: Node, sources: Sources) -> Group | None:
+        """A group that reads the same large operand just before: one sweep serves both."""
+        if not isinstance(node.op.lower, Scalar | Reduction):
+            return None
+        for source in sources:
+            group = self.reader[source.id]
+            while group is not None and group.merged is not None:
+                group = group.merged
+            if group is None or group.kind != "loop" or dims_of(source) != group.full:
+                continue
+            near = self.order(node) - self.order(group.nodes[-1]) <= SIBLING_DISTANCE
+            if near and self.fits(node, group) and self.raise_over((group,), sources):
+                self.add(group, node)
+                return group
+        return None
 
     def candidates(self, node: Node, sources: Sources, direct: Sources) -> list[Group]:
         """Groups of operands whose loops the node fits in, latest stage first."""
