@@ -50,6 +50,9 @@ from typing import Any
 from graphc.ir.types import BOOL, I64, DType
 
 
+NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS
+
+
 class Expr:
     """A scalar value: `op` over `args`, with `data` for what is not an operand (value, name,
     buffer).
@@ -190,7 +193,8 @@ class Scalars:
     keeps index arithmetic short; floats are never rewritten.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check_finite: bool = False) -> None:
+        self.check_finite = check_finite  # results that are NaN or infinite fail the kernel
         self.table: dict[Any, Expr] = {}
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
@@ -245,8 +249,10 @@ class Scalars:
         if a is not None and b is not None and x.dtype is I64:
             if op in ("idiv", "irem"):
                 quotient = 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-                return self.integer(quotient if op == "idiv" else (a - quotient * b if b else 0))
-            return self.integer({"add": a + b, "sub": a - b, "mul": a * b}[op])
+                exact = quotient if op == "idiv" else (a - quotient * b if b else 0)
+            else:
+                exact = {"add": a + b, "sub": a - b, "mul": a * b}[op]
+            return self.integer((exact + 2**63) % 2**64 - 2**63)  # folding wraps as the machine does
         if op == "add":
             return y if a == 0 else x if b == 0 else None
         if op == "mul":
@@ -320,6 +326,11 @@ class Scalars:
         self.body.append(Update(register, combine, value))
 
     def store(self, buffer: Buffer, index: Expr | int, value: Expr) -> None:
+        if self.check_finite and buffer.mode == "out" and value.dtype.is_float:
+            wide = self.cast(value, value.dtype.compute)
+            zero = self.const(0.0, wide.dtype)
+            # x - x is 0 for every finite x and NaN for every other.
+            self.fail(self.compare("ne", self.sub(wide, wide), zero), NON_FINITE)
         self.body.append(Store(buffer, self.integer(index), value))
 
     def fail(self, condition: Expr, code: int) -> None:
