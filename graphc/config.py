@@ -32,6 +32,7 @@ class Config:
     opt            0 runs every node as its own kernel, 2 optimises; results agree within rounding
     backend        "llvm" (generated LLVM), or "numba" (readable source through Numba)
     target         "cpu" or "cpu:<llvm cpu name>"
+    check_finite   every kernel checks its result; the first node that goes NaN or Inf is named
     dump           folder that receives every stage
     verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
     fold_bytes     largest constant that folding may create; fold_flops likewise for work
@@ -60,6 +61,11 @@ class Config:
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if self.threads < 0:
             raise GraphError(f"threads must not be negative, got {self.threads}")
+
+    @property
+    def merges(self) -> bool:
+        """Whether kernels hold several nodes; a check for NaN has to name the very first one."""
+        return self.opt > 0 and not self.check_finite
 
     @property
     def thread_count(self) -> int:

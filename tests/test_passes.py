@@ -236,3 +236,25 @@ def test_results_may_be_arguments_constants_and_each_other() -> None:
         np.testing.assert_array_equal(a, b)
     got[0][:] = 7
     assert x[0] == 0
+
+
+def test_check_finite_names_the_first_node_and_line() -> None:
+    import graphc as gc
+    from graphc.errors import RunError
+
+    def f(x, w):  # type: ignore[no-untyped-def]
+        y = x @ w
+        z = np.log(y)
+        return np.exp(z).sum()
+
+    x, w = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
+    guarded = gc.compile(f, check_finite=True)
+    np.testing.assert_allclose(guarded(x, w), f(x, w), rtol=1e-6)
+    with pytest.raises(RunError, match="non-finite") as caught:
+        guarded(x, -w)
+    assert caught.value.location is not None
+    assert caught.value.location[1] == f.__code__.co_firstlineno + 2
+    with pytest.raises(RunError, match="non-finite") as caught:
+        guarded(x * np.float32(np.inf), w)
+    assert caught.value.location is not None
+    assert caught.value.location[1] == f.__code__.co_firstlineno + 1

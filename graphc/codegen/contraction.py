@@ -106,7 +106,8 @@ class EpilogueLowering:
             pending.extend(node.inputs)
         return [p for p in self.region.params if p in seen]
 
-    def lower(self, strict: bool) -> Kernel:
+    def lower(self, strict: bool, check_finite: bool = False) -> Kernel:
+        self.b.check_finite = check_finite
         b, form = self.b, self.form
         size = tensor_type(form.node).size
         buffers = [Buffer(0, form.accumulator, size, "in")]

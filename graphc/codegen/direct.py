@@ -72,7 +72,7 @@ class Direct(Nest):
         return b.cast(b.load(buffer, b.affine(terms, read.offset)), self.form.accumulator)
 
 
-def direct(region: Graph, name: str, strict: bool) -> Kernel:
+def direct(region: Graph, name: str, strict: bool, check_finite: bool = False) -> Kernel:
     """The region as one loop kernel."""
     dims = tensor_type(form_of(region).node).dims
-    return Direct(region, Space(dims, frozenset(), ()), name, strict).lower()
+    return Direct(region, Space(dims, frozenset(), ()), name, strict, check_finite).lower()

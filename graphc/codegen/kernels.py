@@ -71,7 +71,8 @@ def data_params(region: Graph) -> tuple[Node, ...]:
 
 def spec_of(node: Node, config: Config) -> Spec:
     """The Spec of a fused node; equal regions share one."""
-    key = (region_key(node), config.thread_count, config.backend, config.fast_math)
+    options = (config.backend, config.fast_math, config.check_finite)
+    key = (region_key(node), config.thread_count, options)
     found = _SPECS.get(key)
     if found is None:
         if len(_SPECS) >= _MOST_SPECS:
@@ -91,13 +92,15 @@ def _make(node: Node, config: Config) -> Spec:
     if kind == "contract" and config.backend == "llvm":
         return _contract_spec(region, config)
     if kind == "contract":
-        kernel = direct(region, "kernel", strict=not config.fast_math)
-        return _loop_spec(kernel, 1, region, config)
-    if kind == "nest":
-        kernel, grain = lower_written(region, "kernel", strict=not config.fast_math)
-        return _loop_spec(kernel, grain, region, config)
-    kernel, grain = lower_loops(region, "kernel", strict=not config.fast_math)
+        return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
+    lower = lower_written if kind == "nest" else lower_loops
+    kernel, grain = lower(region, "kernel", **rules(config))
     return _loop_spec(kernel, grain, region, config)
+
+
+def rules(config: Config) -> dict[str, bool]:
+    """How strictly kernels compute."""
+    return {"strict": not config.fast_math, "check_finite": config.check_finite}
 
 
 def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spec:
@@ -115,7 +118,7 @@ def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spe
 
 def _contract_spec(region: Graph, config: Config) -> Spec:
     form = form_of(region)
-    fused = region.results != (form.node,)
+    fused = region.results != (form.node,) or config.check_finite
     extras = len(region.results) - 1
     if fused:
         extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
@@ -124,7 +127,7 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
     kernel, tail = None, []
     if fused:
         epilogue = EpilogueLowering(region, form, plan, "kernel")
-        kernel = epilogue.lower(strict=not config.fast_math)
+        kernel = epilogue.lower(**rules(config))
         position = {p.id: k for k, p in enumerate(region.params)}
         tail = [("out", k, 0) for k in range(1, len(region.results))]
         tail += [("in", position[id], 0) for id in epilogue.operands]

@@ -252,7 +252,9 @@ class Scalars:
                 exact = quotient if op == "idiv" else (a - quotient * b if b else 0)
             else:
                 exact = {"add": a + b, "sub": a - b, "mul": a * b}[op]
-            return self.integer((exact + 2**63) % 2**64 - 2**63)  # folding wraps as the machine does
+            return self.integer(
+                (exact + 2**63) % 2**64 - 2**63
+            )  # folding wraps as the machine does
         if op == "add":
             return y if a == 0 else x if b == 0 else None
         if op == "mul":

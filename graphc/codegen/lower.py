@@ -16,7 +16,9 @@ from graphc.ir.op import Reduction
 GRAIN_ELEMENTS = 16384  # work that pays for waking a thread
 
 
-def lower_loops(region: Graph, name: str, *, strict: bool = False) -> tuple[Kernel, int]:
+def lower_loops(
+    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False
+) -> tuple[Kernel, int]:
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
     shape: type[Nest] = Rows
@@ -24,14 +26,16 @@ def lower_loops(region: Graph, name: str, *, strict: bool = False) -> tuple[Kern
         shape = Columns
     elif crossing_loop(region, space) is not None:
         shape = Tiles
-    nest = shape(region, space, name, strict)
+    nest = shape(region, space, name, strict, check_finite)
     kernel = nest.lower()
     return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
 
 
-def lower_written(region: Graph, name: str, *, strict: bool = False) -> tuple[Kernel, int]:
+def lower_written(
+    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False
+) -> tuple[Kernel, int]:
     """The same for a region around an op that writes its own loops."""
-    nest = Written(region, Space((), frozenset(), ()), name, strict)
+    nest = Written(region, Space((), frozenset(), ()), name, strict, check_finite)
     kernel = nest.lower()
     return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
 

@@ -18,11 +18,13 @@ from graphc.ir.types import DType
 class Nest:
     """Builds the kernel of one region. A subclass writes the loops in `body`."""
 
-    def __init__(self, region: Graph, space: Space, name: str, strict: bool) -> None:
+    def __init__(
+        self, region: Graph, space: Space, name: str, strict: bool, check_finite: bool = False
+    ) -> None:
         self.region = region
         self.name = name
         self.strict = strict
-        self.b = Scalars()
+        self.b = Scalars(check_finite)
         self.elements = Elements(self.b)
         self.space = space
         self.buffers: list[Buffer] = []

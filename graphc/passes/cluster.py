@@ -14,7 +14,7 @@ from graphc.passes.reasons import record
 
 def cluster(graph: Graph, config: Config) -> Graph:
     """The same graph; each group of several nodes is noted as a reason."""
-    groups = Groups(graph, merge=config.opt > 0)
+    groups = Groups(graph, merge=config.merges)
     for group in groups.all:
         if group.merged is None and len(group.nodes) > 1:
             ids = ", ".join(f"%{n.id}" for n in group.nodes[:8])

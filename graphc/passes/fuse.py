@@ -20,7 +20,7 @@ from graphc.passes.groups import Group, Groups
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
-    return _Fuser(graph, merge=config.opt > 0).run()
+    return _Fuser(graph, merge=config.merges).run()
 
 
 class _Fuser:
