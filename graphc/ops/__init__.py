@@ -41,5 +41,6 @@ from graphc.ops import (  # noqa: F401
     structural,
     transcendental,
     update,
+    windows,
     winograd,
 )

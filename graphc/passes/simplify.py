@@ -18,8 +18,8 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS, Composite, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
+from graphc.passes.convolution import few_channels, winograd
 from graphc.passes.reasons import record
-from graphc.passes.winograd import winograd
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -228,7 +228,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (unit_operand,),
     "div": (unit_operand,),
     "pow": (small_power,),
+    "conv": (few_channels,),
 }
 
 # Rules that change how a result is rounded.
-LOOSE_RULES: dict[str, tuple[Rule, ...]] = {"conv": (winograd,)}
+LOOSE_RULES: dict[str, tuple[Rule, ...]] = {"conv": (few_channels, winograd)}

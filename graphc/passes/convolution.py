@@ -1,0 +1,136 @@
+"""Better ways to convolve than the general contraction, as rewrites into visible nodes.
+
+winograd      3x3 windows, enough channels and tiles: transforms around a batched matrix product
+few_channels  depthwise and narrow grouped convolutions: loops over windows
+
+    conv(pad(x), w)  ->  winograd_output(einsum(winograd_weight(w), winograd_input(x)))
+
+The transform of constant weights is a constant.  Winograd's sums come out in another order and
+through intermediate values several times as large, so a program without fast_math does not use it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.ir.graph import Node, Rewriter
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS
+from graphc.ir.types import F32, Type
+from graphc.ops.windows import FLOATS
+from graphc.ops.winograd_tiles import Strips
+
+MOST_TERMS = 64
+LEAST_CHANNELS = 16
+LEAST_TILES = 16
+
+# ------------------------------------------------------------------------------------ few channels
+
+
+def few_channels(node: Node, r: Rewriter) -> Node | None:
+    """A grouped convolution whose groups are too narrow for matrix products."""
+    x, w = node.inputs
+    if not is_static(node) or node.after or node.attrs["groups"] == 1:
+        return None
+    assert isinstance(w.type, Type)
+    if (
+        w.type.dtype.name not in FLOATS
+        or math.prod(w.type.dims[1:]) > MOST_TERMS
+        or w.type.rank > 4
+    ):
+        return None
+    x, low = without_padding(x)
+    assert isinstance(node.type, Type)
+    dims, attrs = node.type.dims, dict(node.attrs)
+    attrs |= {"low": low, "out": dims[2:]}
+    if w.type.rank == 3:
+        x, w = with_rows(x, r), with_rows(w, r)
+        attrs = {k: (1, *v) if k in ("stride", "dilation", "out") else v for k, v in attrs.items()}
+        attrs["low"] = (0, *low)
+    made = r.emit(OPS["conv_windows"], (x, w), attrs)
+    return made if made.type is node.type else reshaped(made, dims, r)
+
+
+def with_rows(x: Node, r: Rewriter) -> Node:
+    """One spatial axis as two."""
+    assert isinstance(x.type, Type)
+    return reshaped(x, (*x.type.dims[:2], 1, *x.type.dims[2:]), r)
+
+
+# ------------------------------------------------------------------------------------ Winograd
+
+
+def winograd(node: Node, r: Rewriter) -> Node | None:
+    """A convolution by Winograd's method, or None where the plain one is right or faster."""
+    x, w = node.inputs
+    if not suits(node):
+        return None
+    x, low = without_padding(x)
+    assert isinstance(node.type, Type)
+    assert isinstance(w.type, Type)
+    images, outputs, *out = node.type.dims
+    groups, tile = node.attrs["groups"], 4
+    points, tiles = (tile + 2) ** 2, Strips(tile, images, *out).tiles
+    inputs = w.type.dims[1]
+    near = r.emit(OPS["winograd_input"], (x,), {"tile": tile, "low": low, "out": out})
+    far = weights(w, tile, r)
+    equation = "xkc,cxt->kxt"
+    if groups > 1:
+        equation = "xgkc,gcxt->gkxt"
+        near = reshaped(near, (groups, inputs, points, tiles), r)
+        far = reshaped(far, (points, groups, outputs // groups, inputs), r)
+    sums = r.emit(OPS["einsum"], (far, near), {"equation": equation})
+    if groups > 1:
+        sums = reshaped(sums, (outputs, points, tiles), r)
+    attrs = {"tile": tile, "images": images, "out": out}
+    return r.emit(OPS["winograd_output"], (sums,), attrs)
+
+
+def suits(node: Node) -> bool:
+    """3x3 windows in steps of one, enough channels and enough tiles."""
+    if not is_static(node) or node.after:
+        return False
+    w = node.inputs[1].type
+    assert isinstance(w, Type)
+    assert isinstance(node.type, Type)
+    if w.dtype is not F32 or w.shape[2:] != (3, 3) or not node.type.size:
+        return False
+    if any(step != 1 for step in (*node.attrs["stride"], *node.attrs["dilation"])):
+        return False
+    channels = min(w.dims[1], w.dims[0] // node.attrs["groups"])
+    tiles = Strips(4, node.type.dims[0], *node.type.dims[2:]).tiles
+    return channels >= LEAST_CHANNELS and tiles >= LEAST_TILES
+
+
+def weights(w: Node, tile: int, r: Rewriter) -> Node:
+    """The transformed weights: a constant if they are one."""
+    op = OPS["winograd_weight"]
+    if w.op.name != "const":
+        return r.emit(op, (w,), {"tile": tile})
+    value = op.reference(w.attrs["value"].array, tile=tile)
+    return r.emit(OPS["const"], (), {"value": literal(value, F32)})
+
+
+# ------------------------------------------------------------------------------------ both
+
+
+def is_static(node: Node) -> bool:
+    types = [n.type for n in (node, *node.inputs)]
+    return all(isinstance(kind, Type) and kind.is_static and kind.size for kind in types)
+
+
+def without_padding(x: Node) -> tuple[Node, tuple[int, ...]]:
+    """What a `pad` node surrounds with zeros on its spatial axes, and how many come first."""
+    assert isinstance(x.type, Type)
+    none = (x, (0,) * (x.type.rank - 2))
+    if x.op.name != "pad" or any(x.attrs["interior"]) or x.after:
+        return none
+    fill = x.inputs[1]
+    zero = fill.op.name == "const" and not fill.attrs["value"].array.any()
+    if not zero or any((*x.attrs["low"][:2], *x.attrs["high"][:2])):
+        return none
+    return x.inputs[0], x.attrs["low"][2:]
+
+
+def reshaped(x: Node, dims: tuple[int, ...], r: Rewriter) -> Node:
+    return r.emit(OPS["reshape"], (x,), {"dims": dims})
