@@ -193,7 +193,7 @@ def cov(
         other = f.atleast_2d(y)
         other = other if rowvar or other.shape[0] == 1 else f.transpose(other)
         x = f.concatenate([x, other], axis=0)
-    x = x if element_of(x)[0].kind in "fc" else f.astype(x, "f64")
+    x = f.astype(x, "c128" if element_of(x)[0].is_complex else "f64")
     delta = ddof if ddof is not None else int(not bias)
     centred = f.subtract(x, f.mean(x, 1, keepdims=True))
     product = f.matmul(centred, f.conj(f.transpose(centred)))

@@ -65,11 +65,6 @@ def both(b: Any, x: Any, y: Any) -> Any:
     return b.op("and", x, y)
 
 
-def false(b: Any, x: Any) -> Any:
-    """The answer of a question that no value of x's type meets."""
-    return b.const(False, BOOL)
-
-
 def bits_type(element: DType) -> DType:
     """The signed integer type as wide as an element."""
     return DTYPES[f"i{element.bits}"]
