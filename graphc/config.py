@@ -28,6 +28,7 @@ class Config:
     """How to compile.
 
     devices        device names in order; feeds and results live on the first
+    donate         names of arguments whose memory results may take over
     threads        worker threads per kernel; 0 takes GRAPHC_THREADS or the number of cores
     opt            0 runs every node as its own kernel, 2 optimises; results agree within rounding
     backend        "llvm" (generated LLVM), or "numba" (readable source through Numba)
@@ -39,6 +40,7 @@ class Config:
     """
 
     devices: tuple[str, ...] = ("cpu:0",)
+    donate: tuple[str, ...] = ()
     threads: int = 0
     opt: int = 2
     backend: str = "llvm"

@@ -674,3 +674,25 @@ def test_static_arguments_reach_the_function():
     assert len(f.graph(X, 3).params) == 1
     with pytest.raises(FeedError, match="hashable"):
         f.graph(X, [3])
+
+
+def test_a_donated_argument_becomes_the_result():
+    f = gc.compile(lambda p, g: {"w": p["w"] - 0.1 * g, "n": p["n"] @ g}, donate="p")
+    p, g = {"w": X.copy(), "n": np.eye(3)}, np.ones((3, 4))
+    old = p["w"]
+    want = X - 0.1 * g
+    made = f(p, g)
+    assert made["w"] is old
+    np.testing.assert_allclose(made["w"], want)
+    again = f({"w": made["w"], "n": p["n"]}, g)["w"]
+    np.testing.assert_allclose(again, want - 0.1 * g)
+
+
+def test_donation_waits_for_the_last_reader():
+    f = gc.compile(lambda x: (x + 1, x.T @ x, x[::-1] * 2), donate="x")
+    x = X.copy()
+    for got, want in zip(f(X.copy()), (x + 1, x.T @ x, x[::-1] * 2)):
+        np.testing.assert_allclose(got, want)
+    swapped = gc.compile(lambda x: x.T + 0.0, donate="x")
+    square = np.arange(9.0).reshape(3, 3)
+    np.testing.assert_array_equal(swapped(square.copy()), square.T)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.codegen import cache, contract, llvm, numba_route, source
+from graphc.codegen.donation import donations
 from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.codegen.loops import Kernel
 from graphc.codegen.support import support_object
@@ -360,6 +361,7 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
         support=support_object(target),
         arena_bytes=peak_bytes(graph),
         threads=config.thread_count,
+        donated=donations(graph, config.donate),
         origins=writer.origins,
         reasons=STATUS,
         cpu=target.cpu,

@@ -54,9 +54,9 @@ class CompiledFunction:
         bound: bool = False,
     ) -> None:
         self.function = function
-        self.config = config
         self.static = (static,) if isinstance(static, str) else tuple(static)
         self.donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.config = replace(config, donate=self.donate)
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound)
         self._variants: dict[Signature, Variant] = {}
