@@ -1,7 +1,7 @@
 """Donation: a result takes over the memory of an argument that the caller gave up.
 
-That is safe when every other reader of the argument has run before the result's kernel, and that kernel
-reads the argument element by element at the place it writes.
+That is safe when every other reader of the argument has run before the result's kernel, and that
+kernel reads the argument element by element at the place it writes.
 """
 
 from __future__ import annotations

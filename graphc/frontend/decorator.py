@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
