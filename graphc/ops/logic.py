@@ -1,4 +1,4 @@
-"""Comparison, logic, bits, tests of floats, selection and casts."""
+"""Logic, bits, tests of floats, selection."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from graphc.ir.op import Sample, Scalar
 from graphc.ir.types import BOOL, AnyType, DType, Type, tensor
 from graphc.ops import complex_math
+from graphc.ops.elementwise import int8_for_bool
 from graphc.ops.registry import (
     ALL,
     BOOLS,
@@ -44,8 +45,6 @@ from graphc.ops.value import (
     public,
     trace_of,
 )
-
-from graphc.ops.elementwise import int8_for_bool  # isort: skip
 
 # ----------------------------------------------------------------------------------- bits and logic
 
