@@ -248,7 +248,7 @@ class TableWriter:
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
         symbol = self.compiler.add(spec)
-        inputs = data_params(node.regions[0])
+        inputs = data_params(node)
         regions = {
             "in": [buffer_of(n).regions[0] for n in node.inputs[: len(inputs)]],
             "out": list(buffer_of(node).regions),

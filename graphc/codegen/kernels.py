@@ -23,7 +23,6 @@ from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
 
 Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
-WORKSPACE = "workspace"  # name of the region parameter that holds scratch memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ _MOST_SPECS = 4096
 def region_key(node: Node) -> Any:
     """Equal for regions that compute the same thing on the same types."""
     region = node.regions[0]
-    params = data_params(region)
+    params = data_params(node)
     return (
         node.attrs,
         tuple(p.type for p in params),
@@ -64,9 +63,10 @@ def region_key(node: Node) -> Any:
     )
 
 
-def data_params(region: Graph) -> tuple[Node, ...]:
+def data_params(node: Node) -> tuple[Node, ...]:
     """The parameters that hold values, without the workspace."""
-    return tuple(p for p in region.params if p.attrs["name"] != WORKSPACE)
+    params = node.regions[0].params
+    return params[:-1] if node.inputs and node.inputs[-1].op.name == "workspace" else params
 
 
 def spec_of(node: Node, config: Config) -> Spec:
@@ -83,7 +83,7 @@ def spec_of(node: Node, config: Config) -> Spec:
 
 def _make(node: Node, config: Config) -> Spec:
     region = node.regions[0]
-    params = data_params(region)
+    params = data_params(node)
     if len(params) != len(region.params):
         region = region.replace(params=params)
     kind = node.attrs["kind"]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.kernels import WORKSPACE, spec_of
+from graphc.codegen.kernels import spec_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
@@ -30,14 +30,13 @@ def tile(graph: Graph, config: Config) -> Graph:
 
 
 def has_workspace(node: Node) -> bool:
-    params = node.regions[0].params
-    return bool(params) and params[-1].attrs["name"] == WORKSPACE
+    return bool(node.inputs) and node.inputs[-1].op.name == "workspace"
 
 
 def with_workspace(node: Node, scratch: Node) -> Node:
     """The kernel with scratch memory as its last operand."""
     region = node.regions[0]
     op = OPS["param"]
-    param = Node(region.next_id, op, (), op.coerce({"name": WORKSPACE}), scratch.type)
+    param = Node(region.next_id, op, (), op.coerce({"name": "workspace"}), scratch.type)
     grown = region.replace(params=(*region.params, param), next_id=region.next_id + 1)
     return node.replace(inputs=(*node.inputs, scratch), regions=(grown,))
