@@ -21,7 +21,6 @@ from graphc.codegen.contract_blocking import (
     block,
     grain_of,
     packed_batches,
-    parts_of,
     put_dims,
     put_panels,
     put_strides,
@@ -46,6 +45,7 @@ from graphc.codegen.contract_hardware import (
     kind_of,
 )
 from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Part, Word
+from graphc.codegen.contract_parts import parts_of
 from graphc.codegen.target import Target, machine, parse
 
 __all__ = [
@@ -196,5 +196,5 @@ def plan(
         axes=axes_of(contraction, groups),
         packed=packed if packed_b else 0,
         pack_units=words[Word.COLUMN_UNITS] * packed_batches(groups, sizes),
-        parts=parts_of(words[Word.FLAGS], kind, sizes),
+        parts=parts_of(words, kind, sizes.n),
     )

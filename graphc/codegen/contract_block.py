@@ -151,8 +151,8 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
 def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, str, str]) -> None:
     """Run 2 * half rows, one vector wide if that covers the columns, as one tile or as two."""
     kind = core.kind
-    variants = [(rows, width) for width in core.widths for rows in core.heights]
-    wide = (len(core.widths) - 1) * len(core.heights)
+    variants = [(rows, width) for width in core.widths for rows in range(2, kind.rows + 1, 2)]
+    wide = (len(core.widths) - 1) * kind.rows // 2
     index = body.add(body.sub(half, 1), body.choose(narrow, "i64", 0, wide))
     cases = " ".join(
         f"i64 {number}, label %{tile_name(rows, width)}"
@@ -162,7 +162,7 @@ def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, 
     for rows, width in variants:
         body.label(tile_name(rows, width))
         start = 0
-        for height in tile_parts(kind, rows, width):
+        for height in tile_parts(core.heights(width), rows):
             table_a, table_c = (body.at(table, start, "i64") for table in place[:2])
             body.do(
                 f"call void @{tile_name(height, width)}(ptr %a, ptr {table_a}, i64 %step_a, ptr %b,"

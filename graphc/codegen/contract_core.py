@@ -36,7 +36,7 @@ from graphc.codegen.contract_pack import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile, tile_parts
+from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract_vector import Core
 
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
@@ -100,9 +100,8 @@ def _emit_vectors(core: Core) -> None:
 def _emit_tiles(core: Core) -> None:
     """Register tiles and the loops around them."""
     for vectors in core.widths:
-        for rows in core.heights:
-            if tile_parts(core.kind, rows, vectors) == (rows,):
-                emit_tile(core, rows, vectors)
+        for rows in core.heights(vectors):
+            emit_tile(core, rows, vectors)
     emit_strip(core)
     emit_sweep(core)
     emit_block(core)

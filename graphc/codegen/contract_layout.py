@@ -85,11 +85,15 @@ class Part:
     ROWS = 2
     TILES = 4  # register tiles as wide as a panel
     NARROW = 8  # also those of one vector
-    TALL = 16  # also those of more than two rows
-    PACK_A = 32
-    PACK_B = 64
-    AHEAD = 128  # the entry that packs B ahead of time
-    ALL = 255
+    PACK_A = 16
+    PACK_B = 32
+    AHEAD = 64  # the entry that packs B ahead of time
+    ALL = -1
+
+
+def height_bit(rows: int) -> int:
+    """The part that is the register tiles of an even number of rows; those of two always exist."""
+    return Part.AHEAD << rows // 2
 
 
 class Field:

@@ -14,7 +14,6 @@ the rows were cut into tiles or threads.
 """
 
 from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_hardware import Kind
 from graphc.codegen.contract_vector import Core
 
 ROW_GROUP = 8
@@ -40,15 +39,10 @@ def tile_name(rows: int, vectors: int) -> str:
     return f"tile_{rows}x{vectors}"
 
 
-def tile_parts(kind: Kind, rows: int, vectors: int) -> tuple[int, ...]:
-    """The tiles that make up a height: all even ones exist at full width, few at one vector.
-
-    One vector is for the last columns only, and every tile costs time to compile.
-    """
-    if vectors == kind.vectors or rows in (2, 4, 8, kind.rows):
-        return (rows,)
-    first = 8 if rows > 8 else 4
-    return (first, *tile_parts(kind, rows - first, vectors))
+def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
+    """The tiles that make up an even number of rows, out of those that exist."""
+    first = max(height for height in heights if height <= rows)
+    return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
 
 
 def emit_tile(core: Core, rows: int, vectors: int) -> None:

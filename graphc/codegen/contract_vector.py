@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from graphc.codegen.contract_emit import Body, Operand
 from graphc.codegen.contract_hardware import Hardware, Kind
-from graphc.codegen.contract_layout import Part
+from graphc.codegen.contract_layout import Part, height_bit
+
+FEW_HEIGHTS = (2, 4, 8)
 
 
 class Core:
@@ -42,10 +44,15 @@ class Core:
         """Widths of the register tiles, in vectors."""
         return sorted({1 if self.parts & Part.NARROW else self.kind.vectors, self.kind.vectors})
 
-    @property
-    def heights(self) -> range:
-        """Heights of the register tiles, in rows."""
-        return range(2, self.kind.rows + 1 if self.parts & Part.TALL else 3, 2)
+    def heights(self, vectors: int) -> list[int]:
+        """Heights of the register tiles of a width, in rows.
+
+        One vector is for the last columns only, and every tile costs time to compile.
+        """
+        wide = [r for r in range(2, self.kind.rows + 1, 2) if r == 2 or self.parts & height_bit(r)]
+        if vectors == self.kind.vectors or len(wide) <= len(FEW_HEIGHTS):
+            return wide
+        return sorted({*FEW_HEIGHTS, self.kind.rows})
 
     # -- types ----------------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""Which functions a core needs for a plan.
+
+A program compiles one core per data type with what all its plans need. Any core that has a route
+gives right results for every plan of that route: tiles of other heights are put together.
+"""
+
+from graphc.codegen.contract_hardware import Kind
+from graphc.codegen.contract_layout import Flag, Part, Word, height_bit
+
+MOST_UNITS = 64
+
+
+def parts_of(words: list[int], kind: Kind, columns: int) -> int:
+    """The `Part`s of the core that a plan for C with so many columns runs through."""
+    flags = words[Word.FLAGS]
+    parts = Part.PACK_A if flags & Flag.PACK_A else 0
+    if flags & (Flag.PACK_B | Flag.LATE):
+        parts |= Part.PACK_B
+    if flags & (Flag.DOTS | Flag.ROWS):
+        return parts | (Part.DOTS if flags & Flag.DOTS else Part.ROWS)
+    if 0 < columns % kind.columns <= kind.lanes:
+        parts |= Part.NARROW
+    for height in _heights(words, kind):
+        parts |= height_bit(height)
+    return parts | Part.TILES
+
+
+def _heights(words: list[int], kind: Kind) -> set[int]:
+    """Heights of the tiles into which the row blocks of any run of units are cut."""
+    units, most = words[Word.ROW_UNITS], words[Word.ROW_BLOCK]
+    if units > MOST_UNITS:
+        return set(range(2, kind.rows + 1, 2))
+    runs = {count * words[Word.UNIT_ROWS] for count in range(1, units)}
+    runs |= {words[Word.M] - first * words[Word.UNIT_ROWS] for first in range(units)}
+    blocks = {run % most for run in runs} | {min(run, most) for run in runs}
+    found = set()
+    for rows in blocks - {0}:
+        pairs = -(-rows // 2)
+        base, longer = divmod(pairs, -(-pairs // (kind.rows // 2)))
+        found |= {2 * base, 2 * (base + (longer > 0))}
+    return found
