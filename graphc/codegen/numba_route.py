@@ -7,6 +7,7 @@ by the functions here, never by the module.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
@@ -99,6 +100,8 @@ def compile_library(
     from numba.core import types
 
     count = len(dtypes)
+    if hasattr(function, "jitted"):  # a function that is cheaper to describe than to make
+        function = function.jitted()
     dispatcher = (
         function if hasattr(function, "py_func") else numba.njit(error_model="numpy")(function)
     )
@@ -115,7 +118,8 @@ def compile_library(
     words = types.Array(types.int64, 1, "C")
     bounds = (types.int64, types.int64) if ranged else ()
     arguments += ["lo", "hi"] if ranged else []
-    returned = _compile(dispatcher, (*signature, words, *bounds), name).signature.return_type
+    given = _folded(dispatcher.py_func, (*signature, words, *bounds))
+    returned = _compile(dispatcher, given, name).signature.return_type
     call = f"function({', '.join(arguments)})"
     if isinstance(returned, types.NoneType):
         body = f"{call}\n    return 0"
@@ -126,6 +130,17 @@ def compile_library(
     text = "import numpy as np\n" + _ENTRY.format(body=body)
     namespace = _execute(text, name, {"function": dispatcher})
     return _object(namespace["entry"], name, allocates=True)
+
+
+def _folded(function: Callable[..., Any], signature: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The signature with what `*args` takes as one tuple type, as Numba wants it."""
+    from numba.core import types
+
+    code = function.__code__
+    if not code.co_flags & inspect.CO_VARARGS:
+        return signature
+    rest = types.StarArgTuple(signature[code.co_argcount :])  # type: ignore[no-untyped-call]
+    return (*signature[: code.co_argcount], rest)
 
 
 def _array(buffer: Buffer) -> str:

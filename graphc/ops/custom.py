@@ -30,6 +30,7 @@ from graphc.ops.scatter import STORED
 from graphc.ops.value import emit
 
 _CUSTOM: set[str] = set()
+Operands = tuple[tuple[DType, tuple[int, ...]], ...]
 
 
 def _result_type(made: Any) -> AnyType:
@@ -77,27 +78,56 @@ def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Ca
 def _kernel(function: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
     """kernel(node): a function over flat arrays that gives the user's function shaped views."""
 
-    @functools.cache
-    def shaped(operands: tuple[tuple[DType, tuple[int, ...]], ...]) -> Callable[..., Any]:
-        import numba
-
-        compiled = function if hasattr(function, "py_func") else numba.njit(function)
-        names = [f"a{k}" for k in range(len(operands))]
-        # Not reshape: that calls into Numba's runtime, which no loaded object has.
-        views = ", ".join(f"view(a{k}, s{k}, t{k})" for k in range(len(operands)))
-        text = f"def kernel({', '.join(names)}, params):\n    return function({views})\n"
-        space: dict[str, Any] = {"function": compiled, "view": np.lib.stride_tricks.as_strided}
-        for k, (element, shape) in enumerate(operands):
-            space[f"s{k}"] = shape
-            space[f"t{k}"] = tuple(s * element.itemsize for s in row_major_strides(shape))
-        exec(compile(text, "<custom op>", "exec"), space)  # the text holds counters only
-        return space["kernel"]  # type: ignore[no-any-return]
-
     def kernel(node: Any) -> Callable[..., Any]:
         kinds = [n.type for n in node.inputs] + _tensors(node.type)
-        return shaped(tuple((k.dtype, k.dims) for k in kinds))
+        return _shaped(function, tuple((k.dtype, k.dims) for k in kinds))
 
     return kernel
+
+
+@functools.cache
+def _shaped(function: Callable[..., Any], operands: Operands) -> Callable[..., Any]:
+    """The function over flat arrays; `jitted()` is what Numba compiles, made when it is needed."""
+    plain = getattr(function, "py_func", function)
+
+    def kernel(*flat: Any) -> Any:
+        views = (a.reshape(shape) for a, (_, shape) in zip(flat, operands))
+        return plain(*views)
+
+    kernel.jitted = lambda: _jitted(function, operands)  # type: ignore[attr-defined]
+    return kernel
+
+
+def _jitted(function: Callable[..., Any], operands: Operands) -> Any:
+    """The function behind one step per operand, which views the first argument in its shape and
+    moves it to the end:
+
+        a, b, params  ->  b, params, A  ->  params, A, B  ->  function(A, B)
+    """
+    import numba
+
+    compiled = function if hasattr(function, "py_func") else numba.njit(function)
+
+    def last(params: Any, *views: Any) -> Any:
+        return compiled(*views)
+
+    step: Any = numba.njit(last)
+    for element, shape in reversed(operands):
+        strides = tuple(s * element.itemsize for s in row_major_strides(shape))
+        step = _view_first(step, shape, strides)
+    return step
+
+
+def _view_first(following: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    import numba
+
+    # Not reshape: that calls into Numba's runtime, which no loaded object has.
+    view = np.lib.stride_tricks.as_strided
+
+    def step(flat: Any, *rest: Any) -> Any:
+        return following(*(rest + (view(flat, shape, strides),)))  # noqa: RUF005 Numba adds tuples
+
+    return numba.njit(step)
 
 
 def custom_op(
