@@ -3,6 +3,7 @@
 Every function writes its words of `params`.
 """
 
+from math import gcd
 from typing import NamedTuple
 
 from graphc.codegen.contract_form import Contraction, Groups, Loop, step_of
@@ -24,6 +25,12 @@ DEEPEST_BLOCK = 512
 TILE_COLUMNS = 512
 # What starting a unit costs, in multiply-adds.
 UNIT_OVERHEAD = 1 << 12
+# What reading an element from the third level and copying it cost, in multiply-adds.
+READ_WORK, COPY_WORK = 4, 8
+# Batch elements per thread from which they alone are shared evenly.
+MANY_BATCHES = 8
+# A share of the work that two calls per thread may cost more than one.
+LATE_GAIN = 1 / 32
 
 
 class Sizes(NamedTuple):
@@ -143,26 +150,44 @@ def block(words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, thread
 
 
 def _units(flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int) -> tuple[int, int]:
-    """Columns and rows of a work unit: at most `widest` columns, enough units to share.
+    """Columns and rows of a work unit: at most `widest` columns, equal loads for all threads.
 
-    Units that pack B differ in columns as far as they can, so that nothing is packed twice; the
-    others are cut along the longer side.
+    A thread gets one or two contiguous calls; two, so that one that is late leaves work for the
+    others, unless that packs, reads or pads too much more.
     """
-    columns = even_share(sizes.n, -(-sizes.n // widest), kind.columns)
-    wanted = min(4 * threads, _effort(sizes) // UNIT_WORK) if threads > 1 else 1
-    share = -(-wanted // max(1, sizes.batch * -(-sizes.n // columns)))
-    rows = max(1, sizes.m)
-    if share <= 1:
-        return columns, rows
-    narrowest = (8 if flags & Flag.PACK_A else 4) * kind.columns
-    if not flags & (Flag.PACK_B | Flag.LATE) and sizes.m >= sizes.n:
-        row_share = min(share, max(1, rows // (4 * kind.rows)))
-        rows, share = even_share(rows, row_share, kind.rows), share // row_share
-    column_share = min(share, max(1, columns // narrowest))
-    columns, share = even_share(columns, column_share, kind.columns), share // column_share
-    if share > 2:
-        rows = even_share(rows, min(share, max(1, rows // (2 * kind.rows))), kind.rows)
-    return columns, rows
+    parts = -(-sizes.n // widest)
+    whole = even_share(sizes.n, parts, kind.columns), max(1, sizes.m)
+    most = min(2 * threads, _effort(sizes) // UNIT_WORK)
+    if threads == 1 or most < 2 or sizes.batch >= MANY_BATCHES * threads:
+        return whole
+    best, least = whole, _load(flags, kind, sizes, whole, threads)
+    for share in sorted({min(threads, most), most}):
+        wanted = share // gcd(share, sizes.batch)
+        for down in (d for d in range(1, wanted + 1) if wanted % d == 0):
+            across = wanted // down * -(-parts // (wanted // down))
+            columns = even_share(sizes.n, across, kind.columns)
+            cut = columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)
+            load = _load(flags, kind, sizes, cut, threads)
+            if load < least * (1 + LATE_GAIN if share > threads else 1):
+                best, least = cut, min(load, least)
+    return best
+
+
+def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: int) -> int:
+    """What the busiest thread has to do with units of (columns, rows), in multiply-adds.
+
+    Matrix-vector products read B once; tiles are paid in full, and so is every copy.
+    """
+    columns, rows = unit
+    units = sizes.batch * -(-sizes.n // columns) * -(-sizes.m // rows)
+    if flags & (Flag.DOTS | Flag.ROWS):
+        work = rows * columns * sizes.k
+    else:
+        work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
+    copied = columns if flags & (Flag.PACK_B | Flag.LATE) else 0
+    copied += rows if flags & Flag.PACK_A else 0
+    work += sizes.k * (READ_WORK * (rows + columns) + COPY_WORK * copied) + UNIT_OVERHEAD
+    return -(-units // threads) * work
 
 
 def _effort(sizes: Sizes) -> int:
