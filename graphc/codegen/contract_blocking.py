@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphc.codegen.contract_form import Contraction, Groups, Loop, step_of
 from graphc.codegen.contract_hardware import Hardware, Kind
-from graphc.codegen.contract_layout import Flag, Part, Word
+from graphc.codegen.contract_layout import Flag, Word
 
 GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
@@ -72,18 +72,6 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     if kind.converts or step_a is None or _worth_a(kind, hardware, groups, sizes):
         flags |= Flag.PACK_A
     return flags
-
-
-def parts_of(flags: int, kind: Kind, sizes: Sizes) -> int:
-    """The `Part`s of the core that a plan with these flags runs through."""
-    parts = Part.PACK_A if flags & Flag.PACK_A else 0
-    if flags & (Flag.PACK_B | Flag.LATE):
-        parts |= Part.PACK_B
-    if flags & (Flag.DOTS | Flag.ROWS):
-        return parts | (Part.DOTS if flags & Flag.DOTS else Part.ROWS)
-    if 0 < sizes.n % kind.columns <= kind.lanes:
-        parts |= Part.NARROW
-    return parts | Part.TILES | (Part.TALL if sizes.m > 2 else 0)
 
 
 def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
