@@ -21,8 +21,10 @@ from graphc.ops.windows import FLOATS
 from graphc.ops.winograd_tiles import Strips
 
 MOST_TERMS = 64
-LEAST_CHANNELS = 16
-LEAST_TILES = 16
+# Measured against the plain route: with fewer channels the transforms outweigh what they save,
+# with fewer tiles (of 16 results) the weights do, above all when they are transformed in each run.
+LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
+LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
 
 # ------------------------------------------------------------------------------------ few channels
 
@@ -97,9 +99,11 @@ def suits(node: Node) -> bool:
         return False
     if any(step != 1 for step in (*node.attrs["stride"], *node.attrs["dilation"])):
         return False
-    channels = min(w.dims[1], w.dims[0] // node.attrs["groups"])
-    tiles = Strips(4, node.type.dims[0], *node.type.dims[2:]).tiles
-    return channels >= LEAST_CHANNELS and tiles >= LEAST_TILES
+    images, outputs, height, width = node.type.dims
+    constant = node.inputs[1].op.name == "const"
+    least = LEAST_TILES_IF_CONSTANT if constant else LEAST_TILES
+    enough = w.dims[1] >= LEAST_INPUTS and outputs // node.attrs["groups"] >= LEAST_OUTPUTS
+    return enough and images * height * width >= 16 * least
 
 
 def weights(w: Node, tile: int, r: Rewriter) -> Node:
