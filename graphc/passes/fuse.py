@@ -8,12 +8,13 @@ close to the order of the nodes.
 from __future__ import annotations
 
 import heapq
+from functools import cache
 from typing import Any
 
 from graphc.codegen.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import OPS, Alias, Compute, Contraction, Library, Loops
+from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.types import tuple_type
 from graphc.passes.groups import Group, Groups
 
@@ -31,6 +32,7 @@ class _Fuser:
         self.next_id = graph.next_id
         self.nodes: list[Node] = []
         self.stored: set[int] = set()
+        self.read_by: dict[int, list[Node]] = {}
         for param in graph.params:
             self.mapped[param.id] = param
 
@@ -82,7 +84,7 @@ class _Fuser:
 
     def stop(self, node: Node) -> bool:
         """Is the node in memory (so that reading it ends a chain of views)?"""
-        return not self.groups.is_view(node) or node.id in self.forced
+        return not self.groups.weights[node.id] or node.id in self.forced
 
     def kept(self, node: Node) -> bool:
         """Is the node in memory for sure? Scalar constants are copied into kernels instead."""
@@ -124,7 +126,10 @@ class _Fuser:
 
     def sources(self, unit: Any) -> list[Node]:
         """The stored values a unit reads or waits for."""
-        found: list[Node] = []
+        known = self.read_by.get(id(unit))
+        if known is not None:
+            return known
+        found = self.read_by[id(unit)] = []
         for node in unit.nodes if isinstance(unit, Group) else [unit]:
             pending = [*node.inputs, *node.after]
             while pending:
@@ -183,12 +188,10 @@ class _Fuser:
         last = members[-1]
         after = tuple(dict.fromkeys(self.value(n) for m in members for n in m.after))
         fused = Node(
-            last.id if len(results) == 1 else self.new_id(), op, tuple(region.operands),
-            op.coerce({"kind": kind}), kinds[0] if len(kinds) == 1 else tuple_type(kinds),
+            results[0].id if len(results) == 1 else self.new_id(), op, tuple(region.operands),
+            attributes("fused", "kind", kind), kinds[0] if len(kinds) == 1 else tuple_type(kinds),
             after=after, place=last.place, regions=(graph,), loc=last.loc,
         )  # fmt: skip
-        if len(results) == 1:
-            fused = fused.replace(id=results[0].id)
         self.nodes.append(fused)
         self.publish(fused, results)
 
@@ -198,7 +201,7 @@ class _Fuser:
             return
         item = OPS["item"]
         for k, result in enumerate(results):
-            attrs = item.coerce({"index": k})
+            attrs = attributes("item", "index", k)
             made = Node(
                 result.id, item, (fused,), attrs, result.type, place=result.place, loc=result.loc
             )
@@ -283,9 +286,8 @@ class _Region:
         return self.inner[node.id]
 
     def param(self, node: Node) -> Node:
-        op = OPS["param"]
-        attrs = op.coerce({"name": f"p{len(self.params)}"})
-        made = Node(len(self.params), op, (), attrs, node.type)
+        attrs = attributes("param", "name", f"p{len(self.params)}")
+        made = Node(len(self.params), OPS["param"], (), attrs, node.type)
         self.params.append(made)
         self.operands.append(self.fuser.value(node))
         self.inner[node.id] = made
@@ -296,6 +298,12 @@ class _Region:
         for position, node in enumerate(self.nodes):
             node.id = len(self.params) + position  # not shared with anybody yet
         return Graph("f", tuple(self.params), self.nodes, tuple(results))
+
+
+@cache
+def attributes(op: str, name: str, value: str | int) -> Attrs:
+    """The Attrs of an op with one attribute; kernels repeat few of them very often."""
+    return OPS[op].coerce({name: value})
 
 
 def is_scalar(node: Node) -> bool:
