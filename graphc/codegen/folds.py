@@ -1,7 +1,6 @@
 """Folding: the accumulators of a reduction, how an element enters them and what comes out.
 
-Complex sums and products keep two accumulators; argmax and argmin keep the best value and its
-position.
+Complex sums and products keep two accumulators.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from graphc.codegen.evaluate import Element, tensor_type, to_compute, to_storage
 from graphc.codegen.loops import Expr, Scalars
 from graphc.ir.graph import Node
 from graphc.ir.op import Reduction
-from graphc.ir.types import BOOL, I32, I64, DType
+from graphc.ir.types import DType
 from graphc.ops.registry import Pair
 
 
@@ -28,16 +27,15 @@ def reduction_of(node: Node) -> Reduction:
     return node.op.lower
 
 
-def is_indexed(node: Node) -> bool:
-    return reduction_of(node).combine in ("argmax", "argmin")
+def is_carried(node: Node) -> bool:
+    """Complex products: each step needs both parts of the last, so the loop does not vectorise."""
+    element = tensor_type(node.inputs[0]).dtype
+    return element.is_complex and reduction_of(node).combine == "mul"
 
 
 def initial(b: Scalars, lower: Reduction, element: DType) -> list[Expr]:
     """The start values of the accumulators."""
     accumulator = lower.accumulator(element)
-    if lower.combine in ("argmax", "argmin"):
-        kind = I32 if element is BOOL else element.compute
-        return [b.const(lower.identity(element), kind), b.const(0, I64)]
     if accumulator.is_complex:
         start = complex(lower.identity(element))
         return [b.const(part, accumulator.real) for part in (start.real, start.imag)]
@@ -47,8 +45,6 @@ def initial(b: Scalars, lower: Reduction, element: DType) -> list[Expr]:
 def prepared(b: Scalars, lower: Reduction, value: Element, element: DType) -> Element:
     """An element as it is folded: in the accumulator's type, after `prepare`."""
     value = to_compute(b, value, element)
-    if lower.combine in ("argmax", "argmin"):
-        return b.cast(value, I32) if element is BOOL else value
     if lower.prepare is not None:
         value = lower.prepare(b, value)
     accumulator = lower.accumulator(element)
@@ -71,8 +67,6 @@ def combined(b: Scalars, lower: Reduction, x: Pair, y: Pair) -> Pair:
 def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
     """The element of a reduction from its accumulators."""
     lower, kind = reduction_of(node), tensor_type(node)
-    if is_indexed(node):
-        return to_storage(b, b.cast(values[1], kind.dtype), kind.dtype)
     total: Element = Pair(*values) if len(values) == 2 else values[0]
     source = tensor_type(node.inputs[0])
     count = product(source.dims[a] for a in node.attrs["axes"])

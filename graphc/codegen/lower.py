@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphc.codegen.columns import Columns
-from graphc.codegen.folds import is_indexed
 from graphc.codegen.loops import Kernel
 from graphc.codegen.nest import Nest
 from graphc.codegen.rows import Rows
@@ -49,5 +48,4 @@ def folds_columns(region: Graph, space: Space) -> bool:
         and bool(loops)
         and not loops[-1].reduced
         and any(loop.reduced for loop in loops)
-        and not any(is_indexed(n) for n in reductions)
     )

@@ -23,7 +23,7 @@ from graphc.codegen.folds import (
     combined,
     finished,
     initial,
-    is_indexed,
+    is_carried,
     prepared,
     product,
     reduction_of,
@@ -147,12 +147,12 @@ class Rows(Nest):
         b = self.b
         for node in folds:
             self.start(node)
-        indexed = any(is_indexed(n) for n in folds)
+        carried = any(map(is_carried, folds))
         buffers = {n.id: self.stage_buffer(n) for n in stage}
         with ExitStack() as stack:
             inside = dict(values)
             for k, loop in enumerate(inner):
-                kind = "vector" if k == len(inner) - 1 and not indexed else "serial"
+                kind = "vector" if k == len(inner) - 1 and not carried else "serial"
                 inside[loop.place] = stack.enter_context(b.loop(loop.extent, kind))
             index = self.space.index(b, inside, self.space.full)
             for node in stage:
@@ -211,9 +211,7 @@ class Rows(Nest):
         element = tensor_type(node.inputs[0]).dtype
         registers = self.registers[node.id]
         value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
-        if is_indexed(node):
-            self.fold_indexed(lower, registers, value, index[node.attrs["axes"][0]])
-        elif not isinstance(value, Pair):
+        if not isinstance(value, Pair):
             b.update(registers[0], lower.combine, value)
         elif lower.combine == "add":
             b.update(registers[0], "add", value.re)
@@ -225,19 +223,6 @@ class Rows(Nest):
             imaginary = b.register(total.im)
             b.assign(registers[0], total.re)
             b.assign(registers[1], b.read(imaginary))
-
-    def fold_indexed(
-        self, lower: Reduction, registers: list[Register], value: Expr, position: Expr
-    ) -> None:
-        b = self.b
-        best = b.read(registers[0])
-        better = b.compare("gt" if lower.combine == "argmax" else "lt", value, best)
-        if value.dtype.is_float:
-            fresh = b.op("and", b.compare("ne", value, value), b.compare("eq", best, best))
-            better = b.op("or", better, fresh)
-        # The position first: both look at the best value so far.
-        b.assign(registers[1], b.select(better, position, b.read(registers[1])))
-        b.assign(registers[0], b.select(better, value, best))
 
     def bind_folded(self, node: Node) -> None:
         """From here on the reduction is read from its accumulators, finished."""

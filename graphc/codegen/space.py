@@ -105,7 +105,7 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
     kept = tuple(k for k in range(len(full)) if k not in reduced)
     for node in region.nodes:
         lower = node.op.lower
-        if isinstance(lower, Compute | Alias) or _needs_axis(node):
+        if isinstance(lower, Compute | Alias):
             return [False] * len(joins)
         if isinstance(lower, Structural):
             continue
@@ -115,11 +115,6 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
         for source in node.inputs:
             _constrain(joins, full, axes, dims_of(source))
     return joins
-
-
-def _needs_axis(node: Node) -> bool:
-    lower = node.op.lower
-    return isinstance(lower, Reduction) and lower.combine in ("argmax", "argmin")
 
 
 def _constrain(joins: list[bool], full: Dims, axes: tuple[int, ...], dims: Dims) -> None:

@@ -163,11 +163,9 @@ class Compute:
 class Reduction:
     """Fold operand 0 over attrs["axes"].
 
-    Plain: `combine` is a combine of the loop IR, `identity(dtype)` its neutral element (a number),
+    `combine` is a combine of the loop IR, `identity(dtype)` its neutral element (a number),
     `accumulator(dtype)` the type it folds in, `prepare(b, x)` maps an element before folding and
     `finish(b, total, count, dtype)` maps the total to the result.
-    Indexed (argmax, argmin): `combine` is "argmax" or "argmin" and the result is an index along the
-    single axis; the first of equal elements wins and a NaN wins over everything.
     """
 
     combine: str

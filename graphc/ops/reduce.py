@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Reduction, Sample
-from graphc.ir.types import BOOL, F64, I64, AnyType, Dimension, DType, Type, dtype, tensor
+from graphc.ir.op import Attr, Composite, Reduction, Sample
+from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
 from graphc.ops.complex_math import scale
 from graphc.ops.registry import (
     BOOLS,
@@ -29,7 +29,7 @@ from graphc.ops.registry import (
     require_dtype,
     require_tensor,
     sample_array,
-    special_arrays,
+    special_values,
 )
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
@@ -99,7 +99,7 @@ def reduction_samples(
         ]
         made += [sample(usual, (300,), axes=(0,)), sample(usual, (0, 3), axes=(1,))]
         made += [
-            Sample((special_arrays(name, 2)[0] + special_arrays(name, 2)[1],), {"axes": (1,)})
+            Sample((special_values(name)[:, None] + special_values(name),), {"axes": (1,)})
             for name in dtypes
             if name in FLOATS
         ]
@@ -175,13 +175,36 @@ def _highest(element: DType) -> float | int:
     return math.inf if element.is_float else int(np.iinfo(element.numpy).max)
 
 
+def _first_place(extreme: str) -> Callable[..., Any]:
+    """argmax in two sweeps that vectorise: the extreme, then the first place that equals it.
+
+    A NaN makes the extreme NaN, which nothing equals: then the first NaN is the place.
+    """
+
+    def expand(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
+        f, axis = functions, axes[0]
+        x = f.astype(x, as_dtype("i8")) if x.element is BOOL else x
+        extent = x.shape[axis]
+        place = I32 if isinstance(extent, int) and extent < 2**31 else I64
+        best = emit(extreme, x, axes=axes, keepdims=True)
+        found = f.equal(x, best)
+        if x.element.is_float:
+            found = f.logical_or(found, f.isnan(x))
+        column = tuple(-1 if k == axis else 1 for k in range(len(x.shape)))
+        places = f.reshape(emit("iota", extent=extent, dtype=place), column)
+        first = f.where(found, places, emit("cast", as_value(extent), dtype=place))
+        return f.astype(emit("min", first, axes=axes, keepdims=keepdims), I64)
+
+    return expand
+
+
 def _constant(value: float) -> Callable[[DType], Any]:
     return lambda element: value
 
 
 def _fold(
     name: str,
-    lower: Reduction,
+    lower: Reduction | Composite,
     reference: Any,
     dtypes: tuple[str, ...],
     *,
@@ -215,13 +238,10 @@ _fold("max", Reduction("max", _lowest), _plain(np.max), REAL, empty=False)
 _fold("min", Reduction("min", _highest), _plain(np.min), REAL, empty=False)
 _fold("all", Reduction("and", _constant(1)), _plain(np.all), BOOLS, differentiable=False)
 _fold("any", Reduction("or", _constant(0)), _plain(np.any), BOOLS, differentiable=False)
-for _name, _start, _function in (
-    ("argmax", _lowest, np.argmax),
-    ("argmin", _highest, np.argmin),
-):
+for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min", np.argmin)):
     _fold(
-        _name, Reduction(_name, _start), _index_reference(_function), BOOLS + REAL, empty=False,
-        result=I64, one=True, differentiable=False,
+        _name, Composite(_first_place(_extreme)), _index_reference(_function), BOOLS + REAL,
+        empty=False, result=I64, one=True, differentiable=False,
     )  # fmt: skip
 
 # --------------------------------------------------------------------------------- public functions
