@@ -53,6 +53,6 @@ def _expand_once(graph):
 
 
 def run_composite(op, arrays, attrs):
-    """The value of one composite op through its expansion."""
+    """The values of one composite op through its expansion, as a list."""
     graph = traced(lambda *values: op.lower.expand(*values, **attrs.values_dict), arrays)
-    return interpret(expanded(graph), [np.asarray(a) for a in arrays])[0]
+    return interpret(expanded(graph), [np.asarray(a) for a in arrays])

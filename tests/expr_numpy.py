@@ -4,6 +4,7 @@ to compare an op's expression with its reference without generating code."""
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -71,11 +72,18 @@ def _shift(op, x, y):
     return np.where(inside, x >> count, (x < 0) * -1 if x.dtype.kind == "i" else 0)
 
 
+def _fma_one(x, y, z):
+    """x*y + z rounded once; not-finite operands and exact zeros as the plain formula gives them."""
+    plain = x * y + z
+    if not math.isfinite(plain):
+        return plain
+    return float(Fraction(x) * Fraction(y) + Fraction(z)) or plain
+
+
 def _fma(x, y, z):
-    wide = np.longdouble  # 64 bits of mantissa: exact products of f32, nearly so of f64
     if x.dtype == np.float32:
         return (x.astype(np.float64) * y + z).astype(np.float32)
-    return (x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(x.dtype)
+    return np.asarray(np.frompyfunc(_fma_one, 3, 1)(x, y, z), np.float64)
 
 
 BINARY = {

@@ -13,7 +13,6 @@ from graphc.ops.elementwise import int8_for_bool
 from graphc.ops.registry import (
     ALL,
     COMPLEX,
-    FLOATS,
     Pair,
     as_dtype,
     define,
@@ -23,7 +22,7 @@ from graphc.ops.registry import (
     require,
     require_tensor,
     sample_array,
-    special_arrays,
+    special_values,
     to_real,
 )
 from graphc.ops.scalars import not_zero
@@ -77,14 +76,8 @@ def cast_reference(x: Any, dtype: DType) -> Any:
 
 def _cast_samples() -> list[Sample]:
     targets = ("bool", "i8", "i32", "i64", "u8", "u64", "f16", "bf16", "f32", "f64", "c64")
-    good = [
-        Sample((sample_array(s, (3, 5), (-4, 4), 0),), {"dtype": t}) for s in ALL for t in targets
-    ]
-    good += [
-        Sample(special_arrays(s, 1), {"dtype": t})
-        for s in FLOATS
-        for t in ("bool", "i32", "u8", "f16")
-    ]
+    sources = [np.concatenate([sample_array(s, (6,), (-4, 4), 0), special_values(s)]) for s in ALL]
+    good = [Sample((source,), {"dtype": t}) for source in sources for t in targets]
     return [*good, Sample((np.float32(1),), {"dtype": "f80"}, good=False)]
 
 

@@ -12,7 +12,6 @@ from graphc.ir.op import Attr, Library, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.reduce import accumulating, no_out
 from graphc.ops.registry import (
-    INTEGERS,
     as_dtype,
     define,
     normalise_axis,
@@ -23,7 +22,7 @@ from graphc.ops.registry import (
 )
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
-DTYPES = (*INTEGERS, "f32", "f64")
+DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
 
 
 def _infer(name: str) -> Callable[..., Type]:
@@ -173,7 +172,7 @@ def _publish(op: str, *numpy_functions: Any) -> Callable[..., Any]:
             return f.complex(
                 *(emit(op, p(x), axis=place, reverse=reverse) for p in (f.real, f.imag))
             )
-        made = emit(op, f.astype(x, element.compute), axis=place, reverse=reverse)
+        made = emit(op, f.astype(x, accumulating(element.compute)), axis=place, reverse=reverse)
         return f.astype(made, element)
 
     function.__name__ = op
@@ -200,7 +199,8 @@ def cummin(x: Any, axis: int = 0, *, reverse: bool = False) -> Any:
 def _extreme(op: str, x: Any, axis: int, reverse: bool) -> Any:
     x, element = as_value(x), element_of(x)[0]
     place = normalise_axis(axis, len(x.shape), op)
-    made = emit(op, functions.astype(x, element.compute), axis=place, reverse=reverse)
+    wide = accumulating(element.compute)
+    made = emit(op, functions.astype(x, wide), axis=place, reverse=reverse)
     return functions.astype(made, element)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import AnyType, Type
+from graphc.ops.reduce import accumulating
 from graphc.ops.registry import (
-    INTEGERS,
     bad_samples,
     define,
     elementwise_type,
@@ -24,8 +24,11 @@ from graphc.ops.value import as_value, common_element, element_of, emit, functio
 # ---------------------------------------------------------------------------------------------- gcd
 
 
+WIDE = ("i64", "u64")  # narrower integers are cast
+
+
 def _infer_gcd(x: AnyType, y: AnyType) -> Type:
-    kind = elementwise_type("gcd", (x, y), 2, INTEGERS)
+    kind = elementwise_type("gcd", (x, y), 2, WIDE)
     require(x is y, f"gcd takes two operands of one shape, got {x} and {y}")
     return kind
 
@@ -42,10 +45,10 @@ def _gcd_kernel(x: Any, y: Any, out: Any, params: Any, lo: int, hi: int) -> None
 
 def _gcd_samples() -> list[Sample]:
     good = []
-    for name in INTEGERS:
+    for name in WIDE:
         x, y = (sample_array(name, (5, 7), (0, 0), seed) for seed in (0, 1))
         good.append(Sample((x * x.dtype.type(6), y * y.dtype.type(4))))
-    return good + bad_samples(2, INTEGERS)
+    return good + bad_samples(2, WIDE)
 
 
 define(
@@ -53,7 +56,7 @@ define(
     infer=_infer_gcd,
     reference=np.gcd,
     lower=Library(lambda node: _gcd_kernel, units=lambda node: node.type.size),
-    dtypes=INTEGERS,
+    dtypes=WIDE,
     commutative=True,
     differentiable=False,
     samples=_gcd_samples,
@@ -66,8 +69,9 @@ def gcd(x: Any, y: Any) -> Any:
     """The greatest common divisor of integers, by Euclid's algorithm."""
     f, element = functions, common_element(x, y)[0]
     require(element.is_integer, f"gcd takes integers, got {element}")
-    x, y = f.broadcast_arrays(f.astype(x, element), f.astype(y, element))
-    return emit("gcd", x, y)
+    wide = accumulating(element)
+    x, y = f.broadcast_arrays(f.astype(x, wide), f.astype(y, wide))
+    return f.astype(emit("gcd", x, y), element)
 
 
 @public(np.lcm)

@@ -319,39 +319,37 @@ def sample_array(name: str, shape: tuple[int, ...], domain: tuple[float, float],
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e30)
 
 
-def special_arrays(name: str, arity: int) -> tuple[Any, ...]:
-    """Every pair of the values where mistakes live: NaN, infinities, signed zeros, 1, large; of
-    integers the ends of the range and what lies around 0."""
+def special_values(name: str) -> Any:
+    """The values where mistakes live: NaN, infinities, signed zeros, 1, large; of integers the ends
+    of the range and what lies around 0; none for bool and complex."""
     kind = dtype(name)
     if kind.is_integer:
         low, high = int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)
-        whole = np.array(sorted({low, low + 1, max(low, -1), 0, 1, 2, high - 1, high}), kind.numpy)
-        return (whole[:, None], whole, whole[:2, None, None])[:arity]
-    values = np.array(_SPECIAL)
-    grids = (values[:, None], values, np.array([[1.0], [np.nan], [-0.5]])[:, :, None])
+        return np.array(sorted({low, low + 1, max(low, -1), 0, 1, 2, high - 1, high}), kind.numpy)
     with np.errstate(over="ignore"):
-        return tuple(g.astype(kind.numpy) for g in grids[:arity])
+        return np.array(_SPECIAL if kind.is_float else ()).astype(kind.numpy)
+
+
+def grid_arrays(name: str, arity: int, domain: tuple[float, float]) -> tuple[Any, ...]:
+    """Operands that meet in every pair: values of the domain and the special ones."""
+    rows, columns, layers = (
+        np.concatenate([sample_array(name, (5,), domain, seed), special_values(name)[:most]])
+        for seed, most in ((0, 10), (1, 10), (2, 1))
+    )
+    return (rows[:, None], columns, layers[:, None, None])[:arity]
 
 
 def elementwise_samples(
     arity: int, dtypes: Sequence[str], domain: tuple[float, float], tolerance: float = 1.0
 ) -> list[Sample]:
-    """Every dtype on a plain shape and on special values, some on broadcast, 0-d and empty shapes;
-    a shape and a dtype that fail."""
-    shapes = [((3, 5), (5,), (3, 1)), ((), (), ()), ((0, 4), (1, 4), (4,)), ((17,), (17,), (1,))]
-    good = [
-        Sample(
-            tuple(sample_array(name, s, domain, k) for k, s in enumerate(shape[:arity])),
-            tolerance=tolerance,
-        )
-        for name in dtypes
-        for shape in (shapes if name in ("f32", "i32", "bool") else shapes[:1])
-    ]
-    good += [
-        Sample(special_arrays(name, arity), tolerance=tolerance)
-        for name in dtypes
-        if name in FLOATS + INTEGERS
-    ]
+    """Every dtype on a grid of plain and special values, some on vectors, 0-d and empty shapes; a
+    shape and a dtype that fail."""
+    shapes = [((), (), ()), ((0, 4), (1, 4), (4,)), ((17,), (17,), (1,))]
+    good = [Sample(grid_arrays(name, arity, domain), tolerance=tolerance) for name in dtypes]
+    usual = [name for name in dtypes if name in ("f32", "i32", "bool")]
+    for name, shape in ((name, shape) for name in usual for shape in shapes):
+        operands = (sample_array(name, s, domain, k) for k, s in enumerate(shape[:arity]))
+        good.append(Sample(tuple(operands), tolerance=tolerance))
     return good + bad_samples(arity, dtypes, domain)
 
 
