@@ -127,17 +127,13 @@ class _Input:
         """B' down the columns: row i of a tile lies in plane i % m, i / m lines further on."""
         b, m, a = self.b, self.m, self.a
         line = self.strips.across + 1
-        for j in range(a):
-            with b.loop(self.places - line, "vector") as v:
-                values = [
-                    b.load(
-                        self.half,
-                        b.add(v, b.integer((j * m + i % m) * self.places + i // m * line)),
-                    )
-                    for i in range(a)
-                ]
-                for i, value in enumerate(by_parity(b, INPUT[m], values)):
-                    b.store(self.full, b.add(v, b.integer((i * a + j) * self.places)), value)
+        with b.loop(a) as j, b.loop(self.places - line, "vector") as v:
+            start = b.affine([(j, m * self.places), (v, 1)])
+            shifts = ((i % m) * self.places + i // m * line for i in range(a))
+            values = [b.load(self.half, b.add(start, b.integer(shift))) for shift in shifts]
+            target = b.affine([(j, self.places), (v, 1)])
+            for i, value in enumerate(by_parity(b, INPUT[m], values)):
+                b.store(self.full, b.add(target, b.integer(i * a * self.places)), value)
 
     def copy_out(self, channel: Any, image: Any, row: Any) -> None:
         """Live tiles to the result."""
@@ -296,13 +292,13 @@ class _Output:
     def along_rows(self, first: Any, count: Any) -> None:
         """A' along the rows of points."""
         b, m, a = self.b, self.m, self.a
-        for i in range(a):
-            with b.loop(count, "vector") as t:
-                at = b.add(first, t)
-                points = (b.integer((i * a + j) * self.strips.tiles) for j in range(a))
-                values = [self.read(0, b.add(at, point)) for point in points]
-                for j, value in enumerate(by_pairs(b, OUTPUT[m], values)):
-                    b.store(self.half, b.add(t, b.integer((i * m + j) * self.places)), value)
+        tiles = self.strips.tiles
+        with b.loop(a) as i, b.loop(count, "vector") as t:
+            start = b.affine([(i, a * tiles), (first, 1), (t, 1)])
+            values = [self.read(0, b.add(start, b.integer(j * tiles))) for j in range(a)]
+            target = b.affine([(i, m * self.places), (t, 1)])
+            for j, value in enumerate(by_pairs(b, OUTPUT[m], values)):
+                b.store(self.half, b.add(target, b.integer(j * self.places)), value)
 
     def along_columns(self, count: Any) -> None:
         """A' down the columns; result row i of every tile goes to line i."""
