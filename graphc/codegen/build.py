@@ -30,7 +30,7 @@ from graphc.ir.types import Type
 from graphc.runtime.device import needed_features
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Origin, Slot
-from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, TableBuilder
+from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 EPILOGUE = "epilogue"
@@ -247,7 +247,6 @@ class TableWriter:
         return FIRST_PARAM + first + number, offset
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
-        symbol = self.compiler.add(spec)
         inputs = data_params(node)
         regions = {
             "in": [buffer_of(n).regions[0] for n in node.inputs[: len(inputs)]],
@@ -266,12 +265,20 @@ class TableWriter:
                 operands.append(self.base(regions[kind][index], extra))
         if all(r.nbytes == 0 for r in regions["out"]):
             return
+        file, line = node.loc or ("", 0)
+        for row in self.rows_of(spec, operands):
+            self.origins[row] = Origin(repr(node), file, line)
+
+    def rows_of(self, spec: Spec, operands: list[Operand]) -> list[int]:
+        if spec.kind == "copy":
+            sources, targets = operands[: len(spec.params)], operands[len(spec.params) :]
+            return list(map(self.table.copy, spec.params, targets, sources))
+        symbol = self.compiler.add(spec)
         row = self.table.call(
             self.kernels.setdefault(symbol, len(self.kernels)), operands,
             units=spec.units, grain=spec.grain, params=self.params(spec.params),
         )  # fmt: skip
-        file, line = node.loc or ("", 0)
-        self.origins[row] = Origin(repr(node), file, line)
+        return [row]
 
     def params(self, values: tuple[int, ...]) -> int:
         if not values:

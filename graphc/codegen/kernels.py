@@ -1,17 +1,19 @@
 """What a fused node needs to run: a `Spec`, the same for every node with an equal region.
 
 loop       a loop kernel of its own                   contract   the contraction core (+ an
-epilogue) library    a hand-written function compiled by Numba
+epilogue) library    a hand-written function compiled by Numba     copy       rows of copies
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from graphc.codegen import contract
 from graphc.codegen.contraction import EpilogueLowering, Form, form_of
+from graphc.codegen.copies import pieces_of
 from graphc.codegen.direct import direct
 from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
@@ -32,7 +34,7 @@ class Spec:
     `operands` are the kernel's buffers: operand k of the node, result leaf k, or an offset into the
     workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
     `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
-    `parts` what it must be made of; `library` the function and buffer types of a hand-written kernel.
+    `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
     """
 
     kind: str
@@ -91,6 +93,8 @@ def _make(node: Node, config: Config) -> Spec:
         return _library_spec(region, config)
     if kind == "contract" and config.backend == "llvm":
         return _contract_spec(region, config)
+    if kind == "loop" and (pieces := pieces_of(region)) is not None:
+        return _copy_spec(pieces)
     if kind == "contract":
         return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
     lower = lower_written if kind == "nest" else lower_loops
@@ -101,6 +105,14 @@ def _make(node: Node, config: Config) -> Spec:
 def rules(config: Config) -> dict[str, bool]:
     """How strictly kernels compute."""
     return {"strict": not config.fast_math, "check_finite": config.check_finite}
+
+
+def _copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
+    """The pieces, and after them where each goes in the result."""
+    sizes = tuple(size for _, size in pieces)
+    starts = (0, *accumulate(sizes[:-1]))
+    operands = [("in", number, 0) for number, _ in pieces] + [("out", 0, at) for at in starts]
+    return Spec("copy", tuple(operands), 1, 0, sizes)
 
 
 def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spec:
