@@ -4,8 +4,9 @@
 meant to be easy for LLVM: bottom-tested loops, one induction variable each, no aliasing between
 buffers, wrap-free index arithmetic where bounds prove it.  The loop vectoriser does the rest.
 
-Sums.  An `add` update of an f32 register is carried in f64, which bounds the error by one final
-rounding however long the loop; an f64 register is summed in a tree of chunks:
+Sums.  An `add` update of an f32 register is carried in f64: chunks of 256 terms are summed in
+f32, a few terms to a lane, and their totals in f64.  An f64 register is summed in a tree of
+chunks:
 
     for i in 0..n:  r += v        ==>      for c in 0..n step 1024:        (levels of 32 above that)
                                                p = 0
@@ -28,6 +29,7 @@ from graphc.codegen.loop_facts import (
     dissolves,
     loop_range,
     step_of,
+    trip_count,
     work_stride,
 )
 from graphc.codegen.loops import (
@@ -322,12 +324,15 @@ class KernelWriter(FunctionWriter):
             return
 
         def chunk(first: str) -> None:
-            past = self.emit(f"add nsw i64 {first}, {steps[0]}")
-            last = self.emit(f"call i64 @llvm.smin.i64(i64 {past}, i64 {stop})")
-            saved = {k: self.slots[k] for k in self.sums.partial[statement.variable]}
+            last = self.emit(f"add nsw i64 {first}, {steps[0]}")
+            if (trip_count(statement) or 1) % steps[0]:
+                last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
+            narrow = self.sums.narrow.get(statement.variable, [])
+            summed = narrow or self.sums.partial[statement.variable]
+            saved = {k: self.slots[k] for k in summed}
             for index, (_, dtype, storage) in saved.items():
-                slot = self.slot(Register(index, dtype), storage)
-                self.set_slot(slot, storage, "-0.0")
+                kind = dtype if narrow else storage
+                self.set_slot(self.slot(Register(index, dtype), kind), kind, "-0.0")
             self.chunks(statement, first, last, steps[1:])
             for index, outer in saved.items():
                 total = self.read(index)

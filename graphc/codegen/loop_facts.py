@@ -29,6 +29,7 @@ _UNROLL = 8  # iterations up to which a loop is unrolled ...
 _WINDOW = 96  # ... and statements that may result inside a vector loop
 _ROW = 16  # ... or outside of one
 _SHORT = 16  # an f32 sum of so few terms needs no wider register
+_NARROW = 256  # f32 terms added in f32, in many lanes, before the total goes to f64
 
 
 def work_stride(buffer: Buffer) -> int:
@@ -180,12 +181,14 @@ class SumPlan:
     """Which registers are summed how.
 
     `wide`: f32 registers carried in f64.  `partial[variable]`: f64 registers that the loop over
-    that variable sums in chunks; the loop must neither read nor assign them.
+    that variable sums in chunks, `narrow[variable]`: wide registers whose chunks are summed in f32;
+    the loop must neither read nor assign them.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.wide: set[int] = set()
         self.partial: dict[Expr, list[int]] = {}
+        self.narrow: dict[Expr, list[int]] = {}
         self._declared: dict[int, int] = {}
         if not kernel.strict:
             self._visit(kernel.body, [])
@@ -209,6 +212,9 @@ class SumPlan:
             total *= trip_count(loop) or _SHORT + 1
         if register.dtype is F32 and crossed and total > _SHORT:
             self.wide.add(register.index)
+            found = self.narrow.setdefault(crossed[-1].variable, [])
+            if register.index not in found:
+                found.append(register.index)
         if register.dtype is F64:
             for loop in crossed:
                 found = self.partial.setdefault(loop.variable, [])
@@ -217,9 +223,12 @@ class SumPlan:
 
     def _keep_private(self, loop: For) -> None:
         """Drop registers whose running value the loop looks at or sets."""
+        for table in (self.partial, self.narrow):
+            if table.get(loop.variable):
+                seen = _observed(loop.body)
+                table[loop.variable] = [r for r in table[loop.variable] if r not in seen]
         if self.partial.get(loop.variable):
-            seen = _observed(loop.body)
-            self.partial[loop.variable] = [r for r in self.partial[loop.variable] if r not in seen]
+            self.narrow.pop(loop.variable, None)  # one kind of chunk per loop
 
 
 def _observed(body: list[Statement]) -> set[int]:
@@ -239,7 +248,9 @@ def _observed(body: list[Statement]) -> set[int]:
 
 
 def step_of(loop: For, sums: SumPlan) -> tuple[int, ...]:
-    """Chunk sizes for a loop that sums f64 registers, largest first; empty for a plain loop."""
+    """Chunk sizes for a loop that sums, largest first; empty for a plain loop."""
+    if sums.narrow.get(loop.variable):
+        return (_NARROW,)
     if not sums.partial.get(loop.variable):
         return ()
     count = trip_count(loop)
