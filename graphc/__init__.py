@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from graphc.collector import collector_paused
 from graphc.errors import (
     FeedError,
     GraphError,
@@ -72,12 +73,13 @@ def load(path: str | PathLike[str], **options: Any) -> Any:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    if name in _HOMES:
-        found = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        found = importlib.import_module(_MODULES[name])
-    else:
-        found = _public(name)
+    with collector_paused():
+        if name in _HOMES:
+            found = getattr(importlib.import_module(_HOMES[name]), name)
+        elif name in _MODULES:
+            found = importlib.import_module(_MODULES[name])
+        else:
+            found = _public(name)
     globals()[name] = found
     return found
 

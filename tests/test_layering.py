@@ -13,13 +13,14 @@ ROOT = Path(__file__).parents[1] / "graphc"
 # A layer may import itself and the layers named here.
 ALLOWED = {
     "errors": set(),
+    "collector": set(),
     "config": {"errors"},
     "ir": {"errors"},
     "ops": {"errors", "ir"},
     "runtime": {"errors"},
     "codegen": {"errors", "config", "ir", "ops", "runtime"},
-    "passes": {"errors", "config", "ir", "ops", "codegen"},
-    "frontend": {"errors", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "passes": {"errors", "collector", "config", "ir", "ops", "codegen"},
+    "frontend": {"errors", "collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
     "cli": {"errors", "config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
 }
 SEPARATE = {"cli": {"cli"}}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.engine import Built
@@ -145,7 +146,7 @@ class CompiledFunction:
         found = self._variants.get(signature)
         if found is not None:
             return found
-        with self._lock:
+        with self._lock, collector_paused():
             found = self._variants.get(signature)
             if found is None:
                 found = self._variants[signature] = self._trace(signature)
@@ -171,7 +172,7 @@ class CompiledFunction:
         return Variant(signature, trace_function(name, parameters, call))
 
     def _compile(self, variant: Variant) -> Built:
-        with self._lock:
+        with self._lock, collector_paused():
             if variant.built is None:
                 built = variant.build(self.config)
                 earlier = [entry.signature for entry in self.compiles]

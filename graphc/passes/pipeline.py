@@ -6,13 +6,12 @@ again after every later stage, so an error names the pass that broke it.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
 from graphc.ir import verify
@@ -97,7 +96,7 @@ def run(
     done = STAGES[: first + 1]
     checks = [c for s in done for c in s.ensures if not skipped(s, config)]
     records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
-    with garbage_collection_paused():
+    with collector_paused():
         known = check(STAGES[first], graph, set(), checks, config.verify)
         for stage in STAGES[first + 1 :]:
             if skipped(stage, config):
@@ -166,18 +165,6 @@ def round_trip(value: Stages) -> None:
     tensors = {found.digest: found.array for found in literals(value)}
     if show(parse(text, tensors)) != text:
         raise VerifyError("the text form does not round-trip")
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """The cyclic collector costs two to four times the pass itself on a million small objects."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def stage_named(name: str) -> int:
