@@ -56,9 +56,13 @@ class Target:
 
 
 @cache
-def _initialise() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+def _initialise(native: bool) -> None:
+    if native:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
 
 
 @cache
@@ -92,7 +96,7 @@ def named(cpu: str) -> Target:
 @cache
 def machine(target: Target, opt: int = 2) -> llvm.TargetMachine:
     """LLVM's code generator for a target; position independent so that objects load anywhere."""
-    _initialise()
+    _initialise(target.triple == host().triple)
     try:
         triple = llvm.Target.from_triple(target.triple)
     except RuntimeError as error:
@@ -104,7 +108,7 @@ def machine(target: Target, opt: int = 2) -> llvm.TargetMachine:
 
 def parse(texts: Sequence[str], target: Target) -> llvm.ModuleRef:
     """One verified module of all the texts. A text that LLVM refuses is a bug of an emitter."""
-    _initialise()
+    _initialise(target.triple == host().triple)
     context = llvm.create_context()
     module: llvm.ModuleRef | None = None
     for text in texts:
