@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
+from graphc.codegen.evaluate import reshape_groups, reshaped_index
 from graphc.codegen.loops import Scalars
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, symbol, tensor
 from graphc.ops import arrange, linalg, shape, slicing
-from graphc.ops.dims import reshape_groups, reshape_index, resolve_shape
+from graphc.ops.dims import resolve_shape
 from graphc.ops.value import NUMPY, PUBLIC
 
 X = np.arange(24.0).reshape(2, 3, 4)
@@ -159,14 +160,14 @@ def test_symbolic_dimensions() -> None:
     [((3, 1, 4), (3, 4)), ((12,), (3, 4)), ((2, 6), (3, 4)), ((1, 1), ()), ((), (1, 1)),
      ((4, 3, 5), (4, 15)), ((2, 3, 1, 4), (6, 2, 2)), ((1, 3), (3, 1)), ((0, 2), (0,))],
 )  # fmt: skip
-def test_reshape_index(result: tuple[int, ...], source: tuple[int, ...]) -> None:
+def test_reshaped_index(result: tuple[int, ...], source: tuple[int, ...]) -> None:
     groups = reshape_groups(result, source)
     assert [a for here, _ in groups for a in here] == list(range(len(result)))
     assert [a for _, there in groups for a in there] == list(range(len(source)))
     values = np.arange(int(np.prod(source))).reshape(source)
     b = Scalars()
     for index in np.ndindex(*result):
-        place = reshape_index(b, [b.integer(i) for i in index], result, source)
+        place = reshaped_index(b, tuple(b.integer(i) for i in index), result, source)
         assert values[tuple(p.data for p in place)] == values.reshape(result)[index]
 
 
@@ -175,8 +176,8 @@ def test_dropping_unit_axes_costs_no_arithmetic() -> None:
     from graphc.ir.types import I64
 
     i, j = (b.make("var", I64, (), k) for k in range(2))
-    assert reshape_index(b, [i, j], (3, 4), (3, 1, 4, 1))[0] is i
-    assert reshape_index(b, [i, j], (3, 4), (3, 1, 4, 1))[2] is j
+    assert reshaped_index(b, (i, j), (3, 4), (3, 1, 4, 1))[0] is i
+    assert reshaped_index(b, (i, j), (3, 4), (3, 1, 4, 1))[2] is j
 
 
 def test_matmul_samples() -> None:

@@ -47,7 +47,7 @@ def count(g: Graph, name: str) -> int:
     return sum(n.op.name == name for n in g.nodes)
 
 
-# ------------------------------------------------------------------------------------ cse: G1, G2, G3
+# ---------------------------------------------------------------------------------- cse: G1, G2, G3
 
 
 def test_g1_commutative_operands_merge() -> None:
@@ -258,3 +258,17 @@ def test_check_finite_names_the_first_node_and_line() -> None:
         guarded(x * np.float32(np.inf), w)
     assert caught.value.location is not None
     assert caught.value.location[1] == f.__code__.co_firstlineno + 1
+
+
+def test_a_sibling_does_not_join_a_group_it_reads_through_a_view() -> None:
+    g = graph(
+        """%1 = sum(%0) {axes=[1], keepdims=false} : f32[4]
+           %2 = reshape(%1) {dims=[1,4]} : f32[1,4]
+           %3 = broadcast(%2) {dims=[4,4]} : f32[4,4]
+           %4 = add(%0, %3) : f32[4,4]
+           %5 = tuple(%1, %4) : (f32[4], f32[4,4])""",
+        params="%0 x: f32[4,4]",
+    )
+    final = pipeline.run(g, CONFIG)[-1].value
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(interpret(final, [x])[0][1], x + x.sum(1))

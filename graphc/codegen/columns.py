@@ -11,10 +11,11 @@ f32 sums are folded in f64, so that long columns lose nothing.
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from graphc.codegen.evaluate import split_index, tensor_type
-from graphc.codegen.folds import combined, finished, initial, prepared, product, reduction_of
+from graphc.codegen.folds import combined, finished, initial, prepared, reduction_of
 from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.codegen.nest import Nest, unique
 from graphc.codegen.space import Axes
@@ -34,8 +35,8 @@ class Columns(Nest):
         reduced = [loop for loop in space.loops if loop.reduced]
         line = kept.pop()
         blocks = -(-line.extent // COLUMNS)
-        self.units = product(loop.extent for loop in kept) * blocks
-        self.elements_per_unit = min(COLUMNS, line.extent) * product(r.extent for r in reduced)
+        self.units = math.prod(loop.extent for loop in kept) * blocks
+        self.elements_per_unit = min(COLUMNS, line.extent) * math.prod(r.extent for r in reduced)
         width = min(COLUMNS, line.extent)
         folds = self.reductions()
         work = {n.id: self.accumulators(n, width) for n in folds}

@@ -5,11 +5,11 @@ for every element of the result:  total = sum over k of a * b;  the element-wise
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from graphc.codegen.contraction import form_of, result_axes
 from graphc.codegen.evaluate import tensor_type
-from graphc.codegen.folds import product
 from graphc.codegen.loops import Expr, Kernel
 from graphc.codegen.nest import Nest
 from graphc.codegen.space import Space
@@ -28,7 +28,7 @@ class Direct(Nest):
         dims = tensor_type(form.node).dims
         wide = [(k, extent) for k, extent in enumerate(dims) if extent != 1]
         self.units = wide[0][1] if wide else 1
-        self.elements_per_unit = product(extent for _, extent in wide[1:])
+        self.elements_per_unit = math.prod(extent for _, extent in wide[1:])
         values: dict[int, Expr] = {}
         with ExitStack() as stack:
             for level, (axis, extent) in enumerate(wide):

@@ -190,25 +190,34 @@ def reshaped_index(
     dimensions cost no division.
     """
     made: list[Expr] = []
-    i = j = 0
-    while j < len(before) or i < len(after):
-        block_after, block_before = [], []
-        size_after = size_before = 1
-        if i < len(after):
-            size_after, block_after, i = after[i], [i], i + 1
-        if j < len(before):
-            size_before, block_before, j = before[j], [j], j + 1
-        while size_after != size_before and (i < len(after) or j < len(before)):
-            if (size_after < size_before and i < len(after)) or j == len(before):
-                block_after.append(i)
-                size_after, i = size_after * after[i], i + 1
-            else:
-                block_before.append(j)
-                size_before, j = size_before * before[j], j + 1
-        inside = tuple(index[k] for k in block_after)
-        position = flat_index(b, inside, tuple(after[k] for k in block_after))
-        made.extend(split_index(b, position, tuple(before[k] for k in block_before)))
+    for here, there in reshape_groups(after, before):
+        position = flat_index(b, tuple(index[k] for k in here), tuple(after[k] for k in here))
+        made.extend(split_index(b, position, tuple(before[k] for k in there)))
     return tuple(made)
+
+
+def reshape_groups(
+    after: tuple[int, ...], before: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """Pairs of axis runs (of after, of before) with equal products; every axis appears once."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    if 0 in after:  # nothing is ever read
+        return [(list(range(len(after))), list(range(len(before))))]
+    while i < len(after) or j < len(before):
+        here, there = [], []
+        left = right = 1
+        if i < len(after):
+            here, left, i = [i], after[i], i + 1
+        if j < len(before) and (left != 1 or before[j] == 1 or not here):
+            there, right, j = [j], before[j], j + 1
+        while left != right:
+            if left < right:
+                left, here, i = left * after[i], [*here, i], i + 1
+            else:
+                right, there, j = right * before[j], [*there, j], j + 1
+        groups.append((here, there))
+    return groups
 
 
 def split_index(b: Scalars, position: Expr, dims: tuple[int, ...]) -> list[Expr]:

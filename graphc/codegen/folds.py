@@ -5,7 +5,8 @@ Complex sums and products keep two accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 
 from graphc.codegen.evaluate import Element, tensor_type, to_compute, to_storage
 from graphc.codegen.loops import Expr, Scalars
@@ -13,13 +14,6 @@ from graphc.ir.graph import Node
 from graphc.ir.op import Reduction
 from graphc.ir.types import DType
 from graphc.ops.registry import Pair
-
-
-def product(extents: Iterable[int]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total
 
 
 def reduction_of(node: Node) -> Reduction:
@@ -69,7 +63,7 @@ def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
     lower, kind = reduction_of(node), tensor_type(node)
     total: Element = Pair(*values) if len(values) == 2 else values[0]
     source = tensor_type(node.inputs[0])
-    count = product(source.dims[a] for a in node.attrs["axes"])
+    count = math.prod(source.dims[a] for a in node.attrs["axes"])
     if lower.finish is not None:
         total = lower.finish(b, total, count, source.dtype)
     if not isinstance(total, Pair):

@@ -42,13 +42,12 @@ to bool is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and ke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphc.ir.types import BOOL, I64, DType
-
 
 NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS
 
@@ -398,6 +397,3 @@ def postorder(roots: Iterable[Expr], seen: set[Expr] | None = None) -> Iterator[
                 seen.add(expr)
                 pending.append((expr, True))
                 pending.extend((a, False) for a in reversed(expr.args) if a not in seen)
-
-
-ScalarFunction = Callable[..., Expr]

@@ -10,6 +10,7 @@ A value that is costly and needed in more than one pass is staged in scratch.
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from graphc.codegen.evaluate import (
@@ -25,7 +26,6 @@ from graphc.codegen.folds import (
     initial,
     is_carried,
     prepared,
-    product,
     reduction_of,
 )
 from graphc.codegen.loops import Buffer, Expr, Register
@@ -52,8 +52,8 @@ class Rows(Nest):
         inner = [loop for loop in space.loops if loop.reduced]
         if not self.reductions():
             inner, kept = kept[-1:], kept[:-1]
-        self.units = product(loop.extent for loop in kept)
-        self.elements_per_unit = product(loop.extent for loop in inner)
+        self.units = math.prod(loop.extent for loop in kept)
+        self.elements_per_unit = math.prod(loop.extent for loop in inner)
         if not kept and not self.reductions() and self.elements_per_unit > BLOCK:
             self.blocks(inner[0])
             return
@@ -119,7 +119,7 @@ class Rows(Nest):
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
     ) -> list[Node]:
         """Costly full values that more than one pass needs, in order."""
-        if product(loop.extent for loop in self.space.loops if loop.reduced) > STAGE_LIMIT:
+        if math.prod(loop.extent for loop in self.space.loops if loop.reduced) > STAGE_LIMIT:
             return []
         passes: dict[int, set[int]] = {}
         roots = [(r, levels[r.id]) for r in full]
@@ -161,7 +161,7 @@ class Rows(Nest):
                 self.fold(node, index)
             self.store_full(inside, stores)
         for node in stage:
-            self.bind_staged(node, buffers[node.id], inside)
+            self.bind_staged(node, buffers[node.id])
         for node in folds:
             self.bind_folded(node)
 
@@ -169,7 +169,7 @@ class Rows(Nest):
 
     def stage_buffer(self, node: Node) -> Buffer:
         kind = tensor_type(node)
-        size = product(loop.extent for loop in self.space.loops if loop.reduced)
+        size = math.prod(loop.extent for loop in self.space.loops if loop.reduced)
         return self.buffer(kind.dtype, size, "work")
 
     def row_position(self, values: dict[int, Expr]) -> Expr:
@@ -189,7 +189,7 @@ class Rows(Nest):
         store_element(self.b, buffer, self.row_position(values), value)
         self.elements.bind_value(node, value)
 
-    def bind_staged(self, node: Node, buffer: Buffer, values: dict[int, Expr]) -> None:
+    def bind_staged(self, node: Node, buffer: Buffer) -> None:
         places = [loop for loop in self.space.loops if loop.reduced]
 
         def read(index: tuple[Expr, ...]) -> Element:

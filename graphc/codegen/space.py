@@ -8,6 +8,7 @@ contiguous loop.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -41,14 +42,6 @@ class Space:
     @property
     def kept(self) -> tuple[int, ...]:
         return tuple(k for k in range(len(self.full)) if k not in self.reduced)
-
-    @property
-    def keep_dims(self) -> Dims:
-        return tuple(1 if k in self.reduced else e for k, e in enumerate(self.full))
-
-    @property
-    def drop_dims(self) -> Dims:
-        return tuple(self.full[k] for k in self.kept)
 
     def is_full(self, node: Node) -> bool:
         """Evaluated inside the loop over the reduced axes, not once per row."""
@@ -92,9 +85,7 @@ def _loops(region: Graph, full: Dims, reduced: frozenset[int]) -> tuple[Axes, ..
 
 
 def _axes(full: Dims, first: int, last: int, reduced: bool) -> Axes:
-    extent = 1
-    for k in range(first, last + 1):
-        extent *= full[k]
+    extent = math.prod(full[first : last + 1])
     wide = [k for k in range(first, last + 1) if full[k] != 1]
     return Axes(first, last, extent, wide[-1] if wide else last, reduced)
 

@@ -1,7 +1,7 @@
 """Tiles: an element-wise group that reads an operand across the grain (a stored transpose).
 
-The store runs along the last loop, some load along another one.  Walking both in small tiles uses every
-cache line that is fetched:
+The store runs along the last loop, some load along another one.  Walking both in small tiles uses
+every cache line that is fetched:
 
     parallel for tile of (a, z):
         for a in tile:  vector for z in tile:  out[a, z] = x[z, a]
@@ -9,10 +9,10 @@ cache line that is fetched:
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from graphc.codegen.evaluate import Elements, split_index, tensor_type
-from graphc.codegen.folds import product
 from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
 from graphc.codegen.nest import Nest
 from graphc.codegen.operands import affine
@@ -42,9 +42,7 @@ def crossing_loop(region: Graph, space: Space) -> Axes | None:
     return None
 
 
-def positions(
-    region: Graph, space: Space, b: Scalars, variables: dict[int, Expr]
-) -> list[Expr]:
+def positions(region: Graph, space: Space, b: Scalars, variables: dict[int, Expr]) -> list[Expr]:
     """The index of every load that one element of every result needs."""
     elements = Elements(b)
     for number, param in enumerate(region.params):
@@ -72,7 +70,7 @@ class Tiles(Nest):
         outer = [loop for loop in space.loops if loop not in (across, last)]
         tiles = (-(-across.extent // TILE), -(-last.extent // TILE))
         extents = (*(loop.extent for loop in outer), *tiles)
-        self.units, self.elements_per_unit = product(extents), TILE * TILE
+        self.units, self.elements_per_unit = math.prod(extents), TILE * TILE
         with ExitStack() as stack:
             unit = stack.enter_context(b.loop(self.units, "parallel"))
             *parts, row, column = split_index(b, unit, extents)

@@ -125,7 +125,7 @@ class Real:
     def bits(self, x: Expr) -> Expr:
         return self.b.bitcast(x, self.format.bits)
 
-    def float(self, bits: Expr) -> Expr:
+    def from_bits(self, bits: Expr) -> Expr:
         return self.b.bitcast(bits, self.dtype)
 
     def shift_left(self, x: Expr, count: int) -> Expr:
@@ -140,16 +140,16 @@ class Real:
 
     def flip(self, x: Expr, sign: Expr) -> Expr:
         """x with its sign flipped where the integer `sign` has the sign bit."""
-        return self.float(self.b.op("xor", self.bits(x), sign))
+        return self.from_bits(self.b.op("xor", self.bits(x), sign))
 
     def with_sign(self, x: Expr, like: Expr) -> Expr:
         """x >= 0 with the sign of `like`."""
-        return self.float(self.b.op("or", self.bits(x), self.sign_of(like)))
+        return self.from_bits(self.b.op("or", self.bits(x), self.sign_of(like)))
 
     def power_of_two(self, exponent: Expr) -> Expr:
         """2**exponent for an integer exponent whose result is a normal number."""
         f = self.format
-        return self.float(self.shift_left(self.b.add(exponent, self.k(f.bias)), f.mantissa))
+        return self.from_bits(self.shift_left(self.b.add(exponent, self.k(f.bias)), f.mantissa))
 
     def scale(self, x: Expr, exponent: Expr) -> Expr:
         """x * 2**exponent for about |exponent| <= 2 * bias, in two steps so that it rounds once."""

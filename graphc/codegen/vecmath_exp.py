@@ -16,7 +16,6 @@ from graphc.codegen.vecmath_base import Pair, Real, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG2E = 1.0 / math.log(2.0)
-_INF = math.inf
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2; errors of exp(r) 2**-28.2 and 2**-57.2
 _EXP_32 = (
@@ -130,8 +129,8 @@ def scale_twice(r: Real, p: Expr, bits: Expr) -> Expr:
     denormals come out rounded once.  The left shift drops the bits above the exponent field.
     """
     half = r.shift_right(bits, 1)
-    first = r.float(r.shift_left(half, r.format.mantissa))
-    second = r.float(r.shift_left(r.b.sub(bits, half), r.format.mantissa))
+    first = r.from_bits(r.shift_left(half, r.format.mantissa))
+    second = r.from_bits(r.shift_left(r.b.sub(bits, half), r.format.mantissa))
     return r.mul(r.mul(p, first), second)
 
 
@@ -185,7 +184,7 @@ def expm1(b: Scalars, x: Expr) -> Expr:
     lost = r.fma(n, r.c(-low), r.sub(first, rest))
     tail = r.polynomial(rest, _EXPM1_32 if r.single else _EXPM1_64)
     tail = r.fma(r.mul(rest, rest), tail, lost)
-    s = r.float(r.shift_left(bits, f.mantissa))
+    s = r.from_bits(r.shift_left(bits, f.mantissa))
     large = r.fma(s, tail, r.fma(s, rest, r.sub(s, r.c(0.5))))
     # n = 0 apart: halving would lose bits of a denormal; the sign keeps expm1(-0) = -0.
     result = r.where(r.eq(n, r.c(0.0)), r.add(rest, tail), r.add(large, large))
@@ -213,6 +212,6 @@ def tanh(b: Scalars, x: Expr) -> Expr:
     tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
     near = r.fma(r.mul(tail, square), size, size)
     p, bits = exp_parts(r, r.at_most(r.add(size, size), 20.0 if r.single else 44.0), r.format.bias)
-    e = r.mul(p, r.float(r.shift_left(bits, r.format.mantissa)))
+    e = r.mul(p, r.from_bits(r.shift_left(bits, r.format.mantissa)))
     far = r.sub(r.c(1.0), r.div(r.c(2.0), r.add(e, r.c(1.0))))
     return r.with_sign(r.where(r.lt(size, r.pick(0.9, 0.7)), near, far), x)

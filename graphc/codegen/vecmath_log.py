@@ -63,7 +63,7 @@ def reduce(r: Real, x: Expr) -> tuple[Expr, Expr]:
     steps = r.format.mantissa + 2
     x = r.where(small, r.mul(x, r.c(2.0**steps)), x)
     e = exponent_of(r, x)
-    m = r.float(r.b.sub(r.bits(x), r.shift_left(e, r.format.mantissa)))
+    m = r.from_bits(r.b.sub(r.bits(x), r.shift_left(e, r.format.mantissa)))
     offset = r.where(small, r.c(-float(steps)), r.c(0.0))
     return r.add(r.b.cast(e, r.dtype), offset), r.sub(m, r.c(1.0))
 
@@ -115,8 +115,8 @@ def log1p(b: Scalars, x: Expr) -> Expr:
     total = r.add(x, r.c(1.0))
     e = exponent_of(r, total)
     bits = r.shift_left(e, r.format.mantissa)
-    scale = r.float(r.b.sub(r.bits(r.c(1.0)), bits))
-    m = r.float(r.b.sub(r.bits(total), bits))
+    scale = r.from_bits(r.b.sub(r.bits(r.c(1.0)), bits))
+    m = r.from_bits(r.b.sub(r.bits(total), bits))
     exact = r.fma(scale, x, r.sub(scale, r.c(1.0)))
     f = r.where(r.gt(x, r.pick(2.0**40, 2.0**80)), r.sub(m, r.c(1.0)), exact)
     result = _edges(r, x, natural_log(r, r.b.cast(e, r.dtype), f), -1.0)

@@ -22,7 +22,7 @@ def _inverse_cbrt(r: Real, x: Expr) -> Expr:
     """
     half = r.format.bits.bits // 2
     third = r.b.mul(r.shift_right(r.bits(x), half), r.k((1 << half) // 3))
-    y = r.float(r.b.sub(r.k(0x54A1AB13 if r.single else 0x553EE978D4FDF400), third))
+    y = r.from_bits(r.b.sub(r.k(0x54A1AB13 if r.single else 0x553EE978D4FDF400), third))
     for _ in range(2):
         cube = r.mul(r.mul(y, y), y)
         h = r.fma(r.neg(x), cube, r.c(1.0))

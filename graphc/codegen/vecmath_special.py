@@ -213,7 +213,7 @@ def erf(b: Scalars, x: Expr) -> Expr:
     bounded = r.at_most(size, 3.95 if r.single else 5.95)
     exponent = r.polynomial(bounded, _LOG_ERFC_32 if r.single else _LOG_ERFC_64)
     p, bits = exp_parts(r, exponent, r.format.bias)
-    small = r.mul(p, r.float(r.shift_left(bits, r.format.mantissa)))
+    small = r.mul(p, r.from_bits(r.shift_left(bits, r.format.mantissa)))
     far = r.sub(r.c(1.0), small)
     return r.with_sign(r.where(r.lt(size, r.pick(0.92, 1.0)), near, far), x)
 

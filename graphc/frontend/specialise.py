@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.frontend.spec import symbols_of
 from graphc.ir.graph import Graph, Node, Rewriter, infer, rebuild
 from graphc.ir.op import Op
-from graphc.ir.types import Type, substitute, substitute_dim
-
-
-def is_symbolic(graph: Graph) -> bool:
-    return bool(symbols_of(p.type for p in graph.params))
+from graphc.ir.types import substitute, substitute_dim
 
 
 def specialise(graph: Graph, binding: Mapping[str, int]) -> Graph:
@@ -59,9 +54,3 @@ def _attributes(op: Op, attrs: Any, binding: Mapping[str, int]) -> Any:
             if made != value:
                 changed[attr.name] = made
     return op.coerce({**attrs.values_dict, **changed}) if changed else attrs
-
-
-def specialised_types(graph: Graph, binding: Mapping[str, int]) -> tuple[Type, ...]:
-    """The parameter types under a binding."""
-    made = (substitute(p.type, binding) for p in graph.params)
-    return tuple(kind for kind in made if isinstance(kind, Type))

@@ -83,16 +83,6 @@ def register_pytree(
     _CUSTOM[kind] = Custom(flatten, unflatten)
 
 
-def is_pytree(kind: type) -> bool:
-    """Whether instances of a class are taken apart (its instances are not leaves)."""
-    return (
-        kind in (dict, list, tuple, OrderedDict, defaultdict, type(None))
-        or kind in _CUSTOM
-        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-        or dataclasses.is_dataclass(kind)
-    )
-
-
 # ------------------------------------------------------------------------------------ flattening
 
 

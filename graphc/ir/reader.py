@@ -160,8 +160,6 @@ def _closest(name: str) -> str | None:
 
 # ------------------------------------------------------------------------------------ attributes
 
-_MEMO_LIMIT = 200_000
-
 
 def coerce_attrs(
     op: Op, given: tuple[tuple[str, Any], ...], tensors: Mapping[str, Any] | None

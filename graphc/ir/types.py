@@ -7,6 +7,7 @@ object.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 
@@ -261,10 +262,7 @@ class Type:
     @property
     def size(self) -> int:
         """Number of elements (concrete shapes only)."""
-        total = 1
-        for extent in self.dims:
-            total *= extent
-        return total
+        return math.prod(self.dims)
 
     @property
     def nbytes(self) -> int:

@@ -16,15 +16,8 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction, Sample
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
 from graphc.ops.arrange import flip, swapaxes
-from graphc.ops.dims import rank_of, samples_of, shape_of
-from graphc.ops.linalg import (
-    Dims,
-    accumulable,
-    contract,
-    contraction_cost,
-    contraction_types,
-    row_major_strides,
-)
+from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
+from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape

@@ -24,7 +24,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import OPS, Library, Sample
 from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
-from graphc.ops.linalg import row_major_strides
+from graphc.ops.dims import row_major_strides
 from graphc.ops.registry import define, require, require_dtype, require_tensor
 from graphc.ops.scatter import STORED
 from graphc.ops.value import emit

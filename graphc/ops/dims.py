@@ -60,6 +60,11 @@ def size_of(dims: Sequence[Dimension]) -> Dimension:
     return total
 
 
+def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a contiguous array."""
+    return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))
+
+
 def clamp(b: Any, x: Any, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
     return b.op("max", b.op("min", x, b.integer(high)), b.integer(low))
@@ -115,63 +120,6 @@ def tensor_type(name: str, x: AnyType) -> Type:
 
 
 # ------------------------------------------------------------------------------------ reshape
-
-
-def reshape_index(
-    b: Any, index: Sequence[Any], result: tuple[int, ...], source: tuple[int, ...]
-) -> tuple[Any, ...]:
-    """The operand index of a result index of reshape.
-
-    Runs of dimensions with equal products are mapped separately, so inserting, dropping, splitting
-    or merging dimensions costs arithmetic only where elements really move between dimensions.
-    """
-    mapped: list[Any] = []
-    for here, there in reshape_groups(result, source):
-        if len(here) == len(there) == 1:
-            mapped.append(index[here[0]])
-            continue
-        linear = b.integer(0)
-        for axis in here:
-            linear = b.add(b.mul(linear, b.integer(result[axis])), index[axis])
-        mapped.extend(_unravel(b, linear, [source[axis] for axis in there]))
-    return tuple(mapped)
-
-
-def _unravel(b: Any, linear: Any, dims: list[int]) -> list[Any]:
-    made = []
-    large = [k for k, extent in enumerate(dims) if extent != 1]
-    for k, extent in enumerate(dims):
-        if extent == 1:
-            made.append(b.integer(0))
-            continue
-        below = math.prod(dims[k + 1 :])
-        part = b.op("idiv", linear, b.integer(below))
-        made.append(part if k == large[0] else b.op("irem", part, b.integer(extent)))
-    return made
-
-
-def reshape_groups(
-    result: tuple[int, ...], source: tuple[int, ...]
-) -> list[tuple[list[int], list[int]]]:
-    """Pairs of axis runs (of result, of source) with equal products; every axis appears once."""
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    if 0 in result:  # nothing is ever read
-        return [(list(range(len(result))), list(range(len(source))))]
-    while i < len(result) or j < len(source):
-        here, there = [], []
-        left = right = 1
-        if i < len(result):
-            here, left, i = [i], result[i], i + 1
-        if j < len(source) and (left != 1 or source[j] == 1 or not here):
-            there, right, j = [j], source[j], j + 1
-        while left != right:
-            if left < right:
-                left, here, i = left * result[i], [*here, i], i + 1
-            else:
-                right, there, j = right * source[j], [*there, j], j + 1
-        groups.append((here, there))
-    return groups
 
 
 def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:

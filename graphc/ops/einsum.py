@@ -20,15 +20,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
-from graphc.ops.dims import rank_of, samples_of, shape_of
-from graphc.ops.linalg import (
-    Dims,
-    accumulable,
-    contract,
-    contraction_cost,
-    contraction_types,
-    row_major_strides,
-)
+from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
+from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape, transpose
 from graphc.ops.value import common_element, functions, public

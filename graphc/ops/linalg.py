@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,12 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction
 from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
-from graphc.ops.dims import rank_of, samples_of, shape_of
+from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.registry import REAL, broadcast_dims, define, require, require_dtype, require_tensor
 from graphc.ops.shape import reshape
 from graphc.ops.value import common_element, emit_promoted, functions, public
 
 Dims = list[tuple[str, int, int, int, int]]
-
-
-def row_major_strides(dims: tuple[int, ...]) -> list[int]:
-    """Strides in elements of a contiguous array."""
-    return [math.prod(dims[k + 1 :]) for k in range(len(dims))]
 
 
 def contraction_types(name: str, a: AnyType, b: AnyType) -> tuple[Type, Type]:
