@@ -227,6 +227,8 @@ class Groups:
                 group = group.merged
             if group is None or group.kind != "loop" or dims_of(source) != group.full:
                 continue
+            if any(self.of(s) is group for s in sources):
+                continue  # it reads the group's own result, perhaps through a view
             near = self.order(node) - self.order(group.nodes[-1]) <= SIBLING_DISTANCE
             if near and self.fits(node, group) and self.raise_over((group,), sources):
                 self.add(group, node)
