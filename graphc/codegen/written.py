@@ -24,6 +24,8 @@ class Written(Nest):
 
         def read(operand: int, position: Expr) -> Element:
             source = node.inputs[operand]
+            while source.id not in self.elements.buffers:
+                source = source.inputs[0]  # the first few images of an array: the same positions
             buffer = self.elements.buffers[source.id]
             return load_element(self.b, buffer, position, tensor_type(source).dtype)
 
