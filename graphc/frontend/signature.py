@@ -163,8 +163,9 @@ class Binder:
             self.signature = inspect.signature(function)
         except (TypeError, ValueError):
             self.signature = inspect.signature(lambda *args: None)
-        # Functions of C may treat an argument that is given as a default unlike one that is not.
-        self.with_defaults = not isinstance(function, np.ufunc | types.BuiltinFunctionType)
+        # Functions of C and of NumPy may treat a given default unlike an argument left out.
+        foreign = (np.ufunc, types.BuiltinFunctionType, type(np.sum))
+        self.with_defaults = not isinstance(function, foreign)
         self.static = frozenset(static)
         self.bound = bound  # the first argument is the `self` of a method
         parameters = list(self.signature.parameters.values())
