@@ -28,7 +28,7 @@ from pathlib import Path
 
 from graphc.codegen.target import Target
 
-FORMAT = 1
+FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
 _HEAD_BYTES = 8
 _counter = itertools.count()
