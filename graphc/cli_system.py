@@ -16,12 +16,18 @@ from graphc.cli_common import json_option, print_json, print_table
 
 
 @click.command("passes")
+@click.option(
+    "--ops", is_flag=True, help="List the ops instead: how each becomes code, its dtypes."
+)
 @json_option
-def passes_command(as_json: bool) -> None:
+def passes_command(ops: bool, as_json: bool) -> None:
     """List the stages of the compiler, in order, and what holds from each of them on."""
     from graphc.passes.pipeline import STAGES
 
-    rows = []
+    if ops:
+        _print_ops(as_json)
+        return
+    rows: list[tuple[Any, ...]] = []
     for number, stage in enumerate(STAGES):
         names = [getattr(check, "__name__", "").replace("_", " ") for check in stage.ensures]
         text = inspect.getdoc(stage.run) or ""
@@ -31,6 +37,23 @@ def passes_command(as_json: bool) -> None:
         print_json([dict(zip(keys, row)) for row in rows])
         return
     print_table("stages", ["#", "stage", "from here on", "what it does"], rows)
+
+
+def _print_ops(as_json: bool) -> None:
+    import graphc.ops  # noqa: F401  (fills the table)
+    from graphc.ir.op import OPS
+
+    rows = []
+    for name in sorted(OPS):
+        op = OPS[name]
+        kind = type(op.lower).__name__.lower()
+        attrs = ", ".join(attr.name for attr in op.attrs)
+        rows.append((name, kind, attrs, " ".join(op.dtypes), op.doc.split("\n")[0]))
+    if as_json:
+        keys = ("name", "lowering", "attributes", "dtypes", "summary")
+        print_json([dict(zip(keys, row)) for row in rows])
+        return
+    print_table("ops", ["op", "becomes", "attributes", "operand dtypes", "what it is"], rows)
 
 
 @click.command("devices")
@@ -43,7 +66,6 @@ def devices_command(as_json: bool) -> None:
         print_json([dict(zip(keys, row)) for row in rows])
         return
     print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
-    click.echo("\ncpu:1, cpu:2, ... are further virtual devices on the same cores")
 
 
 def _cpu() -> tuple[Any, ...]:

@@ -204,7 +204,13 @@ def test_diff(folder, run):
 
 
 def test_tables(folder, run):
-    for arguments in (("passes",), ("devices",), ("cache", "ls"), ("audit", folder / "big.gir")):
+    for arguments in (
+        ("passes",),
+        ("passes", "--ops"),
+        ("devices",),
+        ("cache", "ls"),
+        ("audit", folder / "big.gir"),
+    ):
         status, out, errors = run(*arguments)
         assert status == 0, errors
         assert out
