@@ -64,7 +64,7 @@ def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
     emit_fill_rows(core)
     emit_scatter(core)
     emit_finish(core)
-    if core.kind.transpose and parts & (Part.PACK_A | Part.PACK_B):
+    if core.turns and parts & (Part.PACK_A | Part.PACK_B):
         emit_transpose(core)
     if parts & Part.PACK_A:
         emit_pack_a(core)

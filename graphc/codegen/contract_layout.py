@@ -87,7 +87,8 @@ class Part:
     NARROW = 8  # also those of one vector
     PACK_A = 16
     PACK_B = 32
-    AHEAD = 64  # the entry that packs B ahead of time
+    TURNS = 64  # copies that transpose squares in registers
+    AHEAD = 128  # the entry that packs B ahead of time
     ALL = -1
 
 

@@ -202,7 +202,7 @@ def emit_pack_a(core: Core) -> None:
         group = body.least(body.sub("%lines", line), core.kind.lanes)
         enough = body.test("sge", body.word("%line_run", line), group)
         square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
-        if not core.kind.transpose:
+        if not core.turns:
             square = "false"
         advance = body.local("i64", 1)
         with body.when(square):
@@ -217,7 +217,7 @@ def emit_pack_a(core: Core) -> None:
 
 def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
     """Rows that are neighbours in memory: square blocks through registers."""
-    if not core.kind.transpose:
+    if not core.turns:
         return
     source = body.at("%from", body.word("%line", line))
     with body.loop(0, "%count", core.kind.lanes) as k:
@@ -273,7 +273,7 @@ def emit_pack_b(core: Core) -> None:
                 body.test("eq", body.word("%line_run", line), 1),
                 body.test("sgt", body.word("%k_run", first), 1),
             )
-            if not core.kind.transpose:
+            if not core.turns:
                 square = "false"
             with body.when(square):
                 _transpose_b(core, body, panel, line, width, (first, stop))
@@ -287,7 +287,7 @@ def _transpose_b(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
     """Columns contiguous in k: square blocks; the next run overwrites rows past this one."""
-    if not core.kind.transpose:
+    if not core.turns:
         return
     lanes, step = core.kind.lanes, core.kind.columns * core.size
     position = body.local("i64", span[0])

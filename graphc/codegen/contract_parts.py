@@ -4,18 +4,23 @@ A program compiles one core per data type with what all its plans need. Any core
 gives right results for every plan of that route: tiles of other heights are put together.
 """
 
+from graphc.codegen.contract_form import Groups
 from graphc.codegen.contract_hardware import Kind
 from graphc.codegen.contract_layout import Flag, Part, Word, height_bit
 
 MOST_UNITS = 64
 
 
-def parts_of(words: list[int], kind: Kind, columns: int) -> int:
-    """The `Part`s of the core that a plan for C with so many columns runs through."""
-    flags = words[Word.FLAGS]
+def parts_of(words: list[int], kind: Kind, groups: Groups) -> int:
+    """The `Part`s of the core that a plan runs through."""
+    flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
+    across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)
+    across_b = parts & Part.PACK_B and any(loop.b == 1 for loop in groups.k)
+    if across_a or across_b:
+        parts |= Part.TURNS
     if flags & (Flag.DOTS | Flag.ROWS):
         return parts | (Part.DOTS if flags & Flag.DOTS else Part.ROWS)
     if 0 < columns % kind.columns <= kind.lanes:

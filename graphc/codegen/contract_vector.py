@@ -40,6 +40,11 @@ class Core:
         return "\n".join([*sorted(self.declared), "", *self.functions.values()])
 
     @property
+    def turns(self) -> bool:
+        """Whether copies of A and B may transpose squares in registers."""
+        return self.kind.transpose and bool(self.parts & Part.TURNS)
+
+    @property
     def widths(self) -> list[int]:
         """Widths of the register tiles, in vectors."""
         return sorted({1 if self.parts & Part.NARROW else self.kind.vectors, self.kind.vectors})
