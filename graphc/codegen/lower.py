@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.codegen.columns import Columns
 from graphc.codegen.loops import Kernel
 from graphc.codegen.nest import Nest
+from graphc.codegen.padding import Padding, pads_rows
 from graphc.codegen.rows import Rows
 from graphc.codegen.space import Space, space_of
 from graphc.codegen.tiles import Tiles, crossing_loop
@@ -21,7 +22,9 @@ def lower_loops(
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
     shape: type[Nest] = Rows
-    if folds_columns(region, space):
+    if pads_rows(region):
+        shape = Padding
+    elif folds_columns(region, space):
         shape = Columns
     elif crossing_loop(region, space) is not None:
         shape = Tiles
