@@ -17,7 +17,7 @@ from graphc.cli_common import json_option, print_json, print_table
 
 @click.command("passes")
 @click.option(
-    "--ops", is_flag=True, help="List the ops instead: how each becomes code, its dtypes."
+    "--ops", is_flag=True, help="List the ops instead, and how each becomes code."
 )
 @json_option
 def passes_command(ops: bool, as_json: bool) -> None:
