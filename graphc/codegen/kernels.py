@@ -90,7 +90,7 @@ def _make(node: Node, config: Config) -> Spec:
         region = region.replace(params=params)
     kind = node.attrs["kind"]
     if kind == "library":
-        return _library_spec(region, config)
+        return _library_spec(region)
     if kind == "contract" and config.backend == "llvm":
         return _contract_spec(region, config)
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
@@ -166,7 +166,7 @@ def _param_index(region: Graph, node: Node) -> int:
 # ---------------------------------------------------------------------------------- library kernels
 
 
-def _library_spec(region: Graph, config: Config) -> Spec:
+def _library_spec(region: Graph) -> Spec:
     node = region.nodes[-1]
     lower = node.op.lower
     assert isinstance(lower, Library)

@@ -24,7 +24,12 @@ from graphc.frontend.signature import (
     parameter_type,
     signature_of,
 )
-from graphc.frontend.trace import Parameter, trace_function, without_internal_frames
+from graphc.frontend.trace import (
+    Parameter,
+    defined_at,
+    trace_function,
+    without_internal_frames,
+)
 from graphc.frontend.tree import unflatten
 from graphc.frontend.variant import Compile, Variant, static_leaf
 from graphc.ir.graph import Graph, Program
@@ -69,7 +74,10 @@ class CompiledFunction:
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
             if name not in self._binder.names:
-                raise FeedError(f"donate names {name!r}, which is no argument")
+                raise FeedError(
+                    f"donate names {name!r}, which is no argument of {self._binder.title}",
+                    location=defined_at(function),
+                )
 
     def __repr__(self) -> str:
         return f"<graphc function {getattr(self, '__name__', '?')}, {len(self.compiles)} compiled>"
@@ -104,7 +112,7 @@ class CompiledFunction:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         signature, leaves = self._signature(args, kwargs)
-        variant = self._variant(signature, leaves)
+        variant = self._variant(signature)
         if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
             return self._inline(variant, leaves)
         if variant.built is None:
@@ -142,7 +150,7 @@ class CompiledFunction:
 
     # -------------------------------------------------------------------------------- compiling
 
-    def _variant(self, signature: Signature, leaves: list[Any]) -> Variant:
+    def _variant(self, signature: Signature) -> Variant:
         found = self._variants.get(signature)
         if found is not None:
             return found
@@ -169,7 +177,8 @@ class CompiledFunction:
             return self._binder.call(self.function, unflatten(signature.tree, leaves))
 
         name = getattr(self.function, "__name__", "f")
-        return Variant(signature, trace_function(name, parameters, call))
+        traced = trace_function(name, parameters, call, defined_at(self.function))
+        return Variant(signature, traced)
 
     def _compile(self, variant: Variant) -> Built:
         with self._lock, collector_paused():
@@ -185,7 +194,7 @@ class CompiledFunction:
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
         try:
-            return self._variant(*self._signature(args, kwargs))
+            return self._variant(self._signature(args, kwargs)[0])
         except GraphError as error:
             raise without_internal_frames(error) from None
 

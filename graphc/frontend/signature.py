@@ -170,12 +170,10 @@ class Binder:
         self.bound = bound  # the first argument is the `self` of a method
         parameters = list(self.signature.parameters.values())
         names = [p.name for p in parameters]
+        self.title = f"{getattr(function, '__name__', 'the function')}({', '.join(names)})"
         for name in self.static:
             if name not in names:
-                raise FeedError(
-                    f"static names {name!r}, which is no argument",
-                    hint=f"it has {', '.join(names)}",
-                )
+                raise FeedError(f"static names {name!r}, which is no argument of {self.title}")
         plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.simple = all(p.kind in plain for p in parameters) and not self.static and not bound
         self.names = tuple(names)
@@ -190,7 +188,7 @@ class Binder:
         try:
             found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise FeedError(f"{error}", hint=f"the arguments are {self.signature}") from None
+            raise FeedError(f"{self.title}: {error}") from None
         return self._flat(self._with_static_defaults(found.arguments))
 
     def _with_static_defaults(self, given: dict[str, Any]) -> dict[str, Any]:

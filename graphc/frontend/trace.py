@@ -69,6 +69,13 @@ def location_of(error: BaseException) -> Location | None:
     return found
 
 
+def defined_at(function: Callable[..., Any]) -> Location | None:
+    """Where the user defined a function; None for functions of C, NumPy and graphc."""
+    code = getattr(function, "__code__", None)
+    name = _user_file(code) if code is not None else None
+    return (name, code.co_firstlineno) if code is not None and name is not None else None
+
+
 def without_internal_frames(error: GraphError) -> GraphError:
     """The error with a traceback of the user's frames only."""
     frames, traceback = [], error.__traceback__
@@ -141,11 +148,15 @@ class Parameter:
 
 
 def trace_function(
-    name: str, parameters: Sequence[Parameter], call: Callable[[list[Tracer]], Any]
+    name: str,
+    parameters: Sequence[Parameter],
+    call: Callable[[list[Tracer]], Any],
+    location: Location | None = None,
 ) -> Traced:
     """The graph of `call`, which gets one tracer per parameter and returns any nesting of arrays.
 
-    Raises TraceError, with the user's file and line, for what has no meaning in a graph.
+    Raises TraceError, with the user's file and line, for what has no meaning in a graph;
+    `location` is where the function is defined, for what no line of it is to blame for.
     """
     started = perf_counter()
     trace = FunctionTrace()
@@ -155,7 +166,7 @@ def trace_function(
             leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
             results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
     except GraphError as error:
-        raise error.at(location_of(error)) from None
+        raise error.at(location_of(error) or location) from None
     finally:
         trace.close()
     graph = Graph(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.ops.dims import row_major_strides
 from graphc.ops.value import METHODS, PUBLIC, Value, cast_value
 
 if TYPE_CHECKING:
@@ -288,12 +289,8 @@ def _ghost(tracer: Tracer) -> np.ndarray[Any, Any] | None:
     if any(not isinstance(extent, int) for extent in tracer.shape):
         return None
     shape = tracer.type.dims
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
     array: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(
-        np.zeros(1, np.int8), shape, tuple(reversed(strides)), writeable=False
+        np.zeros(1, np.int8), shape, row_major_strides(shape), writeable=False
     )
     for link in reversed(chain):
         array = link.ghost(array)

@@ -2,7 +2,7 @@
 
 The key holds the op, type, operands (sorted if commutative), `after` edges, attributes and place,
 so two reads of one state between the same writes merge and nothing merges across devices.  Nodes
-with effects, with regions and barriers never merge.
+with effects or regions and those of `UNIQUE` ops never merge.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import Effect
-from graphc.ir.verify import merge_key
+from graphc.ir.verify import UNIQUE, merge_key
 from graphc.passes.reasons import record
 
 
@@ -25,7 +25,7 @@ def cse(graph: Graph, config: Config) -> Graph:
                 return None
             r.nodes.append(made)
             return made
-        if node.op.effect > Effect.READ or node.op.name == "barrier":
+        if node.op.effect > Effect.READ or node.op.name in UNIQUE:
             return None
         first = table.setdefault(merge_key(node), node)
         if first is node:

@@ -82,7 +82,6 @@ class Executable:
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
-        # Donated arguments need a closer look than the entry takes.
         self._keep: list[Any] = [image, self.kernels, self.support]
         self._context = entry.make_context(
             image.params,
@@ -95,6 +94,7 @@ class Executable:
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
+        # Donated arguments need a closer look than the entry takes.
         if self._context is None or any(param >= 0 for param in self.image.donated):
             return _no_entry
         return entry.make(self.support.addresses["graphc_entry"], self._context)
