@@ -25,6 +25,7 @@ from graphc.config import Config
 from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import peak_bytes
+from graphc.ir.op import STORED
 from graphc.ir.place import Buffer, Region
 from graphc.ir.types import Type
 from graphc.runtime.device import needed_features
@@ -299,7 +300,7 @@ class TableWriter:
 
     def constants(self) -> np.ndarray[Any, Any]:
         """All constants at their offsets, 64-byte aligned."""
-        nodes = [n for n in self.graph.nodes if n.op.name == "const"]
+        nodes = [n for n in self.graph.nodes if n.op.name in STORED]
         size = max((end_of(n) for n in nodes), default=0)
         blob = np.empty(size + 64, np.uint8)
         start = -blob.__array_interface__["data"][0] % 64
@@ -307,7 +308,8 @@ class TableWriter:
         for node in nodes:
             region = buffer_of(node).regions[0]
             if region.nbytes:
-                data = np.ascontiguousarray(node.attrs["value"].array).reshape(-1).view(np.uint8)
+                made = node.op.reference(**node.attrs.values_dict)
+                data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
                 blob[region.offset : region.offset + region.nbytes] = data
         return blob
 

@@ -65,6 +65,22 @@ __all__ = [
 ]
 
 
+class Panels(NamedTuple):
+    """How an operand is packed ahead: dims as pairs of extent and stride, all in elements.
+
+    `operand` is 0 for A and 1 for B of the contraction; `rows` how many rows meet each panel.
+    """
+
+    operand: int
+    rows: int
+    batch: tuple[int, ...]
+    k: tuple[int, ...]
+    n: tuple[int, ...]
+    offset: int
+    columns: int
+    step: int
+
+
 class Plan(NamedTuple):
     """How the core runs one contraction.
 
@@ -146,6 +162,26 @@ def emit_fused(name: str, dtype: str, epilogue: str, parts: int = Part.ALL) -> s
 
 
 # -- planning ----------------------------------------------------------------------------------
+
+
+def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
+    """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
+    kind = kind_of(contraction.dtype, hardware)
+    if kind.converts:
+        return None
+    groups = normalise(contraction, kind.columns)
+    words = [0] * DIMS
+    sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
+    put_panels(words, kind, groups, sizes)
+    batch = groups.batch if packed_batches(groups, sizes) > 1 else []
+    offset = contraction.offset_a if groups.swapped else contraction.offset_b
+    dims = [
+        tuple(v for loop in g for v in (loop.extent, loop.b)) for g in (batch, groups.k, groups.n)
+    ]
+    step = words[Word.PANEL_STEP] // kind.bytes
+    return Panels(
+        1 - groups.swapped, sizes.m, dims[0], dims[1], dims[2], offset, kind.columns, step
+    )
 
 
 @functools.lru_cache(maxsize=4096)

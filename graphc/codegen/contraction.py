@@ -49,7 +49,11 @@ def form_of(region: Graph) -> Form:
     """The contraction of a region; fuse made sure that its operands' views fold."""
     node = next(n for n in region.nodes if isinstance(n.op.lower, Contraction))
     params = set(region.params)
-    reads = tuple(read_of(n, lambda source: source in params) for n in node.inputs)
+
+    def stored(source: Node) -> bool:
+        return source in params or source.op.name == "unpack"
+
+    reads = tuple(read_of(n, stored) for n in node.inputs)
     assert reads[0] is not None
     assert reads[1] is not None
     dims = folded_dims(node, {0: reads[0], 1: reads[1]})

@@ -19,6 +19,7 @@ from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lower import lower_loops, lower_written
+from graphc.codegen.packed import check_packed, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
@@ -135,7 +136,14 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
     if fused:
         extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
     stage = fused and tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
-    plan = _plan(form, config, epilogue=fused, extras=extras if fused else 0, stage=stage)
+    plan = _plan(
+        form,
+        config,
+        epilogue=fused,
+        extras=extras if fused else 0,
+        stage=stage,
+        packed_b=check_packed(form),
+    )
     kernel, tail = None, []
     if fused:
         epilogue = EpilogueLowering(region, form, plan, "kernel")
@@ -143,7 +151,7 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
         position = {p.id: k for k, p in enumerate(region.params)}
         tail = [("out", k, 0) for k in range(1, len(region.results))]
         tail += [("in", position[id], 0) for id in epilogue.operands]
-    sources = [("in", _param_index(region, read.source), 0) for read in form.reads]
+    sources = [("in", _param_index(region, stored_in(read.source)), 0) for read in form.reads]
     if plan.swapped:
         sources.reverse()
     operands = (*sources, ("out", 0, 0), ("work", 0, 0), *tail)

@@ -354,6 +354,7 @@ class Op:
 
 
 OPS: dict[str, Op] = {}
+STORED = ("const", "pack")  # ops whose value is data of the program itself
 
 
 def register(op: Op) -> Op:

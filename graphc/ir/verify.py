@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.liveness import arena_intervals
-from graphc.ir.op import Alias, Composite, Effect, Structural
+from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, Region, device_of
 from graphc.ir.types import UNIT, TupleType, Type, leaves
 
@@ -240,7 +240,7 @@ def _base_sizes(graph: Graph) -> dict[str, int]:
     sizes = {f"r{k}": _nbytes(result) for k, result in enumerate(graph.results)}
     sizes |= {f"p{k}": _nbytes(param) for k, param in enumerate(graph.params)}
     for node in graph.nodes:
-        if node.op.name == "const" and isinstance(node.place, Buffer):
+        if node.op.name in STORED and isinstance(node.place, Buffer):
             for region in node.place.regions:
                 sizes["c"] = max(sizes.get("c", 0), region.offset + region.nbytes)
     return sizes

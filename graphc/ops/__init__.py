@@ -24,6 +24,7 @@ from graphc.ops import (  # noqa: F401
     linalg,
     logic,
     nn,
+    packing,
     padding,
     pooling,
     products,

@@ -21,6 +21,7 @@ from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.fold import fold
 from graphc.passes.fuse import fuse
+from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
 from graphc.passes.plan import plan
@@ -65,6 +66,7 @@ STAGES = (
     Stage(schedule),
     Stage(fuse, ensures=(verify.only_kernels,)),
     Stage(tile),
+    Stage(pack, optional=True),
     Stage(plan, ensures=(verify.every_buffer_assigned, verify.no_overlap_while_live)),
 )
 

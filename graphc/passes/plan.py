@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, root
-from graphc.ir.op import Alias
+from graphc.ir.op import STORED, Alias
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.types import UNIT, AnyType, Type, leaves
 
@@ -98,7 +98,7 @@ class _Planner:
                 if node.op.name == "item":
                     leaf = node.attrs["index"]
                 node = node.inputs[0]
-            if node.op.name not in ("param", "const", "tuple", "workspace"):
+            if node.op.name not in ("param", "tuple", "workspace", *STORED):
                 found.setdefault(node, {}).setdefault(leaf, number)
         return found
 
@@ -135,7 +135,7 @@ class _Planner:
                 return (self.regions[node.inputs[0]][node.attrs["index"]],)
             case "tuple":
                 return tuple(r for source in node.inputs for r in self.regions[source])
-            case "const":
+            case "const" | "pack":
                 offset, nbytes = self.constants, sizes_of(node.type)[0]
                 self.constants += aligned(nbytes)
                 return (Region("c", offset, nbytes),)

@@ -1,0 +1,131 @@
+"""Constant matrices in the order in which the contraction core reads them.
+
+    panel 0:  k0 [ columns ]  k1 [ columns ] ...  spare      panel 1:  ...      next matrix: ...
+
+The pass `pack` puts such a node in place of a constant that contractions read again and again, and
+an `unpack` into their regions; the compiled kernel reads the panels themselves.  Dims are given
+outermost first as pairs of extent and stride, in elements of the flat constant.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.literal import Literal
+from graphc.ir.op import Attr, Structural
+from graphc.ir.types import AnyType, Type, tensor
+from graphc.ops.registry import define, require, require_tensor
+
+Pairs = tuple[int, ...]
+
+_LAYOUT = (
+    Attr("batch", "ints"),
+    Attr("k", "ints"),
+    Attr("n", "ints"),
+    Attr("offset", "int", 0),
+    Attr("columns", "int"),
+    Attr("step", "int"),
+)
+
+
+def _check(size: int, batch: Pairs, k: Pairs, n: Pairs, offset: int) -> None:
+    """Every element that the dims reach lies inside `size` elements."""
+    first = last = offset
+    for pairs in (batch, k, n):
+        require(len(pairs) % 2 == 0, "a dim is a pair of extent and stride")
+        for extent, stride in zip(pairs[::2], pairs[1::2], strict=True):
+            require(extent > 0, "extents are positive")
+            first += min(0, (extent - 1) * stride)
+            last += max(0, (extent - 1) * stride)
+    require(first >= 0 and last < size, f"dims reach elements {first}..{last} of {size}")
+
+
+def _shape(batch: Pairs, k: Pairs, n: Pairs, columns: int, step: int) -> tuple[int, int, int]:
+    """Matrices, panels of each, elements of a panel."""
+    require(columns > 0, "a panel has columns")
+    require(step >= prod(k[::2]) * columns, "a panel holds all of its matrix's rows")
+    return prod(batch[::2]), -(-prod(n[::2]) // columns), step
+
+
+def _infer_pack(
+    *, value: Literal, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int
+) -> Type:
+    _check(value.type.size, batch, k, n, offset)
+    return tensor(value.type.dtype, (prod(_shape(batch, k, n, columns, step)),))
+
+
+def _infer_unpack(
+    panels: AnyType, *, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    shape: tuple[int, ...],
+) -> Type:  # fmt: skip
+    require_tensor("unpack", panels)
+    assert isinstance(panels, Type)
+    _check(prod(shape), batch, k, n, offset)
+    count = prod(_shape(batch, k, n, columns, step))
+    require(panels.shape == (count,), f"these dims make {count} elements, not {panels}")
+    return tensor(panels.dtype, shape)
+
+
+def _matrices(flat: Any, offset: int, *groups: Pairs) -> Any:
+    """The constant seen as [batch..., k..., n...]; the type rule has checked the bounds."""
+    pairs = sum(groups, ())
+    strides = [stride * flat.itemsize for stride in pairs[1::2]]
+    return np.lib.stride_tricks.as_strided(flat[offset:], pairs[::2], strides)
+
+
+def _body(panels: Any, rows: int, columns: int) -> Any:
+    """The used part of [batch, panel, step] as [batch, k, panel, column]."""
+    batches, count, _ = panels.shape
+    used = panels[:, :, : rows * columns].reshape(batches, count, rows, columns)
+    return used.transpose(0, 2, 1, 3)
+
+
+def pack_panels(
+    array: Any, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int
+) -> Any:
+    """The panels of a constant, flat; what is no element of a matrix is zero."""
+    panels = np.zeros(_shape(batch, k, n, columns, step), array.dtype)
+    rows, width = prod(k[::2]), prod(n[::2])
+    flat = np.ascontiguousarray(array).reshape(-1)
+    source = _matrices(flat, offset, batch, k, n).reshape(len(panels), rows, width)
+    body, full = _body(panels, rows, columns), width // columns
+    whole = source[:, :, : full * columns].reshape(len(panels), rows, full, columns)
+    body[:, :, :full] = whole
+    if width % columns:
+        body[:, :, full, : width % columns] = source[:, :, full * columns :]
+    return panels.reshape(-1)
+
+
+def _unpack(
+    panels: Any, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    shape: tuple[int, ...],
+) -> Any:  # fmt: skip
+    made = np.zeros(prod(shape), panels.dtype)
+    rows, width = prod(k[::2]), prod(n[::2])
+    packed = np.asarray(panels).reshape(_shape(batch, k, n, columns, step))
+    body = _body(packed, rows, columns).reshape(len(packed), rows, -1)[:, :, :width]
+    target = _matrices(made, offset, batch, k, n)
+    target[...] = body.reshape(target.shape)
+    return made.reshape(shape)
+
+
+pack = define(
+    "pack",
+    infer=_infer_pack,
+    reference=lambda value, **layout: pack_panels(value.array, **layout),
+    lower=Structural(),
+    attrs=(Attr("value", "literal"), *_LAYOUT),
+    doc="A constant as the panels of a contraction, made once when the program is built.",
+)
+
+unpack = define(
+    "unpack",
+    infer=_infer_unpack,
+    reference=_unpack,
+    lower=Structural(),
+    attrs=(*_LAYOUT, Attr("shape", "ints")),
+    doc="The constant that `pack` made panels of; elements outside of its matrices are zero.",
+)

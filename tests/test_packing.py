@@ -1,0 +1,138 @@
+"""Constants that contractions read as panels: the layout, the pass, the program, its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen import contract
+from graphc.codegen.contract import Contraction, Dim
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Program
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS
+from graphc.ir.parse import parse
+from graphc.ir.text import literals, show
+from graphc.ir.types import F32
+from graphc.ops.interpret import interpret
+from graphc.ops.packing import pack_panels
+from graphc.passes.pipeline import run
+from graphc.runtime import artifact
+
+gc.sum  # noqa: B018  a public name fills the op table
+
+Case = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]
+PROGRAMS: dict[str, Case] = {
+    "dense": (lambda x, w: np.tanh(x @ w + 1), (8, 96), (96, 80)),
+    "transposed": (lambda x, w: x @ w.T, (33, 70), (50, 70)),
+    "batched": (lambda x, w: x @ w, (4, 6, 40), (4, 40, 33)),
+    "heads": (lambda x, w: gc.einsum("bi,hio->bho", x, w), (5, 64), (4, 64, 32)),
+    "swapped": (lambda x, w: gc.einsum("bi,oi->ob", x, w), (5, 64), (40, 64)),
+    "sliced": (lambda x, w: x @ w[::-1, 3:50], (9, 64), (64, 64)),
+    "reshaped": (lambda x, w: x @ w.reshape(64, 48), (9, 64), (4, 16, 48)),
+    "also read": (lambda x, w: x @ w + w[0], (4, 64), (64, 64)),
+}
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_with_constant_weights(name: str) -> None:
+    function, argument, weights = PROGRAMS[name]
+    x, w = normal(*argument), normal(*weights)
+    packed = gc.compile(lambda x: function(x, w))
+    expected = gc.compile(function)(x, w)
+    np.testing.assert_allclose(packed(x), expected, rtol=1e-5, atol=1e-5)
+    for record in packed.stages(x):
+        (found,) = interpret(record.value, [x])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=record.name)
+        tensors = {one.digest: one.array for one in literals(record.value)}
+        text = show(record.value)
+        assert show(parse(text, tensors)) == text
+
+
+def nodes_of(graph: Any, op: str) -> list[Any]:
+    graph = graph.graphs[0] if isinstance(graph, Program) else graph
+    return [node for node in graph.nodes if node.op.name == op]
+
+
+def test_what_is_packed() -> None:
+    w = normal(96, 80)
+    x = normal(8, 96)
+    planned = gc.compile(lambda x: (x @ w, np.exp(x) @ w)).lower(x)
+    assert len(nodes_of(planned, "pack")) == 1, "equal panels are made once"
+    assert not nodes_of(planned, "const"), "the constant itself is not stored"
+    planned = gc.compile(lambda x: (x @ w, w * 2)).lower(x)
+    assert len(nodes_of(planned, "pack")) == len(nodes_of(planned, "const")) == 1
+    for given in (lambda x: x[:1] @ w, lambda x: x[:, :4] @ w[:4, :4]):
+        assert not nodes_of(gc.compile(given).lower(x), "pack"), "one row, or a tiny matrix"
+    assert not nodes_of(gc.compile(lambda x: x @ w, backend="numba").lower(x), "pack")
+
+
+def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
+    w, x = normal(96, 80), normal(8, 96)
+    function = gc.compile(lambda x: x @ w)
+    tiled = next(record.value for record in function.stages(x) if record.name == "pack")
+    assert run(tiled, Config(), after="pack")[-1].name == "plan"
+    artifact.save(function.executable(x).image, tmp_path / "dense.gcx")
+    np.testing.assert_array_equal(gc.load(tmp_path / "dense.gcx")(x), function(x))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_panels_are_those_of_the_core(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    n, k = [int(e) for e in random.integers(1, 9, 2)], [int(e) for e in random.integers(1, 40, 2)]
+    extents = np.array([*k, *n])
+    order = random.permutation(4)
+    strides = np.ones(4, int)
+    for inner, outer in zip(order[:0:-1], order[-2::-1], strict=True):
+        strides[outer] = strides[inner] * extents[inner]
+    dims = [Dim(int(e), 0, int(s), 0) for e, s in zip(extents, strides, strict=True)]
+    c = [dims[2]._replace(c=n[1]), dims[3]._replace(c=1)]
+    a = [dims[0]._replace(a=k[1]), dims[1]._replace(a=1)]
+    rows = Dim(3, k[0] * k[1], 0, n[0] * n[1])
+    problem = Contraction("f32", (), (rows,), tuple(c), tuple(a))
+    panels = contract.panels(problem, contract.host_target())
+    assert panels is not None
+    assert panels.operand == 1
+    plan = contract.plan(problem, contract.host_target(), packed_b=True)
+    values = normal(int(extents.prod()))
+    layout = (panels.batch, panels.k, panels.n, panels.offset, panels.columns, panels.step)
+    packed = pack_panels(values, *layout)
+    assert packed.nbytes == plan.packed
+    names = ("batch", "k", "n", "offset", "columns", "step")
+    attrs = dict(zip(names, layout, strict=True))
+    back = OPS["unpack"].reference(packed, **attrs, shape=values.shape)
+    np.testing.assert_array_equal(back, values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"offset": 1}, {"k": (5, 4)}, {"n": (4, -1)}, {"n": (4,)}, {"step": 15}, {"k": (0, 4)}],
+)
+def test_layouts_that_reach_outside_are_refused(change: dict[str, Any]) -> None:
+    good = {"batch": (), "k": (4, 4), "n": (4, 1), "offset": 0, "columns": 4, "step": 16}
+    value = literal(normal(4, 4), F32)
+    pack = OPS["pack"]
+    made = pack.result_type((), pack.coerce({"value": value, **good}))
+    assert made.shape == (16,)
+    with pytest.raises(GraphError):
+        pack.result_type((), pack.coerce({"value": value, **good, **change}))
+
+
+def test_panels_of_another_machine_are_refused() -> None:
+    w, x = normal(96, 80), normal(8, 96)
+    function = gc.compile(lambda x: x @ w)
+    tiled = next(record.value for record in function.stages(x) if record.name == "pack")
+    tensors = {one.digest: one.array for one in literals(tiled)}
+    columns = nodes_of(tiled, "pack")[0].attrs["columns"]
+    text = show(tiled).replace(f"columns={columns}", f"columns={columns // 2}")
+    with pytest.raises(GraphError):
+        run(parse(text, tensors), Config(), after="fuse")
