@@ -12,6 +12,8 @@ have become a * a / (m * m): 2.25 for m = 4, 4 for m = 2.
     w[K, C, 3, 3] -> winograd_weight -> [a*a, K, C] ------+-> einsum -> [K, a*a, tiles]
                                                    winograd_output -> [N, K, H', W']
 
+An infinity or a NaN of x reaches every result of its tiles, as a NaN.
+
 Zeros around x are part of the input transform.  Both transforms go through a strip of tiles in
 three loops over scratch memory that stays in the first cache level; tiles lie along vector lanes.
 """
@@ -206,8 +208,9 @@ def _infer_weight(w: AnyType, *, tile: int) -> Type:
 
 def _weight_reference(w: Any, tile: int) -> Any:
     matrix = _array(WEIGHT[tile])
-    made = np.einsum("pi,kcij,qj->pqkc", matrix, w.astype(np.float64), matrix)
-    return made.reshape(-1, *w.shape[:2]).astype(w.dtype)
+    made = np.tensordot(w.astype(np.float64), matrix, (2, 1))
+    made = np.tensordot(made, matrix, (2, 1))
+    return made.transpose(2, 3, 0, 1).reshape(-1, *w.shape[:2]).astype(w.dtype)
 
 
 def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
