@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
-from graphc.ir.graph import Graph, Node, Program, infer, node_effect
+from graphc.ir.graph import Graph, Node, Program, infer, node_effect, scheduled_graphs
 from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, Region, device_of
@@ -23,6 +23,12 @@ UNIQUE = ("barrier", "workspace")  # equal nodes of these are still different va
 
 def graphs_of(value: Graph | Program) -> tuple[Graph, ...]:
     return value.graphs if isinstance(value, Program) else (value,)
+
+
+def with_blocks(value: Graph | Program) -> Iterator[Graph]:
+    """Every graph and every region whose kernels run block by block."""
+    for graph in graphs_of(value):
+        yield from scheduled_graphs(graph)
 
 
 def broken(graph: Graph, node: Node | None, message: str) -> VerifyError:
@@ -190,7 +196,7 @@ def only_kernels(value: Graph | Program) -> None:
     """What is left runs as one kernel each, or takes no work at all."""
     free = (Alias, Structural)
     every_node(
-        graphs_of(value), "%{node.id} is in no kernel",
+        with_blocks(value), "%{node.id} is in no kernel",
         lambda n: n.op.name == "fused" or isinstance(n.op.lower, free),
     )  # fmt: skip
 
@@ -200,7 +206,7 @@ def every_buffer_assigned(value: Graph | Program) -> None:
 
     Regions lie inside what they are offsets into, and only arguments and constants are read there.
     """
-    for graph in graphs_of(value):
+    for graph in with_blocks(value):
         sizes = _base_sizes(graph)
         for node in (*graph.params, *graph.nodes):
             if node.type is UNIT:
@@ -255,7 +261,7 @@ def no_overlap_while_live(value: Graph | Program) -> None:
 
     The live regions are kept sorted by offset, so a new one can only meet its two neighbours.
     """
-    for graph in graphs_of(value):
+    for graph in with_blocks(value):
         live: list[tuple[int, int, int, Node]] = []  # offset, end, id, node
         deaths: list[tuple[int, tuple[int, int, int, Node]]] = []
         for born, dies, offset, nbytes, node in arena_intervals(graph):

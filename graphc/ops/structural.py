@@ -4,6 +4,7 @@ groups.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,76 @@ fused = define(
     variadic=True,
     regions=1,
     doc="One kernel: the region's nodes run together without storing what lies between them.",
+)
+
+
+def _infer_blocked(
+    *types: AnyType,
+    regions: tuple[Graph, ...],
+    dims: tuple[int, ...],
+    counts: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> Type:
+    block = _infer_region(*types, regions=regions)
+    require(isinstance(block, Type), "blocked: the region has one result")
+    assert isinstance(block, Type)
+    made = tensor(block.dtype, dims)
+    kinds = (made, *types)
+    require(bool(counts) and min(counts) > 0, f"blocked: bad loop counts {list(counts)}")
+    require(
+        len(steps) == len(kinds) * len(counts) and min(steps, default=0) >= 0,
+        f"blocked: {len(kinds)} values and {len(counts)} loops need as many steps of 0 or more",
+    )
+    for position, (kind, move) in enumerate(zip(kinds, moves_of(counts, steps))):
+        last = sum((n - 1) * step for n, step in zip(counts, move, strict=True))
+        end = last + (1 if position else block.size)
+        inside = isinstance(kind, Type) and end <= kind.size
+        require(inside or (position > 0 and not last), f"blocked: a step leaves {kind}")
+    return made
+
+
+def moves_of(counts: tuple[int, ...], steps: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The steps of the result and of each operand, one per loop."""
+    size = len(counts)
+    return [steps[k : k + size] for k in range(0, len(steps), size)]
+
+
+def _run_blocked(
+    *arrays: Any,
+    regions: tuple[Graph, ...],
+    run: Any,
+    dims: tuple[int, ...],
+    counts: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> Any:
+    """Block after block; what a window shows beyond the end of its operand is zero."""
+    moves = moves_of(counts, steps)
+    flat = [np.concatenate([a.reshape(-1), np.zeros(a.size, a.dtype)]) for a in arrays]
+    made = None
+    for index in np.ndindex(*counts):
+        first, *starts = (sum(i * s for i, s in zip(index, move)) for move in moves)
+        windows = [
+            f[start : start + a.size].reshape(a.shape) for f, a, start in zip(flat, arrays, starts)
+        ]
+        block = run(regions[0], windows)[0]
+        if made is None:
+            made = np.zeros(math.prod(dims), block.dtype)
+        made[first : first + block.size] = block.reshape(-1)
+    assert made is not None
+    return made.reshape(dims)
+
+
+blocked = define(
+    "blocked",
+    infer=_infer_blocked,
+    reference=_run_blocked,
+    lower=Structural(),
+    attrs=(Attr("dims", "ints"), Attr("counts", "ints"), Attr("steps", "ints")),
+    variadic=True,
+    regions=1,
+    doc="A result made block by block: the region runs for every index of the nested loops "
+    "`counts` on windows of the operands, whose starts move by `steps` elements per loop "
+    "(the result's steps first), so that what lies between its kernels is one block.",
 )
 
 

@@ -25,7 +25,12 @@ def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
     if all(isinstance(n.place, Buffer) or n.type is UNIT for n in (*graph.params, *graph.nodes)):
         return graph
-    return _Planner(graph).run()
+    return _Planner(graph, graph.device).run()
+
+
+def plan_block(node: Node, device: Device | None) -> Graph:
+    """The region of a blocked node with its memory: offsets into the node's scratch operand."""
+    return _Planner(node.regions[0], device).run()
 
 
 def aligned(nbytes: int) -> int:
@@ -81,9 +86,9 @@ class Arena:
 
 
 class _Planner:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, device: Device | None) -> None:
         self.graph = graph
-        self.device = graph.device
+        self.device = device
         self.regions: dict[Node, tuple[Region, ...]] = {}
         self.constants = 0
         self.arena = Arena()
@@ -160,7 +165,11 @@ class _Planner:
         device = device_of(node.place) or self.device
         assert isinstance(device, Device)
         place = device if node.type is UNIT else Buffer(device, self.regions[node])
+        regions = node.regions
+        if node.op.name == "blocked":
+            regions = (plan_block(node, device),)
         return node.replace(
+            regions=regions,
             inputs=tuple(mapped[n] for n in node.inputs),
             after=tuple(mapped[n] for n in node.after),
             place=place,

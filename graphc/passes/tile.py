@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from graphc.codegen.kernels import spec_of
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import OPS
+from graphc.ir.place import device_of
+from graphc.passes.block import block
+from graphc.passes.plan import plan_block
 
 
 def tile(graph: Graph, config: Config) -> Graph:
-    """The graph with a workspace operand on every kernel that needs scratch memory."""
+    """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
+    return with_scratch(block(graph, config), config)
+
+
+def with_scratch(graph: Graph, config: Config) -> Graph:
+    """The graph with a workspace operand on every node that needs scratch memory."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name != "fused" or has_workspace(node):
+        if node.op.name not in ("fused", "blocked") or has_workspace(node):
             return None
-        nbytes = spec_of(node, config).workspace
+        if node.op.name == "fused":
+            nbytes = spec_of(node, config).workspace
+        else:
+            node = map_regions(node, lambda region: with_scratch(region, config))
+            nbytes = peak_bytes(plan_block(node, device_of(node.place)))
         if not nbytes:
             return None
         scratch = r.emit(OPS["workspace"], (), {"nbytes": nbytes}, place=node.place)
@@ -39,4 +52,8 @@ def with_workspace(node: Node, scratch: Node) -> Node:
     op = OPS["param"]
     param = Node(region.next_id, op, (), op.coerce({"name": "workspace"}), scratch.type)
     grown = region.replace(params=(*region.params, param), next_id=region.next_id + 1)
-    return node.replace(inputs=(*node.inputs, scratch), regions=(grown,))
+    attrs = node.attrs
+    if node.op.name == "blocked":
+        still = (0,) * len(attrs["counts"])
+        attrs = node.op.coerce({**attrs, "steps": (*attrs["steps"], *still)})
+    return node.replace(inputs=(*node.inputs, scratch), attrs=attrs, regions=(grown,))
