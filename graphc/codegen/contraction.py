@@ -11,14 +11,18 @@ the region's element-wise nodes and stores every result:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from graphc.codegen import contract
+from graphc.codegen.contract_layout import Word
 from graphc.codegen.evaluate import Elements, flat_index, store_element, strides_of, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import DType, Type
+
+SHORTEST_BLOCK = 32  # columns; a shorter loop would not fill vectors
 
 Roles = dict[str, list[tuple[int, int, int, int]]]
 
@@ -128,14 +132,38 @@ class EpilogueLowering:
             self.elements.bind_buffer(param, made)
         batch, first, last, lead = (b.param(k) for k in range(4))
         rows = sum_of(self.plan, "i")
-        with b.loop(rows, "parallel") as i, b.loop(last, "vector", first) as j:
-            self.tile_reader(buffers[0], i, j, lead)
-            index = self.index(batch, i, j)
+
+        def element(start: Expr, offset: Expr) -> None:
+            self.tile_reader(buffers[0], i, b.add(start, offset), lead)
+            index = self.index(batch, i, start, offset)
             for result, buffer in zip(self.region.results, outputs, strict=True):
                 value = self.elements.at(result, index)
                 position = flat_index(b, index, tensor_type(result).dims)
                 store_element(b, buffer, position, value)
+
+        block = self.block()
+        with b.loop(rows, "parallel") as i:
+            if block < SHORTEST_BLOCK:
+                with b.loop(last, "vector", first) as j:
+                    element(b.integer(0), j)
+            else:
+                blocks = b.op("idiv", b.sub(last, first), b.integer(block))
+                with b.loop(blocks) as number, b.loop(block, "vector") as j:
+                    element(b.add(first, b.mul(number, b.integer(block))), j)
         return Kernel(self.name, tuple(buffers), 4, b.body, units=rows, strict=strict)
+
+    def block(self) -> int:
+        """Columns that a tile is a multiple of and no axis of the result begins or ends within.
+
+        A loop over so many has a constant extent and steps of one: no remainder, no division.
+        """
+        words = self.plan.params
+        block = gcd(words[Word.N], words[Word.UNIT_COLUMNS], words[Word.FINISH_COLUMNS])
+        for axes in self.plan.axes.values():
+            for which, divisor, extent in axes:
+                if which == "j":
+                    block = gcd(block, divisor * extent, divisor if divisor > 1 else 0)
+        return block
 
     def tile_reader(self, tile: Buffer, i: Expr, j: Expr, lead: Expr) -> None:
         b = self.b
@@ -146,11 +174,15 @@ class EpilogueLowering:
 
         self.elements.bind(self.form.node, read)
 
-    def index(self, batch: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
-        """The result's index tuple from the core's three linear indices."""
+    def index(self, batch: Expr, i: Expr, start: Expr, offset: Expr) -> tuple[Expr, ...]:
+        """The result's index tuple from the core's three linear indices.
+
+        The last one is start + offset, where no axis begins or ends between them.
+        """
         b = self.b
         places = result_axes(self.form)
-        values = {"batch": batch, "i": i, "j": j}
+        whole = start.op == "const"
+        values = {"batch": batch, "i": i, "j": offset if whole else start}
         made = [b.integer(0)] * tensor_type(self.form.node).rank
         for role in ("batch", "m", "n"):
             for position, (which, divisor, extent) in enumerate(self.plan.axes[role]):
@@ -160,6 +192,8 @@ class EpilogueLowering:
                 value = b.op("idiv", values[which], b.integer(divisor))
                 if divisor * extent != sum_of(self.plan, which):
                     value = b.op("irem", value, b.integer(extent))
+                if which == "j" and divisor == 1 and not whole:
+                    value = b.add(value, offset)
                 made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
         return tuple(made)
 
