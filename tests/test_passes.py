@@ -272,3 +272,23 @@ def test_a_sibling_does_not_join_a_group_it_reads_through_a_view() -> None:
     final = pipeline.run(g, CONFIG)[-1].value
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
     np.testing.assert_array_equal(interpret(final, [x])[0][1], x + x.sum(1))
+
+
+@pytest.mark.parametrize("backend", ["llvm", "numba"])
+def test_a_product_fused_with_results_that_do_not_need_it(backend: str) -> None:
+    """The sums may lie in a result's memory, so that result is stored after they are read."""
+    import graphc as gc
+
+    def recurrent(x, w):  # type: ignore[no-untyped-def]
+        h, states = np.zeros((4, 16), np.float32), []
+        for step in range(12):
+            h = np.tanh(x[step] @ w + h)
+            states.append(h)
+        return tuple(states)
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((12, 4, 16)).astype(np.float32)
+    w = (rng.standard_normal((16, 16)) * 0.1).astype(np.float32)
+    compiled = gc.compile(recurrent, threads=1, backend=backend)
+    for got, want in zip(compiled(x, w), recurrent(x, w), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)

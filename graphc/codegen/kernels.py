@@ -129,8 +129,24 @@ def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spe
 # ------------------------------------------------------------------------------------ contractions
 
 
+def results_in_order(region: Graph, form: Form) -> list[int]:
+    """Numbers of the results, one that is computed from the sums first.
+
+    The sums may lie in the first result's memory: its store must come after they are read.
+    """
+    reached = {form.node}
+    for node in region.nodes:
+        if any(n in reached for n in node.inputs):
+            reached.add(node)
+    numbers = range(len(region.results))
+    return sorted(numbers, key=lambda k: region.results[k] not in reached)
+
+
 def _contract_spec(region: Graph, config: Config) -> Spec:
     form = form_of(region)
+    order = results_in_order(region, form)
+    names = tuple(region.result_names[k] for k in order)
+    region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
     fused = region.results != (form.node,) or config.check_finite
     extras = len(region.results) - 1
     if fused:
@@ -149,12 +165,12 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
         epilogue = EpilogueLowering(region, form, plan, "kernel")
         kernel = epilogue.lower(**rules(config))
         position = {p.id: k for k, p in enumerate(region.params)}
-        tail = [("out", k, 0) for k in range(1, len(region.results))]
+        tail = [("out", k, 0) for k in order[1:]]
         tail += [("in", position[id], 0) for id in epilogue.operands]
     sources = [("in", _param_index(region, stored_in(read.source)), 0) for read in form.reads]
     if plan.swapped:
         sources.reverse()
-    operands = (*sources, ("out", 0, 0), ("work", 0, 0), *tail)
+    operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
         plan.workspace * config.thread_count, kernel, tensor_type(form.node).dtype.name,
