@@ -6,6 +6,8 @@ from graphc.codegen.columns import Columns
 from graphc.codegen.loops import Kernel
 from graphc.codegen.nest import Nest
 from graphc.codegen.padding import Padding, pads_rows
+from graphc.codegen.pieces import Pieces, pieces_of
+from graphc.codegen.pieces import Pieces, pieces_of
 from graphc.codegen.rows import Rows
 from graphc.codegen.space import Space, space_of
 from graphc.codegen.tiles import Tiles, crossing_loop
@@ -24,6 +26,8 @@ def lower_loops(
     shape: type[Nest] = Rows
     if pads_rows(region):
         shape = Padding
+    elif pieces_of(region) is not None:
+        shape = Pieces
     elif folds_columns(region, space):
         shape = Columns
     elif crossing_loop(region, space) is not None:

@@ -151,11 +151,12 @@ class Compute:
 
     `index` is a tuple of i64 expressions, one per result dimension; `read(k, index)` is the
     element of operand k.  Reading outside an operand's shape is an error of the rule: it must
-    clamp or select. `view(node) -> bool` says that the map is injective and free of arithmetic
-    (transpose, slice).
+    clamp or select. `pieces(node)` is for a result made of copies of whole operands: the operand
+    and the offset of each.
     """
 
     element: Callable[..., Any]
+    pieces: Callable[..., list[tuple[int, tuple[int, ...]]]] | None = None
     cheap: bool = True  # worth recomputing per consumer instead of storing
 
 

@@ -147,11 +147,23 @@ def _concat(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, None, cases) if cases else read(0, index)
 
 
+def _concat_pieces(node: Any) -> list[tuple[int, tuple[int, ...]]]:
+    axis, begin = node.attrs["axis"], 0
+    made = []
+    for k, source in enumerate(node.inputs):
+        offset = [0] * source.type.rank
+        offset[axis] = begin
+        begin += source.type.dims[axis]
+        if source.type.size:
+            made.append((k, tuple(offset)))
+    return made
+
+
 concat_op = define(
     "concat",
     infer=_infer_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
-    lower=Compute(_concat),
+    lower=Compute(_concat, _concat_pieces),
     attrs=(Attr("axis", "int"),),
     variadic=True,
     samples=samples_of(

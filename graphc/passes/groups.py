@@ -32,6 +32,7 @@ from graphc.ir.types import Type
 MAX_NODES = 64
 MAX_OPERANDS = 24
 MAX_VIEW_WEIGHT = 12
+MOST_INLINED = 3  # operands of a concat that its readers inline
 SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
 
 Dims = tuple[int, ...]
@@ -107,7 +108,7 @@ class Groups:
         if isinstance(lower, Scalar | Reduction | Contraction):
             self.place(node)
         elif isinstance(lower, Alias) or (
-            isinstance(lower, Compute) and lower.cheap and self.merge
+            isinstance(lower, Compute) and lower.cheap and self.merge and inlines(node)
         ):
             if not self.visit_view(node):
                 self.place(node)
@@ -194,7 +195,7 @@ class Groups:
         full = dims_of(node) if isinstance(node.type, Type) else ()
         if isinstance(lower, Library):
             return Group("library", stage, full, [node], closed=True)
-        return Group(kind, stage, full, [node])
+        return Group(kind, stage, full, [node], closed=not inlines(node))
 
     def join(self, node: Node, sources: Sources, direct: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""
@@ -340,3 +341,9 @@ def is_full(node: Node, group: Group) -> bool:
 def aligned_row(node: Node, group: Group) -> bool:
     """A once-per-row value that broadcasts against full values along the right axes."""
     return dims_of(node) == group.keep or dims_of(node) == ()
+
+
+def inlines(node: Node) -> bool:
+    """Readers of a result put together from many operands would ask for each which one it is."""
+    lower = node.op.lower
+    return not (isinstance(lower, Compute) and lower.pieces and len(node.inputs) > MOST_INLINED)

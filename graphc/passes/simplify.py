@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.codegen.pieces import MOST_PIECES
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
@@ -217,10 +218,20 @@ def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
     return None
 
 
+def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
+    """A concat of very many operands is one of concats: kernels stay small."""
+    if len(node.inputs) <= MOST_PIECES:
+        return None
+    parts = [node.inputs[k : k + MOST_PIECES] for k in range(0, len(node.inputs), MOST_PIECES)]
+    joined = [r.emit(node.op, part, node.attrs) if len(part) > 1 else part[0] for part in parts]
+    return r.emit(node.op, joined, node.attrs)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
     "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
+    "concat": (concat_in_stages,),
     "cast": (same_type,),
     "neg": (negation_twice,),
     "mul": (unit_operand,),
