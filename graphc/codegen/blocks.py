@@ -16,7 +16,7 @@ from graphc.codegen.operands import read_of
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes
-from graphc.ir.op import Contraction, Reduction, Scalar
+from graphc.ir.op import Contraction, Loops, Reduction, Scalar
 from graphc.ir.place import Buffer
 from graphc.ops.structural import moves_of
 from graphc.runtime.table import ABSENT, Operand
@@ -106,14 +106,14 @@ def last_read(kernel: Node, param: Node) -> int:
     reaches = {param}  # the views of the parameter
     used = set(region.results)
     for inner in region.nodes:
-        if isinstance(inner.op.lower, Scalar | Reduction | Contraction):
+        if isinstance(inner.op.lower, Scalar | Reduction | Contraction | Loops):
             used.update(inner.inputs)
         elif not reaches.isdisjoint(inner.inputs):
             reaches.add(inner)
     last = 0
     for view in reaches & used:
         read = read_of(view, set(region.params).__contains__)
-        if read is None or kernel.attrs["kind"] not in ("loop", "contract"):
+        if read is None or kernel.attrs["kind"] not in ("loop", "contract", "nest"):
             return tensor_type(param).size
         pairs = zip(read.strides, tensor_type(view).dims, strict=True)
         last = max(last, read.offset + sum(max(0, s) * (extent - 1) for s, extent in pairs))

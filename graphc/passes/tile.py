@@ -13,12 +13,13 @@ from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.passes.block import block
+from graphc.passes.images import images
 from graphc.passes.plan import plan_block
 
 
 def tile(graph: Graph, config: Config) -> Graph:
     """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
-    return with_scratch(block(graph, config), config)
+    return with_scratch(images(block(graph, config), config), config)
 
 
 def with_scratch(graph: Graph, config: Config) -> Graph:
