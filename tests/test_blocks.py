@@ -1,0 +1,189 @@
+"""Chains that run block by block: attention without its whole score matrix, and what may not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import graphc as gc
+from graphc.codegen import contract
+from graphc.codegen.build import build
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph
+from graphc.ir.liveness import peak_bytes
+from graphc.ir.parse import parse
+from graphc.ir.text import show
+from graphc.ops.interpret import interpret
+from graphc.passes import block as blocks
+from graphc.passes import pipeline
+from graphc.passes.block import level_of
+
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def attention(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+    """As one writes it by hand."""
+    scores = q @ np.swapaxes(k, -1, -2) * 0.25
+    for m in mask:
+        scores = np.where(m, scores, -1e9) if m.dtype == bool else scores + m
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return (powers / powers.sum(-1, keepdims=True)) @ v
+
+
+def planned(function: Any, *arguments: Any, **options: Any) -> Graph:
+    return gc.compile(function, **options).stages(*arguments)[-1][1].graphs[0]
+
+
+def blocked(graph: Graph) -> list[tuple[int, ...]]:
+    return [n.attrs["counts"] for n in graph.nodes if n.op.name == "blocked"]
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is large: chains of a few kilobytes run in blocks."""
+    host = contract.host_target()._replace(l2=1 << 12)
+    monkeypatch.setattr(blocks, "host_target", lambda: host)
+    monkeypatch.setattr(blocks, "SMALLEST_VALUE", 1)
+    monkeypatch.setattr(blocks, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(blocks, "MOST_AGAIN", 1 << 20)
+
+
+@FEW
+@given(
+    batch=st.lists(st.integers(1, 3), max_size=2),
+    rows=st.integers(1, 70),
+    columns=st.sampled_from([1, 7, 40, 65]),
+    widths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    element=st.sampled_from(["f4", "f8"]),
+    masks=st.sampled_from(["", "rows", "keys", "causal", "full"]),
+    opt=st.sampled_from([0, 2]),
+    threads=st.integers(1, 2),
+)
+def test_attention_of_any_shape(
+    small_cache: None, batch: Any, rows: int, columns: int, widths: Any, element: str,
+    masks: str, opt: int, threads: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(rows)
+    shapes = [(*batch, rows, widths[0]), (*batch, columns, widths[0]), (*batch, columns, widths[1])]
+    arrays = [rng.normal(size=s).astype(element) for s in shapes]
+    if masks == "causal":
+        arrays.append(np.tri(rows, columns, dtype=bool))
+    elif masks:
+        dims = {"rows": (rows, 1), "keys": (columns,), "full": (*batch, rows, columns)}[masks]
+        arrays.append(rng.normal(size=dims).astype(element))
+    made = gc.compile(attention, opt=opt, threads=threads)(*arrays)
+    exact = 1e-4 if element == "f4" else 1e-12
+    np.testing.assert_allclose(made, attention(*arrays), rtol=exact, atol=exact)
+
+
+@pytest.fixture
+def arrays() -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    return [rng.normal(size=(2, 3, 50, 8)).astype("f") for _ in range(3)]
+
+
+def test_every_stage_runs_and_prints(small_cache: None, arrays: list[np.ndarray]) -> None:
+    graph = gc.compile(attention).graph(*arrays)
+    want = attention(*arrays)
+    records = pipeline.run(graph, Config(verify=3, threads=1))
+    assert blocked(records[-1].value.graphs[0]) == [(2, 3, 2)]
+    for record in records:
+        np.testing.assert_allclose(interpret(record.value, arrays)[0], want, rtol=1e-4, atol=1e-5)
+    reasons = [text for r in records for _, text in r.note.reasons if "blocks" in text]
+    assert "in 12 blocks" in reasons[0]
+
+
+def test_blocks_do_not_change_a_bit(
+    arrays: list[np.ndarray], request: pytest.FixtureRequest
+) -> None:
+    whole = gc.compile(attention)(*arrays)
+    request.getfixturevalue("small_cache")
+    assert np.array_equal(gc.compile(lambda *a: attention(*a))(*arrays), whole)
+
+
+def test_memory_is_one_block() -> None:
+    kinds = [gc.spec((1, 8, 1024, 64), "f32")] * 3
+    for function in (attention, lambda q, k, v: gc.attention(q, k, v)):
+        graph = planned(function, *kinds, threads=2)
+        assert blocked(graph)
+        assert peak_bytes(graph) < 8 * 1024 * 1024 * 4 // 8
+
+
+def test_short_sequences_stay_whole() -> None:
+    assert not blocked(planned(attention, *[gc.spec((2, 4, 64, 32), "f32")] * 3))
+
+
+def test_heads_that_are_views_and_their_projection(small_cache: None) -> None:
+    def model(x: Any, w: Any) -> Any:
+        length, width = x.shape
+        parts = np.split(x @ w, 3, -1)
+        q, k, v = (p.reshape(length, 4, width // 4).transpose(1, 0, 2) for p in parts)
+        places = np.arange(length)
+        scores = np.where(places[:, None] >= places, q @ k.swapaxes(1, 2), np.float32(-1e9))
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        made = powers @ v / powers.sum(-1, keepdims=True)
+        return made.transpose(1, 0, 2).reshape(length, width)
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(61, 16)).astype("f"), rng.normal(size=(16, 48)).astype("f")
+    assert blocked(planned(model, x, w))
+    np.testing.assert_allclose(gc.compile(model)(x, w), model(x, w), rtol=1e-4, atol=1e-4)
+
+
+def test_one_array_in_two_roles(small_cache: None) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    function = lambda x: attention(x, x, x)
+    assert blocked(planned(function, x))
+    np.testing.assert_allclose(gc.compile(function)(x), function(x), rtol=1e-12)
+
+
+def test_scores_that_are_read_elsewhere_stay_whole(small_cache: None) -> None:
+    def both(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ np.swapaxes(k, -1, -2)
+        return scores, np.tanh(scores) @ v
+
+    assert not blocked(planned(both, *[gc.spec((30, 8), "f32")] * 3))
+
+
+@given(st.integers(1, 3000), st.integers(1, 400))
+def test_levels_cover_every_extent(extent: int, most: int) -> None:
+    level = level_of(extent, most)
+    assert (level.count - 1) * level.step + level.size == extent
+    assert 1 <= level.step <= level.size <= max(1, 2 * most)
+
+
+@pytest.fixture
+def plan(small_cache: None) -> str:
+    kinds = [gc.spec((2, 50, 8), "f32")] * 3
+    return show(gc.compile(attention, threads=1).stages(*kinds)[-1][1])
+
+
+def test_steps_that_leave_an_operand_are_refused(plan: str) -> None:
+    steps = re.search(r"steps=\[([\d,]+)\]", plan)[1].split(",")
+    for position in (0, 2):  # the result's, and the first operand's
+        far = [*steps]
+        far[position] = "1000000"
+        with pytest.raises(GraphError, match="a step leaves"):
+            parse(plan.replace(",".join(steps), ",".join(far)))
+
+
+def test_windows_that_end_outside_are_refused(plan: str) -> None:
+    steps = re.search(r"steps=\[([\d,]+)\]", plan)[1].split(",")
+    steps[3] = str(int(steps[3]) + 100)
+    changed = re.sub(r"steps=\[[\d,]+\]", f"steps=[{','.join(steps)}]", plan, count=1)
+    with pytest.raises(GraphError, match="beyond its end"):
+        build(parse(changed), Config(threads=1))
+
+
+def test_blocks_need_their_scratch_memory(plan: str) -> None:
+    size = re.search(r"u8\[(\d+)\] @[^\n]*\n *%\d+ = blocked", plan)[1]
+    changed = plan.replace(f"u8[{size}]", "u8[64]").replace(f"nbytes={size}", "nbytes=64")
+    changed = re.sub(rf"((?:p\d\+)?\d+):{size}\]", r"\1:64]", changed)
+    with pytest.raises(GraphError, match="bytes of workspace"):
+        build(parse(changed), Config(threads=1))
