@@ -73,7 +73,20 @@ class RandomGraph:
         )
 
     def step(self) -> None:
-        kind = self.choose(("unary", "binary", "reduce", "view", "const", "select", "matmul"))
+        kind = self.choose(
+            (
+                "unary",
+                "binary",
+                "binary",
+                "reduce",
+                "view",
+                "const",
+                "select",
+                "matmul",
+                "matmul",
+                "concat",
+            )
+        )
         getattr(self, kind)()
 
     def unary(self) -> None:
@@ -130,6 +143,13 @@ class RandomGraph:
         self.emit("lt", x, y)
         condition = self.values.pop()
         self.values.append(self.b.emit(OPS["where"], (condition, x, y)))
+
+    def concat(self) -> None:
+        x = self.value()
+        same = [v for v in self.values if v.type is x.type]
+        if self.shape(x):
+            parts = [self.choose(same) for _ in range(self.choose((2, 3, 5)))]
+            self.emit("concat", *parts, axis=self.draw(st.integers(0, len(self.shape(x)) - 1)))
 
     def matmul(self) -> None:
         matrices = [v for v in self.values if len(self.shape(v)) >= 2]
