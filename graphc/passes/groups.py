@@ -50,7 +50,7 @@ class Group:
     reduced: frozenset[int] | None = None
     closed: bool = False
     read: bool = False  # some node outside reads it
-    operands: set[int] = field(default_factory=set)
+    operands: set[int] = field(default_factory=set)  # what it reads from outside
     merged: Group | None = None
 
     @property
@@ -178,11 +178,14 @@ class Groups:
             self.all.append(chosen)
         self.group[node.id] = chosen
         for source in sources:
-            chosen.operands.add(source.id)
             self.reader[source.id] = chosen
             group = self.of(source)
-            if group is not None and group is not chosen:
+            if group is chosen:
+                continue
+            if group is not None:
                 group.read = True
+            if source.op.name != "const" or source.type.shape:  # type: ignore[union-attr]
+                chosen.operands.add(source.id)  # scalars are copied into kernels
 
     def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
