@@ -300,7 +300,7 @@ def test_empty_sums_are_zero_and_empty_results_are_nothing(dtype: str) -> None:
         assert plan.units == 0 or m * n > 0
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 def test_result_does_not_depend_on_the_split(dtype: str) -> None:
     choose = random.Random(7)
     for m, n, k, layout in [
@@ -323,7 +323,7 @@ def test_result_does_not_depend_on_the_split(dtype: str) -> None:
                 return found
 
             plan = pieces.run(spans, threads=threads)
-            assert plan.units > 1 or m * n * k < 1 << 21
+            assert plan.units > 1 or m * n * k < 1 << 22
             np.testing.assert_array_equal(whole.result(), pieces.result())
 
 
@@ -605,12 +605,34 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
             problem.run()
 
 
-@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "neoverse-n1"])
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "znver4", "neoverse-n1"])
 def test_core_compiles_for_other_machines(cpu: str) -> None:
     from graphc.codegen.target import named
 
     for dtype in ("f32", "bf16", "f16", "i8"):
         assert len(contract.core_object(dtype, named(cpu))) > 1000
+
+
+PAIRS = [(m, n, k) for m in (9, 30) for n in (16, 33, 70) for k in (1, 2, 31, 33, 64, 1100)]
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt", "nnt"])
+def test_pairs_of_bf16_are_exact_where_f32_is(layout: str) -> None:
+    for seed, (m, n, k) in enumerate(PAIRS):
+        problem = matrix("bf16", m, n, k, layout, seed)
+        for name in "ab":
+            values = np.random.default_rng(seed).integers(-2, 3, problem.data[name].size)
+            problem.data[name][:] = values.astype(ml_dtypes.bfloat16)
+        problem.run()
+        expected = problem.expected().astype(np.float32).astype(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(problem.result(), expected)
+
+
+def test_a_bf16_row_without_a_partner_meets_no_neighbour() -> None:
+    problem = matrix("bf16", 20, 40, 7)
+    problem.data["a"][20 * 7 :] = np.nan
+    problem.data["b"][7 * 40 :] = np.nan
+    problem.run()
 
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3"])

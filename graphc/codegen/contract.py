@@ -20,6 +20,7 @@ from graphc.codegen.contract_blocking import (
     Sizes,
     block,
     grain_of,
+    in_pairs,
     packed_batches,
     put_dims,
     put_panels,
@@ -211,7 +212,9 @@ def plan(
     if staged(kind, groups, epilogue) or stage:
         flags |= Flag.TILE
     words = [0] * DIMS
-    words[Word.FLAGS] = flags
+    words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
+    if in_pairs(words, kind):
+        sizes = sizes._replace(k=-(-sizes.k // 2))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS] = extras
     block(words, kind, hardware, sizes, threads)

@@ -69,9 +69,19 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
         or (not hardware.masked and sizes.n % kind.columns)
     ):
         flags |= Flag.PACK_B
-    if kind.converts or step_a is None or _worth_a(kind, hardware, groups, sizes):
+    in_place = kind.pairs and step_a == 1 and sizes.k % 2 == 0
+    if (
+        (kind.converts and not in_place)
+        or step_a is None
+        or _worth_a(kind, hardware, groups, sizes)
+    ):
         flags |= Flag.PACK_A
     return flags
+
+
+def in_pairs(words: list[int], kind: Kind) -> bool:
+    """Whether k is counted in pairs: tiles multiply them, matrix-vector products do not."""
+    return kind.pairs and not words[Word.FLAGS] & Flag.VECTOR
 
 
 def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
@@ -96,7 +106,7 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
     if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
         return False
     apart = hardware.l2 // WAYS
-    strides = [loop.a * kind.bytes for loop in (*groups.m[-1:], *groups.k)]
+    strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
     return any(stride and stride % apart == 0 for stride in strides)
 
 
@@ -207,7 +217,7 @@ def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: 
         first, second = second, first
     words[Word.OFFSET_A], words[Word.OFFSET_B] = first * size, second * size
     words[Word.OFFSET_C] = contraction.offset_c * size
-    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size
+    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size * (2 if in_pairs(words, kind) else 1)
     words[Word.STEP_B] = (step_of(groups.k, "b") or 0) * size
     words[Word.LEAD_C] = step_of(groups.m, "c") or 0
 
@@ -244,7 +254,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
     packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
-    tables_k = depth * 8 if flags & packs_k else 0
+    tables_k = (2 if in_pairs(words, kind) else 1) * depth * 8 if flags & packs_k else 0
     position = 0
     for word, extent in (
         *((word, rows * 8 + 8) for word in _ROW_TABLES),

@@ -36,6 +36,11 @@ from graphc.codegen.contract_pack import (
     emit_scatter,
     emit_transpose,
 )
+from graphc.codegen.contract_pairs import (
+    emit_pack_a_pairs,
+    emit_pack_b_pairs,
+    emit_transpose_pairs,
+)
 from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract_vector import Core
 
@@ -65,12 +70,15 @@ def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
     emit_scatter(core)
     emit_finish(core)
     if core.turns and parts & (Part.PACK_A | Part.PACK_B):
-        emit_transpose(core)
+        emit_transpose_pairs(core) if core.kind.pairs else emit_transpose(core)
     if parts & Part.PACK_A:
-        emit_pack_a(core)
+        if not core.kind.pairs or parts & (Part.DOTS | Part.ROWS):
+            emit_pack_a(core)
+        if core.kind.pairs:
+            emit_pack_a_pairs(core)
         emit_pack_rows(core)
     if parts & Part.PACK_B:
-        emit_pack_b(core)
+        emit_pack_b_pairs(core) if core.kind.pairs else emit_pack_b(core)
         emit_pack_columns(core)
     if parts & (Part.DOTS | Part.ROWS):
         _emit_vectors(core)

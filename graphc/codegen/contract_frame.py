@@ -41,6 +41,18 @@ class Frame:
             f" i64 {field}, i64 {start}, i64 {count})"
         )
 
+    def steps(
+        self, k: Operand, count: Operand, pairs: bool, plain: str = "false"
+    ) -> tuple[Operand, Operand]:
+        """A range of k in steps of memory: twice the pairs, but the last one may be half empty."""
+        if not pairs:
+            return k, count
+        body = self.body
+        factor = body.choose(plain, "i64", 1, 2)
+        first = body.mul(k, factor)
+        left = body.sub(self.get(Word.DEPTH), first)
+        return first, body.least(left, body.mul(count, factor))
+
     def batch(self, pointer: str, field: int, index: Operand) -> str:
         """A base pointer moved to a batch element."""
         offset = self.body.new(
@@ -107,12 +119,18 @@ def emit_pack_rows(core: Core) -> None:
     """`pack_rows(...)`: pack one block of A."""
     body = Body("pack_rows", PACK_ROWS_ARGUMENTS)
     frame = Frame(body)
+    vector = body.test("ne", body.new(f"and i64 {frame.get(Word.FLAGS)}, {Flag.VECTOR}"), 0)
+    k, count = frame.steps("%k", "%count", core.kind.pairs, vector)
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
-        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, "%k", "%count")
+        frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
+    pack = "@pack_a"
+    if core.kind.pairs:
+        names = ("pack_a" if "pack_a" in core.functions else "pack_a_pairs", "pack_a_pairs")
+        pack = body.choose(vector, "ptr", f"@{names[0]}", f"@{names[1]}")
     body.do(
-        f"call void @pack_a(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
+        f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
         f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
-        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 %count)"
+        f" ptr {frame.work(Word.K_A)}, ptr {frame.work(Word.K_A_RUN)}, i64 {count})"
     )
     body.do("ret void")
     core.finish(body)
@@ -141,9 +159,10 @@ def emit_pack_columns(core: Core) -> None:
     with body.when(fresh):
         frame.fill(Word.COLUMN_B, Word.COLUMN_B_RUN, Word.N_DIMS, Field.B, "%j0", columns)
     with body.loop("%k0", "%k1", block) as k:
-        count = body.least(block, body.sub("%k1", k))
+        steps = body.least(block, body.sub("%k1", k))
+        first, count = frame.steps(k, steps, core.kind.pairs)
         with body.when(fresh):
-            frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, k, count)
+            frame.fill(Word.K_B, Word.K_B_RUN, Word.K_DIMS, Field.B, first, count)
         row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)
         target, step = body.at("%to", row), frame.get(Word.PANEL_STEP)
         body.do(

@@ -16,7 +16,10 @@ CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
 
 
 class Hardware(NamedTuple):
-    """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes."""
+    """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes.
+
+    `brain`: products of pairs of bf16 added to f32 in one instruction.
+    """
 
     vector: int
     registers: int
@@ -25,6 +28,7 @@ class Hardware(NamedTuple):
     l1: int
     l2: int
     l3: int
+    brain: bool = False
 
     @property
     def attributes(self) -> str:
@@ -37,7 +41,8 @@ class Kind(NamedTuple):
     """One data type: LLVM element type in memory and in registers, sizes, and its register tile.
 
     `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says
-    whether square blocks are worth transposing in registers while packing.
+    whether square blocks are worth transposing in registers while packing. `pairs`: packed A and B
+    hold pairs of neighbours in k, and tiles multiply and add whole pairs.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Kind(NamedTuple):
     rows: int
     vectors: int
     transpose: bool
+    pairs: bool = False
 
     @property
     def columns(self) -> int:
@@ -103,16 +109,18 @@ def kind_of(dtype: str, hardware: Hardware) -> Kind:
             name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False
         )
     rows = 14 if hardware.registers >= 32 else 6
-    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True)
+    pairs = name == "bf16" and hardware.brain
+    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True, pairs)
 
 
 @functools.cache
 def hardware_of(target: Target) -> Hardware:
     """The vector unit of a compilation target, with this machine's cache sizes."""
-    caches = [cache_size(level) for level in (1, 2, 3)]
+    l1, l2, l3 = (cache_size(level) for level in (1, 2, 3))
     many = target.vector_bits == 512 or not target.triple.startswith(("x86", "i686"))
     masked = target.vector_bits == 512
-    return Hardware(target.vector_bytes, 32 if many else 16, masked, target.half, *caches)
+    registers = 32 if many else 16
+    return Hardware(target.vector_bytes, registers, masked, target.half, l1, l2, l3, target.brain)
 
 
 @functools.cache

@@ -57,9 +57,11 @@ class Word:
     M_AT = 45
     N_AT = 46
     K_AT = 47
+    # Steps of k in memory; `K` counts pairs where tiles multiply pairs.
+    DEPTH = 48
 
 
-DIMS = 48
+DIMS = 49
 DIM_WORDS = 4
 MAX_EXTRAS = 60
 
@@ -76,6 +78,7 @@ class Flag:
     LATE = 64
     SAME_ROWS = 128
     SAME_COLUMNS = 256
+    VECTOR = DOTS | ROWS
 
 
 class Part:

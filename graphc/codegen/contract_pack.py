@@ -109,14 +109,14 @@ def emit_transpose(core: Core) -> None:
         place = body.at("%from", body.word("%offsets", body.least(source, last)))
         core.prefetch(body, body.at(place, AHEAD), False)
         rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
-    for number, row in enumerate(_transposed(core, body, rows)):
+    for number, row in enumerate(transposed(core, body, rows)):
         target = body.at("%to", body.mul("%to_step", number))
         body.store(core.vector(lanes), row, target, core.size)
     body.do("ret void")
     core.finish(body)
 
 
-def _transposed(core: Core, body: Body, rows: list[str]) -> list[str]:
+def transposed(core: Core, body: Body, rows: list[str]) -> list[str]:
     """Transpose a square of vectors: inside 16-byte blocks first, then whole blocks.
 
     Both kinds of shuffle are cheap single instructions, which arbitrary permutations are not.
@@ -202,7 +202,7 @@ def emit_pack_a(core: Core) -> None:
         group = body.least(body.sub("%lines", line), core.kind.lanes)
         enough = body.test("sge", body.word("%line_run", line), group)
         square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
-        if not core.turns:
+        if not core.turns or core.kind.pairs:
             square = "false"
         advance = body.local("i64", 1)
         with body.when(square):
@@ -217,7 +217,7 @@ def emit_pack_a(core: Core) -> None:
 
 def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
     """Rows that are neighbours in memory: square blocks through registers."""
-    if not core.turns:
+    if not core.turns or core.kind.pairs:
         return
     source = body.at("%from", body.word("%line", line))
     with body.loop(0, "%count", core.kind.lanes) as k:

@@ -9,6 +9,7 @@ A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
 
 Rows of A are addressed through a table of byte offsets plus one running k offset, so the same
 code reads a packed block, a plain or transposed matrix, or any other separable layout in place.
+Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are two neighbours in k.
 Every variant adds the products of one element in order of k, so a result does not depend on how
 the rows were cut into tiles or threads.
 """
@@ -72,7 +73,7 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
         for start, total in zip(starts, sums, strict=True):
             scalar = body.load(element, body.at(start, here), size)
             spread = core.splat(body, lanes, scalar)
-            total.set(core.multiply_add(body, lanes, spread, values, total.get()))
+            total.set(core.accumulate(body, lanes, spread, values, total.get()))
         row_b.set(body.at(source, "%step_b"))
         offset.set(body.add(here, "%step_a"))
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]

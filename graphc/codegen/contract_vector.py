@@ -152,6 +152,24 @@ class Core:
         product = body.new(f"{'and' if self.kind.name == 'bool' else 'mul'} {kind} {a}, {b}")
         return self.plus(body, lanes, product, c)
 
+    def accumulate(self, body: Body, lanes: int, a: str, b: str, c: str) -> str:
+        """What tiles do: c + a * b by lanes, or c + a0 * b0 + a1 * b1 where lanes hold pairs."""
+        if not self.kind.pairs:
+            return self.multiply_add(body, lanes, a, b, c)
+        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
+        kind, pairs = "<16 x float>", "<32 x bfloat>"
+        self.declared.add(f"declare {kind} {name}({kind}, {pairs}, {pairs})")
+        parts = []
+        for start in range(0, lanes, 16):
+            which = list(range(start, start + 16))
+            x, y, z = (self.pick(body, lanes, value, value, which) for value in (a, b, c))
+            x, y = (body.new(f"bitcast {kind} {value} to {pairs}") for value in (x, y))
+            parts.append(body.new(f"call {kind} {name}({kind} {z}, {pairs} {x}, {pairs} {y})"))
+        if len(parts) == 1:
+            return parts[0]
+        low, high = parts
+        return self.pick(body, 16, low, high, list(range(32)))
+
     def plus(self, body: Body, lanes: int, a: str, b: str) -> str:
         """a + b lane by lane."""
         name = "fadd" if self.kind.floating else "or" if self.kind.name == "bool" else "add"

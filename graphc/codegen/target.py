@@ -36,6 +36,9 @@ _KNOWN: tuple[tuple[str, str, int, bool], ...] = (
 )
 
 
+_BRAIN = ("znver4", "znver5", "sapphirerapids")
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A CPU to compile for. `half`: it converts f16 to and from f32 in hardware."""
@@ -45,6 +48,12 @@ class Target:
     triple: str
     vector_bits: int
     half: bool
+
+    @property
+    def brain(self) -> bool:
+        """It multiplies pairs of bf16 and adds them to f32 in one instruction, 512 bits wide."""
+        known = "+avx512bf16" in self.features.split(",") or self.cpu.startswith(_BRAIN)
+        return known and self.vector_bits == 512
 
     @property
     def vector_bytes(self) -> int:
