@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from expand import expanded, traced
 
+import graphc as gc
 from graphc.errors import GraphError
-from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES
 from graphc.ops.interpret import interpret
-from graphc.ops.value import NUMPY, PUBLIC, literal_type
+from graphc.ops.value import NUMPY, PUBLIC
 
 NAMES = [n for n in DTYPES if n != "bf16"]
 RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
@@ -124,21 +124,27 @@ def test_running_sums():
     np.testing.assert_array_equal(PUBLIC["cummin"](-y), np.minimum.accumulate(-y))
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
-def test_library_kernels(name):
-    op = OPS[name]
-    for sample in op.samples():
-        (x,) = map(np.asarray, sample.operands)
-        if not sample.good:
-            with pytest.raises(GraphError):
-                op.result_type((literal_type(x),), op.coerce(sample.attrs))
-            continue
-        attrs = op.coerce(sample.attrs)
-        graph = traced(lambda v, a=attrs, o=op: v.trace.emit(o, (v.node,), a), [x])
-        (node,) = graph.nodes
-        kernel, params = op.lower.kernel(node), np.array(op.lower.params(node))
-        out = np.zeros(x.size, x.dtype)
-        with np.errstate(all="ignore"):
-            kernel(x.reshape(-1), out, params, 0, op.lower.units(node))
-        want = op.reference(x, **attrs.values_dict).astype(x.dtype)
-        close(out.reshape(x.shape), want, DTYPES[node.type.dtype.name], sample.tolerance)
+RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((700, 3), 0), ((3, 700), 1), ((2, 5, 1300), 1), ((3, 2, 4, 6), 1)]
+)
+def test_running_folds_along_every_axis(name: str, shape: tuple[int, ...], axis: int) -> None:
+    """Long rows, several blocks of lanes, several axes around; also backwards, also fused."""
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    x[..., -1, 0] = np.nan if name in ("cummax", "cummin") else 1.0
+    running = PUBLIC[name]
+
+    def both(v):
+        return 2 * running(v, axis=axis), running(v, axis=axis, reverse=True)
+
+    forward, backward = gc.compile(both)(x)
+    fold, wide = RUNNING[name], x.astype(np.float64)
+    close(forward, 2 * fold.accumulate(wide, axis), DTYPES["f32"], 1)
+    close(backward, np.flip(fold.accumulate(np.flip(wide, axis), axis), axis), DTYPES["f32"], 1)
+
+
+def test_running_sum_of_negative_zeros_keeps_the_sign() -> None:
+    assert np.signbit(gc.compile(lambda v: np.cumsum(v))(np.array([-0.0, -0.0], np.float32))).all()

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis: one pass per row, so a library kernel."""
+"""Running sums, products and extremes along an axis, as loops that carry the total."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Library, Sample
-from graphc.ir.types import AnyType, Type
-from graphc.ops.reduce import accumulating, no_out
+from graphc.ir.op import Attr, Loops, Sample
+from graphc.ir.types import F32, F64, AnyType, DType, Type
+from graphc.ops.dims import row_major_strides
+from graphc.ops.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.registry import (
     as_dtype,
     define,
@@ -23,6 +24,7 @@ from graphc.ops.registry import (
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
 DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
+LANES = 512  # totals that advance together
 
 
 def _infer(name: str) -> Callable[..., Type]:
@@ -46,73 +48,98 @@ def _reference(function: Any) -> Callable[..., Any]:
     return reference
 
 
-# The kernels see x as [outer, extent, inner]; a unit of work is one outer slice.
+# ------------------------------------------------------------------------------------ loops
 
 
-def _sum_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
-    extent, inner, first, step = params[0], params[1], params[2], params[3]
-    for outer in range(lo, hi):
-        for lane in range(inner):
-            place = (outer * extent + first) * inner + lane
-            total = x[place]
-            out[place] = total
-            for _ in range(extent - 1):
-                place += step * inner
-                total += x[place]
-                out[place] = total
-
-
-def _product_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
-    extent, inner, first, step = params[0], params[1], params[2], params[3]
-    for outer in range(lo, hi):
-        for lane in range(inner):
-            place = (outer * extent + first) * inner + lane
-            total = x[place]
-            out[place] = total
-            for _ in range(extent - 1):
-                place += step * inner
-                total *= x[place]
-                out[place] = total
-
-
-def _maximum_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
-    extent, inner, first, step = params[0], params[1], params[2], params[3]
-    for outer in range(lo, hi):
-        for lane in range(inner):
-            place = (outer * extent + first) * inner + lane
-            best = x[place]
-            out[place] = best
-            for _ in range(extent - 1):
-                place += step * inner
-                if x[place] > best or x[place] != x[place]:
-                    best = x[place]
-                out[place] = best
-
-
-def _minimum_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> None:
-    extent, inner, first, step = params[0], params[1], params[2], params[3]
-    for outer in range(lo, hi):
-        for lane in range(inner):
-            place = (outer * extent + first) * inner + lane
-            best = x[place]
-            out[place] = best
-            for _ in range(extent - 1):
-                place += step * inner
-                if x[place] < best or x[place] != x[place]:
-                    best = x[place]
-                out[place] = best
-
-
-def _params(node: Any) -> tuple[int, ...]:
-    """(extent, elements inside one step of the axis, first step, direction)."""
+def _shape(node: Any) -> tuple[int, int, int]:
+    """x as [outer, extent, inner]: what lies around the axis is flattened."""
     dims, axis = node.inputs[0].type.dims, node.attrs["axis"]
-    first, step = (dims[axis] - 1, -1) if node.attrs["reverse"] else (0, 1)
-    return dims[axis], math.prod(dims[axis + 1 :]), first, step
+    return math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
 
 
 def _units(node: Any) -> int:
-    dims, axis = node.inputs[0].type.dims, node.attrs["axis"]
-    return math.prod(dims[:axis]) if math.prod(dims) else 0
+    outer, _, inner = _shape(node)
+    return outer * -(-inner // LANES)
+
+
+def _workspace(node: Any) -> tuple[tuple[DType, int], ...]:
+    inner = _shape(node)[2]
+    return () if inner == 1 else ((_carried(node.type.dtype), min(inner, LANES)),)
+
+
+def _carried(element: DType) -> DType:
+    """f32 is carried in f64, so that a long run loses nothing."""
+    return F64 if element is F32 else element
+
+
+class _Scan:
+    """The loops of one op: `combine` of all elements so far.
+
+    Along the last axis a register carries the total.  Along another one a block of lanes advances
+    together, and their totals lie in scratch memory.
+    """
+
+    def __init__(self, combine: str, *given: Any) -> None:
+        self.combine = combine
+        self.b, self.node, self.read, self.write, self.scratch = given
+        self.element = self.node.type.dtype
+        self.carried = _carried(self.element)
+        start = IDENTITY[combine](self.element)
+        # -0.0 + x is x for every x; 0.0 + -0.0 is not.
+        start = -0.0 if combine == "add" and self.element.is_float else start
+        self.start = self.b.const(start, self.carried)
+
+    def nest(self) -> None:
+        b, (_, extent, inner) = self.b, _shape(self.node)
+        blocks = b.integer(-(-inner // LANES))
+        with b.loop(_units(self.node), "parallel") as unit:
+            if inner == 1:
+                total = b.register(self.start)
+                with b.loop(extent) as step:
+                    place = self.place(unit, step, b.integer(0))
+                    b.assign(total, self.next(b.read(total), place))
+                    self.put(place, b.read(total))
+                return
+            first = b.mul(b.op("irem", unit, blocks), b.integer(LANES))
+            stop = b.op("min", b.add(first, b.integer(LANES)), b.integer(inner))
+            self.lanes(b.op("idiv", unit, blocks), first, stop)
+
+    def lanes(self, outer: Any, first: Any, stop: Any) -> None:
+        """Carry the totals of one block of lanes along the axis."""
+        b, (totals,) = self.b, self.scratch
+        with b.loop(stop, "vector", first) as lane:
+            b.store(totals, b.sub(lane, first), self.start)
+        with b.loop(_shape(self.node)[1]) as step, b.loop(stop, "vector", first) as lane:
+            slot, place = b.sub(lane, first), self.place(outer, step, lane)
+            total = b.register(self.next(b.load(totals, slot), place))
+            b.store(totals, slot, b.read(total))
+            self.put(place, b.read(total))
+
+    def place(self, outer: Any, step: Any, lane: Any) -> tuple[Any, Any, Any]:
+        """The index of the step's element in [outer, extent, inner]."""
+        if self.node.attrs["reverse"]:
+            step = self.b.sub(self.b.integer(_shape(self.node)[1] - 1), step)
+        return outer, step, lane
+
+    def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
+        position = self.b.affine(zip(place, row_major_strides(_shape(self.node))))
+        value = self.b.cast(self.read(0, position), self.carried)
+        return self.b.op(self.combine, total, value)
+
+    def put(self, place: tuple[Any, Any, Any], total: Any) -> None:
+        outer, step, lane = place
+        dims, axis = self.node.type.dims, self.node.attrs["axis"]
+        around = (unravel(self.b, outer, dims[:axis]), unravel(self.b, lane, dims[axis + 1 :]))
+        self.write((*around[0], step, *around[1]), self.b.cast(total, self.element))
+
+
+def unravel(b: Any, position: Any, dims: tuple[int, ...]) -> list[Any]:
+    """The index tuple of a row-major position."""
+    made: list[Any] = []
+    for extent in reversed(dims[1:]):
+        made.append(b.op("irem", position, b.integer(extent)))
+        position = b.op("idiv", position, b.integer(extent))
+    return [position, *reversed(made)] if dims else []
 
 
 def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
@@ -131,19 +158,19 @@ def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
     return samples
 
 
-_FOLDS: tuple[tuple[str, Any, Any, tuple[float, float]], ...] = (
-    ("cumsum", _sum_kernel, np.add, (-4.0, 4.0)),
-    ("cumprod", _product_kernel, np.multiply, (0.5, 1.5)),
-    ("cummax", _maximum_kernel, np.maximum, (-4.0, 4.0)),
-    ("cummin", _minimum_kernel, np.minimum, (-4.0, 4.0)),
+_FOLDS: tuple[tuple[str, str, Any, tuple[float, float]], ...] = (
+    ("cumsum", "add", np.add, (-4.0, 4.0)),
+    ("cumprod", "mul", np.multiply, (0.5, 1.5)),
+    ("cummax", "max", np.maximum, (-4.0, 4.0)),
+    ("cummin", "min", np.minimum, (-4.0, 4.0)),
 )
 
-for _name, _kernel, _function, _domain in _FOLDS:
+for _name, _combine, _function, _domain in _FOLDS:
     define(
         _name,
         infer=_infer(_name),
         reference=_reference(_function),
-        lower=Library(lambda node, k=_kernel: k, _params, units=_units),
+        lower=Loops(lambda *given, c=_combine: _Scan(c, *given).nest(), _units, _workspace),
         attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
         dtypes=DTYPES,
         samples=_samples(_domain),

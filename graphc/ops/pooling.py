@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
-from graphc.ir.types import AnyType, Dimension, DType, Type, tensor
+from graphc.ir.types import AnyType, Dimension, Type, tensor
 from graphc.ops.conv import Ints, per_axis, resolve_padding, window_extent
 from graphc.ops.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.padding import emit_pad
+from graphc.ops.reduce import IDENTITY
 from graphc.ops.registry import REAL, define, require, require_dtype
 from graphc.ops.value import common_element, emit, functions, public
 
@@ -122,17 +122,6 @@ pool_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _lowest(element: DType) -> Any:
-    return -np.inf if element.is_float else np.iinfo(element.numpy).min
-
-
-def _highest(element: DType) -> Any:
-    return np.inf if element.is_float else np.iinfo(element.numpy).max
-
-
-_NEUTRAL: dict[str, Callable[[DType], Any]] = {"max": _lowest, "min": _highest, "sum": lambda _: 0}
-
-
 def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[Any]:
     """Padding on the high side so that the last, partial window counts.
 
@@ -171,8 +160,8 @@ def _pooled(
     reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
     pairs = resolve_padding(padding, dims, reach, stride)
     pairs = _ceil_pairs(dims, pairs, reach, stride) if ceil_mode else pairs
-    neutral = _NEUTRAL[kind](common_element(x)[0])
-    padded = emit_pad(x, neutral, [(0, 0), (0, 0), *pairs])
+    identity = IDENTITY["add" if kind == "sum" else kind](common_element(x)[0])
+    padded = emit_pad(x, identity, [(0, 0), (0, 0), *pairs])
     return _windows(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
 
 

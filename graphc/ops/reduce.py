@@ -163,13 +163,15 @@ def _index_reference(function: Any) -> Any:
     return reference
 
 
-def _lowest(element: DType) -> float | int:
+def lowest(element: DType) -> float | int:
+    """What no element of a real dtype is below."""
     if element.kind == "b":
         return 0
     return -math.inf if element.is_float else int(np.iinfo(element.numpy).min)
 
 
-def _highest(element: DType) -> float | int:
+def highest(element: DType) -> float | int:
+    """What no element of a real dtype is above."""
     if element.kind == "b":
         return 1
     return math.inf if element.is_float else int(np.iinfo(element.numpy).max)
@@ -198,8 +200,19 @@ def _first_place(extreme: str) -> Callable[..., Any]:
     return expand
 
 
-def _constant(value: float) -> Callable[[DType], Any]:
-    return lambda element: value
+# What a fold starts from: combining it with x gives x.
+IDENTITY: dict[str, Callable[[DType], Any]] = {
+    "add": lambda element: 0,
+    "mul": lambda element: 1,
+    "max": lowest,
+    "min": highest,
+    "and": lambda element: 1,
+    "or": lambda element: 0,
+}
+
+
+def _reduction(combine: str, **parts: Any) -> Reduction:
+    return Reduction(combine, IDENTITY[combine], **parts)
 
 
 def _fold(
@@ -231,13 +244,13 @@ def _fold(
     )
 
 
-_fold("sum", Reduction("add", _constant(0)), _wide_sum(np.sum), NUMERIC)
-_fold("prod", Reduction("mul", _constant(1)), _wide_sum(np.prod), NUMERIC, domain=(0.5, 1.5))
-_fold("mean", Reduction("add", _constant(0), finish=_mean), _mean_reference, FLOATS + COMPLEX)
-_fold("max", Reduction("max", _lowest), _plain(np.max), REAL, empty=False)
-_fold("min", Reduction("min", _highest), _plain(np.min), REAL, empty=False)
-_fold("all", Reduction("and", _constant(1)), _plain(np.all), BOOLS, differentiable=False)
-_fold("any", Reduction("or", _constant(0)), _plain(np.any), BOOLS, differentiable=False)
+_fold("sum", _reduction("add"), _wide_sum(np.sum), NUMERIC)
+_fold("prod", _reduction("mul"), _wide_sum(np.prod), NUMERIC, domain=(0.5, 1.5))
+_fold("mean", _reduction("add", finish=_mean), _mean_reference, FLOATS + COMPLEX)
+_fold("max", _reduction("max"), _plain(np.max), REAL, empty=False)
+_fold("min", _reduction("min"), _plain(np.min), REAL, empty=False)
+_fold("all", _reduction("and"), _plain(np.all), BOOLS, differentiable=False)
+_fold("any", _reduction("or"), _plain(np.any), BOOLS, differentiable=False)
 for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min", np.argmin)):
     _fold(
         _name, Composite(_first_place(_extreme)), _index_reference(_function), BOOLS + REAL,
