@@ -111,6 +111,7 @@ def test_other_convolutions_stay_contractions(x: Any, w: Any, options: Any) -> N
         ((3, 6, 50), (6, 1, 7), {"groups": 6, "padding": 3}),
         ((1, 4, 3, 3), (4, 1, 1, 1), {"groups": 4, "stride": 2}),
         ((1, 2, 130, 200), (2, 1, 3, 3), {"groups": 2, "padding": (4, 0)}),
+        ((2, 16, 20, 19), (2, 16, 3, 3), {"padding": 1}),
     ],
 )
 def test_narrow_groups(x: Any, w: Any, options: Any) -> None:

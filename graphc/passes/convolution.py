@@ -1,7 +1,7 @@
 """Better ways to convolve than the general contraction, as rewrites into visible nodes.
 
 winograd      3x3 windows, enough channels and tiles: transforms around a batched matrix product
-few_channels  depthwise and narrow grouped convolutions: loops over windows
+few_channels  depthwise and narrow grouped convolutions, few results: loops over windows
 
     conv(pad(x), w)  ->  winograd_output(einsum(winograd_weight(w), winograd_input(x)))
 
@@ -20,9 +20,11 @@ from graphc.ir.types import F32, Type
 from graphc.ops.windows import FLOATS
 from graphc.ops.winograd_tiles import Strips
 
-MOST_TERMS = 64
-# Measured against the plain route: with fewer channels the transforms outweigh what they save,
-# with fewer tiles (of 16 results) the weights do, above all when they are transformed in each run.
+# All measured against the plain route.  Loops over windows of up to so many products win, with few
+# outputs a group and with many:
+FEW_OUTPUTS, MOST_TERMS_OF_FEW, MOST_TERMS = 2, 144, 64
+# Winograd: with fewer channels the transforms outweigh what they save, with fewer tiles (of 16
+# results) the weights do, above all when they are transformed in each run.
 LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
 LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
 
@@ -30,16 +32,19 @@ LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
 
 
 def few_channels(node: Node, r: Rewriter) -> Node | None:
-    """A grouped convolution whose groups are too narrow for matrix products."""
+    """A convolution whose groups, or whose outputs, are too few for matrix products."""
     x, w = node.inputs
-    if not is_static(node) or node.after or node.attrs["groups"] == 1:
+    if not is_static(node) or node.after:
         return None
     assert isinstance(w.type, Type)
-    if (
-        w.type.dtype.name not in FLOATS
-        or math.prod(w.type.dims[1:]) > MOST_TERMS
-        or w.type.rank > 4
-    ):
+    groups, terms = node.attrs["groups"], math.prod(w.type.dims[1:])
+    few = w.type.dims[0] // groups <= FEW_OUTPUTS
+    plain_product = math.prod(w.type.dims[2:]) == 1
+    if w.type.dtype.name not in FLOATS or w.type.rank > 4:
+        return None
+    if groups == 1 and (plain_product or not few):
+        return None
+    if terms > (MOST_TERMS_OF_FEW if few else MOST_TERMS):
         return None
     x, low = without_padding(x)
     assert isinstance(node.type, Type)
