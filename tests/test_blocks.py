@@ -51,7 +51,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "host_target", lambda: host)
     monkeypatch.setattr(blocks, "SMALLEST_VALUE", 1)
     monkeypatch.setattr(blocks, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(blocks, "MOST_AGAIN", 1 << 20)
+    monkeypatch.setattr(blocks, "most_again", lambda: ((np.inf, np.inf),))
 
 
 @FEW

@@ -23,12 +23,12 @@ from graphc.passes.reasons import record
 
 SMALLEST_VALUE = 1 << 20  # bytes of a value that is worth keeping out of memory
 LARGE = 2  # how many times larger than the chain's result such a value is
-ENOUGH_ROWS = 128  # where a row is long: so many share what a block reads of the other operand,
-MOST_BLOCK = 4  # if the block then takes no more than so many times the second-level cache,
-FEWEST_ROWS = 16  # and fewer rows are no block at all
-MOST_AGAIN = 2  # what blocks read again, to what they save: a write and a read of large values
+ENOUGH_ROWS = 128  # so many share what a block reads of other operands, where rows are long,
+MOST_BLOCK = 4  # if the block then takes no more than so many times the second-level cache
+FEWEST_ROWS = 16  # a block has no fewer, unless that is all
 LITTLE = 4  # so much smaller than a block what blocks share does not count
 BLOCK_ROWS = 8  # what starting a block costs, in rows
+MEMORY = 1 << 30  # bytes that are not worth having for speed
 
 
 def block(graph: Graph, config: Config) -> Graph:
@@ -129,6 +129,7 @@ class Chain:
         self.kernels = kernels
         self.last = kernels[-1]
         self.inside = self.values()
+        self.whole = sum(tensor_type(value).nbytes for value in self.inside)
         self.cuts: dict[Node, Cut] = {}
         self.cutters: dict[Node, Cutter] = {}
         self.follow(cut)
@@ -167,32 +168,31 @@ class Chain:
         """How many rows make a block: as many as fit half of the second-level cache."""
         dims = tensor_type(self.last).dims
         cache = host_target().l2
-        left = sum(tensor_type(value).nbytes for value in self.inside)
+        left = self.whole
         outer: list[Level] = []
         for axis in cut[:-1]:
             one = left // dims[axis]
             if one <= cache // 2:
-                level = level_of(dims[axis], cache // 2 // one)
-                return (*outer, level)
+                return (*outer, level_of(dims[axis], cache // 2 // one))
             outer.append(Level(1, 1, dims[axis]))
             left = one
         extent = dims[cut[-1]]
         one = left // extent
-        level = level_of(extent, max(1, cache // 2 // one))
+        level = level_of(extent, max(FEWEST_ROWS, cache // 2 // one))
         if self.read_again((*outer, level)) * LITTLE > one * level.size:
-            level = level_of(extent, max(1, min(ENOUGH_ROWS, MOST_BLOCK * cache // one)))
-        if level.size < FEWEST_ROWS and level.count > 1 and extent > FEWEST_ROWS:
-            raise Uncuttable("a block would be too few rows")
-        return (*outer, level)
+            enough = min(ENOUGH_ROWS, MOST_BLOCK * cache // one)
+            level = level_of(extent, max(FEWEST_ROWS, enough))
+        return (*outer, level) if level.count > 1 else tuple(outer)
 
     def check_worth(self) -> None:
         """Blocks must save more than they cost."""
-        if math.prod(level.count for level in self.levels) == 1:
+        if math.prod(level.count for level in self.levels) <= 1:
             raise Uncuttable("one block")
         kept = sum(
             block_type(tensor_type(v), self.cuts[v], self.levels).nbytes for v in self.inside
         )
-        if self.read_again(self.levels) > MOST_AGAIN * kept:
+        most = next(times for whole, times in most_again() if self.whole <= whole)
+        if self.read_again(self.levels) > most * kept:
             raise Uncuttable("blocks would read too much again")
 
     def read_again(self, levels: tuple[Level, ...]) -> int:
@@ -256,10 +256,17 @@ class Chain:
         return OPS["blocked"].coerce({"dims": dims, "counts": counts, "steps": steps})
 
     def reason(self) -> str:
-        whole = sum(tensor_type(value).nbytes for value in self.inside)
         blocks = math.prod(level.count for level in self.levels)
         ids = ", ".join(f"%{kernel.id}" for kernel in self.kernels)
-        return f"{ids} run in {blocks} blocks: {whole} bytes between them become {whole // blocks}"
+        saved = f"{self.whole} bytes between them become {self.whole // blocks}"
+        return f"{ids} run in {blocks} blocks: {saved}"
+
+
+def most_again() -> tuple[tuple[float, float], ...]:
+    """(bytes, how often blocks may read what they save): large values come from far away, and
+    very large ones should not exist at all.
+    """
+    return (host_target().l3, 1), (MEMORY, 4), (math.inf, math.inf)
 
 
 def level_of(extent: int, most: int) -> Level:
