@@ -9,6 +9,7 @@ few images it stays in the cache.  The chain becomes one `blocked` node over win
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from graphc.codegen.contract_hardware import host_target
@@ -28,7 +29,9 @@ def images(graph: Graph, config: Config) -> Graph:
     """The graph with every chain of transforms that pays as one `blocked` node."""
     if config.opt == 0 or config.backend != "llvm":
         return graph
-    found = {chain[-1].id: chain for node in graph.nodes if (chain := chain_of(node, graph))}
+    reads = Counter(source for node in graph.nodes for source in node.inputs)
+    reads.update(graph.results)
+    found = {chain[-1].id: chain for node in graph.nodes if (chain := chain_of(node, reads))}
     if not found:
         return graph
 
@@ -44,7 +47,7 @@ def images(graph: Graph, config: Config) -> Graph:
 # ------------------------------------------------------------------------------------ which chains
 
 
-def chain_of(last: Node, graph: Graph) -> Chain | None:
+def chain_of(last: Node, reads: Counter[Node]) -> Chain | None:
     """The kernels that end in an output transform, if nothing else reads what is between them."""
     if not is_kernel(last, "nest", "winograd_output"):
         return None
@@ -54,9 +57,7 @@ def chain_of(last: Node, graph: Graph) -> Chain | None:
     points = sums.inputs[1]
     if not is_kernel(points, "nest", "winograd_input") or len(points.regions[0].nodes) != 1:
         return None
-    inside = {points, sums}
-    read_inside = [n for node in graph.nodes for n in node.inputs if n in inside]
-    if len(read_inside) != 2 or not inside.isdisjoint(graph.results):
+    if reads[points] != 1 or reads[sums] != 1:
         return None
     chain = (points, sums, last)
     return chain if size_of_block(chain) else None
