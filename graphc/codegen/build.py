@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.types import Type
+from graphc.record import record
 from graphc.runtime.device import needed_features
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Slot
@@ -35,7 +36,7 @@ EPILOGUE = "epilogue"
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
-@dataclass
+@record
 class Compiled:
     """What `compile_kernels` found out: symbols by spec, object code, and how much was new."""
 
@@ -48,7 +49,7 @@ class Compiled:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Piece:
     """One thing to compile: its symbol, its cache key and how to make object code of it."""
 

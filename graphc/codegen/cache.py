@@ -22,11 +22,11 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
 from graphc.codegen.target import Target
+from graphc.record import record
 
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
@@ -34,7 +34,7 @@ _HEAD_BYTES = 8
 _counter = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Entry:
     """A kernel in the cache: object code and the symbol that is its entry point."""
 
@@ -42,7 +42,7 @@ class Entry:
     symbol: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Pack:
     """What `graphc cache ls` shows of one file."""
 

@@ -10,7 +10,6 @@ the region's element-wise nodes and stores every result:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from graphc.codegen import contract
@@ -21,13 +20,14 @@ from graphc.codegen.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import DType, Type
+from graphc.record import record
 
 SHORTEST_BLOCK = 32  # columns; a shorter loop would not fill vectors
 
 Roles = dict[str, list[tuple[int, int, int, int]]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Form:
     """A region's contraction: its node, how its operands read memory, and its dims by role."""
 

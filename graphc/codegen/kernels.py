@@ -7,7 +7,6 @@ epilogue) library    a hand-written function compiled by Numba     copy       ro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -24,11 +23,12 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
+from graphc.record import record
 
 Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Spec:
     """How one region runs.
 

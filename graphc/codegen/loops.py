@@ -44,10 +44,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphc.ir.types import BOOL, I64, DType
+from graphc.record import record
 
 NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS
 
@@ -74,7 +75,7 @@ class Expr:
         return f"%{self.number} = {self.op}({inside}){note} : {self.dtype}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Buffer:
     """One pointer operand: `size` elements of `dtype`. mode: in, out, inout, work (per-thread
     scratch).
@@ -89,7 +90,7 @@ class Buffer:
         return f"a{self.index}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Register:
     """A mutable scalar local to the loop iteration that declares it."""
 
@@ -100,7 +101,7 @@ class Register:
         return f"r{self.index}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Declare:
     """Create a register with an initial value."""
 
@@ -108,7 +109,7 @@ class Declare:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Assign:
     """Set a register (no reassociation allowed)."""
 
@@ -116,7 +117,7 @@ class Assign:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Update:
     """register = register `combine` value, in any order: combine is add, mul, min, max, and, or,
     xor.
@@ -127,14 +128,14 @@ class Update:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Store:
     buffer: Buffer
     index: Expr
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Fail:
     """Return status `code` from the kernel when `condition` holds (bounds checks, non-finite
     guards).
@@ -144,13 +145,13 @@ class Fail:
     code: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class If:
     condition: Expr
     body: list[Statement]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class For:
     """for variable in start..stop. kind: parallel (only outermost; split over lo..hi), serial,
     vector.
@@ -168,7 +169,7 @@ class For:
 Statement = Declare | Assign | Update | Store | Fail | If | For
 
 
-@dataclass(slots=True)
+@record
 class Kernel:
     """A complete kernel. `units` is the extent of the parallel loop (1 when there is none)."""
 

@@ -9,18 +9,18 @@ contiguous loop.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 
 from graphc.codegen.loops import Expr, Scalars
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Structural
 from graphc.ir.types import Type
+from graphc.record import record
 
 Dims = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Axes:
     """Adjacent axes of F that run as one loop. `place` is the axis that carries the variable."""
 
@@ -31,7 +31,7 @@ class Axes:
     reduced: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Space:
     """F, the reduced axes and the loops they form, outermost first."""
 

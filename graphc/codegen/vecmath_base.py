@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from graphc.codegen.loops import Expr, Scalars
 from graphc.ir.types import F32, F64, I32, I64, U32, U64, DType
+from graphc.record import record
 
 Pair = tuple[Expr, Expr]  # an unevaluated sum high + low
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Format:
     """The numbers of one IEEE format. `bits` and `unsigned` are the integer types of its width."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
 from graphc.frontend.limits import check_bytes
 from graphc.ir.graph import Graph, Program
+from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphc.runtime.execute import Executable
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Built:
     """A compilation: its stages and the executable they end in."""
 

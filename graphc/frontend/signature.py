@@ -11,7 +11,6 @@ import inspect
 import pathlib
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from graphc.errors import FeedError
 from graphc.frontend.tree import LEAF, TreeDef, flatten, leaf_names, treedef, unique_names
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.value import Value, number_dtype
+from graphc.record import record
 
 _STATIC_TYPES = (
     str, bytes, enum.Enum, np.dtype, DType, Dim, type, types.FunctionType, types.MethodType,
@@ -28,7 +28,7 @@ _STATIC_TYPES = (
 _NUMBERS = (bool, int, float, complex)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Static:
     """A leaf that specialises by value. Its type is part of it: 1, True and 1.0 stay apart."""
 
@@ -57,7 +57,7 @@ class Identity:
         return f"<{type(self.value).__name__} at {id(self.value):#x}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Weak:
     """The key of a Python number: its graphc dtype and its Python type."""
 
@@ -76,7 +76,7 @@ def is_number(value: Any) -> bool:
 LeafKey = Any  # Type | Weak | Static | Identity
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Signature:
     """The structure of the arguments and the key of every leaf."""
 

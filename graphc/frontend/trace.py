@@ -9,7 +9,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,6 +22,7 @@ from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
 from graphc.ops.value import Trace, Value, is_python_number, lift, tracing
+from graphc.record import record
 
 # Frames of these files are never what the user wrote.
 _INTERNAL = (
@@ -129,7 +129,7 @@ def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:
     return np.array_equal(array, before) or np.array_equal(array, before, equal_nan=True)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Traced:
     """What tracing found: the graph, how its results nest and how long it took."""
 
@@ -138,7 +138,7 @@ class Traced:
     seconds: float
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parameter:
     """One array argument of a traced function; `weak` when it came from a Python number."""
 

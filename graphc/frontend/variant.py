@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from graphc.frontend.tree import LEAF, refill, treedef, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.types import Type
 from graphc.ops.value import number_dtype
+from graphc.record import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compile:
     """One line of the ledger `fn.compiles`.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ops.dims import row_major_strides
 from graphc.ops.value import METHODS, PUBLIC, Value, cast_value
+from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.frontend.tracer import Tracer
@@ -34,7 +34,7 @@ class Storage:
         self.writes = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Link:
     """How a view follows from its parent.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
 from graphc.ir.types import AnyType, Dim, DType, Type, dtype
+from graphc.record import record
 
 
 class Effect(enum.IntEnum):
@@ -35,7 +36,7 @@ class Effect(enum.IntEnum):
 REQUIRED = object()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Attr:
     """One attribute of an op: its kind fixes what Python value is stored and how it prints.
 
@@ -134,7 +135,7 @@ class Attrs(Mapping[str, Any]):
 # ----------------------------------------------------------------------------------- lowering kinds
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Scalar:
     """Element-wise: `expression(b, *operands, **attrs)` gives one element of the result.
 
@@ -145,7 +146,7 @@ class Scalar:
     expression: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Compute:
     """Index lambda: `element(b, node, read, index)` gives the element of the result at `index`.
 
@@ -160,7 +161,7 @@ class Compute:
     cheap: bool = True  # worth recomputing per consumer instead of storing
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Reduction:
     """Fold operand 0 over attrs["axes"].
 
@@ -176,7 +177,7 @@ class Reduction:
     finish: Callable[..., Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Contraction:
     """Sum of products of two operands.
 
@@ -188,7 +189,7 @@ class Contraction:
     dims: Callable[..., list[tuple[str, int, int, int, int]]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Loops:
     """A loop nest written by hand with the builder of the loop IR.
 
@@ -204,7 +205,7 @@ class Loops:
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Library:
     """A hand-written kernel compiled through Numba.
 
@@ -220,21 +221,21 @@ class Library:
     units: Callable[..., int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Composite:
     """Written with other ops: `expand(*values, **attrs)` returns a Value or a tuple of Values."""
 
     expand: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Alias:
     """The result has the operand's elements in the same row-major order (reshape, barrier): no
     work.
     """
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Structural:
     """Handled by the compiler itself (param, const, tuple, item, call, fused, control flow,
     comm).
@@ -248,7 +249,7 @@ Lowering = (
 # ------------------------------------------------------------------------------------ the record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Sample:
     """Arguments worth testing: operand arrays and attributes; `good` says whether they are legal.
 
@@ -262,7 +263,7 @@ class Sample:
     tolerance: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, eq=False)
 class Op:
     """Everything about one op.
 

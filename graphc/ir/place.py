@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from graphc.errors import GraphError
+from graphc.record import record
 
 _SPEC = re.compile(
     r"(?:/job:(?P<job>\w+))?(?:/replica:(?P<replica>\d+))?(?:/task:(?P<task>\d+))?"
@@ -21,7 +22,7 @@ _SPEC = re.compile(
 _BUFFER = re.compile(r"(?:(c|[pr]\d+)\+)?(\d+):(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Spec:
     """A device name with any part left open. `matches` says whether a full name falls under it."""
 
@@ -64,7 +65,7 @@ class Device:
         return f"{self.type}:{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Constraint:
     """What the user asked for: a device spec, a colocation group, or both."""
 
@@ -75,7 +76,7 @@ class Constraint:
         return f"?{self.spec or ''}" + (f"~{self.group}" if self.group else "")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Region:
     """One leaf's bytes: base register (arena, c, pK, rK), byte offset and length."""
 
@@ -88,7 +89,7 @@ class Region:
         return f"{prefix}{self.offset}:{self.nbytes}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Buffer:
     """A device and one memory region per leaf of the value."""
 

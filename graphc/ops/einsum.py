@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -25,6 +24,7 @@ from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, con
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape, transpose
 from graphc.ops.value import common_element, functions, public
+from graphc.record import record
 
 LETTERS = string.ascii_letters
 Label = Hashable
@@ -117,7 +117,7 @@ einsum_op = define(
 # ------------------------------------------------------------------------------------ parsing
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Term:
     """An operand with a label per axis."""
 

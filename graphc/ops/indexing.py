@@ -11,7 +11,7 @@ next to one another, in front otherwise; an int beside arrays counts as one of t
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from graphc.ops.registry import broadcast_dims
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import emit_slice, slice_extent
 from graphc.ops.value import Value, is_python_number, public
+from graphc.record import record
 
 MASK_HINT = (
     "the shape of the result would depend on data: use np.where(mask, x, y), "
@@ -31,7 +32,7 @@ MASK_HINT = (
 )
 
 
-@dataclass(slots=True)
+@record
 class Selection:
     """A parsed index: one slice per axis of x, then what happens to the axes that remain.
 
@@ -136,7 +137,7 @@ def _mask_parts(mask: Any) -> list[Any]:
     return [_Mask(positions, extent) for positions, extent in zip(np.nonzero(array), array.shape)]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class _Mask:
     """The positions a mask selects on one axis, and the extent that axis must have."""
 

@@ -7,7 +7,6 @@ promotion, the public function, NumPy dispatch and cost follow.  Others are writ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -32,6 +31,7 @@ from graphc.ir.types import (
     tensor,
 )
 from graphc.ops.value import PUBLIC, common_element, element_of, emit_promoted, public
+from graphc.record import record
 
 as_dtype = dtype  # for functions with a NumPy-style `dtype=` argument
 
@@ -46,7 +46,7 @@ NUMERIC = REAL + COMPLEX
 ALL = BOOLS + NUMERIC
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Pair:
     """A complex scalar in the loop IR: two real expressions."""
 

@@ -10,7 +10,6 @@ counts for, and whole strips run as one loop, a few dead columns included:
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from graphc.ir.types import AnyType, Type, tensor
 from graphc.ops.dims import samples_of, tensor_type
 from graphc.ops.linalg import accumulable, contraction_types
 from graphc.ops.registry import define, require
+from graphc.record import record
 
 Ints = tuple[int, ...]
 STRIP = 4096  # elements of the strip between zeros
@@ -27,7 +27,7 @@ TERMS = 128  # products in the body of the inner loop
 FLOATS = ("f32", "f64", "f16", "bf16")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Shape:
     """Extents of a convolution and of its strips."""
 

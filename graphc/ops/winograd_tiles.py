@@ -12,9 +12,10 @@ one dead row, which keeps every address a constant away from that of the tile:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+from graphc.record import record
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 STRIP_TILES = 256
@@ -97,7 +98,7 @@ def by_pairs(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------ strips
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Strips:
     """The tiles of a batch of images of `height` x `width` results, m x m results each.
 

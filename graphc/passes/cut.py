@@ -12,13 +12,13 @@ start moves by a fixed step per level:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.operands import axis_of, can_fold_view, read_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import Type, tensor
+from graphc.record import record
 
 Cut = tuple[int, ...]  # for each level the axis it cuts, or -1
 Strides = tuple[int, ...]  # for each level the elements that one step along it moves a window
@@ -29,7 +29,7 @@ class Uncuttable(Exception):
     """The kernel does not compute blocks: not an error, it then runs whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Level:
     """One loop over blocks: `count` blocks of `size` that start `step` apart along an axis.
 

@@ -13,7 +13,7 @@ each reader inlines them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphc.codegen.space import dims_of
 from graphc.ir.graph import Graph, Node
@@ -28,6 +28,7 @@ from graphc.ir.op import (
     Scalar,
 )
 from graphc.ir.types import Type
+from graphc.record import record
 
 MAX_NODES = 64
 MAX_OPERANDS = 24
@@ -39,7 +40,7 @@ Dims = tuple[int, ...]
 Sources = dict[Node, None]  # an ordered set
 
 
-@dataclass(eq=False, slots=True)
+@record(eq=False)
 class Group:
     """Nodes that become one kernel. `full` is the iteration shape, `reduced` its folded axes."""
 

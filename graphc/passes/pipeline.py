@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphc.collector import collector_paused
@@ -29,12 +28,13 @@ from graphc.passes.reasons import collecting
 from graphc.passes.schedule import schedule
 from graphc.passes.simplify import simplify
 from graphc.passes.tile import tile
+from graphc.record import record
 
 Stages = Graph | Program
 Check = Callable[[Stages], None]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Stage:
     """One pass: a function of its own name; `ensures` holds from here on. Skipped at opt=0 if
     optional.

@@ -18,7 +18,9 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from graphc.record import record
 
 _WRITE, _ALLOC, _CODE, _THREAD_LOCAL = 1, 2, 4, 0x400
 _PROGBITS, _SYMTAB, _RELA, _NOBITS, _INIT_ARRAY, _UNWIND = 1, 2, 4, 8, 14, 0x70000001
@@ -37,7 +39,7 @@ class Damaged(Exception):
     """The bytes are no object file."""
 
 
-@dataclass(slots=True)
+@record
 class _Section:
     name: str
     kind: int
@@ -50,14 +52,14 @@ class _Section:
     address: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class _Symbol:
     name: str
     section: int
     value: int
 
 
-@dataclass(slots=True)
+@record
 class Object:
     """A parsed object file."""
 

@@ -15,11 +15,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from graphc.errors import GraphError
+from graphc.record import record
 from graphc.runtime import elf
 from graphc.runtime.device import machine
 
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 _linked: dict[str, list[_Linked]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class _Linked:
     """One linked copy of an object: the given imports it uses, and what it defines."""
 

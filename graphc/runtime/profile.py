@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from graphc.errors import LimitError
+from graphc.record import record
 from graphc.runtime import table as step_table
 from graphc.runtime.execute import Executable, Frame, address_of
 from graphc.runtime.image import Origin
@@ -22,7 +22,7 @@ from graphc.runtime.image import Origin
 MOST_ROWS = 10_000_000
 
 
-@dataclass(slots=True)
+@record
 class RowTime:
     """What one row of the table cost over a run: how often it ran, and its seconds in all."""
 

@@ -17,11 +17,12 @@ registers that `set`, `bump` and `loop` may change.  A jump target is a word ind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.record import record
 
 END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY = range(8)
 NAMES = ("end", "call", "jump", "branch", "bump", "set", "loop", "copy")
@@ -37,7 +38,7 @@ _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5)}
 Operand = tuple[int, int]
 
 
-@dataclass(slots=True)
+@record
 class TableBuilder:
     """Builds a table row by row; every method returns the word index of the row it adds."""
 
@@ -129,7 +130,7 @@ def has_jumps(words: Sequence[int]) -> bool:
     return any(words[row] in _TARGET_WORD for row in rows(words))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Bounds:
     """What a table may refer to: counts, and the byte size of each base (-1 where unknown)."""
 

@@ -1,0 +1,79 @@
+"""Records behave like frozen or plain dataclasses with slots."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, field
+
+import pytest
+
+from graphc.record import record
+
+
+@record(frozen=True)
+class Point:
+    """Two numbers."""
+
+    x: int
+    y: int = 2
+
+    @property
+    def sum(self) -> int:
+        return self.x + self.y
+
+
+@record(frozen=True)
+class Named(Point):
+    name: str = ""
+
+
+@record
+class Bag:
+    items: list[int] = field(default_factory=list)
+    size: int = field(default=3)
+
+
+@record(eq=False)
+class Unique:
+    value: int
+
+
+def test_fields_defaults_and_methods() -> None:
+    assert Point(1).sum == 3
+    assert repr(Point(x=4, y=5)) == "Point(x=4, y=5)"
+    assert Point.__doc__ == "Two numbers."
+    match Point(6, 7):
+        case Point(x, y):
+            assert (x, y) == (6, 7)
+
+
+def test_equality_and_hash() -> None:
+    assert Point(1, 2) == Point(1)
+    assert len({Point(1), Point(1, 2), Point(2)}) == 2
+    assert Point(1) != Named(1)
+    assert Unique(1) != Unique(1)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Bag())
+
+
+def test_frozen_and_slots() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Point(1).x = 5  # type: ignore[misc]
+    bag = Bag()
+    bag.size = 4
+    assert (bag.size, Bag().size) == (4, 3)
+    with pytest.raises(AttributeError):
+        bag.other = 1  # type: ignore[attr-defined]
+
+
+def test_every_instance_gets_its_own_default() -> None:
+    first, second = Bag(), Bag()
+    first.items.append(1)
+    assert second.items == []
+    assert Bag([5]).items == [5]
+
+
+def test_inherited_fields_come_first() -> None:
+    named = Named(1, 2, "n")
+    assert (named.x, named.y, named.name) == (1, 2, "n")
+    with pytest.raises(TypeError):
+        Named()  # type: ignore[call-arg]
