@@ -266,7 +266,7 @@ def most_again() -> tuple[tuple[float, float], ...]:
     """(bytes, how often blocks may read what they save): large values come from far away, and
     very large ones should not exist at all.
     """
-    return (host_target().l3, 1), (MEMORY, 4), (math.inf, math.inf)
+    return (host_target().l3 // 2, 1), (MEMORY, 2), (math.inf, math.inf)
 
 
 def level_of(extent: int, most: int) -> Level:
