@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphc.errors import GraphError
+from graphc.runtime.device import default_threads
 
 
 def _verify_level() -> int:
     text = os.environ.get("GRAPHC_VERIFY", "2")
     if text not in ("0", "1", "2", "3"):
         raise GraphError(f"GRAPHC_VERIFY must be 0, 1, 2 or 3, got {text!r}")
-    return int(text)
-
-
-def _threads() -> int:
-    text = os.environ.get("GRAPHC_THREADS", "0")
-    if not text.isdigit():
-        raise GraphError(f"GRAPHC_THREADS must be a number of threads, got {text!r}")
     return int(text)
 
 
@@ -35,6 +29,11 @@ class Config:
     target         "cpu" or "cpu:<llvm cpu name>"
     check_finite   every kernel checks its result; the first node that goes NaN or Inf is named
     dump           folder that receives every stage
+    compress       16-bit transfers between devices, with error_budget as the largest error a value
+                   may take; one device has no transfers
+    memory_limit   most bytes of intermediate values and results; more is a LimitError
+    fast_math      sums and products may be reassociated and fused; without it, strict order
+    parity         reserved: results equal in every bit on CPU and CUDA
     verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
     fold_bytes     largest constant that folding may create; fold_flops likewise for work
     """
@@ -71,7 +70,7 @@ class Config:
 
     @property
     def thread_count(self) -> int:
-        return self.threads or _threads() or len(os.sched_getaffinity(0))
+        return self.threads or default_threads()
 
     @staticmethod
     def create(**options: object) -> Config:

@@ -228,14 +228,6 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
-def test_device_names():
-    assert device.canonical("/job:localhost/device:cpu:1") == "cpu:1"
-    assert device.canonical("CPU:0") == "cpu:0"
-    for name in ("cpu", "gpu:0", "cpu:-1", "cpu:0x", ""):
-        with pytest.raises(GraphError):
-            device.canonical(name)
-
-
 def test_needed_features():
     assert "fma" in device.needed_features("", 256, "x86_64-unknown-linux-gnu")
     assert "avx512f" not in device.needed_features("", 256, "x86_64-unknown-linux-gnu")

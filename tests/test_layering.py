@@ -16,7 +16,7 @@ ALLOWED = {
     "errors": set(),
     "record": set(),
     "collector": set(),
-    "config": BASE,
+    "config": BASE | {"runtime"},
     "ir": BASE,
     "ops": BASE | {"ir"},
     "runtime": BASE,
@@ -25,7 +25,6 @@ ALLOWED = {
     "frontend": BASE | {"collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
 }
-SEPARATE = {"cli": {"cli"}}
 
 
 def layer_of(module: str) -> str | None:

@@ -18,7 +18,7 @@ from runtime_kernels import (
 )
 
 from graphc.errors import GraphError, RunError
-from graphc.runtime import pool
+from graphc.runtime import device
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Slot
 from graphc.runtime.table import TableBuilder
@@ -120,9 +120,9 @@ def test_process_ends_cleanly_while_workers_spin(linker):
 
 def test_default_threads_reads_the_environment(monkeypatch):
     monkeypatch.setenv("GRAPHC_THREADS", "3")
-    assert pool.default_threads() == 3
+    assert device.default_threads() == 3
     monkeypatch.setenv("GRAPHC_THREADS", "many")
     with pytest.raises(GraphError, match="GRAPHC_THREADS"):
-        pool.default_threads()
+        device.default_threads()
     monkeypatch.setenv("GRAPHC_THREADS", "0")
-    assert pool.default_threads() >= 1
+    assert device.default_threads() >= 1

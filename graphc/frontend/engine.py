@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
-from graphc.frontend.limits import check_bytes
+from graphc.frontend.limits import check_bytes, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.record import record
 
@@ -64,6 +64,8 @@ def build(
 
     started = perf_counter()
     stages = stages_of(value, config, traced_seconds, stage)
+    if config.memory_limit is not None:
+        check_limit(stages[-1].value, config.memory_limit)
     lowered = perf_counter()
     executable, kernels = build_program(stages[-1].value, config)
     finished = perf_counter()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from itertools import accumulate
 from pathlib import Path
 
 from graphc.errors import LimitError
 from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.liveness import arena_intervals, peak_bytes
 from graphc.ir.types import Type, leaves
+
+SHOWN = 5  # values named when a limit is exceeded
 
 
 def available_bytes() -> int:
@@ -30,6 +34,40 @@ def check_memory(value: Graph | Program, *, every_node: bool = False) -> None:
     graphs = value.graphs if isinstance(value, Program) else (value,)
     for node in (node for graph in graphs if every_node for node in graph.nodes):
         check_bytes(f"%{node.id} = {node.op.name}", _declared(node), "its result")
+
+
+def check_limit(value: Graph | Program, limit: int) -> None:
+    """Raise LimitError, naming what is largest at the peak, if a planned program needs more bytes.
+
+    What counts are the arenas of all devices (intermediate values) and the results.
+    """
+    graphs = value.graphs if isinstance(value, Program) else (value,)
+    needed = sum(map(peak_bytes, graphs)) + _declared(*value.results)
+    if needed > limit:
+        live = [pair for graph in graphs for pair in _live_at_peak(graph)]
+        live.sort(key=lambda pair: -pair[0])
+        raise LimitError(
+            f"{value.name} needs {needed} bytes for intermediate values and results; "
+            f"memory_limit is {limit}",
+            details=tuple(_line(nbytes, node) for nbytes, node in live[:SHOWN]),
+        )
+
+
+def _live_at_peak(graph: Graph) -> list[tuple[int, Node]]:
+    """(bytes, node) of every arena value that is alive when most bytes are."""
+    intervals = arena_intervals(graph)
+    change = [0] * (len(graph.nodes) + 2)
+    for first, last, _, nbytes, _ in intervals:
+        change[first] += nbytes
+        change[last + 1] -= nbytes
+    live = list(accumulate(change))
+    peak = live.index(max(live))
+    return [(nbytes, node) for first, last, _, nbytes, node in intervals if first <= peak <= last]
+
+
+def _line(nbytes: int, node: Node) -> str:
+    where = f" at {node.loc[0]}:{node.loc[1]}" if node.loc else ""
+    return f"{nbytes} bytes: {node!r}{where}"
 
 
 def _declared(*nodes: Node) -> int:

@@ -1,4 +1,4 @@
-"""Device names, and what the CPU of this machine can execute (without asking LLVM)."""
+"""What this machine has: threads to run on, and instructions (without asking LLVM)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphc.errors import GraphError
 
-_NAME = re.compile(r"(?:/job:localhost)?/?(?:device:)?(cpu|cuda):(\d{1,4})", re.IGNORECASE)
+MOST_THREADS = 256
 
 _V2 = ("cx16", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -45,12 +45,16 @@ _RELEVANT_TEXT = (
 _RELEVANT = frozenset(_V4) | frozenset(_RELEVANT_TEXT.split())
 
 
-def canonical(name: str) -> str:
-    """ "/job:localhost/device:cpu:1" and "cpu:1" are the same device: returns "cpu:1"."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise GraphError(f"{name!r} is no device name", hint="names look like cpu:0 or cuda:0")
-    return f"{match[1].lower()}:{int(match[2])}"
+def default_threads() -> int:
+    """GRAPHC_THREADS, or where that is 0 or unset the number of CPUs this process may use."""
+    text = os.environ.get("GRAPHC_THREADS", "")
+    if text and not (text.isdecimal() and int(text) <= MOST_THREADS):
+        raise GraphError(f"GRAPHC_THREADS is {text!r}; a number from 0 (all) to 256 is expected")
+    if text and int(text):
+        return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def needed_features(features: str, vector_bits: int, triple: str) -> tuple[str, ...]:

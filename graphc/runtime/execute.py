@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry, load, pool
+from graphc.runtime.device import default_threads
 from graphc.runtime.image import ALIGNMENT, Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, can_split, has_jumps, most_operands
 
@@ -65,7 +66,7 @@ class Executable:
         words = image.table.tolist()
         self.most_operands = most_operands(words)
         self._jumps = has_jumps(words)
-        wanted = threads or pool.default_threads()
+        wanted = threads or default_threads()
         self.threads = min(image.threads, wanted) if can_split(words) else 1
         self.support = pool.support(image.support)
         addresses: dict[str, int] = {}

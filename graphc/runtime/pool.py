@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from graphc.errors import GraphError
 from graphc.runtime import load
+from graphc.runtime.device import MOST_THREADS
 
 SYMBOLS = (
     "graphc_walk",
@@ -24,7 +25,6 @@ SYMBOLS = (
     "graphc_pool_reset",
     "graphc_spin",
 )
-MOST_THREADS = 256
 SPIN_NANOSECONDS = 100_000
 
 _lock = threading.Lock()
@@ -84,18 +84,6 @@ def support(code: bytes) -> Support:
                 raise GraphError("the image carries no support object and none is loaded")
             _support = Support(code)
         return _support
-
-
-def default_threads() -> int:
-    """GRAPHC_THREADS, or where that is 0 or unset the number of CPUs this process may use."""
-    text = os.environ.get("GRAPHC_THREADS", "")
-    if text and not (text.isdecimal() and int(text) <= MOST_THREADS):
-        raise GraphError(f"GRAPHC_THREADS is {text!r}; a number from 0 (all) to 256 is expected")
-    if text and int(text):
-        return int(text)
-    if hasattr(os, "sched_getaffinity"):
-        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
-    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def _after_fork() -> None:
