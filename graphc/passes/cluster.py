@@ -1,7 +1,7 @@
 """cluster: propose fusion groups, so that placement and scheduling cost the units that will really
 run.
 
-The proposal is recomputed by `fuse` after partitioning; here it is only recorded.
+With one device there is nothing to decide, and `fuse` finds the groups by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from graphc.passes.reasons import record
 
 
 def cluster(graph: Graph, config: Config) -> Graph:
-    """The same graph; each group of several nodes is noted as a reason."""
+    """The same graph; each group of several nodes is noted as a reason, if there is a choice."""
+    if len(config.devices) == 1:
+        return graph
     groups = Groups(graph, merge=config.merges)
     for group in groups.all:
         if group.merged is None and len(group.nodes) > 1:

@@ -17,6 +17,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.types import tuple_type
 from graphc.passes.groups import Group, Groups
+from graphc.passes.reasons import record
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
@@ -194,6 +195,9 @@ class _Fuser:
         )  # fmt: skip
         self.nodes.append(fused)
         self.publish(fused, results)
+        if len(members) > 1:
+            ids = ", ".join(f"%{n.id}" for n in members[:8])
+            record(fused.id, f"{kind} kernel of {len(members)}: {ids}")
 
     def publish(self, fused: Node, results: list[Node]) -> None:
         if len(results) == 1:
