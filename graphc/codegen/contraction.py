@@ -14,12 +14,13 @@ from math import gcd
 
 from graphc.codegen import contract
 from graphc.codegen.contract_layout import Word
-from graphc.codegen.evaluate import Elements, flat_index, store_element, strides_of, tensor_type
+from graphc.codegen.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import DType, Type
+from graphc.ops.dims import row_major_strides
 from graphc.record import record
 
 SHORTEST_BLOCK = 32  # columns; a shorter loop would not fill vectors
@@ -78,7 +79,7 @@ def result_axes(form: Form) -> dict[tuple[str, int], tuple[int, int]]:
         counts[role] = position + 1
         if role == "k" or extent == 1:
             continue
-        for axis, step in enumerate(strides_of(dims)):
+        for axis, step in enumerate(row_major_strides(dims)):
             if step <= stride < step * dims[axis]:
                 found[role, position] = axis, stride // step
     return found

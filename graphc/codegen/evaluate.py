@@ -15,20 +15,12 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.op import Alias, Compute, Scalar
 from graphc.ir.types import BOOL, DType, Type
+from graphc.ops.dims import row_major_strides
 from graphc.ops.registry import Pair
 
 Index = tuple[Expr, ...]
 Element = Any  # Expr, or Pair of Exprs for complex
 Reader = Callable[[Index], Element]
-
-
-def strides_of(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    strides, step = [], 1
-    for extent in reversed(dims):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
 
 
 def tensor_type(node: Node) -> Type:
@@ -38,7 +30,7 @@ def tensor_type(node: Node) -> Type:
 
 def flat_index(b: Scalars, index: Index, dims: tuple[int, ...]) -> Expr:
     """The row-major position of an index tuple; dimensions of extent 1 contribute nothing."""
-    pairs = zip(index, strides_of(dims), dims, strict=True)
+    pairs = zip(index, row_major_strides(dims), dims, strict=True)
     return b.affine((i, s) for i, s, extent in pairs if extent != 1)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.evaluate import Elements, strides_of, tensor_type
+from graphc.codegen.evaluate import Elements, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import I64
+from graphc.ops.dims import row_major_strides
 
 Dims = list[tuple[str, int, int, int, int]]
 
@@ -59,7 +60,7 @@ def affine(expr: Expr) -> dict[Expr | None, int] | None:
 def read_of(operand: Node, is_stored: Callable[[Node], bool]) -> Read | None:
     """How reading `operand` reads a stored value, or None if that is not affine."""
     if is_stored(operand):
-        return Read(operand, 0, strides_of(tensor_type(operand).dims))
+        return Read(operand, 0, row_major_strides(tensor_type(operand).dims))
     source = operand
     while not is_stored(source):
         if len(source.inputs) != 1:
@@ -85,7 +86,7 @@ def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
     """The axis of a row-major operand that a contraction dim runs along in full; None if there is
     none.
     """
-    for axis, (have, step) in enumerate(zip(dims, strides_of(dims), strict=True)):
+    for axis, (have, step) in enumerate(zip(dims, row_major_strides(dims), strict=True)):
         if have == extent and step == stride and extent != 1:
             return axis
     return None
@@ -120,5 +121,5 @@ def folded_dims(node: Node, reads: dict[int, Read]) -> Dims | None:
 def is_plain(operand: Node, read: Read) -> bool:
     """The view reads a contiguous run in row-major order."""
     dims = tensor_type(operand).dims
-    pairs = zip(strides_of(dims), read.strides, dims, strict=True)
+    pairs = zip(row_major_strides(dims), read.strides, dims, strict=True)
     return all(mine == theirs or extent == 1 for mine, theirs, extent in pairs)

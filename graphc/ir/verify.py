@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect, scheduled_graphs
@@ -115,18 +115,14 @@ def _check_results(graph: Graph, defined: list[Node | None]) -> None:
 # ------------------------------------------------------------------------------------ predicates
 
 
-def every_node(graphs: Iterable[Graph], message: str, holds: object) -> None:
+def every_node(graphs: Iterable[Graph], message: str, holds: Callable[[Node], bool]) -> None:
     """Raise for the first node of the graphs (regions excluded) for which `holds(node)` is
     false.
     """
     for graph in graphs:
         for node in graph.nodes:
-            if not holds(node):  # type: ignore[operator]
+            if not holds(node):
                 raise broken(graph, node, message.format(node=node))
-
-
-def no_gradient_requests(value: Graph | Program) -> None:
-    every_node(graphs_of(value), "%{node.id} is still a grad node", lambda n: n.op.name != "grad")
 
 
 def no_composites(value: Graph | Program) -> None:

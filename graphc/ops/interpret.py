@@ -54,6 +54,7 @@ class _Interpreter:
     def __init__(self, wide: bool) -> None:
         self.wide = wide
         self.channels: dict[str, Array] = {}
+        self.progress = False  # has some device moved on in this round?
 
     def widen(self, array: Array, kind: Type) -> Array:
         target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy
@@ -69,6 +70,7 @@ class _Interpreter:
             for k, g in enumerate(program.graphs)
         ]
         while running:
+            self.progress = False
             still = [r for r in running if next(r, "done") != "done"]
             if len(still) == len(running) and not self.progress:
                 raise GraphError("deadlock: every device waits for a message")
@@ -76,15 +78,12 @@ class _Interpreter:
         assert outputs[0] is not None
         return outputs[0]
 
-    progress = False
-
     def steps(
         self, graph: Graph, arguments: list[Any], place: int, outputs: list[list[Array] | None]
     ) -> Iterator[str]:
         values = self.bind(graph, arguments)
         for node in graph.nodes:
             while node.op.name == "recv" and node.attrs["channel"] not in self.channels:
-                self.progress = False
                 yield "waiting"
             self.progress = True
             values[node.id] = self.node(node, [values[n.id] for n in node.inputs])

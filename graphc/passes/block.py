@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.contract_hardware import host_target
-from graphc.codegen.evaluate import strides_of, tensor_type
+from graphc.codegen.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Attrs
 from graphc.ir.types import TupleType, Type
+from graphc.ops.dims import row_major_strides
 from graphc.passes.cut import Cut, Cutter, Demand, Level, Strides, Uncuttable, block_type
 from graphc.passes.reasons import record
 
@@ -246,7 +247,7 @@ class Chain:
     def attrs(self, windows: list[Strides]) -> Attrs:
         """Loop counts, and how far the result and every window move."""
         dims = tensor_type(self.last).dims
-        moves = [tuple(strides_of(dims)[axis] for axis in self.cuts[self.last]), *windows]
+        moves = [tuple(row_major_strides(dims)[axis] for axis in self.cuts[self.last]), *windows]
         steps = [
             stride * level.step
             for move in moves
