@@ -187,3 +187,14 @@ def test_blocks_need_their_scratch_memory(plan: str) -> None:
     changed = re.sub(rf"((?:p\d\+)?\d+):{size}\]", r"\1:64]", changed)
     with pytest.raises(GraphError, match="bytes of workspace"):
         build(parse(changed), Config(threads=1))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1030, 1030), (1024, 1100), (1100, 1024)])
+def test_long_causal_attention(rows: int, columns: int) -> None:
+    """It is worked out in bands of rows, unless some row sees nothing."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, n, 8)).astype("f") for n in (rows, columns, columns))
+    function = lambda q, k, v: gc.attention(q, k, v, causal=True)
+    assert len(blocked(planned(function, q, k, v))) == (2 if rows <= columns else 1)
+    want = gc.attention(q, k, v, causal=True)
+    np.testing.assert_allclose(gc.compile(function)(q, k, v), want, rtol=1e-4, atol=1e-5)

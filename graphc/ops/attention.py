@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from graphc.ops.registry import (
     sample_array,
     wide,
 )
+from graphc.ops.slicing import slice_axis
 from graphc.ops.softmax import softmax_reference
 from graphc.ops.value import as_value, common_element, element_of, emit, functions, public
 
 # A finite stand-in for -inf: a row that is masked out completely gives a mean and not NaN.
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)
+BAND_ROWS = 512  # fewer rows of causal attention are not worth kernels of their own
+MOST_BANDS = 4
 
 
 def _infer_attention(
@@ -82,15 +86,47 @@ def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: f
     if len(q.shape) > 2:
         k, v = (_share_heads(x, q.shape[-3]) for x in (k, v))
     factor = q.shape[-1] ** -0.5 if scale is None else scale
+    bands = _bands(q.shape[-2], k.shape[-2]) if causal and not mask else []
+    if not bands:
+        return f.astype(_attend(q, k, v, mask, causal, factor), element)
+    parts = []
+    for start, stop, seen in bands:
+        rows = slice_axis(q, -2, start, stop)
+        keys, values = (slice_axis(x, -2, 0, seen) for x in (k, v))
+        parts.append(_attend(rows, keys, values, (), True, factor))
+    return f.astype(f.concatenate(parts, -2), element)
+
+
+def _attend(q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
+    f = functions
     scores = f.multiply(f.matmul(q, f.swapaxes(k, -1, -2)), factor)
     for bias in mask:
         if element_of(bias)[0] is BOOL:
             scores = f.where(bias, scores, HIDDEN)
         else:
-            scores = f.add(scores, f.astype(bias, element.compute))
+            scores = f.add(scores, f.astype(bias, element_of(q)[0]))
     if causal:
         scores = f.where(_visible(q.shape[-2], k.shape[-2]), scores, HIDDEN)
-    return f.astype(f.matmul(f.softmax(scores), v), element)
+    return f.matmul(f.softmax(scores), v)
+
+
+def _bands(rows: Dimension, columns: Dimension) -> list[tuple[int, int, int]]:
+    """(first row, end, keys seen) of the bands that long causal attention is worked out in.
+
+    What no row of a band sees is left out: four bands do 5/8 of the work.
+
+        x x . . | . . . .
+        x x x x | . . . .
+        x x x x   x x . .
+        x x x x   x x x x
+    """
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return []
+    count = min(MOST_BANDS, rows // BAND_ROWS)
+    if count < 2 or columns < rows:  # a row that sees nothing is the mean of all
+        return []
+    ends = [rows * k // count for k in range(count + 1)]
+    return [(start, stop, columns - rows + stop) for start, stop in pairwise(ends)]
 
 
 def _visible(rows: Any, columns: Any) -> Any:
