@@ -309,6 +309,7 @@ def test_result_does_not_depend_on_the_split(dtype: str) -> None:
         (1, 900, 333, "nn"),
         (1, 900, 333, "nt"),
         (6, 400, 257, "nt"),
+        (13, 800, 257, "nt"),
         (900, 70, 64, "nt"),
     ]:
         whole = matrix(dtype, m, n, k, layout)

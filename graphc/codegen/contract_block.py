@@ -279,19 +279,41 @@ def _all_dots(
         frame.fill(Word.COLUMN_B, 0, Word.N_DIMS, Field.B, "%j0", columns)
     group = core.kind.dots
     main = body.mul(body.div(columns, group), group)
-    # One row runs through all columns; more rows share each group of columns while it is near.
-    single = body.test("eq", rows, 1)
+    alone = body.test("eq", frame.get(Word.M), 1)
+    table = frame.work(Word.COLUMN_B)
+    if core.parts & Part.DOT_TILES:
+        with body.when(body.negate(alone)):
+            _dot_tiles(core, body, frame, rows, main, pointers)
     for width, start, stop in ((group, "0", main), (1, main, columns)):
-        stride = body.choose(single, "i64", body.sub(stop, start), width)
-        stride = body.choose(body.test("sgt", stride, 0), "i64", stride, 1)
-        with body.loop(start, stop, stride) as column, body.loop(0, rows) as row:
+        # One row runs through all columns; of several rows only the last few columns are left.
+        least = body.choose(alone, "i64", 0, start if width == 1 else columns)
+        first = body.new(f"call i64 @llvm.smax.i64(i64 {start}, i64 {least})")
+        with body.when(body.test("slt", first, stop)), body.loop(0, rows) as row:
             source = body.at(x, body.word(row_a, row))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
-                f"call void @dots_{width}(ptr {source}, ptr %b, ptr {frame.work(Word.COLUMN_B)},"
-                f" i64 {column}, i64 {body.add(column, stride)}, i64 {frame.get(Word.K)},"
-                f" ptr {target})"
+                f"call void @dots_{width}(ptr {source}, ptr %b, ptr {table}, i64 {first},"
+                f" i64 {stop}, i64 {frame.get(Word.K)}, ptr {target})"
             )
+
+
+def _dot_tiles(
+    core: Core, body: Body, frame: Frame, rows: str, main: str, pointers: tuple[str, str, str]
+) -> None:
+    """A few columns at a time through all rows, a few rows at a time, and then one by one."""
+    x, row_a, y = pointers
+    tall = body.mul(body.div(rows, core.kind.dot_rows), core.kind.dot_rows)
+    with body.loop(0, main, core.kind.dots) as column:
+        for height, start, stop in ((core.kind.dot_rows, "0", tall), (1, tall, rows)):
+            with body.loop(start, stop, height) as row:
+                table_a = body.at(row_a, row, "i64")
+                table_c = body.at(frame.work(Word.ROW_C), row, "i64")
+                table_b = body.at(frame.work(Word.COLUMN_B), column, "i64")
+                target = body.at(y, column, core.kind.element)
+                body.do(
+                    f"call void @dot_tile_{height}(ptr {x}, ptr {table_a}, ptr %b, ptr {table_b},"
+                    f" i64 {frame.get(Word.K)}, ptr {target}, ptr {table_c})"
+                )
 
 
 def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:

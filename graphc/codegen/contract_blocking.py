@@ -14,6 +14,8 @@ GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
 VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
+# Rows up to which dot products in tiles beat a packed copy of a B that is contiguous in k.
+DOT_TILE_ROWS = 16
 # Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
 WAYS = 128
 # Row tiles up to which B is read in place however it lies, and from which only a small B is.
@@ -52,7 +54,8 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     n, k = groups.n, groups.k
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
-    if sizes.m <= DOT_ROWS and sizes.k > 0 and step_b is not None and not packed_b:
+    few = DOT_ROWS if kind.converts or not kind.floating else DOT_TILE_ROWS
+    if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b:
         pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
         if not k or (step_b == 1 and not (plain_n and n)):
             return Flag.DOTS | pack_x
@@ -242,7 +245,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     """Lay out one thread's workspace and return its bytes; unused regions are empty."""
     flags = words[Word.FLAGS]
     vector = flags & (Flag.DOTS | Flag.ROWS)
-    rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
+    rows = max(1, sizes.m) if vector else min(words[Word.ROW_BLOCK], max(1, sizes.m))
     depth = sizes.k if vector else words[Word.K_BLOCK]
     columns = min(words[Word.UNIT_COLUMNS], _round(sizes.n, kind.columns))
     padded = rows + kind.lanes

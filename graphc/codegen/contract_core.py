@@ -41,7 +41,7 @@ from graphc.codegen.contract_pairs import (
     emit_pack_b_pairs,
     emit_transpose_pairs,
 )
-from graphc.codegen.contract_tile import ROW_GROUP, emit_dots, emit_rows, emit_tile
+from graphc.codegen.contract_tile import ROW_GROUP, emit_dot_tile, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract_vector import Core
 
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
@@ -99,6 +99,9 @@ def _emit_vectors(core: Core) -> None:
     if core.parts & Part.DOTS:
         emit_dots(core, core.kind.dots, 2)
         emit_dots(core, 1, 8)
+    if core.parts & Part.DOT_TILES:
+        emit_dot_tile(core, core.kind.dot_rows)
+        emit_dot_tile(core, 1)
     if core.parts & Part.ROWS:
         emit_rows(core, ROW_GROUP)
         emit_rows(core, 1)

@@ -67,6 +67,11 @@ class Kind(NamedTuple):
         return min(4, self.lanes)
 
     @property
+    def dot_rows(self) -> int:
+        """Rows of a tile of dot products: as many sums as leave registers for the operands."""
+        return 4 if self.rows > 6 else 2
+
+    @property
     def floating(self) -> bool:
         """Whether sums are floating point."""
         return self.element in ("float", "double")

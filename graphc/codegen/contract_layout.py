@@ -91,7 +91,8 @@ class Part:
     PACK_A = 16
     PACK_B = 32
     TURNS = 64  # copies that transpose squares in registers
-    AHEAD = 128  # the entry that packs B ahead of time
+    DOT_TILES = 128  # dot products of several rows
+    AHEAD = 256  # the entry that packs B ahead of time
     ALL = -1
 
 

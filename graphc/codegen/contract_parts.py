@@ -22,7 +22,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups) -> int:
     if across_a or across_b:
         parts |= Part.TURNS
     if flags & (Flag.DOTS | Flag.ROWS):
-        return parts | (Part.DOTS if flags & Flag.DOTS else Part.ROWS)
+        dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
+        return parts | (dots if flags & Flag.DOTS else Part.ROWS)
     if 0 < columns % kind.columns <= kind.lanes:
         parts |= Part.NARROW
     for height in _heights(words, kind):

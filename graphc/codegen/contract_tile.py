@@ -14,6 +14,8 @@ Every variant adds the products of one element in order of k, so a result does n
 the rows were cut into tiles or threads.
 """
 
+from collections.abc import Callable
+
 from graphc.codegen.contract_emit import Body
 from graphc.codegen.contract_vector import Core
 
@@ -180,6 +182,53 @@ def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: 
             first = core.plus(body, lanes, first, other)
         results.append(first)
     return results
+
+
+DOT_TILE_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "row_a"),
+    ("ptr", "b"),
+    ("ptr", "column_b"),
+    ("i64", "count"),
+    ("ptr", "y"),
+    ("ptr", "row_c"),
+]
+
+
+def emit_dot_tile(core: Core, rows: int) -> None:
+    """`y[r, c] = sum_k x[r, k] * B[k, c]` for a few rows and columns, contiguous in k.
+
+    One vector accumulator per sum, whatever the height: a sum does not depend on its neighbours.
+    """
+    columns, lanes = core.kind.dots, core.kind.lanes
+    element, memory = core.kind.element, core.kind.memory
+    body = Body(f"dot_tile_{rows}", DOT_TILE_ARGUMENTS)
+    left = [body.at("%x", body.word("%row_a", row)) for row in range(rows)]
+    right = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
+    kind = core.vector(lanes)
+    sums = [[body.local(kind, "zeroinitializer") for _ in right] for _ in left]
+    main = body.mul(body.div("%count", lanes), lanes)
+
+    def step(k: str, load: Callable[[str, str, int], str]) -> None:
+        values = [
+            core.widen(body, lanes, load(body.at(start, k, memory), memory, core.kind.memory_bytes))
+            for start in right
+        ]
+        for start, totals in zip(left, sums, strict=True):
+            x = load(body.at(start, k, element), element, core.size)
+            for value, total in zip(values, totals, strict=True):
+                total.set(core.multiply_add(body, lanes, x, value, total.get()))
+
+    with body.loop(0, main, lanes) as k:
+        step(k, lambda place, of, align: body.load(core.vector(lanes, of), place, align))
+    with body.when(body.test("slt", main, "%count")):
+        rest = body.sub("%count", main)
+        step(main, lambda place, of, align: core.load_part(body, lanes, place, rest, of))
+    for row, totals in enumerate(sums):
+        made = core.totals(body, [total.get() for total in totals])
+        body.store(core.vector(columns), made, body.at("%y", body.word("%row_c", row)), core.size)
+    body.do("ret void")
+    core.finish(body)
 
 
 ROWS_ARGUMENTS = [

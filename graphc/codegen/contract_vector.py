@@ -21,7 +21,9 @@ class Core:
         self.hardware = hardware
         self.parts = parts
         self.functions: dict[str, str] = {}
-        self.declared: set[str] = {"declare i64 @llvm.smin.i64(i64, i64)"}
+        self.declared: set[str] = {
+            f"declare i64 @llvm.s{which}.i64(i64, i64)" for which in ("min", "max")
+        }
 
     def finish(self, body: Body, linkage: str = "internal") -> str:
         """Add a finished function and return its name."""
