@@ -1,12 +1,12 @@
-"""Winograd's minimal filtering for 3x3 windows (Lavin and Gray, arXiv:1509.09308), as three ops.
+"""Winograd's minimal filtering (Lavin and Gray, arXiv:1509.09308), as three ops.
 
-A tile of m x m results needs a x a elements of x, a = m + 2.  With small constant matrices B, G
-and A, and * for products element by element,
+A tile of m x m results needs a x a elements of x, a = m + 2 for 3x3 windows.  With small constant
+matrices B, G and A, and * for products element by element,
 
     result tile = A' ( sum over channels of  (G w G') * (B' x B) ) A
 
 so each of the a * a points of a tile is a matrix product over channels, and 9 products per result
-have become a * a / (m * m): 2.25 for m = 4, 4 for m = 2.
+have become a * a / (m * m): 2.25 for m = 4.  For 5x5 windows and m = 2, 25 become 9.
 
     x[N, C, H, W] -> winograd_input  -> [C, a*a, tiles] --+
     w[K, C, 3, 3] -> winograd_weight -> [a*a, K, C] ------+-> einsum -> [K, a*a, tiles]
@@ -31,15 +31,14 @@ from graphc.ops.registry import define, require, require_dtype
 from graphc.ops.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
 
 Ints = tuple[int, ...]
-WINDOW = 3
-TILE = Attr("tile", "int", 4)
+SHAPE = (Attr("tile", "int", 4), Attr("window", "int", 3))
 
 
-def _f32(name: str, kind: AnyType, rank: int, tile: int) -> Type:
+def _f32(name: str, kind: AnyType, rank: int, tile: int, window: int) -> Type:
     kind = tensor_type(name, kind)
     require(kind.rank == rank, f"{name} takes an array of rank {rank}, got {kind}")
     require_dtype(name, kind, ("f32",))
-    require(tile in INPUT, f"{name}: tiles are 2 or 4 results wide, not {tile}")
+    require((tile, window) in WEIGHT, f"{name}: no tiles of {tile} results for windows of {window}")
     return kind
 
 
@@ -50,26 +49,27 @@ def _array(matrix: Matrix) -> Any:
 # ------------------------------------------------------------------------------------ input
 
 
-def _infer_input(x: AnyType, *, tile: int, low: Ints, out: Ints) -> Type:
-    x = _f32("winograd_input", x, 4, tile)
+def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints) -> Type:
+    x = _f32("winograd_input", x, 4, tile, window)
     require(len(low) == len(out) == 2, "winograd_input has two spatial axes")
     require(min(low) >= 0 and min(out) > 0, "winograd_input: a negative extent")
     images, channels, _, _ = x.dims
-    strips = Strips(tile, images, *out)
-    return tensor(x.dtype, (channels, (tile + 2) ** 2, strips.tiles))
+    strips = Strips(tile, window, images, *out)
+    return tensor(x.dtype, (channels, strips.reach**2, strips.tiles))
 
 
-def _input_reference(x: Any, tile: int, low: Ints, out: Ints) -> Any:
+def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> Any:
     images, channels = x.shape[:2]
-    strips = Strips(tile, images, *out)
-    reach = [tile * n + 2 for n in (strips.down, strips.across)]
+    strips = Strips(tile, window, images, *out)
+    size = strips.reach
+    reach = [tile * (n - 1) + size for n in (strips.down, strips.across)]
     padded = np.zeros((images, channels, *reach))
     rows, columns = (min(n, r - z) for n, r, z in zip(x.shape[2:], reach, low))
     padded[:, :, low[0] : low[0] + rows, low[1] : low[1] + columns] = x[:, :, :rows, :columns]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (tile + 2, tile + 2), (2, 3))
-    matrix = _array(INPUT[tile])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
+    matrix = _array(INPUT[size])
     made = np.einsum("pi,nctuij,qj->cpqntu", matrix, windows[:, :, ::tile, ::tile], matrix)
-    return made.reshape(channels, (tile + 2) ** 2, strips.tiles).astype(x.dtype)
+    return made.reshape(channels, size**2, strips.tiles).astype(x.dtype)
 
 
 class _Input:
@@ -79,9 +79,9 @@ class _Input:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.low = node.attrs["low"]
         self.strips = _input_strips(node)
-        self.m, self.a = self.strips.m, self.strips.m + 2
+        self.m, self.a = self.strips.m, self.strips.reach
         self.padded, self.half, self.full = scratch
-        self.lines, self.places = _input_places(self.strips)
+        self.places = self.strips.places
 
     def nest(self) -> None:
         b = self.b
@@ -98,9 +98,9 @@ class _Input:
         """Rows of x between zeros; row r of a strip goes to plane r % m at line r / m."""
         b, strips, m = self.b, self.strips, self.m
         _, channels, height, width = self.node.inputs[0].type.dims
-        pitch = m * (strips.across + 1)
+        pitch = m * strips.line
         kept = min(width, pitch - self.low[1])
-        with b.loop(strips.group) as k, b.loop(strips.rows + 1) as line, b.loop(m) as plane:
+        with b.loop(strips.group) as k, b.loop(strips.lines) as line, b.loop(m) as plane:
             above = b.affine([(row, m), (line, m), (plane, 1)], -self.low[0])
             inside = b.op(
                 "and",
@@ -110,31 +110,31 @@ class _Input:
             with b.when(inside):
                 start = b.affine([(image, channels), (k, channels), (channel, 1)])
                 start = b.affine([(start, height * width), (above, width)])
-                to = b.affine([(k, strips.rows + 1), (line, 1), (plane, self.lines)])
+                to = b.affine([(k, strips.lines), (line, 1), (plane, strips.group * strips.lines)])
                 to = b.affine([(to, pitch)], self.low[1])
                 with b.loop(kept, "vector") as column:
                     value = self.read(0, b.add(start, column))
                     b.store(self.padded, b.add(to, column), value)
 
     def along_rows(self) -> None:
-        """B' along every row: six neighbours four apart become one element of six planes."""
+        """B' along every row: neighbours become one element each of as many planes."""
         b, m = self.b, self.m
         with b.loop(m * self.places, "vector") as v:
             start = b.mul(v, b.integer(m))
             values = [b.load(self.padded, b.add(start, b.integer(j))) for j in range(self.a)]
-            for j, value in enumerate(by_parity(b, INPUT[m], values)):
+            for j, value in enumerate(by_parity(b, INPUT[self.a], values)):
                 b.store(self.half, b.add(v, b.integer(j * m * self.places)), value)
 
     def along_columns(self) -> None:
         """B' down the columns: row i of a tile lies in plane i % m, i / m lines further on."""
         b, m, a = self.b, self.m, self.a
-        line = self.strips.across + 1
-        with b.loop(a) as j, b.loop(self.places - line, "vector") as v:
+        line = self.strips.line
+        with b.loop(a) as j, b.loop(self.places - self.strips.dead * line, "vector") as v:
             start = b.affine([(j, m * self.places), (v, 1)])
             shifts = ((i % m) * self.places + i // m * line for i in range(a))
             values = [b.load(self.half, b.add(start, b.integer(shift))) for shift in shifts]
             target = b.affine([(j, self.places), (v, 1)])
-            for i, value in enumerate(by_parity(b, INPUT[m], values)):
+            for i, value in enumerate(by_parity(b, INPUT[self.a], values)):
                 b.store(self.full, b.add(target, b.integer(i * a * self.places)), value)
 
     def copy_out(self, channel: Any, image: Any, row: Any) -> None:
@@ -144,8 +144,8 @@ class _Input:
             here = b.add(row, line)
             with b.when(b.compare("lt", here, b.integer(strips.down))):
                 first = strips.tile(b, b.add(image, k), here)
-                start = b.affine([(k, strips.rows + 1), (line, 1)])
-                start = b.mul(start, b.integer(strips.across + 1))
+                start = b.affine([(k, strips.lines), (line, 1)])
+                start = b.mul(start, b.integer(strips.line))
                 with b.loop(self.a**2) as point:
                     source = b.affine([(point, self.places), (start, 1)])
                     with b.loop(strips.across, "vector") as t:
@@ -154,13 +154,8 @@ class _Input:
 
 
 def _input_strips(node: Any) -> Strips:
-    return Strips(node.attrs["tile"], node.inputs[0].type.dims[0], *node.attrs["out"])
-
-
-def _input_places(strips: Strips) -> tuple[int, int]:
-    """Lines of a plane of a strip, live and dead, and the tiles in them."""
-    lines = strips.group * (strips.rows + 1)
-    return lines, lines * (strips.across + 1)
+    attrs = node.attrs
+    return Strips(attrs["tile"], attrs["window"], node.inputs[0].type.dims[0], *attrs["out"])
 
 
 def _input_units(node: Any) -> int:
@@ -169,8 +164,7 @@ def _input_units(node: Any) -> int:
 
 def _input_workspace(node: Any) -> Any:
     strips = _input_strips(node)
-    m, a = strips.m, strips.m + 2
-    places = _input_places(strips)[1]
+    m, a, places = strips.m, strips.reach, strips.places
     return ((F32, m * m * places + a), (F32, a * m * places), (F32, a * a * places))
 
 
@@ -179,7 +173,7 @@ winograd_input_op = define(
     infer=_infer_input,
     reference=_input_reference,
     lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
-    attrs=(TILE, Attr("low", "ints"), Attr("out", "ints")),
+    attrs=(*SHAPE, Attr("low", "ints"), Attr("out", "ints")),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
@@ -188,12 +182,13 @@ winograd_input_op = define(
             ([(2, 3, 9, 11)], {"low": (1, 1), "out": (9, 11)}),
             ([(4, 2, 3, 2)], {"tile": 2, "low": (0, 1), "out": (2, 2)}),
             ([(1, 1, 150, 20)], {"low": (2, 0), "out": (151, 18)}),
+            ([(2, 2, 9, 11)], {"tile": 2, "window": 5, "low": (2, 1), "out": (9, 9)}),
         ],
         [([(2, 3, 9)], {"low": (1,), "out": (9,)})],
         dtypes=("f32",),
         tolerance=40.0,
     ),
-    doc="The input side of a 3x3 convolution by Winograd's method: tiles of x[N, C, H, W] with "
+    doc="The input side of a convolution by Winograd's method: tiles of x[N, C, H, W] with "
     "`low` zeros before it (and as many after as `out` results need) as [C, points, tiles].",
 )
 
@@ -201,25 +196,27 @@ winograd_input_op = define(
 
 
 def _infer_weight(w: AnyType, *, tile: int) -> Type:
-    w = _f32("winograd_weight", w, 4, tile)
-    require(w.shape[2:] == (WINDOW, WINDOW), f"winograd_weight takes 3x3 windows, got {w}")
-    return tensor(w.dtype, ((tile + 2) ** 2, *w.shape[:2]))
+    kind = tensor_type("winograd_weight", w)
+    w = _f32("winograd_weight", w, 4, tile, kind.dims[-1] if kind.rank else 0)
+    require(w.shape[2] == w.shape[3], f"winograd_weight takes square windows, got {w}")
+    return tensor(w.dtype, ((tile + w.dims[3] - 1) ** 2, *w.shape[:2]))
 
 
 def _weight_reference(w: Any, tile: int) -> Any:
-    matrix = _array(WEIGHT[tile])
+    matrix = _array(WEIGHT[tile, w.shape[3]])
     made = np.tensordot(w.astype(np.float64), matrix, (2, 1))
     made = np.tensordot(made, matrix, (2, 1))
     return made.transpose(2, 3, 0, 1).reshape(-1, *w.shape[:2]).astype(w.dtype)
 
 
 def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
-    matrix = WEIGHT[node.attrs["tile"]]
+    size = node.inputs[0].type.dims[3]
+    matrix = WEIGHT[node.attrs["tile"], size]
     _, outputs, inputs = node.type.dims
     with b.loop(outputs, "parallel") as k, b.loop(inputs, "vector") as c:
-        start = b.affine([(k, inputs * WINDOW**2), (c, WINDOW**2)])
-        window = [read(0, b.add(start, b.integer(i))) for i in range(WINDOW**2)]
-        rows = [by_parity(b, matrix, window[i : i + WINDOW]) for i in range(0, 9, WINDOW)]
+        start = b.affine([(k, inputs * size**2), (c, size**2)])
+        window = [read(0, b.add(start, b.integer(i))) for i in range(size**2)]
+        rows = [by_parity(b, matrix, window[i : i + size]) for i in range(0, size**2, size)]
         for j in range(len(matrix)):
             for i, value in enumerate(by_parity(b, matrix, [row[j] for row in rows])):
                 write((b.integer(i * len(matrix) + j), k, c), value)
@@ -230,39 +227,38 @@ winograd_weight_op = define(
     infer=_infer_weight,
     reference=_weight_reference,
     lower=Loops(_weight_nest, lambda node: node.type.dims[1]),
-    attrs=(TILE,),
+    attrs=SHAPE[:1],
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
     samples=samples_of(
-        [([(5, 3, 3, 3)], {}), ([(2, 150, 3, 3)], {"tile": 2})],
+        [([(5, 3, 3, 3)], {}), ([(2, 150, 3, 3)], {"tile": 2}), ([(2, 5, 5, 5)], {"tile": 2})],
         [([(5, 3, 3, 2)], {}), ([(5, 3, 3, 3)], {"tile": 3})],
         dtypes=("f32",),
         tolerance=4.0,
     ),
-    doc="The weight side of a 3x3 convolution by Winograd's method: w[K, C, 3, 3] as "
-    "[points, K, C].",
+    doc="The weight side of a convolution by Winograd's method: w[K, C, 3, 3] as [points, K, C].",
 )
 
 # ------------------------------------------------------------------------------------ output
 
 
-def _infer_output(sums: AnyType, *, tile: int, images: int, out: Ints) -> Type:
-    sums = _f32("winograd_output", sums, 3, tile)
+def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: Ints) -> Type:
+    sums = _f32("winograd_output", sums, 3, tile, window)
     require(len(out) == 2 and images > 0, "winograd_output has two spatial axes")
-    strips = Strips(tile, images, *out)
+    strips = Strips(tile, window, images, *out)
     require(
-        sums.shape[1:] == ((tile + 2) ** 2, strips.tiles),
+        sums.shape[1:] == (strips.reach**2, strips.tiles),
         f"winograd_output of {images} images of {list(out)} takes "
-        f"[K, {(tile + 2) ** 2}, {strips.tiles}], got {sums}",
+        f"[K, {strips.reach**2}, {strips.tiles}], got {sums}",
     )
     return tensor(sums.dtype, (images, sums.shape[0], *out))
 
 
-def _output_reference(sums: Any, tile: int, images: int, out: Ints) -> Any:
-    matrix, strips = _array(OUTPUT[tile]), Strips(tile, images, *out)
+def _output_reference(sums: Any, tile: int, window: int, images: int, out: Ints) -> Any:
+    matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out)
     split = sums.astype(np.float64).reshape(
-        len(sums), tile + 2, tile + 2, images, strips.down, strips.across
+        len(sums), strips.reach, strips.reach, images, strips.down, strips.across
     )
     made = np.einsum("ip,kpqntu,jq->nktiuj", matrix, split, matrix)
     made = made.reshape(images, len(sums), strips.down * tile, strips.across * tile)
@@ -275,7 +271,8 @@ class _Output:
     def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.strips = _output_strips(node)
-        self.m, self.a = self.strips.m, self.strips.m + 2
+        self.m, self.a = self.strips.m, self.strips.reach
+        self.matrix = OUTPUT[self.m, self.strips.window]
         self.half, self.rows = scratch
         self.places = _output_places(self.strips)
 
@@ -300,7 +297,7 @@ class _Output:
             start = b.affine([(i, a * tiles), (first, 1), (t, 1)])
             values = [self.read(0, b.add(start, b.integer(j * tiles))) for j in range(a)]
             target = b.affine([(i, m * self.places), (t, 1)])
-            for j, value in enumerate(by_pairs(b, OUTPUT[m], values)):
+            for j, value in enumerate(by_pairs(b, self.matrix, values)):
                 b.store(self.half, b.add(target, b.integer(j * self.places)), value)
 
     def along_columns(self, count: Any) -> None:
@@ -311,7 +308,7 @@ class _Output:
             for j in range(m):
                 places = (b.integer((i * m + j) * self.places) for i in range(a))
                 values = [b.load(self.half, b.add(t, place)) for place in places]
-                made.append(by_pairs(b, OUTPUT[m], values))
+                made.append(by_pairs(b, self.matrix, values))
             for i in range(m):
                 start = b.affine([(t, m)], i * m * self.places)
                 for j in range(m):
@@ -332,7 +329,8 @@ class _Output:
 
 
 def _output_strips(node: Any) -> Strips:
-    return Strips(*(node.attrs[k] for k in ("tile", "images")), *node.attrs["out"])
+    attrs = node.attrs
+    return Strips(attrs["tile"], attrs["window"], attrs["images"], *attrs["out"])
 
 
 def _output_places(strips: Strips) -> int:
@@ -346,7 +344,7 @@ def _output_units(node: Any) -> int:
 def _output_workspace(node: Any) -> Any:
     strips = _output_strips(node)
     m, places = strips.m, _output_places(strips)
-    return ((F32, (m + 2) * m * places), (F32, m * m * places))
+    return ((F32, strips.reach * m * places), (F32, m * m * places))
 
 
 winograd_output_op = define(
@@ -354,7 +352,7 @@ winograd_output_op = define(
     infer=_infer_output,
     reference=_output_reference,
     lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),
-    attrs=(TILE, Attr("images", "int"), Attr("out", "ints")),
+    attrs=(*SHAPE, Attr("images", "int"), Attr("out", "ints")),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (8.0 * node.type.size, 4.0 * node.type.nbytes),
@@ -363,11 +361,12 @@ winograd_output_op = define(
             ([(3, 36, 18)], {"images": 2, "out": (9, 11)}),
             ([(2, 16, 4)], {"tile": 2, "images": 4, "out": (2, 1)}),
             ([(1, 36, 190)], {"images": 1, "out": (151, 18)}),
+            ([(2, 36, 25)], {"tile": 2, "window": 5, "images": 1, "out": (9, 9)}),
         ],
         [([(3, 36, 17)], {"images": 2, "out": (9, 11)})],
         dtypes=("f32",),
         tolerance=60.0,
     ),
-    doc="The output side of a 3x3 convolution by Winograd's method: sums [K, points, tiles] as "
+    doc="The output side of a convolution by Winograd's method: sums [K, points, tiles] as "
     "[N, K, *out].",
 )

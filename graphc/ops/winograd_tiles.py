@@ -2,8 +2,8 @@
 
 A strip is a few rows of tiles of one image, or a few whole small images.  Inside a strip tiles
 count along one axis, so that loops over it are long whatever the image's width.  Where x is read,
-neighbouring tiles overlap by two elements; there each row has one dead tile more, and each image
-one dead row, which keeps every address a constant away from that of the tile:
+neighbouring tiles overlap; there each row has a dead tile more (or two, if windows are wide), and
+each image as many dead rows, which keeps every address a constant away from that of the tile:
 
       tile     0   1   2  dead | 0   1   2  dead
     x column  0123456789ab....  0123456789ab....        m = 4: tile 1 reads 4..9
@@ -25,27 +25,33 @@ def _matrix(rows: str) -> Matrix:
     return tuple(tuple(map(Fraction, row.split())) for row in rows.split(","))
 
 
-# Interpolation at 0, 1, -1 and infinity for m = 2, at 0, 3/4, -3/4, 3/2, -3/2 and infinity for
-# m = 4: a quarter of the error of the usual 0, 1, -1, 2, -2, and B and A are exact in f32.
+# Interpolation at 0, 1, -1 and infinity for tiles of 4 x 4 elements of x, at 0, 3/4, -3/4, 3/2,
+# -3/2 and infinity for 6 x 6: a quarter of the error of the usual 0, 1, -1, 2, -2, and B and A are
+# exact in f32.  B depends on the size of the tile alone, G and A on (results, window).
 INPUT: dict[int, Matrix] = {
-    2: _matrix("1 0 -1 0, 0 1 1 0, 0 -1 1 0, 0 1 0 -1"),
-    4: _matrix(
+    4: _matrix("1 0 -1 0, 0 1 1 0, 0 -1 1 0, 0 1 0 -1"),
+    6: _matrix(
         "81/64 0 -45/16 0 1 0, 0 -27/16 -9/4 3/4 1 0, 0 27/16 -9/4 -3/4 1 0,"
         "0 -27/32 -9/16 3/2 1 0, 0 27/32 -9/16 -3/2 1 0, 0 81/64 0 -45/16 0 1"
     ),
 }
-WEIGHT: dict[int, Matrix] = {
-    2: _matrix("1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1"),
-    4: _matrix(
+WEIGHT: dict[tuple[int, int], Matrix] = {
+    (2, 3): _matrix("1 0 0, 1/2 1/2 1/2, 1/2 -1/2 1/2, 0 0 1"),
+    (4, 3): _matrix(
         "64/81 0 0, -128/243 -32/81 -8/27, -128/243 32/81 -8/27,"
         "32/243 16/81 8/27, 32/243 -16/81 8/27, 0 0 1"
     ),
+    (2, 5): _matrix(
+        "64/81 0 0 0 0, -128/243 -32/81 -8/27 -2/9 -1/6, -128/243 32/81 -8/27 2/9 -1/6,"
+        "32/243 16/81 8/27 4/9 2/3, 32/243 -16/81 8/27 -4/9 2/3, 0 0 0 0 1"
+    ),
 }
-OUTPUT: dict[int, Matrix] = {
-    2: _matrix("1 1 1 0, 0 1 -1 -1"),
-    4: _matrix(
+OUTPUT: dict[tuple[int, int], Matrix] = {
+    (2, 3): _matrix("1 1 1 0, 0 1 -1 -1"),
+    (4, 3): _matrix(
         "1 1 1 1 1 0, 0 3/4 -3/4 3/2 -3/2 0, 0 9/16 9/16 9/4 9/4 0, 0 27/64 -27/64 27/8 -27/8 1"
     ),
+    (2, 5): _matrix("1 1 1 1 1 0, 0 3/4 -3/4 3/2 -3/2 1"),
 }
 
 # ------------------------------------------------------------------------------------ products
@@ -102,13 +108,41 @@ def by_pairs(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
 class Strips:
     """The tiles of a batch of images of `height` x `width` results, m x m results each.
 
+    Windows are `window` elements wide and high.
+
     A strip holds `rows` rows of tiles of each of `group` images; `blocks` strips cover an image.
     """
 
     m: int
+    window: int
     images: int
     height: int
     width: int
+
+    @property
+    def reach(self) -> int:
+        """Elements of x on each side of a tile."""
+        return self.m + self.window - 1
+
+    @property
+    def dead(self) -> int:
+        """Dead tiles at the end of a row, dead rows at the end of an image."""
+        return -(-(self.window - 1) // self.m)
+
+    @property
+    def line(self) -> int:
+        """Tiles in a row, live and dead."""
+        return self.across + self.dead
+
+    @property
+    def lines(self) -> int:
+        """Rows of tiles of an image in a strip, live and dead."""
+        return self.rows + self.dead
+
+    @property
+    def places(self) -> int:
+        """Tiles of a strip, live and dead."""
+        return self.group * self.lines * self.line
 
     @property
     def down(self) -> int:
@@ -126,14 +160,14 @@ class Strips:
 
     @property
     def rows(self) -> int:
-        most = max(1, STRIP_TILES // (self.across + 1) - 1)
+        most = max(1, STRIP_TILES // self.line - self.dead)
         return -(-self.down // -(-self.down // most))
 
     @property
     def group(self) -> int:
         if self.rows < self.down:
             return 1
-        most = max(1, STRIP_TILES // ((self.rows + 1) * (self.across + 1)))
+        most = max(1, STRIP_TILES // (self.lines * self.line))
         return max(k for k in range(1, most + 1) if self.images % k == 0)
 
     @property

@@ -1,6 +1,6 @@
 """Better ways to convolve than the general contraction, as rewrites into visible nodes.
 
-winograd      3x3 windows, enough channels and tiles: transforms around a batched matrix product
+winograd      3x3 and 5x5, enough channels and tiles: transforms around a batched matrix product
 few_channels  depthwise and narrow grouped convolutions, few results: loops over windows
 
     conv(pad(x), w)  ->  winograd_output(einsum(winograd_weight(w), winograd_input(x)))
@@ -27,6 +27,7 @@ FEW_OUTPUTS, MOST_TERMS_OF_FEW, MOST_TERMS = 2, 144, 64
 # results) the weights do, above all when they are transformed in each run.
 LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
 LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
+TILES = {3: 4, 5: 2}  # window -> results per side of a tile
 
 # ------------------------------------------------------------------------------------ few channels
 
@@ -76,10 +77,12 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     assert isinstance(node.type, Type)
     assert isinstance(w.type, Type)
     images, outputs, *out = node.type.dims
-    groups, tile = node.attrs["groups"], 4
-    points, tiles = (tile + 2) ** 2, Strips(tile, images, *out).tiles
-    inputs = w.type.dims[1]
-    near = r.emit(OPS["winograd_input"], (x,), {"tile": tile, "low": low, "out": out})
+    groups, inputs, window = node.attrs["groups"], w.type.dims[1], w.type.dims[3]
+    tile = TILES[window]
+    strips = Strips(tile, window, images, *out)
+    points, tiles = strips.reach**2, strips.tiles
+    shape = {"tile": tile, "window": window, "out": out}
+    near = r.emit(OPS["winograd_input"], (x,), {**shape, "low": low})
     far = weights(w, tile, r)
     equation = "xkc,cxt->kxt"
     if groups > 1:
@@ -89,18 +92,17 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     sums = r.emit(OPS["einsum"], (far, near), {"equation": equation})
     if groups > 1:
         sums = reshaped(sums, (outputs, points, tiles), r)
-    attrs = {"tile": tile, "images": images, "out": out}
-    return r.emit(OPS["winograd_output"], (sums,), attrs)
+    return r.emit(OPS["winograd_output"], (sums,), {**shape, "images": images})
 
 
 def suits(node: Node) -> bool:
-    """3x3 windows in steps of one, enough channels and enough tiles."""
+    """Square windows in steps of one, enough channels and enough tiles."""
     if not is_static(node) or node.after:
         return False
     w = node.inputs[1].type
     assert isinstance(w, Type)
     assert isinstance(node.type, Type)
-    if w.dtype is not F32 or w.shape[2:] != (3, 3) or not node.type.size:
+    if w.dtype is not F32 or w.rank != 4 or w.dims[2] != w.dims[3] or w.dims[3] not in TILES:
         return False
     if any(step != 1 for step in (*node.attrs["stride"], *node.attrs["dilation"])):
         return False
