@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,7 @@ def print_table(title: str, columns: list[str], rows: list[tuple[Any, ...]]) -> 
 def _cell(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,.0f}"
-    return str(value)
+    return plain(str(value))
 
 
 def _plain_table(columns: list[str], cells: list[tuple[str, ...]], numeric: list[bool]) -> None:

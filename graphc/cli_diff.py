@@ -40,7 +40,7 @@ def chunks(text: str) -> dict[Key, str]:
     """The text of every top-level node (with its regions), by graph and id; headers and returns."""
     found: dict[Key, list[str]] = {}
     graph, key, indent = "", ("", "file"), ""
-    for line in text.splitlines():
+    for line in text.splitlines()[1:]:  # after the version
         header, node = _GRAPH.match(line), _NODE.match(line)
         top = not graph or len(line) - len(line.lstrip()) <= len(indent)
         if header and (not graph or len(line) - len(line.lstrip()) < len(indent)):
@@ -52,7 +52,8 @@ def chunks(text: str) -> dict[Key, str]:
             key = (graph, line.split("=")[0].strip() if "name " in line else "return")
         elif top and line.strip() == "}" and len(line) < len(indent):
             continue
-        found.setdefault(key, []).append(line[len(indent) :] if graph else line)
+        margin = len(line) - len(line.lstrip())
+        found.setdefault(key, []).append(line[min(margin, len(indent)) :])
     return {key: "\n".join(lines) for key, lines in found.items()}
 
 

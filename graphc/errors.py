@@ -7,6 +7,15 @@ Anything else that escapes is a bug in graphc.
 from __future__ import annotations
 
 MAX_LINES = 12
+MAX_COLUMNS = 400
+
+
+def plain(line: str) -> str:
+    """A line that may hold names from a file: no control characters, no endless length."""
+    shown = line if len(line) <= MAX_COLUMNS else line[:MAX_COLUMNS] + " ..."
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
 
 
 class GraphError(Exception):
@@ -46,7 +55,7 @@ class GraphError(Exception):
             lines.append(f"  hint: {self.hint}")
         if len(lines) > MAX_LINES:
             lines = [*lines[: MAX_LINES - 1], "  ..."]
-        return "\n".join(lines)
+        return "\n".join(map(plain, lines))
 
 
 class TypeRuleError(GraphError):

@@ -203,6 +203,17 @@ def test_diff(folder, run):
     assert "sinh" in record["changed"][0]["right"]
 
 
+def test_diff_shows_headers_whole(folder, run):
+    (folder / "other.gir").write_text((folder / "m.gir").read_text().replace("@model", "@other"))
+    out = run("diff", folder / "m.gir", folder / "other.gir")[1]
+    assert "- graph @model(" in out
+    assert "+ graph @other(" in out
+    (folder / "fused.gir").write_text(run("show", folder / "m.gir", "--after", "fuse")[1])
+    out = run("diff", folder / "m.gir", folder / "fused.gir")[1]
+    assert "\n+ graph @model(" in out
+    assert "\n+   graph @f(" in out
+
+
 def test_tables(folder, run):
     for arguments in (
         ("passes",),
@@ -245,14 +256,23 @@ def test_bench(folder, run):
         ),
         (
             "# weights ../secret.safetensors\ngraph @x(%0 x: f32[2]) {\n  return %0\n}\n",
-            "is a path",
+            "no plain file name",
         ),
+        (
+            f"# weights {'w' * 5000}\ngraph @x(%0 x: f32[2]) {{\n  return %0\n}}\n",
+            "plain file name",
+        ),
+        ("# weights .\ngraph @x(%0 x: f32[2]) {\n  return %0\n}\n", "plain file name"),
+        ("# weights pipe\ngraph @x(%0 x: f32[2]) {\n  return %0\n}\n", "regular file"),
+        ("graph @x(%0 x: (f32[2], f32[2])) {\n  return %0\n}\n", "no tensor"),
         ("graph @x(%0 x: f32[99999999,99999999]) {\n  return %0\n}\n", "limit"),
     ],
 )
 def test_bad_graphs_are_one_clear_message(tmp_path, run, text, message):
     (tmp_path / "bad.gir").write_text(text)
+    os.mkfifo(tmp_path / "pipe")
     status, out, errors = run("compile", tmp_path / "bad.gir", "-o", tmp_path / "bad.gcx")
+    (tmp_path / "pipe").unlink()
     assert status == 1
     assert errors.startswith("error: ")
     assert message in errors

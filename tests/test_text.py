@@ -115,6 +115,34 @@ def test_ids_far_beyond_the_node_count_are_refused() -> None:
         parse("graph @g(%999999999 x: f32[2]) {\n  return %999999999\n}\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gir " + "9" * 5000 + "\n" + TEXT,
+        TEXT.replace("%6", "%" + "6" * 5000),
+        TEXT.replace("axes=[1]", f"axes=[{'1' * 5000}]"),
+        TEXT.replace("f32[8,16], %1", f"f32[{'8' * 5000}], %1"),
+        TEXT.replace("axes=[1]", f"axes={'[' * 3000}{']' * 3000}"),
+        TEXT.replace("f32[8,16], %1", f"{'(' * 3000}f32[8,16]{')' * 3000}, %1"),
+        TEXT.replace("f32[8,16], %1", f"f32[{'+'.join(f'N{k}' for k in range(900))}], %1"),
+        TEXT.replace("= matmul(", "= " + "m" * 100_000 + "("),
+    ],
+    ids=["version", "id", "attribute", "shape", "list", "tuple", "terms", "op"],
+)
+def test_endless_numbers_and_nestings_are_one_short_error(text: str) -> None:
+    assert text != TEXT
+    with pytest.raises(GraphError) as caught:
+        parse(text)
+    assert len(str(caught.value)) < 2000
+
+
+def test_messages_hold_no_control_characters() -> None:
+    name = r'"\u001b[31m\ud800\n"'
+    with pytest.raises(GraphError) as caught:
+        parse(TEXT.replace("matmul(%0, %1)", "matmul(%0)").replace('"m.py":3', f"{name}:3"))
+    assert r"\x1b[31m\ud800\n:3" in str(caught.value)
+
+
 def test_deep_nesting_is_refused_not_a_crash() -> None:
     opening = '%1 = call(%0) {name="f"} : f32[2] {\ngraph @f(%0 x: f32[2]) {\n'
     text = (

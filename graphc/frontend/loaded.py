@@ -39,6 +39,9 @@ class LoadedGraph:
         self.stage = stage
         self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
         first = graph.graphs[0] if isinstance(graph, Program) else graph
+        for node in (*graph.params, *first.results):
+            if not isinstance(node.type, Type):
+                raise GraphError(f"{graph.name} takes or returns a {node.type}, which is no tensor")
         self.result_names: tuple[str, ...] = first.result_names
         self.types: tuple[Type, ...] = tuple(
             p.type for p in graph.params if isinstance(p.type, Type)

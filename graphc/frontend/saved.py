@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 1 << 30
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
+_FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
 _STAGE_LINE = re.compile(r"# stage (\w+)")
 
 
@@ -119,9 +120,9 @@ def weights_beside(path: Path, text: str) -> Path | None:
         named = match[1] if match else named
     candidate = path.with_suffix(".safetensors") if named is None else None
     if named is not None:
-        if not named or named in (".", "..") or re.search(r"[/\\\0]", named):
+        if not _FILE_NAME.fullmatch(named) or named in (".", ".."):
             raise GraphError(
-                f"{path.name} names the weights file {named[:80]!r}, which is a path",
+                f"{path.name} names the weights file {named[:80]!r}, which is no plain file name",
                 hint="a weights file lies beside its graph and is named without a folder",
             )
         candidate = path.with_name(named)

@@ -69,6 +69,8 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and not path.is_file():
+            raise GraphError(f"weights file {path.name} is not a regular file")
         try:
             with path.open("rb") as file:
                 self._size = os.fstat(file.fileno()).st_size

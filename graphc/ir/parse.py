@@ -32,16 +32,16 @@ from graphc.ir.text import FORMAT
 
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'  # JSON's
 _NODE = re.compile(
-    r" *%(\d+) = (\w+)\(((?:%\d+(?:, %\d+)*)?)\)"
+    r" *%(\d{1,18}) = (\w+)\(((?:%\d{1,18}(?:, %\d{1,18})*)?)\)"
     rf"(?: (\{{(?:[^\"{{}}\n]|{_STRING})*\}}))?"
     r" : ([a-z]\w*\[[^\]\s]*\]|\((?:[^()\n]|\([^()\n]*\))*\))"
-    r"(?: @(\S+))?(?: after (%\d+(?:, %\d+)*))?"
-    rf"(?: loc\(({_STRING}):(\d+)\))?( \{{)?"
+    r"(?: @(\S+))?(?: after (%\d{1,18}(?:, %\d{1,18})*))?"
+    rf"(?: loc\(({_STRING}):(\d{{1,18}})\))?( \{{)?"
 )
 _HEADER = re.compile(r" *(graph @.* \{)")
-_ALIAS = re.compile(rf" *name ({_STRING}|[A-Za-z_][\w.]*) = %(\d+)")
+_ALIAS = re.compile(rf" *name ({_STRING}|[A-Za-z_][\w.]*) = %(\d{{1,18}})")
 _RETURN = re.compile(r" *return((?: .*)?)")
-_RESULT = re.compile(rf"(?:({_STRING}|[A-Za-z_][\w.]*): )?%(\d+)(?:, |$)")
+_RESULT = re.compile(rf"(?:({_STRING}|[A-Za-z_][\w.]*): )?%(\d{{1,18}})(?:, |$)")
 
 
 class _NotCanonical(Exception):
@@ -55,6 +55,13 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
     """
     _check_version(text)
     try:
+        return _read(text, tensors)
+    except RecursionError:
+        raise ParseError(f"types and regions nest deeper than {MAX_DEPTH}") from None
+
+
+def _read(text: str, tensors: Mapping[str, Any] | None) -> Graph | Program:
+    try:
         return _Fast(text, tensors).read()
     except _NotCanonical:
         return _Slow(text, tensors).read()
@@ -63,7 +70,7 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 def _check_version(text: str) -> None:
     # Text without a version line is read as the current version, so that snippets can be pasted.
     found = re.match(r"(?:\s|#[^\n]*\n)*gir (\d+)", text)
-    if found and int(found[1]) != FORMAT:
+    if found and found[1] != str(FORMAT):
         raise ParseError(
             f"this is graph text of version {found[1][:12]}; this graphc reads version {FORMAT}",
             hint="save the graph again with a matching version of graphc",
@@ -200,13 +207,10 @@ class _Slow:
 
     def read(self) -> Graph | Program:
         tree = _parse(self.text, "file").children[1]
-        try:
-            if tree.data == "program":
-                name, *graphs = tree.children
-                return Program(_graph_name(name), tuple(self.graph(g) for g in graphs))
-            return self.graph(tree)
-        except RecursionError:
-            raise ParseError(f"regions nest deeper than {MAX_DEPTH}") from None
+        if tree.data == "program":
+            name, *graphs = tree.children
+            return Program(_graph_name(name), tuple(self.graph(g) for g in graphs))
+        return self.graph(tree)
 
     def graph(self, tree: Any) -> Graph:
         header, *statements = tree.children

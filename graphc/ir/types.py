@@ -17,6 +17,7 @@ import numpy as np
 from graphc.errors import GraphError, LimitError, TypeRuleError
 
 MAX_RANK = 32
+MAX_TERMS = 64
 MAX_ELEMENTS = 2**48
 
 
@@ -211,6 +212,8 @@ def _normal(terms: dict[Monomial, int]) -> Dimension:
         return 0
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
+    if len(kept) > MAX_TERMS:
+        raise LimitError(f"a dimension of more than {MAX_TERMS} terms")
     found = _DIMS.get(kept)
     if found is None:
         found = _DIMS[kept] = Dim()
