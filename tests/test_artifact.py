@@ -114,6 +114,18 @@ def test_altered_bytes_are_errors_or_harmless(tmp_path):
             artifact.read(path)
 
 
+@pytest.mark.parametrize("name", ["table", "words", "objects"])
+def test_altered_code_and_tables_are_refused(tmp_path, name):
+    _, path = saved(tmp_path)
+    data = bytearray(path.read_bytes())
+    header = int.from_bytes(data[:8], "little") + 8
+    begin, end = json.loads(data[8:header])[name]["data_offsets"]
+    data[header + (begin + end) // 2] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(GraphError, match="not those that were saved"):
+        artifact.read(path)
+
+
 def edited(path, change) -> None:
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")

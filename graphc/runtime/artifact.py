@@ -11,11 +11,12 @@
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
-so that a damaged file is an error and not a crash.
+and a digest of what is executed is stored, so that a damaged file is an error and not a crash.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -30,8 +31,9 @@ from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable, aligned_bytes
 from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot
 
-FORMAT = 1  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 2  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
+_EXECUTED = ("table", "words", "objects")
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 
 
@@ -50,7 +52,8 @@ def save(image: Image, path: str | Path) -> None:
         "origins": np.frombuffer(json.dumps(origins).encode(), np.uint8),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    header = _header(tensors, _metadata(image))
+    metadata = {**_metadata(image), "digest": _digest(*(tensors[name] for name in _EXECUTED))}
+    header = _header(tensors, metadata)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -62,6 +65,13 @@ def save(image: Image, path: str | Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise GraphError(f"cannot write {target.name}: {error.strerror}") from None
+
+
+def _digest(*tensors: np.ndarray) -> str:
+    made = hashlib.sha256()
+    for tensor in tensors:
+        made.update(tensor.data)
+    return made.hexdigest()
 
 
 def _header(tensors: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> bytes:
@@ -205,12 +215,15 @@ class _File:
     def _image(self) -> Image:
         data = self.metadata
         objects = self.tensor("objects", "U8")
+        table, words = self.tensor("table", "I64"), self.tensor("words", "I64")
+        if data["digest"] != _digest(table, words, objects):
+            raise self.damaged("its code or its tables are not those that were saved")
         return Image(
             name=_text(data["name"]),
             params=tuple(_slots(data["params"])),
             results=tuple(_slots(data["results"])),
-            table=self.tensor("table", "I64"),
-            words=self.tensor("words", "I64"),
+            table=table,
+            words=words,
             constants=self.tensor("constants", "U8"),
             kernels=tuple(map(_text, data["kernels"])),
             objects=tuple(
