@@ -485,6 +485,7 @@ def test_signature_reasons():
         (lambda f: gc.compile(f.function, static="y").graph(X, [1]), "hashable"),
         (lambda f: f.graph(X, np.array(["a"])), "element type"),
         (lambda f: gc.compile(f.function, no_such=1), "no option"),
+        (lambda f: gc.compile("f"), "takes a function, got str"),
     ],
 )
 def test_bad_arguments(call, message):

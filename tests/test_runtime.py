@@ -75,6 +75,11 @@ def test_masked_array_is_refused():
         doubler().run([np.ma.masked_array(np.zeros(8, "f4"), np.zeros(8, bool))])
 
 
+def test_matrix_is_refused():
+    with pytest.raises(FeedError, match="matrix"):
+        doubler().run([np.zeros((1, 8), "f4").view(np.matrix)])
+
+
 def test_empty_and_scalar_arrays():
     assert doubler(0).run([np.zeros(0, "f4")])[0].shape == (0,)
     table = TableBuilder()

@@ -285,6 +285,8 @@ def compile(
     that the function reads from outside become constants when it is traced.  Raises GraphError for
     an option that does not exist.
     """
+    if function is not None and not callable(function):
+        raise GraphError(f"compile takes a function, got {type(function).__name__}")
     config = Config.create(**options)
     if function is None:
         return lambda f: CompiledFunction(f, config, static, donate)

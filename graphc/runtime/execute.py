@@ -272,8 +272,9 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
     if not isinstance(array, (np.ndarray, np.generic)):
         kind = type(array).__name__
         raise FeedError(f"argument {slot.name!r} is a {kind}; an array {slot} is expected")
-    if isinstance(array, np.ma.MaskedArray):
-        raise FeedError(f"argument {slot.name!r} is a masked array; a plain array is expected")
+    if isinstance(array, np.ma.MaskedArray | np.matrix):
+        kind = "matrix" if isinstance(array, np.matrix) else "masked array"
+        raise FeedError(f"argument {slot.name!r} is a {kind}; a plain array is expected")
     plain = np.asarray(array)
     if plain.shape != slot.shape or plain.dtype.newbyteorder("=") != dtype:
         given = f"{dtype_name(plain.dtype)}[{','.join(map(str, plain.shape))}]"
