@@ -14,10 +14,12 @@ import math
 
 from graphc.codegen.contract_hardware import host_target
 from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.kernels import region_key
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
+from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Attrs
-from graphc.ir.types import TupleType, Type
+from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.dims import row_major_strides
 from graphc.passes.cut import Cut, Cutter, Demand, Level, Strides, Uncuttable, block_type
 from graphc.passes.reasons import record
@@ -34,12 +36,19 @@ MEMORY = 1 << 30  # bytes that are not worth having for speed
 
 def block(graph: Graph, config: Config) -> Graph:
     """The graph with every chain that pays as one `blocked` node."""
-    if not config.merges:
+    if not config.merges or not any(map(is_large, graph.nodes)):
         return graph
     made: dict[int, Chain] = {}
     gone: set[int] = set()
+    refused: set[object] = set()  # layers repeat: what does not pay in one does not in the others
     for kernels in chains(graph):
-        if gone.isdisjoint(k.id for k in kernels) and (chain := chain_of(kernels)) is not None:
+        key = signature(kernels)
+        if key in refused or not gone.isdisjoint(k.id for k in kernels):
+            continue
+        chain = chain_of(kernels)
+        if chain is None:
+            refused.add(key)
+        else:
             made[kernels[-1].id] = chain
             gone.update(node.id for node in (*chain.kernels[:-1], *chain.inside))
     if not made:
@@ -76,6 +85,11 @@ def chains(graph: Graph) -> list[list[Node]]:
     return found
 
 
+def is_large(node: Node) -> bool:
+    sizes = (kind.nbytes for kind in leaves(node.type) if isinstance(kind, Type))
+    return may_block(node) and max(sizes, default=0) >= SMALLEST_VALUE
+
+
 def may_block(node: Node) -> bool:
     return node.op.name == "fused" and node.attrs["kind"] in ("loop", "contract") and not node.after
 
@@ -108,11 +122,25 @@ def values_of(kernel: Node, readers: Readers) -> list[Node]:
 # ------------------------------------------------------------------------------------ one chain
 
 
+def signature(kernels: list[Node]) -> object:
+    """Equal for chains of equal kernels that read each other alike."""
+    place = {kernel: k for k, kernel in enumerate(kernels)}
+    return tuple(
+        (region_key(kernel), tuple((place.get(root(n), -1), port(n)) for n in kernel.inputs))
+        for kernel in kernels
+    )
+
+
+def port(node: Node) -> int:
+    return node.attrs["index"] if node.op.name == "item" else -1
+
+
 def chain_of(kernels: list[Node]) -> Chain | None:
     """The chain, without its first kernels if those do not compute blocks; None if none is left."""
     dims = tensor_type(kernels[-1]).dims
+    columns = kernels[-1].attrs["kind"] == "contract"  # its last axis comes from one operand only
     while len(kernels) > 1:
-        for depth in range(len(dims), 0, -1):
+        for depth in range(max(1, len(dims) - columns), 0, -1):
             try:
                 return Chain(kernels, tuple(a for a in range(depth) if dims[a] != 1))
             except Uncuttable:
@@ -135,7 +163,8 @@ class Chain:
         self.cutters: dict[Node, Cutter] = {}
         self.follow(cut)
         self.levels = self.sizes(cut)
-        self.follow(cut[: len(self.levels)])
+        if len(self.levels) < len(cut):
+            self.follow(cut[: len(self.levels)])
         self.check_worth()
 
     def values(self) -> frozenset[Node]:
