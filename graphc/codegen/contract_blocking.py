@@ -22,6 +22,8 @@ WAYS = 128
 FEW_TILES = 12
 MANY_TILES = 20
 PAGE = 4096
+# Panels of a single cache line have no neighbour to fetch along: copies pay early.
+LINE, SOME_TILES, LONG_SUM = 64, 9, 128
 LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
 TILE_COLUMNS = 512
@@ -94,6 +96,8 @@ def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
     is rows that share cache sets, and a B that every block of rows has to fetch from afar.
     """
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
+    if kind.columns * kind.bytes <= LINE:
+        return tiles > SOME_TILES and sizes.k >= LONG_SUM
     if extent <= hardware.l2 // 2 or tiles <= FEW_TILES:
         return False
     step = step_of(groups.k, "b")
