@@ -30,6 +30,7 @@ _WINDOW = 96  # ... and statements that may result inside a vector loop
 _ROW = 16  # ... or outside of one
 _SHORT = 16  # an f32 sum of so few terms needs no wider register
 _NARROW = 256  # f32 terms added in f32, in many lanes, before the total goes to f64
+_EVEN = 32  # chunks of equal length are a multiple of this
 
 
 def work_stride(buffer: Buffer) -> int:
@@ -247,10 +248,18 @@ def _observed(body: list[Statement]) -> set[int]:
     return found
 
 
+def _even_chunk(count: int | None) -> int:
+    """At most `_NARROW` terms; chunks that all have the same length need no remainders."""
+    if count is None or count <= _NARROW:
+        return count or _NARROW
+    sizes = range(_NARROW, _NARROW // 2, -_EVEN)
+    return next((size for size in sizes if count % size == 0), _NARROW)
+
+
 def step_of(loop: For, sums: SumPlan) -> tuple[int, ...]:
     """Chunk sizes for a loop that sums, largest first; empty for a plain loop."""
     if sums.narrow.get(loop.variable):
-        return (_NARROW,)
+        return (_even_chunk(trip_count(loop)),)
     if not sums.partial.get(loop.variable):
         return ()
     count = trip_count(loop)
