@@ -18,6 +18,7 @@ from graphc.codegen.nest import Nest
 from graphc.codegen.operands import affine
 from graphc.codegen.space import Axes, Space
 from graphc.ir.graph import Graph
+from graphc.ir.op import Reduction
 from graphc.ir.types import I64
 
 TILE = 16
@@ -27,7 +28,8 @@ SMALLEST = 8  # extents below this are not worth a tile
 def crossing_loop(region: Graph, space: Space) -> Axes | None:
     """The loop along which some operand is contiguous while it is strided along the last one."""
     loops = space.loops
-    if space.reduced or len(loops) < 2 or loops[-1].extent < SMALLEST:
+    folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
+    if folds or len(loops) < 2 or loops[-1].extent < SMALLEST:
         return None
     b = Scalars()
     variables = {loop.place: b.make("var", I64, (), k) for k, loop in enumerate(loops)}

@@ -295,7 +295,7 @@ class Groups:
         if a.full != b.full or a.closed or b.closed:
             return False
         plain = (a.kind == "loop") + (b.kind == "loop")
-        if plain == 0 or (plain == 1 and (a.reduced or b.reduced)):
+        if plain == 0 or (plain == 1 and not a.reduced is b.reduced is None):
             return False
         if len(a.nodes) + len(b.nodes) > MAX_NODES or len(a.operands | b.operands) > MAX_OPERANDS:
             return False

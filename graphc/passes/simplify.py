@@ -46,6 +46,8 @@ def simplify(graph: Graph, config: Config) -> Graph:
         found = rules.get(node.op.name, ())
         if config.opt > 0 and isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
             found = (*found, implicit_broadcast)
+        if config.opt > 0 and isinstance(node.op.lower, Reduction):
+            found = (*found, fold_over_nothing)
         for rule in found:
             if (better := rule(node, r)) is not None:
                 record(node.id, rule.__name__.replace("_", " "))
@@ -216,6 +218,12 @@ def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
         ):
             return r.emit(node.op, inputs, node.attrs)
     return None
+
+
+def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
+    """A fold over no axes is its operand."""
+    source = node.inputs[0]
+    return source if not node.attrs["axes"] and source.type is node.type else None
 
 
 def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
