@@ -292,3 +292,17 @@ def test_a_product_fused_with_results_that_do_not_need_it(backend: str) -> None:
     compiled = gc.compile(recurrent, threads=1, backend=backend)
     for got, want in zip(compiled(x, w), recurrent(x, w), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_a_reader_of_a_value_and_of_a_view_of_it_stays_outside_its_group() -> None:
+    g = graph(
+        """%1 = transpose(%0) {perm=[1,0]} : f32[3,4]
+           %2 = matmul(%0, %1) : f32[4,4]
+           %3 = transpose(%2) {perm=[1,0]} : f32[4,4]
+           %4 = maximum(%3, %2) : f32[4,4]
+           %5 = tuple(%3, %4) : (f32[4,4], f32[4,4])""",
+        params="%0 x: f32[4,3]",
+    )
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    final = pipeline.run(g, CONFIG)[-1].value
+    np.testing.assert_array_equal(interpret(final, [x])[0][1], x @ x.T)

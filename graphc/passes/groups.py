@@ -167,13 +167,16 @@ class Groups:
     def place(self, node: Node) -> None:
         weights = self.weights
         direct = dict.fromkeys(node.inputs)
-        sources = direct
+        sources: Sources = direct
+        behind: Sources = {}  # what is read through views
         if any(weights[n.id] for n in direct):
-            sources = dict.fromkeys(base for source in direct for base in self.bases(source))
+            views = [n for n in direct if weights[n.id]]
+            behind = dict.fromkeys(base for view in views for base in self.bases(view))
             direct = {n: None for n in direct if not weights[n.id]}
+            sources = direct | behind
         chosen: Group | None = None
         if self.merge and not node.after and node.op.effect is Effect.PURE:
-            chosen = self.join(node, sources, direct) or self.sibling(node, sources)
+            chosen = self.join(node, sources, direct, behind) or self.sibling(node, sources)
         if chosen is None:
             chosen = self.fresh(node, sources)
             self.all.append(chosen)
@@ -201,9 +204,9 @@ class Groups:
             return Group("library", stage, full, [node], closed=True)
         return Group(kind, stage, full, [node], closed=not inlines(node))
 
-    def join(self, node: Node, sources: Sources, direct: Sources) -> Group | None:
+    def join(self, node: Node, sources: Sources, direct: Sources, behind: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""
-        candidates = self.candidates(node, sources, direct)
+        candidates = self.candidates(node, direct, behind)
         if not candidates:
             return None
         chosen: Group | None = None
@@ -240,17 +243,17 @@ class Groups:
                 return group
         return None
 
-    def candidates(self, node: Node, sources: Sources, direct: Sources) -> list[Group]:
+    def candidates(self, node: Node, direct: Sources, behind: Sources) -> list[Group]:
         """Groups of operands whose loops the node fits in, latest stage first."""
         found: list[Group] = []
         for source in direct:
             group = self.of(source)
             if group is not None and group not in found and self.fits(node, group):
                 found.append(group)
-        if len(sources) != len(direct) and found:
+        if behind and found:
             # A view of a group's value reads it from memory, so that group cannot hold the reader.
-            behind = {self.of(s) for s in sources if s not in direct}
-            found = [g for g in found if g not in behind]
+            hidden = {self.of(s) for s in behind}
+            found = [g for g in found if g not in hidden]
         if len(found) > 1:
             found.sort(key=lambda g: -g.stage)
         return found
