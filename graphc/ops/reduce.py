@@ -202,12 +202,10 @@ def _first_place(extreme: str) -> Callable[..., Any]:
 
 # What a fold starts from: combining it with x gives x.
 IDENTITY: dict[str, Callable[[DType], Any]] = {
-    "add": lambda element: 0,
-    "mul": lambda element: 1,
+    **dict.fromkeys(("add", "or"), lambda element: 0),
+    **dict.fromkeys(("mul", "and"), lambda element: 1),
     "max": lowest,
     "min": highest,
-    "and": lambda element: 1,
-    "or": lambda element: 0,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real
+from graphc.codegen.vecmath.base import Real
 from graphc.ir.types import F64
 
 

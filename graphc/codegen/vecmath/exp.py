@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Pair, Real, split
+from graphc.codegen.vecmath.base import Pair, Real, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG2E = 1.0 / math.log(2.0)

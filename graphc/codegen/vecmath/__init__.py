@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen import vecmath_arc as arc
-from graphc.codegen import vecmath_exp as exponential
-from graphc.codegen import vecmath_gamma as gamma
-from graphc.codegen import vecmath_hyperbolic as hyperbolic
-from graphc.codegen import vecmath_log as logarithm
-from graphc.codegen import vecmath_pow as power
-from graphc.codegen import vecmath_root as root
-from graphc.codegen import vecmath_special as special
-from graphc.codegen import vecmath_trig as trigonometric
 from graphc.codegen.loops import Expr
+from graphc.codegen.vecmath import (
+    arc,
+    exp,
+    gamma,
+    hyperbolic,
+    log,
+    pow,
+    root,
+    special,
+    trig,
+)
 
 FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "acos": arc.acos,
@@ -28,30 +30,30 @@ FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "atan2": arc.atan2,
     "atanh": hyperbolic.atanh,
     "cbrt": root.cbrt,
-    "cos": trigonometric.cos,
+    "cos": trig.cos,
     "cosh": hyperbolic.cosh,
     "digamma": gamma.digamma,
     "erf": special.erf,
     "erfc": special.erfc,
     "erfinv": special.erfinv,
-    "exp": exponential.exp,
-    "exp2": exponential.exp2,
-    "expm1": exponential.expm1,
+    "exp": exp.exp,
+    "exp2": exp.exp2,
+    "expm1": exp.expm1,
     "hypot": root.hypot,
     "lgamma": gamma.lgamma,
-    "log": logarithm.log,
-    "log10": logarithm.log10,
-    "log1p": logarithm.log1p,
-    "log2": logarithm.log2,
+    "log": log.log,
+    "log10": log.log10,
+    "log1p": log.log1p,
+    "log2": log.log2,
     "log_sigmoid": hyperbolic.log_sigmoid,
     "logaddexp": hyperbolic.logaddexp,
-    "pow": power.pow,
+    "pow": pow.pow,
     "rsqrt": root.rsqrt,
-    "sigmoid": exponential.sigmoid,
-    "sin": trigonometric.sin,
-    "sinc": trigonometric.sinc,
+    "sigmoid": exp.sigmoid,
+    "sin": trig.sin,
+    "sinc": trig.sinc,
     "sinh": hyperbolic.sinh,
     "softplus": hyperbolic.softplus,
-    "tan": trigonometric.tan,
-    "tanh": exponential.tanh,
+    "tan": trig.tan,
+    "tanh": exp.tanh,
 }

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real, split
-from graphc.codegen.vecmath_log import log
-from graphc.codegen.vecmath_trig import sin_cos_pi
+from graphc.codegen.vecmath.base import Real, split
+from graphc.codegen.vecmath.log import log
+from graphc.codegen.vecmath.trig import sin_cos_pi
 
 _PI = "3.141592653589793238462643383279502884197"
 _DIGAMMA_ROOT = "1.461632144968362341262659542325721328468"

@@ -11,9 +11,9 @@ import math
 from fractions import Fraction
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Pair, Real, split
-from graphc.codegen.vecmath_exp import exp2_bounds, exp2_parts, scale_twice
-from graphc.codegen.vecmath_log import reduce
+from graphc.codegen.vecmath.base import Pair, Real, split
+from graphc.codegen.vecmath.exp import exp2_bounds, exp2_parts, scale_twice
+from graphc.codegen.vecmath.log import reduce
 
 _TWO_LOG2_E = "2.885390081777926814719849362003784274854"
 

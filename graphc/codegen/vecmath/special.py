@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real
-from graphc.codegen.vecmath_exp import exp_lower_bound, exp_parts, scale_twice
-from graphc.codegen.vecmath_log import natural_log, reduce
+from graphc.codegen.vecmath.base import Real
+from graphc.codegen.vecmath.exp import exp_lower_bound, exp_parts, scale_twice
+from graphc.codegen.vecmath.log import natural_log, reduce
 
 # erf(x) / x - 1 in x**2 for |x| <= 0.92 and 1; errors of erf 2**-26.0 and 2**-55.7
 _ERF_32 = (

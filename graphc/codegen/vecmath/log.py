@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real, split
+from graphc.codegen.vecmath.base import Real, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG10_2 = "0.3010299956639811952137388947244930267682"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Pair, Real, split
+from graphc.codegen.vecmath.base import Pair, Real, split
 from graphc.ir.types import F32, F64, I32, I64, U64
 
 _PI = "3.141592653589793238462643383279502884197"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real, split
+from graphc.codegen.vecmath.base import Real, split
 
 _PI = "3.141592653589793238462643383279502884197"
 _HALF_PI = "1.570796326794896619231321691639751442099"

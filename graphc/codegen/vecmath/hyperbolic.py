@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.loops import Expr, Scalars
-from graphc.codegen.vecmath_base import Real
-from graphc.codegen.vecmath_exp import exp_bounded, exp_lower_bound, exp_parts, scale_twice
-from graphc.codegen.vecmath_log import log1p
+from graphc.codegen.vecmath.base import Real
+from graphc.codegen.vecmath.exp import exp_bounded, exp_lower_bound, exp_parts, scale_twice
+from graphc.codegen.vecmath.log import log1p
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
 _SINH_32 = (
