@@ -169,7 +169,7 @@ def _read_archive(path: Path) -> dict[str, Any]:
         raise FeedError(
             f"--feed {path} has no parameter name", hint="write --feed NAME=FILE.npy or FILE.npz"
         )
-    return dict(_load(path).items())
+    return dict(_load(path))
 
 
 def _load(path: Path) -> Any:
@@ -179,7 +179,9 @@ def _load(path: Path) -> Any:
     import numpy as np
 
     try:
-        return np.load(path, allow_pickle=False)
+        found = np.load(path, allow_pickle=False)
+        # An archive reads its arrays when they are asked for, and finds out only then.
+        return found if isinstance(found, np.ndarray) else dict(found.items())
     except OSError as error:
         raise FeedError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, SyntaxError):

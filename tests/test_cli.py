@@ -13,6 +13,7 @@ import pytest
 
 import graphc as gc
 from graphc.cli import main
+from graphc.runtime import artifact
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((6, 8)).astype(np.float32)
@@ -36,6 +37,10 @@ def folder(tmp_path_factory):
     np.save(made / "x.npy", X)
     np.savez(made / "w.npz", w=W)
     np.save(made / "bigx.npy", np.ones((3, 40)))
+    np.savez(made / "pickled.npz", x=np.array([{}], object))
+    torn = bytearray((made / "w.npz").read_bytes())
+    torn[len(torn) // 2] ^= 1
+    (made / "torn.npz").write_bytes(torn)
     return made
 
 
@@ -140,6 +145,18 @@ def test_rebuild_and_reference_of_a_compiled_file(folder, run):
         status, _, errors = run("run", folder / "b.gcx", *given)
         assert status == 0, errors
     assert gc.parse(run("show", folder / "b.gcx")[1]).params[0].type.shape == (3, 40)
+
+
+def test_a_compiled_file_of_another_format_can_be_rebuilt(folder, run):
+    path = folder / "later.gcx"
+    assert run("compile", folder / "m.gir", "-o", path)[0] == 0
+    format = f'\\"format\\": {artifact.FORMAT}'.encode()
+    assert format in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"9"))
+    status, _, errors = run("run", path, *feeds(folder))
+    assert status == 1
+    assert "--rebuild" in errors
+    assert run("run", path, *feeds(folder), "--rebuild")[0] == 0
 
 
 def test_running_a_compiled_file_leaves_the_compiler_out(folder, run):
@@ -323,6 +340,9 @@ def test_weights_outside_the_folder(folder, tmp_path, run):
         (("--feed", "x.npy"), "no parameter name"),
         (("--feed", "x=bigx.npy", "--seed", "1"), "float64"),
         (("--feed", "x=w.npz", "--seed", "1"), "shape"),
+        (("--feed", "pickled.npz"), "plain arrays"),
+        (("--feed", "x=pickled.npz"), "plain arrays"),
+        (("--feed", "torn.npz"), "plain arrays"),
         (("--seed", "1", "-o", "no/such/folder/out.npz"), "cannot write"),
         (("--seed", "1", "-o", "out.txt"), ".npz"),
     ],

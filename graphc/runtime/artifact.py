@@ -133,7 +133,11 @@ def read(path: str | Path) -> Image:
 
 def text_of(path: str | Path) -> str:
     """The gir text in a .gcx file: what `--rebuild` compiles again."""
-    return bytes(_File(Path(path)).tensor("text", "U8")).decode()
+    file = _File(Path(path))
+    try:
+        return bytes(file.tensor("text", "U8")).decode()
+    except UnicodeDecodeError:
+        raise file.damaged("its text") from None
 
 
 class _File:
@@ -169,14 +173,9 @@ class _File:
     def _metadata(self) -> dict[str, Any]:
         try:
             metadata = json.loads(self.entries["__metadata__"]["graphc"])
-            version = metadata["format"]
+            self.format = metadata["format"]
         except (KeyError, TypeError, ValueError, RecursionError):
             raise GraphError(f"{self.name} is no .gcx file") from None
-        if version != FORMAT:
-            raise GraphError(
-                f"{self.name} has format {version!r}; this graphc reads format {FORMAT}",
-                hint="--rebuild compiles the graph that the file holds",
-            )
         return dict(metadata)
 
     def tensor(self, name: str, dtype: str) -> np.ndarray:
@@ -202,6 +201,11 @@ class _File:
 
     def image(self) -> Image:
         """The checked image."""
+        if self.format != FORMAT:
+            raise GraphError(
+                f"{self.name} has format {self.format!r}; this graphc reads format {FORMAT}",
+                hint="--rebuild compiles the graph that the file holds",
+            )
         try:
             image = self._image()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
