@@ -30,6 +30,7 @@ _GLOBALS = f"""
 @graphc_job = internal global [8 x i64] zeroinitializer, align 128
 @graphc_status = internal global i32 0, align 128
 @graphc_busy = internal global i32 0, align 128
+@graphc_open = internal global i32 0, align 128
 @graphc_workers = internal global i64 0, align 8
 @graphc_spins = internal global i64 1000, align 8
 @graphc_debt = internal global i64 0, align 8
@@ -123,6 +124,7 @@ end:
 }
 """
 
+# A worker that is done while the caller still computes does not park: the next step comes soon.
 # state 0 idle, 1 posted, 2 entered.  `parked` is set before the last look at `state`, and the
 # caller reads it after setting `state` (both sequentially consistent), so no wake-up is lost.
 _WORKER = """
@@ -147,7 +149,12 @@ look:
 
 idle:
   %patient = icmp slt i64 %spins, %limit
-  br i1 %patient, label %rest, label %park
+  br i1 %patient, label %rest, label %tired
+
+tired:
+  %open = load atomic i32, ptr @graphc_open monotonic, align 4
+  %soon = icmp ne i32 %open, 0
+  br i1 %soon, label %fresh, label %park
 
 rest:
   call void @graphc_pause()
@@ -250,11 +257,15 @@ clear:
 
 post.test:
   %helped = icmp sgt i64 %slots, 1
-  br i1 %helped, label %post, label %own
+  br i1 %helped, label %open, label %own
+
+open:
+  store atomic i32 1, ptr @graphc_open monotonic, align 4
+  br label %post
 
 post:
-  %p = phi i64 [ 1, %post.test ], [ %p.next, %post ]
-  %sleepers = phi i32 [ 0, %post.test ], [ %sleepers.next, %post ]
+  %p = phi i64 [ 1, %open ], [ %p.next, %post ]
+  %sleepers = phi i32 [ 0, %open ], [ %sleepers.next, %post ]
   %post.slot = getelementptr [256 x i8], ptr @graphc_slots, i64 %p
   store atomic i32 1, ptr %post.slot seq_cst, align 4
   %parked.at = getelementptr i8, ptr %post.slot, i64 4
@@ -315,6 +326,7 @@ closed:
   br i1 %q.more, label %close, label %judge
 
 judge:
+  store atomic i32 0, ptr @graphc_open monotonic, align 4
   call void @graphc_judge(i64 %begin, i64 %own.end)
   br label %finish
 
