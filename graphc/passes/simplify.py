@@ -221,9 +221,11 @@ def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
 
 
 def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
-    """A fold over no axes is its operand."""
-    source = node.inputs[0]
-    return source if not node.attrs["axes"] and source.type is node.type else None
+    """A fold over no axes is its operand; a sum is not, as it turns -0 into 0."""
+    source, lower = node.inputs[0], node.op.lower
+    assert isinstance(lower, Reduction)
+    plain = not node.attrs["axes"] and source.type is node.type and lower.combine != "add"
+    return source if plain else None
 
 
 def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
