@@ -6,6 +6,7 @@ MOST_THREADS = 256
 LEAST_PATIENCE = 300_000  # nanoseconds
 MOST_PATIENCE = 5_000_000
 STALL = 200_000
+FORGIVEN = 1_000_000  # idle nanoseconds after which a debt does not count: steps come one at a time
 SHORTEST_REST, LONGEST_REST = 10_000_000, 1_000_000_000
 
 # Waking a parked worker costs the caller tens of microseconds and takes effect late: it must pay.
@@ -20,6 +21,7 @@ SHORTEST_REST, LONGEST_REST = 10_000_000, 1_000_000_000
 _WAKE = f"""
 @graphc_holiday = internal global i64 0, align 8
 @graphc_rest = internal global i64 {SHORTEST_REST}, align 8
+@graphc_last = internal global i64 0, align 8
 @graphc_costs = internal global [64 x [2 x i64]] zeroinitializer, align 64
 
 define internal i64 @graphc_now() {{
@@ -99,7 +101,12 @@ done:
 
 define internal void @graphc_run_beside_sleepers(i64 %slots, i64 %chunks) {{
 entry:
-  %debt = load i64, ptr @graphc_debt
+  %now = call i64 @graphc_now()
+  %last = load i64, ptr @graphc_last
+  %idle = sub i64 %now, %last
+  %forgiven = icmp sgt i64 %idle, {FORGIVEN}
+  %owed = load i64, ptr @graphc_debt
+  %debt = select i1 %forgiven, i64 0, i64 %owed
   %patience = load i64, ptr @graphc_patience
   %overdue = icmp sge i64 %debt, %patience
   br i1 %overdue, label %wake.now, label %recall
@@ -152,6 +159,7 @@ alone:
   %end = call i64 @graphc_now()
   %spent = sub i64 %end, %started
   store i64 %spent, ptr %cost.at
+  store i64 %end, ptr @graphc_last
   %debt.new = add i64 %debt, %spent
   store i64 %debt.new, ptr @graphc_debt
   ret void
