@@ -16,9 +16,7 @@ from graphc.cli_common import json_option, print_json, print_table
 
 
 @click.command("passes")
-@click.option(
-    "--ops", is_flag=True, help="List the ops instead, and how each becomes code."
-)
+@click.option("--ops", is_flag=True, help="List the ops instead, and how each becomes code.")
 @json_option
 def passes_command(ops: bool, as_json: bool) -> None:
     """List the stages of the compiler, in order, and what holds from each of them on."""
