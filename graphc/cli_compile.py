@@ -52,6 +52,8 @@ def compile_command(
     from graphc.frontend.saved import embedded_text
     from graphc.runtime.artifact import save
 
+    if output.suffix != ".gcx":
+        raise GraphError(f"cannot write a compiled graph to {output}", hint="name it .gcx")
     loaded = load_graph(model, make_config(options))
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", len(loaded.graph)):

@@ -34,7 +34,9 @@ _TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, 
 @click.option("--feed", "feeds", multiple=True, metavar="NAME=FILE", help=".npy, .npz or a number.")
 @click.option("-o", "--output", type=MODEL, help="Write the results to this .npz file.")
 @click.option("--engine", type=click.Choice(["compiled", "reference"]), default="compiled")
-@click.option("--seed", type=int, help="Draw the parameters that have no feed from this seed.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Draw the parameters that have no feed from this seed."
+)
 @click.option("--check", is_flag=True, help="Compare compiled and reference results; exit 3.")
 @click.option("--rebuild", is_flag=True, help="Compile the graph inside a .gcx file again.")
 @config_options

@@ -209,6 +209,26 @@ def test_show(folder, run):
     assert run("show", folder / "m.gir", "--after", "nothing")[0] == 1
 
 
+def test_a_dump_replaces_nothing_but_a_dump(folder, run):
+    mine = folder / "mine"
+    (mine / "kernels").mkdir(parents=True)
+    (mine / "index.txt").write_text("mine")
+    status, _, errors = run("run", folder / "m.gir", "--seed", "1", "--dump", mine)
+    assert status == 1
+    assert "index.txt of its own" in errors
+    (mine / "index.txt").unlink()
+    (mine / "kernels" / "fast.py").write_text("mine")
+    text = (folder / "m.gir").read_text().replace("@model", '@"/../../../escaped"')
+    (folder / "odd.gir").write_text(text)
+    before = set(folder.iterdir())
+    for _ in range(2):
+        status, _, errors = run("run", folder / "odd.gir", "--seed", "1", "--dump", mine)
+        assert status == 0, errors
+    assert (mine / "kernels" / "fast.py").read_text() == "mine"
+    assert set(folder.iterdir()) == before
+    assert any(path.name.startswith("03-") for path in mine.iterdir() if path.is_dir())
+
+
 def test_diff(folder, run):
     assert run("diff", folder / "m.gir", folder / "m.gir")[:2] == (0, "")
     other = (folder / "m.gir").read_text().replace("tanh", "sinh")
@@ -358,6 +378,11 @@ def test_bad_feeds(folder, run, monkeypatch, arguments, message):
 def test_usage_errors(folder, run):
     assert run("no-such-command")[0] == 2
     assert run("compile", folder / "m.gir")[0] == 2
+    assert run("run", folder / "m.gir", "--seed", "-1")[0] == 2
+    text = (folder / "m.gir").read_text()
+    status, _, errors = run("compile", folder / "m.gir", "-o", folder / "m.gir")
+    assert (status, (folder / "m.gir").read_text()) == (1, text)
+    assert ".gcx" in errors
     assert run("run", folder / "nothing.gir")[0] == 1
     assert run("compile", folder / "big.gir", "-o", folder / "b.gcx")[0] == 1
 

@@ -13,7 +13,6 @@ compilation of the same process that dumps to the same folder gets a folder of i
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +36,7 @@ CONSTANTS = "constants.safetensors"
 MOST_REASONS = 3
 KERNEL_WORD = 2  # of a call row of the step table
 _FILE = re.compile(r"\d\d-\w+\.gir")
+_KERNEL = re.compile(r"k[0-9a-f]{24}\.(py|ll|s)")
 _dumped: dict[Path, int] = {}
 _lock = threading.Lock()
 
@@ -68,18 +68,23 @@ def _folder_for(folder: Path, name: str) -> Path:
     with _lock:
         path = folder.absolute()
         count = _dumped[path] = _dumped.get(path, 0) + 1
-    return folder if count == 1 else folder / f"{count:02d}-{name[:40]}"
+    return (
+        folder
+        if count == 1
+        else folder / f"{count:02d}-{re.sub(r'[^A-Za-z0-9_.]', '_', name)[:40]}"
+    )
 
 
 def _clear(folder: Path) -> None:
     """Remove an earlier dump, and nothing else, from a folder."""
     if not (folder / "index.txt").exists():
         return
-    for path in folder.iterdir():
-        if _FILE.fullmatch(path.name) or path.name in (CONSTANTS, "index.txt"):
-            path.unlink()
-    if (folder / "kernels").is_dir():
-        shutil.rmtree(folder / "kernels")
+    stages = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
+    if not stages:
+        raise GraphError(f"{folder} has an index.txt of its own", hint="dump to another folder")
+    kernels = [p for p in folder.glob("kernels/*") if _KERNEL.fullmatch(p.name)]
+    for path in (*stages, *kernels, folder / CONSTANTS, folder / "index.txt"):
+        path.unlink(missing_ok=True)
 
 
 def _constants(built: Built) -> list[Literal]:
