@@ -60,8 +60,10 @@ class Config:
             raise GraphError(f"opt must be 0, 1 or 2, got {self.opt!r}")
         if self.backend not in ("llvm", "numba"):
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
-        if self.threads < 0:
-            raise GraphError(f"threads must not be negative, got {self.threads}")
+        if not isinstance(self.threads, int) or self.threads < 0:
+            raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
+        if not self.devices:
+            raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
     @property
     def merges(self) -> bool:
@@ -84,8 +86,9 @@ class Config:
         values = {"verify": _verify_level(), **{k: v for k, v in options.items() if v is not None}}
         if "GRAPHC_DUMP" in os.environ:
             values.setdefault("dump", os.environ["GRAPHC_DUMP"])
+        devices = values.get("devices", ())
         if "devices" in values:
-            values["devices"] = tuple(values["devices"])  # type: ignore[arg-type]
+            values["devices"] = (devices,) if isinstance(devices, str) else tuple(devices)  # type: ignore[arg-type]
         if values.get("dump"):
             values["dump"] = Path(str(values["dump"]))
         return Config(**values)  # type: ignore[arg-type]

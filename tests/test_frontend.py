@@ -486,6 +486,9 @@ def test_signature_reasons():
         (lambda f: f.graph(X, np.array(["a"])), "element type"),
         (lambda f: gc.compile(f.function, no_such=1), "no option"),
         (lambda f: gc.compile("f"), "takes a function, got str"),
+        (lambda f: gc.compile(f.function, threads="2"), "threads must be a number"),
+        (lambda f: gc.compile(f.function, devices=[]), "devices is empty"),
+        (lambda f: gc.compile(f.function, devices="gpu:0")(X, X), "gpu:0"),
     ],
 )
 def test_bad_arguments(call, message):

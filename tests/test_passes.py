@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from graphs import graph
 
+import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Program
@@ -306,3 +307,12 @@ def test_a_reader_of_a_value_and_of_a_view_of_it_stays_outside_its_group() -> No
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     final = pipeline.run(g, CONFIG)[-1].value
     np.testing.assert_array_equal(interpret(final, [x])[0][1], x @ x.T)
+
+
+def test_complex_constants_do_not_stop_simplification() -> None:
+    z = np.array([1 + 2j, -3 - 0.5j])
+    for operation in (lambda z: z - (0 + 0j), lambda z: z / (1 + 0j), lambda z: z * 0j):
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(gc.compile(operation)(z), operation(z), equal_nan=True)
+    with np.errstate(all="ignore"):
+        assert not np.isfinite(gc.compile(lambda z: z / 0)(z)).any()

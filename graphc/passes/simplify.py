@@ -180,7 +180,8 @@ def unit_operand(node: Node, r: Rewriter) -> Node | None:
     if number is None or x.type is not node.type:
         return None
     is_integer = isinstance(number, np.integer)
-    plus_zero = number == 0 and not np.signbit(number) if not is_integer else number == 0
+    parts = np.array([number], np.complex128).view(np.float64)
+    plus_zero = number == 0 and not np.signbit(parts).any()
     unit = {
         "mul": number == 1,
         "div": number == 1,
