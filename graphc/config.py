@@ -62,6 +62,12 @@ class Config:
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if not isinstance(self.threads, int) or self.threads < 0:
             raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
+        for name in ("compress", "error_budget", "parity"):
+            if getattr(self, name):
+                raise GraphError(
+                    f"{name} is not available in this version",
+                    hint="it concerns several devices, and this version runs on one",
+                )
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 

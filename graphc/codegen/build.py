@@ -129,7 +129,8 @@ class Compiler:
         digest = hashlib.sha256(text.encode()).hexdigest()[:24]
         symbol = f"k{digest}"
         if symbol not in self.pieces:
-            key = cache.key_of(text, self.target, self.config.opt)
+            options = () if make else (self.config.opt,)  # Numba optimises in one way only
+            key = cache.key_of(text, self.target, *options)
             ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
             ir = "" if make else ir.replace(f"@{EPILOGUE}", f"@{symbol}_{EPILOGUE}")
             thunk = (lambda: make(symbol)) if make else None
