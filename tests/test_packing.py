@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -26,6 +27,7 @@ from graphc.runtime import artifact
 
 gc.sum  # noqa: B018  a public name fills the op table
 
+NUMPY: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 Case = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]
 PROGRAMS: dict[str, Case] = {
     "dense": (lambda x, w: np.tanh(x @ w + 1), (8, 96), (96, 80)),
@@ -85,8 +87,36 @@ def test_a_later_stage_compiles_and_a_saved_program_runs(tmp_path: Any) -> None:
     np.testing.assert_array_equal(gc.load(tmp_path / "dense.gcx")(x), function(x))
 
 
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_bf16_weights(layout: str) -> None:
+    x, w = (normal(*shape).astype(ml_dtypes.bfloat16) for shape in ((20, 71), (71, 90)))
+    w = np.ascontiguousarray(w.T) if layout == "nt" else w
+    turned = (lambda w: w.T) if layout == "nt" else (lambda w: w)
+    function = gc.compile(lambda x: x @ turned(w))
+    expected = x.astype(np.float64) @ turned(w).astype(np.float64)
+    np.testing.assert_allclose(function(x).astype(np.float64), expected, rtol=1e-2, atol=1e-1)
+    for record in function.stages(x):
+        (found,) = interpret(record.value, [x])
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1e-2, atol=1e-1)
+
+
+@pytest.mark.parametrize("together", [1, 2, 4])
+def test_neighbours_in_k_lie_side_by_side(together: int) -> None:
+    values = np.arange(5 * 3, dtype=np.float32).reshape(5, 3)
+    deep = -(-5 // together) * together
+    layout = ((), (5, 3), (3, 1), 0, 2, deep * 2 + 1, together)
+    packed = pack_panels(values, *layout).reshape(2, -1)
+    panels = packed[:, :-1].reshape(2, deep // together, 2, together)
+    for k in range(5):
+        for n in range(3):
+            assert panels[n // 2, k // together, n % 2, k % together] == values[k, n]
+    back = OPS["unpack"].reference(packed.reshape(-1), *layout, shape=(5, 3))
+    np.testing.assert_array_equal(back, values)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("seed", range(20))
-def test_panels_are_those_of_the_core(seed: int) -> None:
+def test_panels_are_those_of_the_core(seed: int, dtype: str) -> None:
     random = np.random.default_rng(seed)
     n, k = [int(e) for e in random.integers(1, 9, 2)], [int(e) for e in random.integers(1, 40, 2)]
     extents = np.array([*k, *n])
@@ -98,16 +128,18 @@ def test_panels_are_those_of_the_core(seed: int) -> None:
     c = [dims[2]._replace(c=n[1]), dims[3]._replace(c=1)]
     a = [dims[0]._replace(a=k[1]), dims[1]._replace(a=1)]
     rows = Dim(3, k[0] * k[1], 0, n[0] * n[1])
-    problem = Contraction("f32", (), (rows,), tuple(c), tuple(a))
+    problem = Contraction(dtype, (), (rows,), tuple(c), tuple(a))
     panels = contract.panels(problem, contract.host_target())
-    assert panels is not None
+    if panels is None:
+        assert dtype == "bf16"
+        return
     assert panels.operand == 1
     plan = contract.plan(problem, contract.host_target(), packed_b=True)
-    values = normal(int(extents.prod()))
-    layout = (panels.batch, panels.k, panels.n, panels.offset, panels.columns, panels.step)
+    values = normal(int(extents.prod())).astype(NUMPY[dtype])
+    names = ("batch", "k", "n", "offset", "columns", "step", "together")
+    layout = [getattr(panels, name) for name in names]
     packed = pack_panels(values, *layout)
     assert packed.nbytes == plan.packed
-    names = ("batch", "k", "n", "offset", "columns", "step")
     attrs = dict(zip(names, layout, strict=True))
     back = OPS["unpack"].reference(packed, **attrs, shape=values.shape)
     np.testing.assert_array_equal(back, values)

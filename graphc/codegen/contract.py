@@ -69,7 +69,8 @@ __all__ = [
 class Panels(NamedTuple):
     """How an operand is packed ahead: dims as pairs of extent and stride, all in elements.
 
-    `operand` is 0 for A and 1 for B of the contraction; `rows` how many rows meet each panel.
+    `operand` is 0 for A and 1 for B of the contraction; `rows` how many rows meet each panel;
+    `together` how many neighbours in k lie side by side.
     """
 
     operand: int
@@ -80,6 +81,7 @@ class Panels(NamedTuple):
     offset: int
     columns: int
     step: int
+    together: int
 
 
 class Plan(NamedTuple):
@@ -168,20 +170,21 @@ def emit_fused(name: str, dtype: str, epilogue: str, parts: int = Part.ALL) -> s
 def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
     """The operand that `plan(packed_b=True)` expects as panels; None if it changes format."""
     kind = kind_of(contraction.dtype, hardware)
-    if kind.converts:
+    if kind.converts and not kind.pairs:
         return None
+    together = 2 if kind.pairs else 1
     groups = normalise(contraction, kind.columns)
     words = [0] * DIMS
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
-    put_panels(words, kind, groups, sizes)
+    put_panels(words, kind, groups, sizes._replace(k=-(-sizes.k // together)))
     batch = groups.batch if packed_batches(groups, sizes) > 1 else []
     offset = contraction.offset_a if groups.swapped else contraction.offset_b
     dims = [
         tuple(v for loop in g for v in (loop.extent, loop.b)) for g in (batch, groups.k, groups.n)
     ]
-    step = words[Word.PANEL_STEP] // kind.bytes
+    step = words[Word.PANEL_STEP] // kind.memory_bytes
     return Panels(
-        1 - groups.swapped, sizes.m, dims[0], dims[1], dims[2], offset, kind.columns, step
+        1 - groups.swapped, sizes.m, dims[0], dims[1], dims[2], offset, kind.columns, step, together
     )
 
 

@@ -56,7 +56,8 @@ def _is_read_once(region: Graph, source: Node) -> bool:
 def layout_of(panels: contract.Panels) -> dict[str, Any]:
     """The attributes of `pack` and `unpack`."""
     return {
-        name: getattr(panels, name) for name in ("batch", "k", "n", "offset", "columns", "step")
+        name: getattr(panels, name)
+        for name in ("batch", "k", "n", "offset", "columns", "step", "together")
     }
 
 
