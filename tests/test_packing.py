@@ -12,6 +12,7 @@ import pytest
 import graphc as gc
 from graphc.codegen import contract
 from graphc.codegen.contract import Contraction, Dim
+from graphc.codegen.target import host
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
@@ -168,3 +169,15 @@ def test_panels_of_another_machine_are_refused() -> None:
     text = show(tiled).replace(f"columns={columns}", f"columns={columns // 2}")
     with pytest.raises(GraphError):
         run(parse(text, tensors), Config(), after="fuse")
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("dtype", NUMPY)
+def test_programs_for_lesser_machines(cpu: str, dtype: str) -> None:
+    if not host().triple.startswith("x86") or host().vector_bits < 512:
+        pytest.skip("needs a machine that has what these have")
+    x, w = (normal(*shape).astype(NUMPY[dtype]) for shape in ((20, 71), (71, 90)))
+    expected = x.astype(np.float64) @ w.astype(np.float64)
+    for function, given in ((lambda x: x @ w, (x,)), (lambda x, w: x @ w, (x, w))):
+        found = gc.compile(function, target=f"cpu:{cpu}")(*given)
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1e-2, atol=1e-1)

@@ -18,6 +18,7 @@ from graphc.codegen import cache, contract, llvm, numba_route, source
 from graphc.codegen.donation import donations
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
+from graphc.codegen.packed import hardware_for
 from graphc.codegen.steps import TableWriter
 from graphc.codegen.support import support_object
 from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
@@ -143,7 +144,7 @@ class Compiler:
         parts = self.parts[element]
         symbol = contract.contract_symbol(element, "", parts)
         if symbol not in self.pieces:
-            text = contract.core_ir(element, contract.host_target(), parts)
+            text = contract.core_ir(element, hardware_for(self.config), parts)
             self.pieces[symbol] = Piece(symbol, cache.key_of(text, self.target), text)
             self.result.texts[symbol] = text
         return symbol

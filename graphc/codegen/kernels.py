@@ -18,7 +18,7 @@ from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lower import lower_loops, lower_written
-from graphc.codegen.packed import check_packed, stored_in
+from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
@@ -74,7 +74,7 @@ def data_params(node: Node) -> tuple[Node, ...]:
 
 def spec_of(node: Node, config: Config) -> Spec:
     """The Spec of a fused node; equal regions share one."""
-    options = (config.backend, config.fast_math, config.check_finite)
+    options = (config.backend, config.target, config.fast_math, config.check_finite)
     key = (region_key(node), config.thread_count, options)
     found = _SPECS.get(key)
     if found is None:
@@ -158,7 +158,7 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
         epilogue=fused,
         extras=extras if fused else 0,
         stage=stage,
-        packed_b=check_packed(form),
+        packed_b=check_packed(form, config),
     )
     kernel, tail = None, []
     if fused:
@@ -179,7 +179,7 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
 
 
 def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:
-    target = contract.host_target()
+    target = hardware_for(config)
     return contract.plan(form.normal(), target, threads=config.thread_count, **options)
 
 

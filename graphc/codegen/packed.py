@@ -7,6 +7,8 @@ from typing import Any
 from graphc.codegen import contract
 from graphc.codegen.contraction import Form, form_of
 from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.target import named
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import root
@@ -17,7 +19,13 @@ FEW_ROWS, FAR_BYTES = 2, 4 << 20
 LEAST_BYTES = 4096
 
 
-def packable(node: Node) -> tuple[int, contract.Panels] | None:
+def hardware_for(config: Config) -> contract.Hardware:
+    """The vector unit of the machine that a config compiles for."""
+    _, _, cpu = config.target.partition(":")
+    return contract.hardware_of(named(cpu)) if cpu else contract.host_target()
+
+
+def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     """The operand of a fused contraction that is better packed ahead, and its panels.
 
     It is a constant that nothing else in the region reads. Panels are read in order however the
@@ -29,7 +37,7 @@ def packable(node: Node) -> tuple[int, contract.Panels] | None:
     if any(n.op.name == "unpack" for n in region.nodes):
         return None
     form = form_of(region)
-    panels = contract.panels(form.normal(), contract.host_target())
+    panels = contract.panels(form.normal(), hardware_for(config))
     if panels is None:
         return None
     source = form.reads[panels.operand].source
@@ -66,12 +74,12 @@ def stored_in(source: Node) -> Node:
     return source.inputs[0] if source.op.name == "unpack" else source
 
 
-def check_packed(form: Form) -> bool:
+def check_packed(form: Form, config: Config) -> bool:
     """Does the contraction read panels? Raises GraphError for panels of another machine."""
     unpacked = [k for k, read in enumerate(form.reads) if read.source.op.name == "unpack"]
     if not unpacked:
         return False
-    panels = contract.panels(form.normal(), contract.host_target())
+    panels = contract.panels(form.normal(), hardware_for(config))
     attrs = form.reads[unpacked[0]].source.attrs
     if panels is None or [panels.operand] != unpacked:
         raise GraphError("a contraction cannot read these panels")

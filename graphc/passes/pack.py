@@ -28,7 +28,7 @@ def pack(graph: Graph, config: Config) -> Graph:
         if node.op.name != "fused" or node.attrs["kind"] != "contract":
             return None
         bare = without_workspace(node)
-        made = with_panels(bare, r, packs)
+        made = with_panels(bare, config, r, packs)
         if made is bare:
             return None
         if nbytes := spec_of(made, config).workspace:
@@ -51,9 +51,9 @@ def without_workspace(node: Node) -> Node:
     )
 
 
-def with_panels(node: Node, r: Rewriter, packs: dict[object, Node]) -> Node:
+def with_panels(node: Node, config: Config, r: Rewriter, packs: dict[object, Node]) -> Node:
     """The kernel with a constant operand as panels, where that pays."""
-    found = packable(node)
+    found = packable(node, config)
     if found is None:
         return node
     position, panels = found
