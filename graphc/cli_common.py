@@ -29,14 +29,18 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The compile options that several commands take, collected by `make_config`."""
     options = [
         click.option("--devices", metavar="NAMES", help="Devices in order: cpu:0,cpu:1."),
-        click.option("--threads", type=int, help="Worker threads per kernel (0: all cores)."),
+        click.option(
+            "--threads", type=click.IntRange(0), help="Worker threads per kernel (0: all cores)."
+        ),
         click.option("--opt", type=click.Choice(["0", "1", "2"]), help="Optimisation level."),
         click.option("--backend", type=click.Choice(["llvm", "numba"]), help="Kernel backend."),
         click.option("--dump", type=MODEL, help="Write every stage to this folder."),
         click.option("--compress", is_flag=True, default=None, help="16-bit transfers."),
         click.option("--check-finite", is_flag=True, default=None, help="Report NaN and Inf."),
         click.option("--fast-math/--strict", default=None, help="Reassociate sums or not."),
-        click.option("--memory-limit", type=int, metavar="BYTES", help="Most memory to use."),
+        click.option(
+            "--memory-limit", type=click.IntRange(0), metavar="BYTES", help="Most memory to use."
+        ),
     ]
     for option in reversed(options):
         command = option(command)

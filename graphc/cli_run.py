@@ -21,6 +21,7 @@ from graphc.cli_common import (
     read_feeds,
     write_results,
 )
+from graphc.errors import GraphError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,6 +70,14 @@ def _run_compiled(
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
     from graphc.runtime.loaded import load
+
+    for name, value in options.items():
+        if value is not None and name != "threads":
+            option = name.replace("_", "-")
+            raise GraphError(
+                f"--{option} has no effect on {model.name}, which is compiled already",
+                hint="--rebuild compiles the graph that the file holds",
+            )
 
     loaded = load(model, threads=options.get("threads"))
     if seed is not None:

@@ -147,6 +147,17 @@ def test_rebuild_and_reference_of_a_compiled_file(folder, run):
     assert gc.parse(run("show", folder / "b.gcx")[1]).params[0].type.shape == (3, 40)
 
 
+def test_compile_options_do_not_pass_unnoticed_on_a_compiled_file(folder, run):
+    path = folder / "done.gcx"
+    assert run("compile", folder / "m.gir", "-o", path)[0] == 0
+    assert run("run", path, "--seed", "1", "--threads", "1")[0] == 0
+    assert run("run", path, "--seed", "1", "--threads", "-1")[0] == 2
+    status, _, errors = run("run", path, "--seed", "1", "--check-finite")
+    assert status == 1
+    assert "--check-finite has no effect" in errors
+    assert run("run", path, "--seed", "1", "--check-finite", "--rebuild")[0] == 0
+
+
 def test_a_compiled_file_of_another_format_can_be_rebuilt(folder, run):
     path = folder / "later.gcx"
     assert run("compile", folder / "m.gir", "-o", path)[0] == 0
