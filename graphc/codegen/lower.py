@@ -7,7 +7,6 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.nest import Nest
 from graphc.codegen.padding import Padding, pads_rows
 from graphc.codegen.pieces import Pieces, pieces_of
-from graphc.codegen.pieces import Pieces, pieces_of
 from graphc.codegen.rows import Rows
 from graphc.codegen.space import Space, space_of
 from graphc.codegen.tiles import Tiles, crossing_loop
