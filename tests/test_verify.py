@@ -164,6 +164,18 @@ def test_only_kernels() -> None:
         verify.only_kernels(chain())
 
 
+@pytest.mark.parametrize("kind", ["contract", "library", "nest"])
+def test_a_fused_node_is_what_it_is_called(kind: str) -> None:
+    fused = pipeline.run(chain(), Config(threads=1))[9].value
+    assert isinstance(fused, Program)
+    node = fused.graphs[0].nodes[0]
+    assert node.op.name == "fused"
+    wrong = node.replace(attrs=node.op.coerce({"kind": kind}))
+    graph_of_it = fused.graphs[0].replace(nodes=[wrong], results=(wrong,))
+    with pytest.raises(VerifyError, match="of kind"):
+        verify.only_kernels(graph_of_it)
+
+
 def buffered(*regions: tuple[int, int]) -> Graph:
     """x -> a -> b, all in the arena at these (offset, bytes)."""
     b = Builder(1)

@@ -231,6 +231,8 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     if len(graphs) != 1:
         raise GraphError("this build runs programs of one device", hint="give one device")
     graph = graphs[0]
+    if graph.device is not None and graph.device.type != "cpu":
+        raise GraphError(f"there is no device {graph.device}", hint="available: cpu:0")
     compiler = Compiler(config)
     writer = TableWriter(graph, config, compiler)
     writer.write()

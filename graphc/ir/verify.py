@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect, scheduled_graphs
 from graphc.ir.liveness import arena_intervals
-from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
+from graphc.ir.op import STORED, Alias, Composite, Contraction, Effect, Library, Loops, Structural
 from graphc.ir.place import Buffer, Region, device_of
 from graphc.ir.types import UNIT, TupleType, Type, leaves
 
@@ -195,6 +195,25 @@ def only_kernels(value: Graph | Program) -> None:
         with_blocks(value), "%{node.id} is in no kernel",
         lambda n: n.op.name == "fused" or isinstance(n.op.lower, free),
     )  # fmt: skip
+    for graph in with_blocks(value):
+        for node in graph.nodes:
+            if node.op.name == "fused" and not kind_fits(node):
+                kind = node.attrs["kind"]
+                raise broken(graph, node, f"%{node.id} is of kind {kind}, which its region is not")
+
+
+KINDS = {"contract": Contraction, "library": Library, "nest": Loops}
+
+
+def kind_fits(node: Node) -> bool:
+    """A fused node holds one node of the kind it is called after, a plain loop holds none."""
+    nodes = node.regions[0].nodes
+    special = [n for n in nodes if isinstance(n.op.lower, tuple(KINDS.values()))]
+    wanted = KINDS.get(node.attrs["kind"])
+    if wanted is None:
+        return not special and bool(nodes)
+    alone = wanted is not Library or special == nodes[-1:]
+    return len(special) == 1 and isinstance(special[0].op.lower, wanted) and alone
 
 
 def every_buffer_assigned(value: Graph | Program) -> None:
