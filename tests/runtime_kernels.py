@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from graphc.codegen.support import support_object
+from graphc.codegen.native.support import support_object
 from graphc.codegen.target import host, optimise_and_object
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Origin, Slot

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from graphc.codegen import contract
 from graphc.codegen.contract import Contraction, Dim, Plan
-from graphc.codegen.contract_layout import Flag, Word
+from graphc.codegen.contract.layout import Flag, Word
 from graphc.codegen.target import host, machine, optimise_and_object
 
 NUMPY: dict[str, Any] = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
-from graphc.codegen.evaluate import reshape_groups, reshaped_index
 from graphc.codegen.loops import Scalars
+from graphc.codegen.lowering.evaluate import reshape_groups, reshaped_index
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, symbol, tensor

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.kernels import spec_of
-from graphc.codegen.operands import read_of
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.operands import read_of
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes

@@ -18,9 +18,9 @@ from graphc.codegen import cache, contract, llvm, numba_route, source
 from graphc.codegen.donation import donations
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
+from graphc.codegen.native.support import support_object
 from graphc.codegen.packed import hardware_for
 from graphc.codegen.steps import TableWriter
-from graphc.codegen.support import support_object
 from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
 from graphc.config import Config
 from graphc.errors import STATUS, GraphError

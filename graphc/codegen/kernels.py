@@ -11,13 +11,13 @@ from itertools import accumulate
 from typing import Any
 
 from graphc.codegen import contract
-from graphc.codegen.contraction import EpilogueLowering, Form, form_of
 from graphc.codegen.copies import pieces_of
-from graphc.codegen.direct import direct
-from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
-from graphc.codegen.lower import lower_loops, lower_written
+from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
+from graphc.codegen.lowering.direct import direct
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.lower import lower_loops, lower_written
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.codegen import contract
-from graphc.codegen.contraction import Form, form_of
-from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.lowering.contraction import Form, form_of
+from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.target import named
 from graphc.config import Config
 from graphc.errors import GraphError

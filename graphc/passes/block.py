@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.contract_hardware import host_target
-from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.contract.hardware import host_target
 from graphc.codegen.kernels import region_key
+from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root

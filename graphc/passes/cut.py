@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.codegen.evaluate import tensor_type
-from graphc.codegen.operands import axis_of, can_fold_view, read_of
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.operands import axis_of, can_fold_view, read_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import Type, tensor

@@ -11,7 +11,7 @@ import heapq
 from functools import cache
 from typing import Any
 
-from graphc.codegen.operands import can_fold_view
+from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops

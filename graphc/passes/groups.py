@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from graphc.codegen.space import dims_of
+from graphc.codegen.lowering.space import dims_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import (
     Alias,

@@ -12,8 +12,8 @@ import math
 from collections import Counter
 from typing import Any
 
-from graphc.codegen.contract_hardware import host_target
-from graphc.codegen.evaluate import tensor_type
+from graphc.codegen.contract.hardware import host_target
+from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.kernels import spec_of
+from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.packed import layout_of, packable
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.pieces import MOST_PIECES
+from graphc.codegen.lowering.pieces import MOST_PIECES
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild

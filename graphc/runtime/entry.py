@@ -1,8 +1,9 @@
 """Makes the native call entry of an executable: a builtin function that takes flat NumPy arrays.
 
-The code is `graphc_entry` of the support object (see `graphc.codegen.entry`).  It reads the structs
-of arrays directly, so it is only used where a probe array shows the fields where they are expected:
-64-bit CPython with a GIL.  Elsewhere `make` answers None and calls take the Python path.
+The code is `graphc_entry` of the support object (see `graphc.codegen.native.entry`).  It reads
+the structs of arrays directly, so it is only used where a probe array shows the fields where they
+are expected: 64-bit CPython with a GIL.  Elsewhere `make` answers None and calls take the Python
+path.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
 
-# Words of a frame; `graphc.codegen.walker` reads them.
+# Words of a frame; `graphc.codegen.native.walker` reads them.
 _TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE = range(9)
 _BASES = 16
 

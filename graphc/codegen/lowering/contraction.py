@@ -13,10 +13,10 @@ from __future__ import annotations
 from math import gcd
 
 from graphc.codegen import contract
-from graphc.codegen.contract_layout import Word
-from graphc.codegen.evaluate import Elements, flat_index, store_element, tensor_type
+from graphc.codegen.contract.layout import Word
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
-from graphc.codegen.operands import Dims, Read, folded_dims, read_of
+from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
+from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import DType, Type

@@ -5,9 +5,9 @@ What is computed element-wise from the op's result is evaluated where the op wri
 
 from __future__ import annotations
 
-from graphc.codegen.evaluate import Element, load_element, tensor_type
 from graphc.codegen.loops import Expr
-from graphc.codegen.nest import Nest, unique
+from graphc.codegen.lowering.evaluate import Element, load_element, tensor_type
+from graphc.codegen.lowering.nest import Nest, unique
 from graphc.ir.op import Loops
 
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.evaluate import (
+from graphc.codegen.loops import Buffer, Expr, Register
+from graphc.codegen.lowering.evaluate import (
     Element,
     load_element,
     split_index,
     store_element,
     tensor_type,
 )
-from graphc.codegen.folds import (
+from graphc.codegen.lowering.folds import (
     combined,
     finished,
     initial,
@@ -28,9 +29,8 @@ from graphc.codegen.folds import (
     prepared,
     reduction_of,
 )
-from graphc.codegen.loops import Buffer, Expr, Register
-from graphc.codegen.nest import Nest, unique
-from graphc.codegen.space import Axes
+from graphc.codegen.lowering.nest import Nest, unique
+from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
 from graphc.ops.registry import Pair

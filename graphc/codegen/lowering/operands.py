@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.evaluate import Elements, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Scalars
+from graphc.codegen.lowering.evaluate import Elements, tensor_type
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import I64

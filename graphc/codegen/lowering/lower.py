@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from graphc.codegen.columns import Columns
 from graphc.codegen.loops import Kernel
-from graphc.codegen.nest import Nest
-from graphc.codegen.padding import Padding, pads_rows
-from graphc.codegen.pieces import Pieces, pieces_of
-from graphc.codegen.rows import Rows
-from graphc.codegen.space import Space, space_of
-from graphc.codegen.tiles import Tiles, crossing_loop
-from graphc.codegen.written import Written
+from graphc.codegen.lowering.columns import Columns
+from graphc.codegen.lowering.nest import Nest
+from graphc.codegen.lowering.padding import Padding, pads_rows
+from graphc.codegen.lowering.pieces import Pieces, pieces_of
+from graphc.codegen.lowering.rows import Rows
+from graphc.codegen.lowering.space import Space, space_of
+from graphc.codegen.lowering.tiles import Tiles, crossing_loop
+from graphc.codegen.lowering.written import Written
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 

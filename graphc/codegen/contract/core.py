@@ -9,16 +9,8 @@ k is never split between calls, so results do not depend on threads. Blocking af
 de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 """
 
-from graphc.codegen.contract_block import (
-    BLOCK_ARGUMENTS,
-    emit_block,
-    emit_finish,
-    emit_strip,
-    emit_sweep,
-    emit_vector,
-)
-from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_frame import (
+from graphc.codegen.contract.emit import Body
+from graphc.codegen.contract.frame import (
     PACK_COLUMNS_ARGUMENTS,
     PACK_ROWS_ARGUMENTS,
     Frame,
@@ -26,9 +18,9 @@ from graphc.codegen.contract_frame import (
     emit_pack_columns,
     emit_pack_rows,
 )
-from graphc.codegen.contract_hardware import Hardware, kind_of
-from graphc.codegen.contract_layout import Field, Flag, Part, Word
-from graphc.codegen.contract_pack import (
+from graphc.codegen.contract.hardware import Hardware, kind_of
+from graphc.codegen.contract.layout import Field, Flag, Part, Word
+from graphc.codegen.contract.packing import (
     emit_fill,
     emit_offset,
     emit_pack_a,
@@ -36,13 +28,21 @@ from graphc.codegen.contract_pack import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.contract_pairs import (
+from graphc.codegen.contract.pairs import (
     emit_pack_a_pairs,
     emit_pack_b_pairs,
     emit_transpose_pairs,
 )
-from graphc.codegen.contract_tile import ROW_GROUP, emit_dot_tile, emit_dots, emit_rows, emit_tile
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.panels import (
+    BLOCK_ARGUMENTS,
+    emit_block,
+    emit_finish,
+    emit_strip,
+    emit_sweep,
+    emit_vector,
+)
+from graphc.codegen.contract.tiles import ROW_GROUP, emit_dot_tile, emit_dots, emit_rows, emit_tile
+from graphc.codegen.contract.vector import Core
 
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from graphc.codegen.contract_blocking import (
+from graphc.codegen.contract.blocking import (
     Sizes,
     block,
     grain_of,
@@ -29,8 +29,8 @@ from graphc.codegen.contract_blocking import (
     route,
     staged,
 )
-from graphc.codegen.contract_core import build_core, core_name, is_outer
-from graphc.codegen.contract_form import (
+from graphc.codegen.contract.core import build_core, core_name, is_outer
+from graphc.codegen.contract.form import (
     Axis,
     Contraction,
     Dim,
@@ -38,15 +38,15 @@ from graphc.codegen.contract_form import (
     normalise,
     total,
 )
-from graphc.codegen.contract_hardware import (
+from graphc.codegen.contract.hardware import (
     Hardware,
     core_dtype,
     hardware_of,
     host_target,
     kind_of,
 )
-from graphc.codegen.contract_layout import DIMS, MAX_EXTRAS, Flag, Part, Word
-from graphc.codegen.contract_parts import parts_of
+from graphc.codegen.contract.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
+from graphc.codegen.contract.parts import parts_of
 from graphc.codegen.target import Target, machine, parse
 
 __all__ = [

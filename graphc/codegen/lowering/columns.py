@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.evaluate import split_index, tensor_type
-from graphc.codegen.folds import combined, finished, initial, prepared, reduction_of
 from graphc.codegen.loops import Buffer, Expr, Scalars
-from graphc.codegen.nest import Nest, unique
-from graphc.codegen.space import Axes
+from graphc.codegen.lowering.evaluate import split_index, tensor_type
+from graphc.codegen.lowering.folds import combined, finished, initial, prepared, reduction_of
+from graphc.codegen.lowering.nest import Nest, unique
+from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.types import F32, F64
 from graphc.ops.registry import Pair

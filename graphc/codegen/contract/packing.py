@@ -9,9 +9,9 @@ vectors, patches of an image move row segments, and anything else still moves el
     block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...      the pad spreads cache sets
 """
 
-from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_layout import DIM_WORDS, Word
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.emit import Body
+from graphc.codegen.contract.layout import DIM_WORDS, Word
+from graphc.codegen.contract.vector import Core
 
 ROW_CHUNK = 16
 # Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.

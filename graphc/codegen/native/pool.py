@@ -18,7 +18,12 @@ A slot is 256 bytes: +0 state, +4 parked, +64 next, +128 mutex, +192 condition v
 
 from __future__ import annotations
 
-from graphc.codegen.pool_service import LEAST_PATIENCE, MOST_THREADS, WITHOUT_THREADS, service_ir
+from graphc.codegen.native.pool_service import (
+    LEAST_PATIENCE,
+    MOST_THREADS,
+    WITHOUT_THREADS,
+    service_ir,
+)
 
 CHUNKS_PER_THREAD = 2
 # On a busy machine a worker may sit on the caller's core: whoever waits gives way soon.

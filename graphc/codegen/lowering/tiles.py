@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
-from graphc.codegen.nest import Nest
-from graphc.codegen.operands import affine
-from graphc.codegen.space import Axes, Space
+from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
+from graphc.codegen.lowering.nest import Nest
+from graphc.codegen.lowering.operands import affine
+from graphc.codegen.lowering.space import Axes, Space
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64

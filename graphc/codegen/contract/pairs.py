@@ -8,9 +8,9 @@ takes subnormal numbers as zero, products are exact in f32, and the two products
 to the sum one after the other, rounding each time.
 """
 
-from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_pack import PACK_ARGUMENTS, ROW_CHUNK, transposed
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.emit import Body, Operand
+from graphc.codegen.contract.packing import PACK_ARGUMENTS, ROW_CHUNK, transposed
+from graphc.codegen.contract.vector import Core
 
 MEMORY = "i16"
 

@@ -1,8 +1,8 @@
 """Reading `params`, buffers and workspace in generated code, and steps built on them alone."""
 
-from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_layout import Field, Flag, Word
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.emit import Body, Operand
+from graphc.codegen.contract.layout import Field, Flag, Word
+from graphc.codegen.contract.vector import Core
 
 
 class Frame:

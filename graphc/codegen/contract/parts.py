@@ -4,9 +4,9 @@ A program compiles one core per data type with what all its plans need. Any core
 gives right results for every plan of that route: tiles of other heights are put together.
 """
 
-from graphc.codegen.contract_form import Groups
-from graphc.codegen.contract_hardware import Kind
-from graphc.codegen.contract_layout import Flag, Part, Word, height_bit
+from graphc.codegen.contract.form import Groups
+from graphc.codegen.contract.hardware import Kind
+from graphc.codegen.contract.layout import Flag, Part, Word, height_bit
 
 MOST_UNITS = 64
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.evaluate import split_index, tensor_type
 from graphc.codegen.loops import Expr
-from graphc.codegen.nest import Nest
+from graphc.codegen.lowering.evaluate import split_index, tensor_type
+from graphc.codegen.lowering.nest import Nest
 from graphc.ir.graph import Graph, Node
 
 

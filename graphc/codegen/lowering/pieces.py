@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from graphc.codegen.evaluate import flat_index, store_element, tensor_type
 from graphc.codegen.loops import Expr
-from graphc.codegen.nest import Nest
+from graphc.codegen.lowering.evaluate import flat_index, store_element, tensor_type
+from graphc.codegen.lowering.nest import Nest
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute
 

@@ -5,11 +5,11 @@ sweep: for each panel: strip                            last k block: finish per
 strip: row tiles
 """
 
-from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_frame import Frame
-from graphc.codegen.contract_layout import MAX_EXTRAS, Field, Flag, Part, Word
-from graphc.codegen.contract_tile import ROW_GROUP, tile_name, tile_parts
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.emit import Body, Operand
+from graphc.codegen.contract.frame import Frame
+from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Part, Word
+from graphc.codegen.contract.tiles import ROW_GROUP, tile_name, tile_parts
+from graphc.codegen.contract.vector import Core
 
 # Steps of k from which a tile lasts long enough for C to be fetched while it runs.
 LONG = 96

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.contraction import form_of, result_axes
-from graphc.codegen.evaluate import tensor_type
 from graphc.codegen.loops import Expr, Kernel
-from graphc.codegen.nest import Nest
-from graphc.codegen.space import Space
+from graphc.codegen.lowering.contraction import form_of, result_axes
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.nest import Nest
+from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph
 
 Terms = list[tuple[Expr, int]]

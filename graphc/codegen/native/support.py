@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphc.codegen import cache
-from graphc.codegen.entry import entry_ir
-from graphc.codegen.pool import pool_ir
+from graphc.codegen.native.entry import entry_ir
+from graphc.codegen.native.pool import pool_ir
+from graphc.codegen.native.walker import walker_ir
 from graphc.codegen.target import Target, optimise_and_object
-from graphc.codegen.walker import walker_ir
 
 
 def support_ir(target: Target) -> str:

@@ -6,9 +6,9 @@ do that for free; elsewhere a small out-of-line function goes through the stack.
 
 from collections.abc import Callable
 
-from graphc.codegen.contract_emit import Body, Operand
-from graphc.codegen.contract_hardware import Hardware, Kind
-from graphc.codegen.contract_layout import Part, height_bit
+from graphc.codegen.contract.emit import Body, Operand
+from graphc.codegen.contract.hardware import Hardware, Kind
+from graphc.codegen.contract.layout import Part, height_bit
 
 FEW_HEIGHTS = (2, 4, 8)
 

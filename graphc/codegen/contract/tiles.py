@@ -16,8 +16,8 @@ the rows were cut into tiles or threads.
 
 from collections.abc import Callable
 
-from graphc.codegen.contract_emit import Body
-from graphc.codegen.contract_vector import Core
+from graphc.codegen.contract.emit import Body
+from graphc.codegen.contract.vector import Core
 
 ROW_GROUP = 8
 

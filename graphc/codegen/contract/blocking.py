@@ -6,9 +6,9 @@ Every function writes its words of `params`.
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.contract_form import Contraction, Groups, Loop, step_of
-from graphc.codegen.contract_hardware import Hardware, Kind
-from graphc.codegen.contract_layout import Flag, Word
+from graphc.codegen.contract.form import Contraction, Groups, Loop, step_of
+from graphc.codegen.contract.hardware import Hardware, Kind
+from graphc.codegen.contract.layout import Flag, Word
 
 GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20

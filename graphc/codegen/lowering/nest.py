@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphc.codegen.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
-from graphc.codegen.space import Space
+from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
+from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction
 from graphc.ir.types import DType

@@ -1,0 +1,1 @@
+"""From a fused region to a kernel: the shapes a loop nest can take, and contractions."""
