@@ -71,6 +71,15 @@ def test_compiled_equals_reference(opt: int, g: Graph) -> None:
     same(executable.run(given_arrays), interpret(g, given_arrays), 3e-5)
 
 
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(random_graphs(most=6))
+def test_readable_source_through_numba_equals_reference(g: Graph) -> None:
+    config = Config(backend="numba", threads=1)
+    executable, _ = build(pipeline.run(g, config)[-1].value, config)
+    given_arrays = arguments(g)
+    same(executable.run(given_arrays), interpret(g, given_arrays), 3e-5)
+
+
 @QUICK
 @given(random_graphs())
 def test_output_is_deterministic(g: Graph) -> None:
