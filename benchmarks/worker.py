@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 BLOCK = 0.02  # seconds: a block of calls long enough for the clock, short enough to interleave
+REST = 0.1  # seconds; OpenBLAS and ONNX Runtime spin for some tens of milliseconds
 
 
 def limit_threads(threads: int) -> None:
@@ -41,7 +42,12 @@ def timed(run: Callable[[], Any], count: int) -> float:
 
 
 def alternate(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Seconds per call of each block: the runs take turns, and the order flips every round."""
+    """Seconds per call of each block: the runs take turns, and the order flips every round.
+
+    Before every turn the process rests until the other library's threads have stopped spinning
+    for more work, which would otherwise take a processor from whoever comes next; one call wakes
+    its own.
+    """
     counts = {name: calls_per_block(run) for name, run in runs.items()}
     samples: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
@@ -49,6 +55,8 @@ def alternate(runs: dict[str, Callable[[], Any]], seconds: float) -> dict[str, l
     rounds = 0
     while rounds < 5 or (time.perf_counter() - start < seconds and rounds < 200):
         for name in order:
+            time.sleep(REST)
+            runs[name]()
             samples[name].append(timed(runs[name], counts[name]) / counts[name])
         order.reverse()
         rounds += 1
