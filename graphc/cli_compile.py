@@ -64,7 +64,7 @@ def compile_command(
         "output": str(output),
         "bytes": output.stat().st_size,
         "nodes": len(loaded.graph),
-        "steps": len(built.program),
+        "steps": built.steps,
         "seconds": round(built.seconds, 4),
         "kernels_compiled": built.compiled,
         "kernels_cached": built.cached,

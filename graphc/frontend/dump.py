@@ -169,7 +169,7 @@ def index_text(built: Built, config: Config) -> str:
     """The story of a compilation in one screen."""
     program = built.program
     lines = [
-        f"{program.name}: {len(built.stages[0].value)} nodes became {len(program)} steps "
+        f"{program.name}: {len(built.stages[0].value)} nodes became {built.steps} steps "
         f"in {built.seconds:.3f} s",
         f"devices {', '.join(config.devices)}   opt {config.opt}   backend {config.backend}   "
         f"threads {config.thread_count}",

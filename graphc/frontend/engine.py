@@ -31,6 +31,11 @@ class Built:
         return self.stages[-1].value
 
     @property
+    def steps(self) -> int:
+        """How many kernel calls one run makes; a block that loops counts its calls once."""
+        return len(self.executable.image.origins)
+
+    @property
     def compiled(self) -> int:
         """How many kernels were compiled now."""
         return self.kernels.compiled
