@@ -89,7 +89,7 @@ class _Fuser:
 
     def kept(self, node: Node) -> bool:
         """Is the node in memory for sure? Scalar constants are copied into kernels instead."""
-        return self.stop(node) and not (node.op.name == "const" and is_scalar(node))
+        return self.stop(node) and not self.groups.copies(node)
 
     # -- order
 
@@ -270,7 +270,7 @@ class _Region:
         found = self.inner.get(node.id)
         if found is not None:
             return found
-        if node.op.name == "const" and is_scalar(node):
+        if self.fuser.groups.copies(node):
             return self.append(node, ())
         if self.fuser.stop(node):
             return self.param(node)
@@ -308,8 +308,3 @@ class _Region:
 def attributes(op: str, name: str, value: str | int) -> Attrs:
     """The Attrs of an op with one attribute; kernels repeat few of them very often."""
     return OPS[op].coerce({name: value})
-
-
-def is_scalar(node: Node) -> bool:
-    value = node.attrs["value"]
-    return bool(value.type.shape == () and value.is_small)

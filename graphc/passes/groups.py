@@ -33,6 +33,7 @@ from graphc.record import record
 MAX_NODES = 64
 MAX_OPERANDS = 24
 MAX_VIEW_WEIGHT = 12
+MOST_SCALARS = 32  # different numbers that kernels hold
 MOST_INLINED = 3  # operands of a concat that its readers inline
 SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
 
@@ -82,6 +83,8 @@ class Groups:
         self.position: list[int] = [0] * graph.next_id
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.all: list[Group] = []
+        scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
+        self.few_scalars = len(scalars) <= MOST_SCALARS
         for position, node in enumerate(graph.nodes):
             self.position[node.id] = position
             self.visit(node)
@@ -89,6 +92,14 @@ class Groups:
     def order(self, node: Node) -> int:
         """Position of a node in the graph (ids need not be in order)."""
         return self.position[node.id]
+
+    def copies(self, node: Node) -> bool:
+        """Is the node a number that kernels hold themselves?
+
+        In a graph with a great many of them each kernel would differ from the next by its numbers
+        alone, so there they are read from memory.
+        """
+        return self.few_scalars and is_scalar(node)
 
     def of(self, node: Node) -> Group | None:
         found = self.group[node.id]
@@ -188,8 +199,8 @@ class Groups:
                 continue
             if group is not None:
                 group.read = True
-            if source.op.name != "const" or source.type.shape:  # type: ignore[union-attr]
-                chosen.operands.add(source.id)  # scalars are copied into kernels
+            if not self.copies(source):
+                chosen.operands.add(source.id)
 
     def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
@@ -348,6 +359,11 @@ def is_full(node: Node, group: Group) -> bool:
 def aligned_row(node: Node, group: Group) -> bool:
     """A once-per-row value that broadcasts against full values along the right axes."""
     return dims_of(node) == group.keep or dims_of(node) == ()
+
+
+def is_scalar(node: Node) -> bool:
+    """A constant of one element and no dimensions."""
+    return node.op.name == "const" and node.attrs["value"].type.shape == ()
 
 
 def inlines(node: Node) -> bool:
