@@ -700,3 +700,9 @@ def test_donation_waits_for_the_last_reader():
     swapped = gc.compile(lambda x: x.T + 0.0, donate="x")
     square = np.arange(9.0).reshape(3, 3)
     np.testing.assert_array_equal(swapped(square.copy()), square.T)
+
+
+def test_endless_recursion_is_one_clear_error():
+    f = gc.compile(lambda x: f(x) + 1)
+    with pytest.raises(TraceError, match="calls itself"):
+        f(X)

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, TraceError
 from graphc.frontend.engine import Built
 from graphc.frontend.signature import (
     Binder,
@@ -177,8 +177,15 @@ class CompiledFunction:
             return self._binder.call(self.function, unflatten(signature.tree, leaves))
 
         name = getattr(self.function, "__name__", "f")
-        traced = trace_function(name, parameters, call, defined_at(self.function))
-        return Variant(signature, traced)
+        place = defined_at(self.function)
+        try:
+            return Variant(signature, trace_function(name, parameters, call, place))
+        except RecursionError:
+            raise TraceError(
+                f"{name} calls itself deeper than Python's stack while it is traced",
+                location=place,
+                hint="a recursion must end after a number of steps that is known when tracing",
+            ) from None
 
     def _compile(self, variant: Variant) -> Built:
         with self._lock, collector_paused():
