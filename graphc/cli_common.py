@@ -198,8 +198,13 @@ def complete_feeds(
     """Feeds with raw bf16 arrays given their type back and, with a seed, missing ones drawn."""
     import numpy as np
 
+    from graphc.frontend.limits import check_bytes
+
     rng = np.random.default_rng(seed)
     made = dict(feeds)
+    drawn = [k for n, k in zip(names, types) if seed is not None and n not in made and k.is_static]
+    # Floats are drawn in f64 before they take their own type.
+    check_bytes("the feeds", sum(k.size * (8 + k.dtype.itemsize) for k in drawn), "random arrays")
     for name, kind in zip(names, types):
         value = made.get(name)
         if value is None and seed is not None and kind.is_static:

@@ -499,3 +499,15 @@ def test_weights_files_are_plain_safetensors(folder):
 
     (found,) = load_file(folder / "big.safetensors").values()
     assert found.shape == (40, 50)
+
+
+def test_endless_files_and_feeds_are_refused(run, tmp_path):
+    (tmp_path / "endless.gir").symlink_to("/dev/zero")
+    status, _, error = run("show", tmp_path / "endless.gir")
+    assert (status, "no ordinary file" in error) == (1, True)
+    text = "gir 1\ngraph @g(%0 x: f32[99999999999]) {\n  return %0\n}\n"
+    (tmp_path / "huge.gir").write_text(text)
+    status, _, error = run("run", tmp_path / "huge.gir", "--seed", 1, "-o", tmp_path / "o.npz")
+    assert status == 1
+    assert "Traceback" not in error
+    assert not (tmp_path / "o.npz").exists()

@@ -79,6 +79,8 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_TEXT:
             raise LimitError(f"{path} is over the limit of 1 GiB for graph text")
+        if not path.is_file():
+            raise GraphError(f"{path} is no ordinary file", hint="a device or pipe may never end")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise GraphError(f"cannot read {path}: {error.strerror}") from None
