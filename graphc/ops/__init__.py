@@ -8,6 +8,7 @@ from graphc.ops import (  # noqa: F401
     attention,
     casts,
     comparison,
+    control,
     conv,
     counting,
     creation,

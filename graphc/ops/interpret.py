@@ -135,7 +135,8 @@ class _Interpreter:
         kinds = leaves(node.type)
         parts = list(made) if isinstance(node.type, TupleType) else [made]
         for k, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
-            assert isinstance(kind, Type)
+            if not isinstance(kind, Type):
+                continue  # a stack
             parts[k] = self.widen(part, kind)
             if parts[k].shape != kind.shape:
                 raise AssertionError(f"{node!r}: the reference gave shape {parts[k].shape}")

@@ -78,7 +78,8 @@ def expand(node: Node, r: Rewriter) -> Node:
     trace = Trace(r)
     with tracing(trace):
         values = [trace.wrap(n) for n in node.inputs]
-        made = node.op.lower.expand(*values, **node.attrs.values_dict)
+        held = {"regions": node.regions} if node.op.regions else {}
+        made = node.op.lower.expand(*values, **held, **node.attrs.values_dict)
     record(node.id, f"{node.op.name} written out")
     result = gather(made, trace)
     if result.type is not node.type:
