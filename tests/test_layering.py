@@ -23,6 +23,7 @@ ALLOWED = {
     "codegen": BASE | {"config", "ir", "ops", "runtime"},
     "passes": BASE | {"collector", "config", "ir", "ops", "codegen"},
     "frontend": BASE | {"collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
 }
 

@@ -182,12 +182,7 @@ def trace_function(
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:
     if isinstance(leaf, Value):
-        if leaf.trace is not trace:
-            raise TraceError(
-                f"result {number} belongs to another trace",
-                hint="a traced array of an outer function must be passed in as an argument",
-            )
-        return leaf.node
+        return lift(leaf, trace).node
     if isinstance(leaf, np.ndarray | np.generic) or is_python_number(leaf):
         return lift(leaf, trace).node
     if hasattr(leaf, "__array__"):

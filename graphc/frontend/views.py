@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.ops.dims import row_major_strides
-from graphc.ops.value import METHODS, PUBLIC, Value, cast_value
+from graphc.ops.value import METHODS, PUBLIC, Value, cast_value, current, tracing
 from graphc.record import record
 
 if TYPE_CHECKING:
@@ -71,17 +71,24 @@ def refresh(tracer: Tracer) -> None:
         chain.append(tracer)
         tracer = tracer.link.parent
     tracer.seen = storage.writes  # an array of its own is always current
-    for view in reversed(chain):
-        assert view.link is not None
-        view._node = view.link.derive(view.link.parent).node
-        view.seen = storage.writes
+    with tracing(tracer.trace):  # which need not be the innermost one
+        for view in reversed(chain):
+            assert view.link is not None
+            view._node = view.link.derive(view.link.parent).node
+            view.seen = storage.writes
 
 
 def write(tracer: Tracer, value: Value) -> None:
     """Replace the whole value of a tracer and carry the write to everything it is a view of.
 
-    Raises TraceError when a view on the way is read-only.
+    Raises TraceError when a view on the way is read-only, and inside a loop body or branch for an
+    array of the function around it.
     """
+    if current() is not tracer.trace:
+        raise TraceError(
+            f"{tracer!r} belongs to the function around this loop body or branch",
+            hint="make it a carry: take it as an argument and return what it becomes",
+        )
     target, steps = tracer, []
     while target.link is not None:
         if target.link.write is None:

@@ -74,6 +74,15 @@ class Trace:
     def wrap(self, node: Node, weak: bool = False) -> Value:
         return self.value_class(node, self, weak)
 
+    def capture(self, value: Value) -> Value:
+        """What a value of another trace is in this one. Raises TraceError: regions know better."""
+        if value.trace.locate is not None:
+            value.trace.locate()  # raises where that trace has ended
+        raise TraceError(
+            "values of two different traces meet",
+            hint="pass outer values into a compiled function as arguments",
+        )
+
     def emit(self, op: Op, nodes: tuple[Node, ...], attrs: dict[str, Any], **fields: Any) -> Any:
         """Emit a node; a tuple-typed one comes back as a tuple of its items."""
         loc = self.locate() if self.locate else None
@@ -240,23 +249,19 @@ def number_dtype(value: Any) -> DType:
 
 
 def trace_of(*operands: Any) -> Trace | None:
-    """The trace that operands belong to. Raises TraceError when they belong to different ones."""
-    found: Trace | None = None
-    for operand in operands:
-        if isinstance(operand, Value):
-            if found is not None and operand.trace is not found:
-                raise TraceError(
-                    "values of two different traces meet",
-                    hint="pass outer values into a region or compiled function as arguments",
-                )
-            found = operand.trace
-    return found or current()
+    """The trace that an operation on these operands joins: the innermost active one."""
+    trace = current()
+    if trace is None:
+        owners = (operand.trace for operand in operands if isinstance(operand, Value))
+        trace = next(owners, None)
+    return trace
 
 
 def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
     """The operand as a Value of this trace, cast to `element` if given."""
     if isinstance(operand, Value):
-        return operand if element is None else cast_value(operand, element)
+        own = operand if operand.trace is trace else trace.capture(operand)
+        return own if element is None else cast_value(own, element)
     if element is not None and is_python_number(operand):
         _check_fits(operand, element)
         return trace.constant(operand, element)
