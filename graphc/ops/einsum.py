@@ -23,7 +23,7 @@ from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape, transpose
-from graphc.ops.value import common_element, functions, public
+from graphc.ops.value import common_element, emit, functions, public
 from graphc.record import record
 
 LETTERS = string.ascii_letters
@@ -85,6 +85,17 @@ def _einsum_reference(a: Any, b: Any, equation: str) -> Any:
     return np.einsum(equation, *wide, optimize=True).astype(a.dtype)
 
 
+def _einsum_gradient(ct: Any, result: Any, a: Any, b: Any, *, equation: str) -> tuple[Any, Any]:
+    """The same sum of products with the result in an operand's place: every letter of an operand
+    is in the other one or in the result.
+    """
+    first, second, made = _terms(equation)
+    return (
+        emit("einsum", ct, b, equation=f"{made},{second}->{first}"),
+        emit("einsum", a, ct, equation=f"{first},{made}->{second}"),
+    )
+
+
 einsum_op = define(
     "einsum",
     infer=_infer_einsum,
@@ -92,6 +103,7 @@ einsum_op = define(
     lower=Contraction(_einsum_dims),
     attrs=(Attr("equation", "str"),),
     dtypes=REAL,
+    gradient=_einsum_gradient,
     cost=contraction_cost,
     samples=samples_of(
         [

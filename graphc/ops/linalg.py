@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_differen
 from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.registry import REAL, broadcast_dims, define, require, require_dtype, require_tensor
 from graphc.ops.shape import reshape
-from graphc.ops.value import common_element, emit_promoted, functions, public
+from graphc.ops.value import common_element, emit, emit_promoted, functions, public
 
 Dims = list[tuple[str, int, int, int, int]]
 
@@ -80,12 +81,37 @@ def contraction_cost(node: Any) -> tuple[float, float]:
     return flops, float(sum(n.type.nbytes for n in node.inputs) + node.type.nbytes)
 
 
+def _matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """ct b^T and a^T ct, as contractions of the arrays as they lie that also sum over the axes of
+    the stack along which an operand was broadcast.
+    """
+    rank = rank_of(ct)
+    (first, a_), (second, b_), (made, ct_) = (
+        _named_axes(x, rank, ends) for x, ends in ((a, "IK"), (b, "KJ"), (ct, "IJ"))
+    )
+    to_a = emit("einsum", ct_, b_, equation=f"{made},{second}->{first}")
+    to_b = emit("einsum", a_, ct_, equation=f"{first},{made}->{second}")
+    return reshape(to_a, shape_of(a)), reshape(to_b, shape_of(b))
+
+
+def _named_axes(x: Any, rank: int, ends: str) -> tuple[str, Any]:
+    """Stacked matrices without the axes of the stack that have extent 1, and letters for the rest;
+    the stack's are the same in all arrays that broadcast to one rank.
+    """
+    dims = shape_of(x)
+    lead = rank - len(dims)
+    letters = [ascii_lowercase[lead + k] for k, d in enumerate(dims[:-2]) if d != 1]
+    kept = (d for d in dims[:-2] if d != 1)
+    return "".join(letters) + ends, reshape(x, (*kept, *dims[-2:]))
+
+
 matmul_op = define(
     "matmul",
     infer=_infer_matmul,
     reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
     lower=Contraction(_matmul_dims),
     dtypes=REAL,
+    gradient=_matmul_gradient,
     cost=contraction_cost,
     samples=samples_of(
         [
