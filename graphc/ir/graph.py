@@ -11,7 +11,7 @@ diffs stay small and side tables can be lists indexed by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphc.errors import GraphError, TypeRuleError
@@ -307,6 +307,27 @@ def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> G
             r.mapped[old.id] = made
             r.changed = True
     return r.finish()
+
+
+def inline(builder: Builder, region: Graph, inputs: Sequence[Node], at: Node) -> list[Node]:
+    """Append a copy of a region's nodes that reads `inputs`; returns what its results became.
+
+    `at` is the node that the copy stands for: nodes without a place or line take its own, and all
+    wait for what it waits for.
+    """
+    inner: dict[int, Node] = {p.id: n for p, n in zip(region.params, inputs, strict=True)}
+    for old in region.nodes:
+        made = old.replace(
+            id=builder.next_id,
+            inputs=tuple([inner[n.id] for n in old.inputs]),
+            after=(*(inner[n.id] for n in old.after), *at.after),
+            place=old.place or at.place,
+            loc=old.loc or at.loc,
+        )
+        builder.next_id += 1
+        builder.nodes.append(made)
+        inner[old.id] = made
+    return [inner[n.id] for n in region.results]
 
 
 def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:

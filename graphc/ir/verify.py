@@ -132,6 +132,12 @@ def no_composites(value: Graph | Program) -> None:
     )  # fmt: skip
 
 
+def no_gradients(value: Graph | Program) -> None:
+    every_node(
+        graphs_of(value), "%{node.id} still asks for gradients", lambda n: n.op.name != "grad"
+    )
+
+
 def no_duplicates(value: Graph | Program) -> None:
     """No two pure nodes compute the same thing (commutative operands in any order)."""
     for graph in graphs_of(value):

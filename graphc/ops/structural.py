@@ -71,7 +71,7 @@ item = define(
 )
 
 
-def _infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: Any) -> AnyType:
+def infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: Any) -> AnyType:
     region = regions[0]
     expected = tuple(p.type for p in region.params)
     if types != expected:
@@ -85,7 +85,7 @@ def _infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: Any) -> 
 
 call = define(
     "call",
-    infer=_infer_region,
+    infer=infer_region,
     reference=_no_reference,
     lower=Structural(),
     attrs=(Attr("name", "str", "f"),),
@@ -96,7 +96,7 @@ call = define(
 
 fused = define(
     "fused",
-    infer=_infer_region,
+    infer=infer_region,
     reference=_no_reference,
     lower=Structural(),
     attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "nest", "library")),),
@@ -113,7 +113,7 @@ def _infer_blocked(
     counts: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> Type:
-    block = _infer_region(*types, regions=regions)
+    block = infer_region(*types, regions=regions)
     require(isinstance(block, Type), "blocked: the region has one result")
     assert isinstance(block, Type)
     made = tensor(block.dtype, dims)

@@ -20,6 +20,7 @@ from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.fold import fold
 from graphc.passes.fuse import fuse
+from graphc.passes.gradient import gradient
 from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
@@ -56,6 +57,7 @@ def trace(graph: Graph, config: Config) -> Graph:
 
 STAGES = (
     Stage(trace),
+    Stage(gradient, ensures=(verify.no_gradients,)),
     Stage(fold, optional=True),
     Stage(simplify, ensures=(verify.no_composites,)),
     Stage(dce),

@@ -15,7 +15,7 @@ import numpy as np
 from graphc.codegen.lowering.pieces import MOST_PIECES
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
 from graphc.ir.op import OPS, Composite, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
@@ -32,7 +32,7 @@ def simplify(graph: Graph, config: Config) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.op.name == "call":
-            return inline(node, r)
+            return write_out(node, r)
         if isinstance(node.op.lower, Composite):
             return expand(node, r)
         if node.regions:
@@ -94,24 +94,10 @@ def gather(made: Any, trace: Trace) -> Node:
     return trace.builder.emit(OPS["tuple"], nodes)
 
 
-def inline(node: Node, r: Rewriter) -> Node:
+def write_out(node: Node, r: Rewriter) -> Node:
     """A call as a copy of its region."""
-    region = node.regions[0]
-    place, loc = r.place, r.loc
-    inner: dict[int, Node] = {p.id: n for p, n in zip(region.params, node.inputs, strict=True)}
-    for old in region.nodes:
-        made = old.replace(
-            id=r.next_id,
-            inputs=tuple(inner[n.id] for n in old.inputs),
-            after=(*(inner[n.id] for n in old.after), *node.after),
-            place=old.place or place,
-            loc=old.loc or loc,
-        )
-        r.next_id += 1
-        r.nodes.append(made)
-        inner[old.id] = made
+    results = inline(r, node.regions[0], node.inputs, node)
     record(node.id, f"@{node.attrs['name']} inlined")
-    results = [inner[n.id] for n in region.results]
     return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
 
 
@@ -241,6 +227,7 @@ def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
+    "stop_gradient": (same_type,),
     "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
     "concat": (concat_in_stages,),

@@ -1,0 +1,45 @@
+"""gradient: `grad` nodes become the forward and backward graphs they stand for, innermost first.
+
+The chain rule itself is `ops/cotangents.py`; every node it makes takes the line and the placement
+constraint of the forward node whose rule made it, and the stage's reasons name both.
+"""
+
+from __future__ import annotations
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.op import OPS
+from graphc.ops.cotangents import expand_grad
+from graphc.ops.value import Trace, tracing
+from graphc.passes.reasons import record
+
+
+def gradient(graph: Graph, config: Config) -> Graph:
+    """The graph without `grad` nodes.
+
+    Raises GraphError, with the user's line, where an op on the path has no gradient rule.
+    """
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name == "grad":
+            return expanded(node, r)
+        if node.regions:
+            made = map_regions(node, lambda region: gradient(region, config))
+            if made is not node:
+                r.nodes.append(made)
+                return made
+        return None
+
+    return rebuild(graph, rewrite)
+
+
+def expanded(node: Node, r: Rewriter) -> Node:
+    trace = Trace(r)
+    with tracing(trace):
+        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain)
+    return r.emit(OPS["tuple"], [value.node for value in made])
+
+
+def explain(made: Node, forward: Node) -> None:
+    """Note which forward node and rule a gradient node comes from."""
+    record(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")
