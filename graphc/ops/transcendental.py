@@ -15,42 +15,52 @@ import numpy as np
 from graphc.ir.types import F64, DType
 from graphc.ops import complex_math
 from graphc.ops.registry import COMPLEX, FLOATS, elementwise, float_of
+from graphc.ops.rules import Rule, over, polynomial, times
 from graphc.ops.scalars import call, like, over_pairs
+from graphc.ops.value import functions
 
 Table = tuple[tuple[Any, ...], ...]
+f = functions
+_LN2, _LN10 = math.log(2), math.log(10)
 
 # --------------------------------------------------------------------------------- NumPy's families
 
-# op name, NumPy function, complex expression or None, domain of the samples, tolerance
+
+def _arc_slope(x: Any) -> Any:
+    """The derivative of asin: 1 / sqrt(1 - x**2)."""
+    return f.rsqrt((1 - x) * (1 + x))
+
+
+# op name, NumPy function, complex expression or None, domain of the samples, tolerance, gradient
 _UNARY: Table = (
-    ("exp", np.exp, complex_math.exp, (-4.0, 4.0), 1),
-    ("exp2", np.exp2, complex_math.exp_base(2), (-4.0, 4.0), 2),
-    ("expm1", np.expm1, complex_math.expm1, (-4.0, 4.0), 2),
-    ("log", np.log, complex_math.log, (0.01, 9.0), 2),
-    ("log2", np.log2, complex_math.log_base(2), (0.01, 9.0), 2),
-    ("log10", np.log10, complex_math.log_base(10), (0.01, 9.0), 2),
-    ("log1p", np.log1p, complex_math.log1p, (-0.9, 9.0), 2),
-    ("sin", np.sin, complex_math.sin, (-9.0, 9.0), 2),
-    ("cos", np.cos, complex_math.cos, (-9.0, 9.0), 2),
-    ("tan", np.tan, complex_math.tan, (-1.5, 1.5), 8),
-    ("asin", np.arcsin, None, (-1.0, 1.0), 2),
-    ("acos", np.arccos, None, (-1.0, 1.0), 2),
-    ("atan", np.arctan, None, (-9.0, 9.0), 2),
-    ("sinh", np.sinh, complex_math.sinh, (-4.0, 4.0), 2),
-    ("cosh", np.cosh, complex_math.cosh, (-4.0, 4.0), 2),
-    ("tanh", np.tanh, complex_math.tanh, (-4.0, 4.0), 2),
-    ("asinh", np.arcsinh, None, (-9.0, 9.0), 2),
-    ("acosh", np.arccosh, None, (1.0, 9.0), 2),
-    ("atanh", np.arctanh, None, (-0.99, 0.99), 2),
-    ("cbrt", np.cbrt, None, (-9.0, 9.0), 2),
+    ("exp", np.exp, complex_math.exp, (-4.0, 4.0), 1, times(lambda x, y: y)),
+    ("exp2", np.exp2, complex_math.exp_base(2), (-4.0, 4.0), 2, times(lambda x, y: y * _LN2)),
+    ("expm1", np.expm1, complex_math.expm1, (-4.0, 4.0), 2, times(lambda x, y: y + 1)),
+    ("log", np.log, complex_math.log, (0.01, 9.0), 2, over(lambda x, y: x)),
+    ("log2", np.log2, complex_math.log_base(2), (0.01, 9.0), 2, over(lambda x, y: x * _LN2)),
+    ("log10", np.log10, complex_math.log_base(10), (0.01, 9.0), 2, over(lambda x, y: x * _LN10)),
+    ("log1p", np.log1p, complex_math.log1p, (-0.9, 9.0), 2, over(lambda x, y: x + 1)),
+    ("sin", np.sin, complex_math.sin, (-9.0, 9.0), 2, times(lambda x, y: f.cos(x))),
+    ("cos", np.cos, complex_math.cos, (-9.0, 9.0), 2, times(lambda x, y: -f.sin(x))),
+    ("tan", np.tan, complex_math.tan, (-1.5, 1.5), 8, times(lambda x, y: y * y + 1)),
+    ("asin", np.arcsin, None, (-1.0, 1.0), 2, times(lambda x, y: _arc_slope(x))),
+    ("acos", np.arccos, None, (-1.0, 1.0), 2, times(lambda x, y: -_arc_slope(x))),
+    ("atan", np.arctan, None, (-9.0, 9.0), 2, over(lambda x, y: x * x + 1)),
+    ("sinh", np.sinh, complex_math.sinh, (-4.0, 4.0), 2, times(lambda x, y: f.cosh(x))),
+    ("cosh", np.cosh, complex_math.cosh, (-4.0, 4.0), 2, times(lambda x, y: f.sinh(x))),
+    ("tanh", np.tanh, complex_math.tanh, (-4.0, 4.0), 2, times(lambda x, y: 1 - y * y)),
+    ("asinh", np.arcsinh, None, (-9.0, 9.0), 2, times(lambda x, y: f.rsqrt(x * x + 1))),
+    ("acosh", np.arccosh, None, (1.0, 9.0), 2, times(lambda x, y: f.rsqrt((x - 1) * (x + 1)))),
+    ("atanh", np.arctanh, None, (-0.99, 0.99), 2, over(lambda x, y: (1 - x) * (1 + x))),
+    ("cbrt", np.cbrt, None, (-9.0, 9.0), 2, over(lambda x, y: y * y * 3)),
 )
 
-for _name, _function, _complex, _domain, _tolerance in _UNARY:
+for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     elementwise(
         _name, call(_name) if _complex is None else over_pairs(call(_name), _complex),
         _function, _function, dtypes=FLOATS + COMPLEX if _complex else FLOATS, promote=float_of,
         flops=20, domain=_domain, tolerance=_tolerance, public_name=_function.__name__,
-        aliases=() if _name == _function.__name__ else (_name,),
+        aliases=() if _name == _function.__name__ else (_name,), gradient=_rule,
     )  # fmt: skip
 
 
@@ -62,13 +72,56 @@ def _logaddexp2(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.compare("eq", x, y), same, b.add(b.op("max", x, y), grown))
 
 
+def _share_rule(scale: float) -> Rule:
+    """The rule of log(e**x + e**y) in units of 1 / scale: each operand gets its share of the sum.
+
+    Two equal infinities share equally.
+    """
+
+    def rule(ct: Any, total: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        ahead = (x - y) * scale
+        ahead = f.where(f.isnan(ahead), 0, ahead)
+        return ct * f.sigmoid(ahead), ct * f.sigmoid(-ahead)
+
+    return rule
+
+
+def _atan2_rule(ct: Any, angle: Any, y: Any, x: Any) -> tuple[Any, Any]:
+    scaled = ct / (x * x + y * y)
+    return scaled * x, -scaled * y
+
+
+def _hypot_rule(ct: Any, size: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """0 at the origin, as for the absolute value."""
+    scaled = ct / f.where(size == 0, 1, size)
+    return scaled * x, scaled * y
+
+
 def _scaled(factor: float) -> Callable[..., Any]:
     return lambda b, x: b.mul(x, like(b, x, factor))
+
+
+def _scaled_rule(factor: float) -> Rule:
+    return lambda ct, y, x: (ct * factor,)
 
 
 def _sinc(b: Any, x: Any) -> Any:
     """sin(pi x) / (pi x); NumPy gives NaN at infinity, where the limit is 0."""
     return b.select(complex_math.finite(b, x), b.call("sinc", x), b.sub(x, x))
+
+
+# sinc(x) = sum of (-1)**k (pi x)**(2k) / (2k + 1)!: its derivative divided by x, in powers of x**2
+_SINC_SLOPE = [
+    (-1) ** k * 2 * k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(1, 13)
+]
+
+
+def _sinc_slope(x: Any, y: Any) -> Any:
+    """(cos(pi x) - sinc(x)) / x, by its series near 0, where the difference has no digits left."""
+    near = f.absolute(x) < 0.5
+    small, large = f.where(near, x, 0), f.where(near, 1, x)
+    series = small * polynomial(small * small, _SINC_SLOPE)
+    return f.where(near, series, (f.cos(large * math.pi) - f.sinc(large)) / large)
 
 
 def f64_of_integers(element: DType) -> DType:
@@ -79,30 +132,31 @@ def f64_of_integers(element: DType) -> DType:
 _REAL: dict[str, Any] = {"dtypes": FLOATS, "promote": float_of}
 elementwise(
     "atan2", call("atan2"), np.arctan2, np.arctan2, arity=2, public_name="arctan2",
-    aliases=("atan2",), flops=30, tolerance=2, **_REAL,
+    aliases=("atan2",), flops=30, tolerance=2, gradient=_atan2_rule, **_REAL,
 )  # fmt: skip
 elementwise(
-    "hypot", call("hypot"), np.hypot, np.hypot, arity=2, flops=10, tolerance=2, **_REAL,
+    "hypot", call("hypot"), np.hypot, np.hypot, arity=2, flops=10, tolerance=2,
+    gradient=_hypot_rule, **_REAL,
 )  # fmt: skip
 elementwise(
     "logaddexp", call("logaddexp"), np.logaddexp, np.logaddexp, arity=2, flops=45,
-    commutative=True, tolerance=4, **_REAL,
+    commutative=True, tolerance=4, gradient=_share_rule(1.0), **_REAL,
 )  # fmt: skip
 elementwise(
     "logaddexp2", _logaddexp2, np.logaddexp2, np.logaddexp2, arity=2,
-    flops=45, commutative=True, tolerance=4, **_REAL,
+    flops=45, commutative=True, tolerance=4, gradient=_share_rule(_LN2), **_REAL,
 )  # fmt: skip
-elementwise(
-    "degrees", _scaled(180 / math.pi), np.degrees, np.degrees, np.rad2deg, tolerance=2,
-    aliases=("rad2deg",), **_REAL,
-)  # fmt: skip
-elementwise(
-    "radians", _scaled(math.pi / 180), np.radians, np.radians, np.deg2rad, tolerance=2,
-    aliases=("deg2rad",), **_REAL,
-)  # fmt: skip
+for _name, _function, _other, _factor in (
+    ("degrees", np.degrees, np.rad2deg, 180 / math.pi),
+    ("radians", np.radians, np.deg2rad, math.pi / 180),
+):
+    elementwise(
+        _name, _scaled(_factor), _function, _function, _other, tolerance=2,
+        gradient=_scaled_rule(_factor), aliases=(_other.__name__,), **_REAL,
+    )  # fmt: skip
 elementwise(
     "sinc", _sinc, np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25,
-    tolerance=4,
+    tolerance=4, gradient=times(_sinc_slope),
 )  # fmt: skip
 
 # -------------------------------------------------------------------------------- special functions
@@ -167,17 +221,38 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small) if x < 0 else math.nan
 
 
+def _bell(x: Any) -> Any:
+    """The derivative of erf: 2 / sqrt(pi) exp(-x**2)."""
+    return f.exp(-(x * x)) * (2 / math.sqrt(math.pi))
+
+
 _SPECIAL: Table = (
-    ("erf", in_f64(math.erf), (-4.0, 4.0), 2, "The error function."),
-    ("erfc", in_f64(math.erfc), (-4.0, 4.0), 8, "1 - erf(x), without cancellation."),
-    ("erfinv", in_f64(_erfinv), (-0.99, 0.99), 8, "The inverse of erf on (-1, 1)."),
-    ("lgamma", in_f64(_lgamma), (0.1, 9.0), 16, "log |gamma(x)|."),
-    ("digamma", in_f64(_digamma), (0.1, 9.0), 32, "The derivative of lgamma."),
-    ("sigmoid", in_f64(_sigmoid), (-9.0, 9.0), 2, "1 / (1 + exp(-x))."),
+    ("erf", in_f64(math.erf), (-4.0, 4.0), 2, times(lambda x, y: _bell(x)), "The error function."),
+    (
+        *("erfc", in_f64(math.erfc), (-4.0, 4.0), 8, times(lambda x, y: -_bell(x))),
+        "1 - erf(x), without cancellation.",
+    ),
+    (
+        *("erfinv", in_f64(_erfinv), (-0.99, 0.99), 8, over(lambda x, y: _bell(y))),
+        "The inverse of erf on (-1, 1).",
+    ),
+    (
+        *("lgamma", in_f64(_lgamma), (0.1, 9.0), 16, times(lambda x, y: f.digamma(x))),
+        "log |gamma(x)|.",
+    ),
+    (
+        *("digamma", in_f64(_digamma), (0.1, 9.0), 32, times(lambda x, y: f.polygamma(1, x))),
+        "The derivative of lgamma.",
+    ),
+    (
+        *("sigmoid", in_f64(_sigmoid), (-9.0, 9.0), 2, times(lambda x, y: y * (1 - y))),
+        "1 / (1 + exp(-x)).",
+    ),
 )
 
-for _name, _reference, _domain, _tolerance, _doc in _SPECIAL:
+for _name, _reference, _domain, _tolerance, _rule, _doc in _SPECIAL:
     elementwise(
         _name, call(_name), _reference, promote=float_of, dtypes=FLOATS, flops=30, domain=_domain,
         tolerance=_tolerance, doc=_doc, aliases=("expit",) if _name == "sigmoid" else (),
+        gradient=_rule,
     )  # fmt: skip
