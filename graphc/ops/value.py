@@ -17,9 +17,10 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
-from graphc.ir.op import OPS, Op
+from graphc.ir.op import OPS, Effect, Op
 from graphc.ir.promotion import promote, weak_promote
 from graphc.ir.types import BOOL, C128, F64, I64, Dimension, DType, TupleType, Type, dtype, tensor
+from graphc.ops.order import Order, accesses
 
 PUBLIC: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -70,6 +71,7 @@ class Trace:
         self.value_class = value_class or Value
         self.locate: Callable[[], Location | None] | None = None
         self.constants: dict[int, tuple[Any, Node]] = {}
+        self.order = Order()
 
     def wrap(self, node: Node, weak: bool = False) -> Value:
         return self.value_class(node, self, weak)
@@ -86,7 +88,14 @@ class Trace:
     def emit(self, op: Op, nodes: tuple[Node, ...], attrs: dict[str, Any], **fields: Any) -> Any:
         """Emit a node; a tuple-typed one comes back as a tuple of its items."""
         loc = self.locate() if self.locate else None
+        regions = fields.get("regions", ())
+        stateful = bool(regions) or op.effect is not Effect.PURE
+        touched = accesses(op, attrs, regions) if stateful else None
+        if touched:
+            fields["after"] = (*fields.get("after", ()), *self.order.before(touched))
         node = self.builder.emit(op, nodes, attrs, loc=loc, **fields)
+        if touched:
+            self.order.note(touched, node)
         if not isinstance(node.type, TupleType):
             return self.wrap(node)
         item = OPS["item"]
@@ -198,6 +207,20 @@ class Value:
         return f"<{type(self).__name__} %{self.node.id}: {self.node.type}>"
 
 
+class Stateful:
+    """What reads as an array although it is none: a variable. A trace reads it with `read`."""
+
+    __slots__ = ()
+
+    @property
+    def element(self) -> DType:
+        raise NotImplementedError
+
+    def read(self, trace: Trace) -> Value:
+        """Its value at this point of the trace."""
+        raise NotImplementedError
+
+
 def _operator(name: str, reflected: bool = False) -> Callable[..., Any]:
     def forward(self: Value, other: Any) -> Any:
         return PUBLIC[name](self, other)
@@ -262,6 +285,8 @@ def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
     if isinstance(operand, Value):
         own = operand if operand.trace is trace else trace.capture(operand)
         return own if element is None else cast_value(own, element)
+    if isinstance(operand, Stateful):
+        return lift(operand.read(trace), trace, element)
     if element is not None and is_python_number(operand):
         _check_fits(operand, element)
         return trace.constant(operand, element)
@@ -304,6 +329,8 @@ def element_of(operand: Any) -> tuple[DType, bool]:
     """(dtype, weak) of anything that can be an operand."""
     if isinstance(operand, Value):
         return operand.element, operand.weak
+    if isinstance(operand, Stateful):
+        return operand.element, False
     if is_python_number(operand):
         return number_dtype(operand), not isinstance(operand, bool)
     return dtype(_array(operand).dtype), False
