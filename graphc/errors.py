@@ -86,6 +86,10 @@ class RunError(GraphError):
     """A kernel reported a failure at run time (index out of range, non-finite value, cancelled)."""
 
 
+class CheckpointError(GraphError):
+    """A checkpoint that cannot be written, is damaged, or does not fit what it is restored to."""
+
+
 STATUS = {
     1: "index out of range",
     2: "non-finite value",

@@ -1,14 +1,11 @@
 """Weights files: the big constants of a graph in one .safetensors file, keyed by their digest.
 
-The format is 8 bytes of header length, a JSON header {name: dtype, shape, data_offsets}, the data.
 Tensors are mapped from the file, so that loading costs one hash of what is used and no copy.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,46 +16,24 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.ir.literal import Literal
-from graphc.ir.types import DTYPES, DType
 from graphc.runtime.files import write_atomically
-
-MOST_HEADER = 100_000_000
-ALIGNMENT = 64
-
-_CODES = {
-    "BOOL": "bool", "I8": "i8", "I16": "i16", "I32": "i32", "I64": "i64", "U8": "u8",
-    "U16": "u16", "U32": "u32", "U64": "u64", "F16": "f16", "BF16": "bf16", "F32": "f32",
-    "F64": "f64", "C64": "c64", "C128": "c128",
-}  # fmt: skip
-_NAMES = {name: code for code, name in _CODES.items()}
+from graphc.runtime.tensors import (
+    METADATA,
+    decode_entry,
+    decode_header,
+    encode_header,
+    header_length,
+    raw_bytes,
+)
 
 
 def write_weights(path: Path, literals: Iterable[Literal]) -> None:
     """Write the data of literals, each under its digest."""
-    found = sorted({item.digest: item for item in literals}.items())
+    found = sorted({item.digest: item.array for item in literals}.items())
     # Wide elements first keeps every tensor aligned to its own item size.
-    found.sort(key=lambda pair: -pair[1].type.dtype.itemsize)
-    header: dict[str, Any] = {}
-    position = 0
-    for digest, item in found:
-        end = position + item.type.nbytes
-        header[digest] = {
-            "dtype": _NAMES[item.type.dtype.name],
-            "shape": list(item.type.dims),
-            "data_offsets": [position, end],
-        }
-        position = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    write_atomically(path, _pieces(text, [item for _, item in found]))
-
-
-def _pieces(header: bytes, literals: Iterable[Literal]) -> Iterator[Any]:
-    yield len(header).to_bytes(8, "little")
-    yield header
-    for item in literals:
-        if item.array.size:
-            yield np.ascontiguousarray(item.array).reshape(-1).view(np.uint8).data
+    found.sort(key=lambda pair: -pair[1].dtype.itemsize)
+    data = (raw_bytes(np.ascontiguousarray(array)) for _, array in found)
+    write_atomically(path, (encode_header(found), *data))
 
 
 class Weights(Mapping[str, np.ndarray[Any, Any]]):
@@ -85,16 +60,12 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
         return GraphError(f"weights file {self.path.name} is damaged: {reason}")
 
     def _header(self) -> tuple[int, dict[str, Any]]:
-        length = int.from_bytes(self._data[:8].tobytes(), "little") if self._size >= 8 else 0
-        if not 2 <= length <= min(self._size - 8, MOST_HEADER):
-            raise self._damaged("its header does not fit into it")
         try:
-            entries = json.loads(self._data[8 : 8 + length].tobytes())
-        except (ValueError, RecursionError):
-            raise self._damaged("its header is not JSON") from None
-        if not isinstance(entries, dict):
-            raise self._damaged("its header is not a JSON object")
-        entries.pop("__metadata__", None)
+            length = header_length(self._data[:8].tobytes(), self._size)
+            entries = decode_header(self._data[8 : 8 + length].tobytes())
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
+        entries.pop(METADATA, None)
         return 8 + length, entries
 
     def __len__(self) -> int:
@@ -113,7 +84,10 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
         return found
 
     def _read(self, digest: str, entry: Any) -> np.ndarray[Any, Any]:
-        element, shape, begin, end = self._entry(digest, entry)
+        try:
+            element, shape, begin, end = decode_entry(digest, entry, self._size - self._start)
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
         raw = self._data[self._start + begin : self._start + end]
         if hashlib.sha256(raw.data).hexdigest()[: len(digest)] != digest:
             raise GraphError(
@@ -123,19 +97,4 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
             )
         if (self._start + begin) % element.itemsize:
             raw = raw.copy()
-        return raw.view(element.numpy).reshape(shape)
-
-    def _entry(self, digest: str, entry: Any) -> tuple[DType, tuple[int, ...], int, int]:
-        try:
-            element = DTYPES[_CODES[entry["dtype"]]]
-            shape = tuple(entry["shape"])
-            begin, end = entry["data_offsets"]
-            numbers = [*shape, begin, end]
-            sound = all(type(n) is int and n >= 0 for n in numbers)
-        except (KeyError, TypeError, ValueError):
-            raise self._damaged(f"the entry of {digest[:40]!r} is not understood") from None
-        if not sound or end > self._size - self._start:
-            raise self._damaged(f"constant {digest[:40]!r} lies outside the file")
-        if end - begin != math.prod(shape) * element.itemsize:
-            raise self._damaged(f"constant {digest[:40]!r} has the wrong size")
-        return element, shape, begin, end
+        return raw.view(element).reshape(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,14 +11,46 @@ from typing import Any
 from graphc.errors import GraphError
 
 
-def write_atomically(path: Path, pieces: Iterable[Any]) -> None:
-    """Write a file that appears whole or not at all. Raises GraphError when it cannot."""
+def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False) -> None:
+    """Write a file that appears whole or not at all. Raises GraphError when it cannot.
+
+    `durable` also survives a loss of power: the data reaches the disk before the name does.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # tells `remove_leftovers` that the writer lives
             for piece in pieces:
                 file.write(piece)
-        temporary.replace(path)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        if durable:
+            _reach_disk(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise GraphError(f"cannot write {path}: {error.strerror}") from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _reach_disk(folder: Path) -> None:
+    """Flush a folder's list of names."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove what killed writers of files that match `pattern` left in a folder."""
+    for leftover in folder.glob(f".{pattern}.*.tmp"):
+        try:
+            with leftover.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                leftover.unlink(missing_ok=True)
+        except OSError:
+            continue  # its writer is at work, or it is not ours to remove

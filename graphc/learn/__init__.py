@@ -1,0 +1,1 @@
+"""Learning: layers, optimisers, data and training, as plain functions over pytrees."""
