@@ -182,8 +182,13 @@ def _infer_barrier(x: AnyType, *rest: AnyType) -> AnyType:
     return x
 
 
+def _barrier_gradient(ct: Any, result: Any, x: Any, *rest: Any) -> list[Any]:
+    return [ct, *(None for _ in rest)]
+
+
 barrier = define(
     "barrier",
+    gradient=_barrier_gradient,
     infer=_infer_barrier,
     reference=lambda x, *rest: x,
     lower=Alias(),
@@ -198,5 +203,6 @@ workspace = define(
     reference=lambda nbytes: np.zeros(nbytes, np.uint8),
     lower=Structural(),
     attrs=(Attr("nbytes", "int"),),
+    differentiable=False,
     doc="Scratch memory of one kernel; its content is undefined.",
 )
