@@ -81,12 +81,20 @@ def _cast_samples() -> list[Sample]:
     return [*good, Sample((np.float32(1),), {"dtype": "f80"}, good=False)]
 
 
+def _cast_rule(ct: Any, made: Any, x: Any, *, dtype: DType) -> tuple[Any]:
+    """The cotangent cast back; a real one of a complex operand has no imaginary part, and a complex
+    one of a real operand loses it.  Nothing flows through integers."""
+    flows = x.element.kind in "fc" and dtype.kind in "fc"
+    return (functions.astype(ct, x.element) if flows else None,)
+
+
 define(
     "cast",
     infer=_infer_cast,
     reference=cast_reference,
     lower=Scalar(_cast),
     attrs=(Attr("dtype", "dtype"),),
+    gradient=_cast_rule,
     cost=elementwise_cost(1),
     samples=_cast_samples,
     doc="Change the element type: float to integer truncates and saturates, complex to real drops "
@@ -160,13 +168,34 @@ def _join(re: Any, im: Any) -> Any:
     return made
 
 
-elementwise("real", lambda b, x: x.re, np.real, dtypes=COMPLEX, result=to_real, public_name="")
-elementwise("imag", lambda b, x: x.im, np.imag, dtypes=COMPLEX, result=to_real, public_name="")
-elementwise("conj", complex_math.conj, np.conj, dtypes=COMPLEX, public_name="")
-elementwise("angle", complex_math.angle, np.angle, dtypes=COMPLEX, result=to_real, public_name="")
+def _angle_rule(ct: Any, made: Any, z: Any) -> tuple[Any]:
+    """The angle is Im log z: i z / |z|**2 times the cotangent."""
+    f = functions
+    re, im = f.real(z), f.imag(z)
+    scaled = ct / (re * re + im * im)
+    return (f.complex(-scaled * im, scaled * re),)
+
+
+elementwise(
+    "real", lambda b, x: x.re, np.real, dtypes=COMPLEX, result=to_real, public_name="",
+    gradient=lambda ct, re, z: (functions.astype(ct, z.element),),
+)  # fmt: skip
+elementwise(
+    "imag", lambda b, x: x.im, np.imag, dtypes=COMPLEX, result=to_real, public_name="",
+    gradient=lambda ct, im, z: (functions.complex(0, ct),),
+)  # fmt: skip
+elementwise(
+    "conj", complex_math.conj, np.conj, dtypes=COMPLEX, public_name="",
+    gradient=lambda ct, mirrored, z: (functions.conj(ct),),
+)  # fmt: skip
+elementwise(
+    "angle", complex_math.angle, np.angle, dtypes=COMPLEX, result=to_real, public_name="",
+    gradient=_angle_rule,
+)  # fmt: skip
 elementwise(
     "complex", lambda b, x, y: Pair(x, y), _join, arity=2, dtypes=("f32", "f64"),
     result=_complex_of, public_name="",
+    gradient=lambda ct, joined, re, im: (functions.real(ct), functions.imag(ct)),
 )  # fmt: skip
 
 

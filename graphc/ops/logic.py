@@ -28,6 +28,7 @@ from graphc.ops.registry import (
     sample_array,
     to_bool,
 )
+from graphc.ops.rules import where_true
 from graphc.ops.scalars import (
     binary,
     choose,
@@ -170,12 +171,17 @@ def _where_samples() -> list[Sample]:
     ]
 
 
+def _where_rule(ct: Any, made: Any, condition: Any, x: Any, y: Any) -> tuple[None, Any, Any]:
+    return None, where_true(condition, ct), functions.where(condition, 0, ct)
+
+
 define(
     "where",
     infer=_infer_where,
     reference=np.where,
     lower=Scalar(choose),
     dtypes=BOOLS,
+    gradient=_where_rule,
     cost=elementwise_cost(1),
     samples=_where_samples,
     doc="x where the condition holds, else y.",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ops.registry import BOOLS, FLOATS, REAL, alias, elementwise, float_of
+from graphc.ops.rules import Rule
 from graphc.ops.scalars import binary, either, is_nan
 from graphc.ops.value import as_value, element_of, emit_promoted, functions, public
 
@@ -23,15 +24,28 @@ def _ignoring_nan(op: str) -> Any:
     return expression
 
 
-for _name, _expression, _function in (
-    ("max", binary("max"), np.maximum),
-    ("min", binary("min"), np.minimum),
-    ("fmax", _ignoring_nan("max"), np.fmax),
-    ("fmin", _ignoring_nan("min"), np.fmin),
+def _to_the_chosen(better: str, passes_over_nan: bool) -> Rule:
+    """The cotangent goes to the operand that was chosen; equal ones get half each."""
+
+    def share(ct: Any, x: Any, y: Any) -> Any:
+        f = functions
+        chosen = getattr(f, better)(x, y)
+        if passes_over_nan:
+            chosen = f.logical_or(chosen, f.isnan(y))
+        return f.where(chosen, ct, f.where(x == y, ct * 0.5, 0))
+
+    return lambda ct, chosen, x, y: (share(ct, x, y), share(ct, y, x))
+
+
+for _name, _expression, _function, _better in (
+    ("maximum", binary("max"), np.maximum, "greater"),
+    ("minimum", binary("min"), np.minimum, "less"),
+    ("fmax", _ignoring_nan("max"), np.fmax, "greater"),
+    ("fmin", _ignoring_nan("min"), np.fmin, "less"),
 ):
     elementwise(
-        f"{_name}imum" if len(_name) == 3 else _name, _expression, _function, _function, arity=2,
-        dtypes=BOOLS + REAL, commutative=True,
+        _name, _expression, _function, _function, arity=2, dtypes=BOOLS + REAL, commutative=True,
+        gradient=_to_the_chosen(_better, passes_over_nan=_name in ("fmax", "fmin")),
     )  # fmt: skip
 
 
