@@ -16,6 +16,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction, Sample
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
 from graphc.ops.arrange import flip, swapaxes
+from graphc.ops.conv_adjoint import spread, to_weights
 from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.padding import pad_zeros
@@ -167,6 +168,11 @@ def _conv_samples() -> list[Sample]:
     )()
 
 
+def _conv_gradient(ct: Any, result: Any, x: Any, w: Any, **step: Any) -> tuple[Any, Any]:
+    window = w.type.dims[2:]
+    return spread(ct, w, shape_of(x)[2:], **step), to_weights(ct, x, window, **step)
+
+
 conv_op = define(
     "conv",
     infer=_infer_conv,
@@ -174,6 +180,7 @@ conv_op = define(
     lower=Contraction(_conv_dims),
     attrs=(Attr("stride", "ints"), Attr("dilation", "ints"), Attr("groups", "int", 1)),
     dtypes=REAL,
+    gradient=_conv_gradient,
     cost=contraction_cost,
     samples=_conv_samples,
     doc="Convolution (correlation, as in neural networks) of x[N, C, *spatial] with "
