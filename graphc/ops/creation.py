@@ -271,8 +271,19 @@ def _diagonal(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return read(0, (*index[:-1], row, b.affine([(place, 1)], max(offset, 0))))
 
 
+def _diagonal_gradient(ct: Any, result: Any, x: Any, *, offset: int) -> list[Any]:
+    """The diagonal of a row-major matrix is every (columns + 1)-th element: one strided write."""
+    *lead, rows, columns = x.shape
+    flat = functions.zeros((*lead, rows * columns), x.element)
+    starts = (0,) * len(lead) + (max(-offset, 0) * columns + max(offset, 0),)
+    steps = (1,) * len(lead) + (columns + 1,)
+    placed = emit("slice_update", flat, ct, starts=starts, steps=steps)
+    return [reshape(placed, x.shape)]
+
+
 diagonal_op = define(
     "diagonal",
+    gradient=_diagonal_gradient,
     infer=_infer_diagonal,
     reference=lambda x, offset: np.diagonal(x, offset, -2, -1),
     lower=Compute(_diagonal),

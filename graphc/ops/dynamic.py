@@ -17,8 +17,8 @@ from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.types import I64, AnyType, Dim, Type, tensor
 from graphc.ops.arrange import unstack
 from graphc.ops.dims import Shape, both, clamp, guarded, rank_of, shape_of, tensor_type
-from graphc.ops.gather import require_index_types
 from graphc.ops.registry import ALL, define, require, sample_array
+from graphc.ops.scatter import require_index_types
 from graphc.ops.value import Value, common_element, emit, functions, public
 
 
@@ -81,8 +81,14 @@ def _slice_samples() -> list[Sample]:
     ]
 
 
+def _slice_gradient(ct: Any, result: Any, x: Any, *starts: Any, sizes: Shape) -> list[Any]:
+    placed = emit("dynamic_update_slice", functions.zeros_like(x), ct, *starts)
+    return [placed, *(None for _ in starts)]
+
+
 dynamic_slice_op = define(
     "dynamic_slice",
+    gradient=_slice_gradient,
     infer=_infer_slice,
     reference=_slice_reference,
     lower=Compute(_slice),
@@ -146,8 +152,15 @@ def _update_samples() -> list[Sample]:
     ]
 
 
+def _update_gradient(ct: Any, result: Any, x: Any, updates: Any, *starts: Any) -> list[Any]:
+    kept = emit("dynamic_update_slice", ct, functions.zeros_like(updates), *starts)
+    block = emit("dynamic_slice", ct, *starts, sizes=updates.shape)
+    return [kept, block, *(None for _ in starts)]
+
+
 dynamic_update_slice_op = define(
     "dynamic_update_slice",
+    gradient=_update_gradient,
     infer=_infer_update,
     reference=_update_reference,
     lower=Compute(_update, cheap=False),

@@ -13,8 +13,8 @@ from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.ops.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import define, normalise_axis, require
 from graphc.ops.shape import broadcast_to
-from graphc.ops.slicing import concatenate, slice_axis
-from graphc.ops.value import Value, common_element, emit_promoted, functions, public
+from graphc.ops.slicing import concatenate, emit_slice, slice_axis
+from graphc.ops.value import Value, common_element, emit, emit_promoted, functions, public
 
 Ints = tuple[int, ...]
 Pairs = Sequence[tuple[int, int]]
@@ -68,8 +68,19 @@ def _pad_reference(x: Any, value: Any, low: Ints, high: Ints, interior: Ints) ->
     return made
 
 
+def _pad_gradient(
+    ct: Any, result: Any, x: Any, value: Any, *, low: Ints, high: Ints, interior: Ints
+) -> list[Any]:
+    steps = tuple(gap + 1 for gap in interior or (0,) * len(low))
+    spans = (_spread(n, step - 1) for n, step in zip(x.shape, steps))
+    part = emit_slice(ct, low, tuple(a + span for a, span in zip(low, spans)), steps)
+    around = emit("slice_update", ct, functions.zeros_like(x), starts=low, steps=steps)
+    return [part, functions.sum(around)]
+
+
 pad_op = define(
     "pad",
+    gradient=_pad_gradient,
     infer=_infer_pad,
     reference=_pad_reference,
     lower=Compute(_pad, cheap=False),

@@ -6,6 +6,7 @@ joins are in `slicing.py`, functions made of all these in `arrange.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,13 @@ def _infer_reshape(x: AnyType, *, dims: Shape) -> Type:
     return tensor(x.dtype, dims)
 
 
+def _reshape_gradient(ct: Any, result: Any, x: Any, *, dims: Shape) -> list[Any]:
+    return [reshape(ct, x.shape)]
+
+
 reshape_op = define(
     "reshape",
+    gradient=_reshape_gradient,
     infer=_infer_reshape,
     reference=lambda x, dims: np.reshape(x, dims),
     lower=Alias(),
@@ -83,8 +89,18 @@ def _transpose(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return read(0, tuple(source))
 
 
+def inverse(perm: Sequence[int]) -> list[int]:
+    """The permutation that undoes one."""
+    return sorted(range(len(perm)), key=perm.__getitem__)
+
+
+def _transpose_gradient(ct: Any, result: Any, x: Any, *, perm: tuple[int, ...]) -> list[Any]:
+    return [transpose(ct, inverse(perm))]
+
+
 transpose_op = define(
     "transpose",
+    gradient=_transpose_gradient,
     infer=_infer_transpose,
     reference=lambda x, perm: np.transpose(x, perm),
     lower=Compute(_transpose),
@@ -137,8 +153,17 @@ def _broadcast(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return read(0, tuple(b.integer(0) if d == 1 else i for d, i in zip(dims, kept)))
 
 
+def _broadcast_gradient(ct: Any, result: Any, x: Any, *, dims: Shape) -> list[Any]:
+    """The sum over the axes that x was repeated along."""
+    lead = len(dims) - len(x.shape)
+    repeated = [k for k, d in enumerate(x.shape, lead) if d == 1 and dims[k] != 1]
+    total = emit("sum", ct, axes=(*range(lead), *repeated))
+    return [reshape(total, x.shape)]
+
+
 broadcast_op = define(
     "broadcast",
+    gradient=_broadcast_gradient,
     infer=_infer_broadcast,
     reference=lambda x, dims: np.broadcast_to(x, dims),
     lower=Compute(_broadcast),

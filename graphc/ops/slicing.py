@@ -13,7 +13,7 @@ from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tens
 from graphc.ops.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import as_dtype, define, normalise_axis, require
 from graphc.ops.shape import reshape
-from graphc.ops.value import Value, emit, emit_promoted, public
+from graphc.ops.value import Value, emit, emit_promoted, functions, public
 
 # ------------------------------------------------------------------------------------ slice
 
@@ -70,8 +70,15 @@ def _slice_reference(x: Any, starts: Any, stops: Any, steps: Any) -> Any:
     return x[tuple(map(one, starts, stops, steps))]
 
 
+def _slice_gradient(
+    ct: Any, result: Any, x: Any, *, starts: Any, stops: Any, steps: Any
+) -> list[Any]:
+    return [emit("slice_update", functions.zeros_like(x), ct, starts=starts, steps=steps)]
+
+
 slice_op = define(
     "slice",
+    gradient=_slice_gradient,
     infer=_infer_slice,
     reference=_slice_reference,
     lower=Compute(_slice),
@@ -159,8 +166,18 @@ def _concat_pieces(node: Any) -> list[tuple[int, tuple[int, ...]]]:
     return made
 
 
+def _concat_gradient(ct: Any, result: Any, *parts: Any, axis: int) -> list[Any]:
+    made, begin = [], 0
+    for part in parts:
+        end = begin + part.shape[axis]
+        made.append(slice_axis(ct, axis, begin, end))
+        begin = end
+    return made
+
+
 concat_op = define(
     "concat",
+    gradient=_concat_gradient,
     infer=_infer_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     lower=Compute(_concat, _concat_pieces),

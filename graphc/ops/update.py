@@ -88,8 +88,18 @@ def _slice_update_reference(x: Any, updates: Any, starts: Ints, steps: Ints) -> 
     return made
 
 
+def _slice_update_gradient(
+    ct: Any, result: Any, x: Any, updates: Any, *, starts: Ints, steps: Ints
+) -> list[Any]:
+    kept = emit("slice_update", ct, functions.zeros_like(updates), starts=starts, steps=steps)
+    lasts = (a + (n - 1) * step for a, n, step in zip(starts, updates.shape, steps))
+    stops = [last + (1 if step > 0 else -1) for last, step in zip(lasts, steps)]
+    return [kept, emit_slice(ct, starts, stops, steps)]
+
+
 slice_update_op = define(
     "slice_update",
+    gradient=_slice_update_gradient,
     infer=_infer_slice_update,
     reference=_slice_update_reference,
     lower=Compute(_slice_update, cheap=False),
