@@ -7,6 +7,7 @@ there and use "clip", which cannot fail.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from graphc.ops.registry import (
     require,
     sample_array,
 )
-from graphc.ops.shape import broadcast_to, reshape
-from graphc.ops.value import Value, emit, public
+from graphc.ops.scatter import add_along, require_index_types, scatter_rows
+from graphc.ops.shape import broadcast_to, inverse, reshape, transpose
+from graphc.ops.value import Value, emit, functions, public
 
 MODES = ("raise", "clip", "wrap")
 
@@ -57,17 +59,6 @@ def bounded_array(index: Any, extent: int, mode: str) -> Any:
     if index.size and (index.min() < -extent or index.max() >= extent):
         raise IndexError(f"index out of range for an axis of extent {extent}")
     return np.where(index < 0, index + extent, index)
-
-
-def require_index_types(name: str, *types: AnyType) -> list[Type]:
-    """Integer index tensors. Raises TypeRuleError."""
-    made = [tensor_type(name, t) for t in types]
-    for kind in made:
-        require(
-            kind.dtype.name in INTEGERS,
-            f"{name}: an index must have an integer type, got {kind.dtype}",
-        )
-    return made
 
 
 # ------------------------------------------------------------------------------------ gather
@@ -139,8 +130,45 @@ def _gather_samples() -> list[Sample]:
     ]
 
 
+def _legal(index: Any, extent: int, mode: str) -> Any:
+    """`bounded` as an i64 value; in mode "raise" the read itself has checked it."""
+    index = functions.astype(index, I64)
+    if mode == "clip":
+        return functions.clip(index, 0, max(extent - 1, 0))
+    if mode == "wrap":
+        return functions.remainder(index, max(extent, 1))
+    return functions.where(index < 0, index + extent, index)
+
+
+def _gather_gradient(
+    ct: Any, result: Any, x: Any, *indices: Any, axes: tuple[int, ...], position: int, mode: str
+) -> list[Any]:
+    dims, count = x.type.dims, len(indices[0].shape)
+    legal = [_legal(i, dims[a], mode) for i, a in zip(indices, axes)]
+    if count == 0:
+        made = _one_place(ct, x, dict(zip(axes, legal)))
+        return [made, *(None for _ in indices)]
+    order = [*axes, *(k for k in range(len(dims)) if k not in axes)]
+    row = legal[0]
+    for place, axis in zip(legal[1:], axes[1:]):
+        row = row * dims[axis] + place
+    rows = math.prod(dims[a] for a in axes)
+    zeros = functions.zeros((rows, *(dims[k] for k in order[len(axes) :])), x.element)
+    updates = functions.moveaxis(ct, range(position, position + count), range(count))
+    made = reshape(scatter_rows(zeros, row, updates, "add"), tuple(dims[k] for k in order))
+    return [transpose(made, inverse(order)), *(None for _ in indices)]
+
+
+def _one_place(ct: Any, x: Any, places: dict[int, Any]) -> Any:
+    """Zeros like x with ct at one position along some axes."""
+    block = reshape(ct, tuple(1 if k in places else d for k, d in enumerate(x.shape)))
+    starts = [places.get(k, 0) for k in range(len(x.shape))]
+    return emit("dynamic_update_slice", functions.zeros_like(x), block, *starts)
+
+
 gather_op = define(
     "gather",
+    gradient=_gather_gradient,
     infer=_infer_gather,
     reference=_gather_reference,
     lower=Compute(_gather),
@@ -186,8 +214,16 @@ def _take_along_samples() -> list[Sample]:
     return [*made, clipped, Sample((x, index), {"axis": 0}, False)]
 
 
+def _take_along_gradient(
+    ct: Any, result: Any, x: Any, index: Any, *, axis: int, mode: str
+) -> list[Any]:
+    legal = _legal(index, x.type.dims[axis], mode)
+    return [add_along(x.type.dims, legal, axis, ct), None]
+
+
 take_along_op = define(
     "take_along",
+    gradient=_take_along_gradient,
     infer=_infer_take_along,
     reference=_take_along_reference,
     lower=Compute(_take_along),

@@ -16,16 +16,28 @@ import numpy as np
 
 from graphc.ir.op import Attr, Library, Sample
 from graphc.ir.types import BOOL, F32, AnyType, Type, definitely_different, tensor
+from graphc.ops import scatter_gradients as rules
 from graphc.ops.dims import shape_of, tensor_type
-from graphc.ops.gather import require_index_types
-from graphc.ops.registry import define, require, require_dtype, sample_array
-from graphc.ops.shape import broadcast_to
+from graphc.ops.registry import INTEGERS, define, require, require_dtype, sample_array
+from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import common_element, emit, functions
 
 STORED = (
     "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128",
 )  # fmt: skip
 UPDATES = ("set", "add", "mul", "min", "max")
+
+
+def require_index_types(name: str, *types: AnyType) -> list[Type]:
+    """Integer index tensors. Raises TypeRuleError."""
+    made = [tensor_type(name, t) for t in types]
+    for kind in made:
+        require(
+            kind.dtype.name in INTEGERS,
+            f"{name}: an index must have an integer type, got {kind.dtype}",
+        )
+    return made
+
 
 # ------------------------------------------------------------------------------------ scatter
 
@@ -132,6 +144,7 @@ def _scatter_samples() -> list[Sample]:
 scatter_op = define(
     "scatter",
     infer=_infer_scatter,
+    gradient=rules.scatter_gradient,
     reference=_scatter_reference,
     lower=Library(
         lambda node: _KERNELS[node.attrs["mode"]],
@@ -158,3 +171,20 @@ def scatter_rows(x: Any, index: Any, updates: Any, mode: str = "set", drop: bool
         x, updates = functions.astype(x, F32), functions.astype(updates, F32)
     made = emit("scatter", x, index, updates, mode=mode, drop=drop)
     return functions.astype(made, element)
+
+
+def add_along(dims: tuple[int, ...], index: Any, axis: int, updates: Any) -> Any:
+    """Zeros of shape `dims`, with updates added where an index of their shape names the place
+    along one axis: what is left of a take_along on the way back.
+    """
+    f, inner = functions, math.prod(dims[axis + 1 :])
+    outer, total = math.prod(dims[:axis]), math.prod(dims)
+    place = reshape(index, (outer, shape_of(index)[axis], inner))
+    if inner > 1:
+        place = place * inner + f.arange(inner)
+    if outer > 1:
+        place = place + reshape(f.arange(outer) * (dims[axis] * inner), (outer, 1, 1))
+    zeros = f.zeros((total,), common_element(updates)[0])
+    count = (math.prod(shape_of(index)),)
+    made = scatter_rows(zeros, reshape(place, count), reshape(updates, count), "add")
+    return reshape(made, dims)

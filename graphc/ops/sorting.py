@@ -40,6 +40,7 @@ from graphc.ops.registry import (
     require_dtype,
     sample_array,
 )
+from graphc.ops.scatter import add_along
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
 from graphc.ops.sort_kernels import INSERTION, RADIX, SHORT, Kernel, topk_kernel
@@ -238,8 +239,14 @@ def _sort_samples() -> list[Sample]:
     ]
 
 
+def _sort_gradient(ct: Any, result: Any, x: Any, *, descending: bool) -> list[Any]:
+    places = emit("argsort", x, descending=descending)
+    return [add_along(x.type.dims, places, len(x.shape) - 1, ct)]
+
+
 sort_op = define(
     "sort",
+    gradient=_sort_gradient,
     infer=lambda x, descending: _check_rows("sort", x, REAL),
     reference=_sort_reference,
     lower=Composite(
@@ -289,8 +296,15 @@ def _topk_samples() -> list[Sample]:
     ]
 
 
+def _topk_gradient(ct: Any, result: Any, x: Any, *, k: int, largest: bool) -> list[Any]:
+    if ct[0] is None:
+        return [None]
+    return [add_along(x.type.dims, result[1], len(x.shape) - 1, ct[0])]
+
+
 topk_op = define(
     "topk",
+    gradient=_topk_gradient,
     infer=_infer_topk("topk", REAL),
     reference=_topk_reference,
     lower=Composite(_expand_topk),
