@@ -10,6 +10,7 @@ from graphc.errors import TraceError
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.arrange import expand_dims
 from graphc.ops.dims import rank_of, shape_of, size_of
+from graphc.ops.reduce import reduce_axes
 from graphc.ops.registry import INTEGERS, as_dtype, normalise_axis, require
 from graphc.ops.scatter import scatter_rows
 from graphc.ops.search import need_size, searchsorted, true_places
@@ -19,6 +20,13 @@ from graphc.ops.sorting import argsort
 from graphc.ops.value import Value, as_value, common_element, functions, public
 
 # ------------------------------------------------------------------------------------ counts
+
+
+@public(np.count_nonzero)
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """How many elements are not zero, as i64."""
+    chosen = functions.astype(functions.astype(a, BOOL), I64)
+    return reduce_axes("sum", chosen, axis, keepdims)
 
 
 @public(np.bincount)

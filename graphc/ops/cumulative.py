@@ -11,6 +11,7 @@ import numpy as np
 from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
 from graphc.ops.dims import row_major_strides
+from graphc.ops.recurrence import linear_recurrence, shifted
 from graphc.ops.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.registry import (
     as_dtype,
@@ -21,6 +22,7 @@ from graphc.ops.registry import (
     require_tensor,
     sample_array,
 )
+from graphc.ops.scatter import add_along
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
 DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
@@ -158,16 +160,42 @@ def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
     return samples
 
 
-_FOLDS: tuple[tuple[str, str, Any, tuple[float, float]], ...] = (
-    ("cumsum", "add", np.add, (-4.0, 4.0)),
-    ("cumprod", "mul", np.multiply, (0.5, 1.5)),
-    ("cummax", "max", np.maximum, (-4.0, 4.0)),
-    ("cummin", "min", np.minimum, (-4.0, 4.0)),
+# ------------------------------------------------------------------------------------ cotangents
+
+
+def _sum_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    return [emit("cumsum", ct, axis=axis, reverse=not reverse)]
+
+
+def _product_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    """The product before x[i], times s[i] = ct[i] + x[i+1] * s[i+1]: no division, so zeros do no
+    harm."""
+    ahead = 1 if reverse else -1
+    following = linear_recurrence(shifted(x, axis, ahead, 0), ct, axis, not reverse)
+    return [functions.multiply(shifted(result, axis, -ahead, 1), following)]
+
+
+def _extreme_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    """To the latest element that reached the extreme."""
+    f, extent = functions, x.type.dims[axis]
+    column = tuple(extent if k == axis else 1 for k in range(len(x.shape)))
+    places = f.reshape(f.arange(extent), column)
+    reached = f.where(f.equal(x, result), places, extent - 1 if reverse else 0)
+    owner = emit("cummin" if reverse else "cummax", reached, axis=axis, reverse=reverse)
+    return [add_along(x.type.dims, owner, axis, ct)]
+
+
+_FOLDS: tuple[tuple[str, str, Any, tuple[float, float], Any], ...] = (
+    ("cumsum", "add", np.add, (-4.0, 4.0), _sum_gradient),
+    ("cumprod", "mul", np.multiply, (0.5, 1.5), _product_gradient),
+    ("cummax", "max", np.maximum, (-4.0, 4.0), _extreme_gradient),
+    ("cummin", "min", np.minimum, (-4.0, 4.0), _extreme_gradient),
 )
 
-for _name, _combine, _function, _domain in _FOLDS:
+for _name, _combine, _function, _domain, _gradient in _FOLDS:
     define(
         _name,
+        gradient=_gradient,
         infer=_infer(_name),
         reference=_reference(_function),
         lower=Loops(lambda *given, c=_combine: _Scan(c, *given).nest(), _units, _workspace),

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.ir.op import Attr, Composite, Reduction, Sample
 from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
+from graphc.ops import reduce_gradients as rules
 from graphc.ops.complex_math import scale
 from graphc.ops.registry import (
     BOOLS,
@@ -136,9 +137,9 @@ def _wide_sum(function: Any) -> Any:
     return reference
 
 
-def _plain(function: Any) -> Any:
+def _plain(function: Any, one: bool = False) -> Any:
     def reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-        return function(x, axis=axes, keepdims=keepdims)
+        return function(x, axis=axes[0] if one else axes, keepdims=keepdims)
 
     return reference
 
@@ -154,13 +155,6 @@ def _mean(b: Any, total: Any, count: int, element: DType) -> Any:
     if isinstance(total, Pair):
         return scale(b, total, b.const(1 / count if count else math.nan, total.re.dtype))
     return b.div(total, b.const(count, total.dtype))
-
-
-def _index_reference(function: Any) -> Any:
-    def reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-        return function(x, axis=axes[0], keepdims=keepdims)
-
-    return reference
 
 
 def lowest(element: DType) -> float | int:
@@ -222,7 +216,7 @@ def _fold(
     empty: bool = True,
     result: DType | None = None,
     one: bool = False,
-    differentiable: bool = True,
+    gradient: Callable[..., Any] | None = None,
     domain: tuple[float, float] = (-4.0, 4.0),
 ) -> None:
     def cost(node: Any) -> tuple[float, float]:
@@ -236,23 +230,30 @@ def _fold(
         lower=lower,
         attrs=AXES,
         dtypes=dtypes,
-        differentiable=differentiable,
+        differentiable=gradient is not None,
+        gradient=gradient,
         cost=cost,
         samples=reduction_samples(dtypes, empty=empty, one=one, domain=domain),
     )
 
 
-_fold("sum", _reduction("add"), _wide_sum(np.sum), NUMERIC)
-_fold("prod", _reduction("mul"), _wide_sum(np.prod), NUMERIC, domain=(0.5, 1.5))
-_fold("mean", _reduction("add", finish=_mean), _mean_reference, FLOATS + COMPLEX)
-_fold("max", _reduction("max"), _plain(np.max), REAL, empty=False)
-_fold("min", _reduction("min"), _plain(np.min), REAL, empty=False)
-_fold("all", _reduction("and"), _plain(np.all), BOOLS, differentiable=False)
-_fold("any", _reduction("or"), _plain(np.any), BOOLS, differentiable=False)
+_fold("sum", _reduction("add"), _wide_sum(np.sum), NUMERIC, gradient=rules.sum_gradient)
+_fold(
+    "prod", _reduction("mul"), _wide_sum(np.prod), NUMERIC, domain=(0.5, 1.5),
+    gradient=rules.prod_gradient,
+)  # fmt: skip
+_fold(
+    "mean", _reduction("add", finish=_mean), _mean_reference, FLOATS + COMPLEX,
+    gradient=rules.mean_gradient,
+)  # fmt: skip
+_fold("max", _reduction("max"), _plain(np.max), REAL, empty=False, gradient=rules.extreme_gradient)
+_fold("min", _reduction("min"), _plain(np.min), REAL, empty=False, gradient=rules.extreme_gradient)
+_fold("all", _reduction("and"), _plain(np.all), BOOLS)
+_fold("any", _reduction("or"), _plain(np.any), BOOLS)
 for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min", np.argmin)):
     _fold(
-        _name, Composite(_first_place(_extreme)), _index_reference(_function), BOOLS + REAL,
-        empty=False, result=I64, one=True, differentiable=False,
+        _name, Composite(_first_place(_extreme)), _plain(_function, one=True), BOOLS + REAL,
+        empty=False, result=I64, one=True,
     )  # fmt: skip
 
 # --------------------------------------------------------------------------------- public functions
@@ -391,10 +392,3 @@ def mean(
     chosen = f.broadcast_to(where, x.shape)
     total = f.sum(masked(x, chosen, 0), axis, keepdims=keepdims)
     return f.divide(total, f.astype(f.count_nonzero(chosen, axis, keepdims=keepdims), target))
-
-
-@public(np.count_nonzero)
-def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """How many elements are not zero, as i64."""
-    chosen = functions.astype(functions.astype(a, BOOL), I64)
-    return reduce_axes("sum", chosen, axis, keepdims)

@@ -15,6 +15,7 @@ import numpy as np
 from graphc.ir.op import Attr, Composite, Sample
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
 from graphc.ops.reduce import AXES, masked, no_out, reduction_type
+from graphc.ops.reduce_gradients import unreduced
 from graphc.ops.registry import (
     COMPLEX,
     FLOATS,
@@ -89,9 +90,35 @@ def _axes_samples(dtypes: tuple[str, ...], **attrs: Any) -> Callable[[], list[Sa
     return samples
 
 
-for _name, _expand, _function in (("var", _expand_var, np.var), ("std", _expand_std, np.std)):
+def _spread_gradient(
+    ct: Any, x: Any, root: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float
+) -> list[Any]:
+    """2 (x - mean) / (count - correction), halved and over the root for std."""
+    f, (y, element) = functions, in_compute_type(x)
+    count = max(math.prod(x.type.dims[a] for a in axes) - correction, 0.0)
+    scale = f.divide(f.multiply(ct, 2 / count if count else math.inf), root)
+    scale = f.astype(unreduced(scale, axes, keepdims), element.compute.real)
+    centred = f.subtract(y, f.mean(y, axes, keepdims=True))
+    return [f.astype(f.multiply(scale, centred), element)]
+
+
+def _var_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+    return _spread_gradient(ct, x, 1, **attrs)
+
+
+def _std_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+    """Where all elements are equal the root has no slope: 0, as their distance from the mean."""
+    f = functions
+    return _spread_gradient(ct, x, f.multiply(f.where(f.equal(result, 0), 1, result), 2), **attrs)
+
+
+for _name, _expand, _function, _gradient in (
+    ("var", _expand_var, np.var, _var_gradient),
+    ("std", _expand_std, np.std, _std_gradient),
+):
     define(
         _name,
+        gradient=_gradient,
         infer=_variance_type,
         reference=wide(_spread(_function)),
         lower=Composite(_expand),
@@ -153,8 +180,22 @@ def _logsumexp_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return x if keepdims else np.squeeze(x, axes)
 
 
+def _logsumexp_gradient(
+    ct: Any, result: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool
+) -> list[Any]:
+    """ct exp(x - result); 16-bit results are too coarse for that and are computed again."""
+    f, (y, element) = functions, in_compute_type(x)
+    total = unreduced(result, axes, keepdims)
+    if element is not element.compute:
+        total = emit("logsumexp", y, axes=axes, keepdims=True)
+    total = f.where(f.equal(total, -math.inf), 0, total)
+    share = f.exp(f.subtract(y, total))
+    return [f.astype(f.multiply(unreduced(ct, axes, keepdims), share), element)]
+
+
 define(
     "logsumexp",
+    gradient=_logsumexp_gradient,
     infer=_logsumexp_type,
     reference=wide(_logsumexp_reference),
     lower=Composite(_expand_logsumexp),

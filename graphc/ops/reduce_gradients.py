@@ -1,0 +1,71 @@
+"""Cotangents of reductions: what each element of x contributed to the total.
+
+sum    ct                      mean   ct / count
+prod   ct * product of all other elements, from running products on both sides: no division,
+       so zeros do no harm
+max    ct shared equally among the elements that equal the extreme
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from graphc.ops.recurrence import running_product, shifted
+from graphc.ops.shape import inverse
+from graphc.ops.value import functions
+
+Axes = tuple[int, ...]
+
+
+def unreduced(total: Any, axes: Axes, keepdims: bool) -> Any:
+    """The result of a reduction with its reduced axes back, of extent 1."""
+    return total if keepdims else functions.expand_dims(total, axes)
+
+
+def spread(total: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
+    """The result of a reduction repeated to the shape of its operand."""
+    return functions.broadcast_to(unreduced(total, axes, keepdims), x.shape)
+
+
+def sum_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+    return [spread(ct, x, axes, keepdims)]
+
+
+def mean_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+    count = math.prod(x.type.dims[k] for k in axes)
+    return [spread(functions.divide(ct, max(count, 1)), x, axes, keepdims)]
+
+
+def prod_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+    f, element = functions, x.element
+    others = _product_of_others(f.astype(x, element.compute), axes)
+    others = f.conj(others) if element.is_complex else others
+    return [f.astype(f.multiply(spread(ct, x, axes, keepdims), others), element)]
+
+
+def _product_of_others(x: Any, axes: Axes) -> Any:
+    """For each element the product of all others that are reduced with it."""
+    if len(axes) == 1:
+        before, after = (_exclusive_product(x, axes[0], reverse) for reverse in (False, True))
+        return functions.multiply(before, after)
+    f, rest = functions, [k for k in range(len(x.shape)) if k not in axes]
+    order = [*rest, *axes]
+    moved = f.transpose(x, order)
+    count = math.prod(x.type.dims[k] for k in axes)
+    rows = f.reshape(moved, (*(x.shape[k] for k in rest), count))
+    others = f.reshape(_product_of_others(rows, (len(rest),)), moved.shape)
+    return f.transpose(others, inverse(order))
+
+
+def _exclusive_product(x: Any, axis: int, reverse: bool) -> Any:
+    """For each element the product of those before it along the axis (after it if `reverse`)."""
+    return shifted(running_product(x, axis, reverse), axis, -1 if reverse else 1, 1)
+
+
+def extreme_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+    f, element = functions, x.element
+    hit = f.equal(x, unreduced(result, axes, keepdims))
+    count = f.sum(f.astype(hit, element.compute), axes, keepdims=True)
+    share = f.divide(unreduced(ct, axes, keepdims), count)
+    return [f.where(hit, f.astype(share, element), 0)]
