@@ -18,7 +18,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.frontend.tree import LEAF, TreeDef, flatten, leaf_names, treedef, unique_names
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
-from graphc.ops.value import Value, number_dtype
+from graphc.ops.value import Stateful, Value, number_dtype
 from graphc.record import record
 
 _STATIC_TYPES = (
@@ -106,6 +106,8 @@ def leaf_key(leaf: Any) -> LeafKey:
         return leaf
     if isinstance(leaf, Value):
         return Weak(leaf.element, _KINDS[leaf.element.kind]) if leaf.weak else leaf.type
+    if isinstance(leaf, Stateful):
+        return leaf.type
     if isinstance(leaf, _STATIC_TYPES):
         return Static(kind, leaf)
     if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):

@@ -21,7 +21,7 @@ from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
-from graphc.ops.value import Trace, Value, is_python_number, lift, tracing
+from graphc.ops.value import Stateful, Trace, Value, is_python_number, lift, tracing
 from graphc.record import record
 
 # Frames of these files are never what the user wrote.
@@ -181,7 +181,7 @@ def trace_function(
 
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:
-    if isinstance(leaf, Value):
+    if isinstance(leaf, Value | Stateful):
         return lift(leaf, trace).node
     if isinstance(leaf, np.ndarray | np.generic) or is_python_number(leaf):
         return lift(leaf, trace).node

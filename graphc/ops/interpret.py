@@ -6,12 +6,12 @@ compiled result; casts to narrower floats are then skipped too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.types import TupleType, Type, leaves
 
@@ -19,16 +19,23 @@ Array = Any
 _WIDE = {"f16": np.float64, "bf16": np.float64, "f32": np.float64, "c64": np.complex128}
 
 
-def interpret(
-    value: Graph | Program, arguments: Sequence[Any], *, wide: bool = False
-) -> list[Array]:
-    """The results for these argument arrays, in order.
+State = MutableMapping[tuple[str, str], Array]  # the value of each variable (container, name)
 
-    Raises FeedError for wrong arguments and GraphError, with the node's line, for what NumPy
-    refuses.
+
+def interpret(
+    value: Graph | Program,
+    arguments: Sequence[Any],
+    *,
+    wide: bool = False,
+    state: State | None = None,
+) -> list[Array]:
+    """The results for these argument arrays, in order; `state` is read and written.
+
+    Raises FeedError for wrong arguments, RunError for a variable without a value and GraphError,
+    with the node's line, for what NumPy refuses.
     """
     check_arguments(value.params, arguments)
-    interpreter = _Interpreter(wide)
+    interpreter = _Interpreter(wide, {} if state is None else state)
     with np.errstate(all="ignore"):
         if isinstance(value, Program):
             return interpreter.program(value, list(arguments))
@@ -51,8 +58,9 @@ def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
 
 
 class _Interpreter:
-    def __init__(self, wide: bool) -> None:
+    def __init__(self, wide: bool, state: State) -> None:
         self.wide = wide
+        self.state = state
         self.channels: dict[str, Array] = {}
         self.progress = False  # has some device moved on in this round?
 
@@ -114,6 +122,11 @@ class _Interpreter:
                 return ()
             case "recv":
                 return self.channels[node.attrs["channel"]]
+            case "read":
+                return self.read(node)
+            case "assign":
+                self.state[node.attrs["container"], node.attrs["name"]] = inputs[0]
+                return inputs[0]
         try:
             made = node.op.reference(*inputs, **self.attributes(node))
         except GraphError as error:
@@ -122,6 +135,14 @@ class _Interpreter:
             text = f"{node.op.name}: {error}"
             raise GraphError(text, details=node.describe(), location=node.loc) from None
         return self.settle(made, node)
+
+    def read(self, node: Node) -> Array:
+        name, kind = node.attrs["name"], node.attrs["type"]
+        found = self.state.get((node.attrs["container"], name))
+        if found is None or found.shape != kind.shape:
+            have = "has no value" if found is None else f"has shape {list(found.shape)}"
+            raise RunError(f"variable {name!r} {have}", details=node.describe(), location=node.loc)
+        return self.widen(found, kind)
 
     def attributes(self, node: Node) -> dict[str, Any]:
         attrs = node.attrs.values_dict
@@ -168,4 +189,4 @@ def _last_uses(graph: Graph) -> list[list[int]]:
 def evaluate_node(node: Node, arrays: list[Array]) -> Array:
     """One node on arrays, with NumPy. Raises GraphError for what NumPy refuses."""
     with np.errstate(all="ignore"):
-        return _Interpreter(wide=False).node(node, arrays)
+        return _Interpreter(wide=False, state={}).node(node, arrays)

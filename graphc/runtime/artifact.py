@@ -28,8 +28,9 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.device import check_host
-from graphc.runtime.execute import Executable, aligned_bytes
+from graphc.runtime.execute import Executable
 from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot
+from graphc.runtime.memory import aligned_bytes
 
 FORMAT = 2  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphc.runtime.image import Slot
+from graphc.runtime.memory import address_of
 
 READY, DROP_GIL, FRAMES, FIRST_FRAME = 0, 3, 4, 16
 MOST_FRAMES = 8
@@ -60,12 +61,12 @@ def make_context(
     shapes = [np.array(slot.shape, np.int64) for slot in (*params, *results)]
     records = np.zeros((len(shapes), 3), np.int64)
     for record, dtype, shape in zip(records, dtypes, shapes):
-        record[:] = id(dtype), shape.size, _address(shape)
+        record[:] = id(dtype), shape.size, address_of(shape)
     api = _array_api()
     context[_PARAMS] = len(params)
     context[_RESULTS] = len(results)
-    context[_PARAM_RECORDS] = _address(records)
-    context[_RESULT_RECORDS] = _address(records) + 24 * len(params)
+    context[_PARAM_RECORDS] = address_of(records)
+    context[_RESULT_RECORDS] = address_of(records) + 24 * len(params)
     context[_ARRAY_TYPE] = id(np.ndarray)
     context[_NONE] = id(None)
     context[_NEW] = api[_API_NEW_FROM_DESCR]
@@ -109,7 +110,7 @@ def _is_expected(array: np.ndarray) -> bool:
         return ctypes.c_int32.from_address(id(array) + offset).value
 
     fields = word(_TYPE), word(_DATA), half(_RANK), word(_DTYPE), half(_FLAGS)
-    expected = id(np.ndarray), _address(array), array.ndim, id(array.dtype), array.flags.num
+    expected = id(np.ndarray), address_of(array), array.ndim, id(array.dtype), array.flags.num
     if fields != expected:
         return False
     shape = word(_SHAPE)
@@ -129,8 +130,3 @@ def _array_api() -> list[int]:
     pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
     table = (ctypes.c_int64 * (_API_NEW_FROM_DESCR + 1)).from_address(pointer(capsule, None) or 0)
     return list(table)
-
-
-def _address(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

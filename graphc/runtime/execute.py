@@ -7,6 +7,7 @@ several threads each hold a frame of their own; a few are kept, within `KEPT_ARE
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -19,10 +20,19 @@ import numpy as np
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry, load, pool
 from graphc.runtime.device import default_threads
-from graphc.runtime.image import ALIGNMENT, Image, Slot, dtype_name, numpy_dtype
-from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, can_split, has_jumps, most_operands
+from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
+from graphc.runtime.memory import address_of, aligned_bytes
+from graphc.runtime.table import (
+    ARENA,
+    CONSTANTS,
+    FIRST_PARAM,
+    can_split,
+    has_jumps,
+    most_operands,
+    stack_slots,
+)
 
-CANCELLED = -1
+CANCELLED, _BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
 # Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
 # depends on data always drops it.
 GIL_NANOSECONDS = 5_000
@@ -30,16 +40,20 @@ MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
 
 # Words of a frame; `graphc.codegen.native.walker` reads them.
-_TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE = range(9)
+_TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE, _STACKS = range(10)
 _BASES = 16
 
 _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 class Frame:
-    """The state of one run: `words` is what the walker reads, `arena` its memory."""
+    """The state of one run: `words` is what the walker reads, `arena` its memory.
 
-    __slots__ = ("address", "arena", "bases", "flag", "words")
+    `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
+    serves later runs too and is freed with the frame.
+    """
+
+    __slots__ = ("__weakref__", "address", "arena", "bases", "flag", "stacks", "words")
 
     def __init__(self, executable: Executable) -> None:
         image = executable.image
@@ -52,6 +66,10 @@ class Frame:
         self.words[_WORDS] = address_of(image.words)
         self.words[_OPERANDS] = executable.most_operands
         self.words[_THREADS] = executable.threads
+        self.stacks = np.zeros((executable.stack_slots, 3), np.int64)
+        if executable.stack_slots:
+            self.words[_STACKS] = address_of(self.stacks)
+            weakref.finalize(self, free_stacks, self.stacks)
         self.bases = self.words[_BASES:]
         self.bases[ARENA] = address_of(self.arena)
         self.bases[CONSTANTS] = address_of(image.constants)
@@ -65,6 +83,7 @@ class Executable:
         self.image = image
         words = image.table.tolist()
         self.most_operands = most_operands(words)
+        self.stack_slots = stack_slots(words)
         self._jumps = has_jumps(words)
         wanted = threads or default_threads()
         self.threads = min(image.threads, wanted) if can_split(words) else 1
@@ -194,6 +213,11 @@ class Executable:
             self._context[entry.READY] = self._runs >= MEASURED_RUNS
         return status
 
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that stacks have grown to, over all runs so far."""
+        return sum(int(f.stacks[:, 1].sum()) for f in (*self._frames, *self._extra))
+
     def cancel(self) -> None:
         """Stop the runs that are in flight; each raises RunError before its next step."""
         for frame in (*self._frames, *self._extra):
@@ -254,10 +278,21 @@ class Executable:
         location = origin.location if origin else None
         if status == CANCELLED:
             return RunError("the run was cancelled", details=details, location=location)
+        if status == NO_MEMORY:
+            return RunError("no memory for a stack to grow", details=details, location=location)
+        if status == EMPTY:
+            return RunError("pop from an empty stack", details=details, location=location)
         if status < 0:
             return RunError(f"the step table is damaged at word {row}", details=details)
         reason = self.image.reasons.get(status, f"a kernel failed with status {status}")
         return RunError(reason, details=details, location=location)
+
+
+def free_stacks(stacks: np.ndarray) -> None:
+    """Give the memory of a frame's stacks back."""
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load.process_symbol("free"))
+    for memory in stacks[:, 0].tolist():
+        free(memory or None)
 
 
 def _no_entry(*_arrays: np.ndarray) -> None:
@@ -280,22 +315,6 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
         given = f"{dtype_name(plain.dtype)}[{','.join(map(str, plain.shape))}]"
         raise FeedError(f"argument {slot.name!r} is {given}; {slot} is expected")
     return plain.astype(dtype, order="C", copy=True)
-
-
-def address_of(array: np.ndarray) -> int:
-    """The address of the first element."""
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def aligned_bytes(size: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """`size` uninitialised bytes at a multiple of `alignment`; LimitError without memory."""
-    try:
-        block = np.empty(size + alignment, np.uint8)
-    except MemoryError:
-        raise LimitError(f"no memory for an arena of {size} bytes") from None
-    start = -address_of(block) % alignment
-    return block[start : start + size]
 
 
 def _after_fork() -> None:
