@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from graphc.ir.op import Attr, Composite, Sample
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.ops.adjoints import sum_to
+from graphc.ops.linalg import matmul_gradient
+from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import (
     FLOATS,
     broadcast_dims,
@@ -98,6 +102,10 @@ def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: f
 
 
 def _attend(q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
+    return functions.matmul(functions.softmax(_scores(q, k, mask, causal, factor)), v)
+
+
+def _scores(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
     f = functions
     scores = f.multiply(f.matmul(q, f.swapaxes(k, -1, -2)), factor)
     for bias in mask:
@@ -107,7 +115,86 @@ def _attend(q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor:
             scores = f.add(scores, f.astype(bias, element_of(q)[0]))
     if causal:
         scores = f.where(_visible(q.shape[-2], k.shape[-2]), scores, HIDDEN)
-    return f.matmul(f.softmax(scores), v)
+    return scores
+
+
+# ------------------------------------------------------------------------------------- gradient
+
+
+def _attention_gradient(
+    ct: Any, result: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None
+) -> list[Any]:
+    """The scores of long sequences are computed anew from q and k, one band at a time, as in
+    FlashAttention (Dao et al., 2022); those no larger than the operands are kept.
+    """
+    f, operands = functions, (q, k, v, *mask)
+    ct, result, q, k, v = (f.astype(x, element_of(q)[0].compute) for x in (ct, result, q, k, v))
+    if not _few_scores(q, v):
+        q = emit("barrier", q, ct)
+    if len(q.shape) > 2:
+        k, v = (_share_heads(x, q.shape[-3]) for x in (k, v))
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    columns = k.shape[-2]
+    bands = _bands(q.shape[-2], columns) if causal and not mask else []
+    drops = f.sum(f.multiply(ct, result), -1, keepdims=True)
+    parts = []
+    for start, stop, seen in bands or [(0, q.shape[-2], columns)]:
+        near, lost, rows = (slice_axis(x, -2, start, stop) for x in (ct, drops, q))
+        keys, values = (slice_axis(x, -2, 0, seen) for x in (k, v))
+        to_q, *others = _attend_gradient(near, lost, rows, keys, values, mask, causal, factor)
+        parts.append([to_q, *(_continued(x, columns) for x in others[:2]), *others[2:]])
+    to_q = f.concatenate([part[0] for part in parts], -2) if bands else parts[0][0]
+    made = [to_q, *(reduce(f.add, sums) for sums in zip(*(part[1:] for part in parts)))]
+    return [_fitting(x, operand) for x, operand in zip(made, operands)]
+
+
+def _attend_gradient(
+    ct: Any, drops: Any, q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float
+) -> list[Any]:
+    """Cotangents of q, k, v and the mask's sums; `drops` are the sums of ct * result."""
+    f = functions
+    p = f.softmax(_scores(q, k, mask, causal, factor))
+    to_p, to_v = matmul_gradient(ct, None, p, v)
+    made = f.multiply(p, f.subtract(to_p, drops))
+    if causal:
+        made = f.where(_visible(q.shape[-2], k.shape[-2]), made, 0)
+    to_mask = list(mask)
+    for place, bias in enumerate(mask):
+        to_mask[place] = made
+        if element_of(bias)[0] is BOOL:  # a row without a key is a mean that no score changes
+            made = f.where(bias, made, 0)
+    to_q, to_k = matmul_gradient(made, None, q, f.swapaxes(k, -1, -2))
+    to_q, to_k = f.multiply(to_q, factor), f.multiply(f.swapaxes(to_k, -1, -2), factor)
+    return [to_q, to_k, to_v, *to_mask]
+
+
+def _few_scores(q: Any, v: Any) -> bool:
+    """Do the scores take no more memory than q, k, v and the result?"""
+    rows, columns, width = q.shape[-2], v.shape[-2], q.shape[-1] + v.shape[-1]
+    known = all(isinstance(n, int) for n in (rows, columns, width))
+    return known and rows * columns <= (rows + columns) * width
+
+
+def _continued(x: Any, length: Any) -> Any:
+    """x with zeros for the keys that its band does not see."""
+    pairs = [(0, 0)] * len(x.shape)
+    pairs[-2] = (0, length - x.shape[-2])
+    return pad_zeros(x, pairs)
+
+
+def _fitting(x: Any, operand: Any) -> Any:
+    """The cotangent of an operand whose heads, or batches, were shared; None for a condition."""
+    element = element_of(operand)[0]
+    if element is BOOL:
+        return None
+    dims = operand.shape
+    if len(dims) > 2 and dims[-3] not in (1, x.shape[-3]):
+        split = (*x.shape[:-3], dims[-3], x.shape[-3] // dims[-3], *x.shape[-2:])
+        x = functions.sum(functions.reshape(x, split), -3)
+    return functions.astype(sum_to(x, dims), element)
+
+
+# ------------------------------------------------------------------------------------- parts
 
 
 def _bands(rows: Dimension, columns: Dimension) -> list[tuple[int, int, int]]:
@@ -183,6 +270,7 @@ define(
     lower=Composite(_expand_attention),
     attrs=(Attr("causal", "bool", False), Attr("scale", "float", None, optional=True)),
     dtypes=FLOATS,
+    gradient=_attention_gradient,
     cost=_cost,
     samples=_attention_samples,
     variadic=True,

@@ -81,7 +81,7 @@ def contraction_cost(node: Any) -> tuple[float, float]:
     return flops, float(sum(n.type.nbytes for n in node.inputs) + node.type.nbytes)
 
 
-def _matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
+def matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
     """ct b^T and a^T ct, as contractions of the arrays as they lie that also sum over the axes of
     the stack along which an operand was broadcast.
     """
@@ -111,7 +111,7 @@ matmul_op = define(
     reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
     lower=Contraction(_matmul_dims),
     dtypes=REAL,
-    gradient=_matmul_gradient,
+    gradient=matmul_gradient,
     cost=contraction_cost,
     samples=samples_of(
         [

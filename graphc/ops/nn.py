@@ -12,6 +12,7 @@ import numpy as np
 
 from graphc.ir.op import Attr, Composite, Sample
 from graphc.ir.types import AnyType, Type
+from graphc.ops.adjoints import sum_to
 from graphc.ops.registry import (
     FLOATS,
     broadcast_dims,
@@ -118,13 +119,41 @@ def _finish(made: Any, lone_bias: Any) -> Any:
 # --------------------------------------------------------------------------------------- layer norm
 
 
-def _expand_layer_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
-    f, element = functions, element_of(x)[0]
-    x, *weights_ = _widened((x, *weights))
-    centred = f.subtract(x, f.mean(x, axes, keepdims=True))
+def _moments(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+    """The mean, the distances from it and 1 / sqrt(variance + epsilon)."""
+    f = functions
+    mean = f.mean(x, axes, keepdims=True)
+    centred = f.subtract(x, mean)
     variance = f.mean(f.square(centred), axes, keepdims=True)
-    made = f.multiply(centred, f.rsqrt(f.add(variance, epsilon)))
-    return f.astype(_affine(made, weights_), element)
+    return mean, centred, f.rsqrt(f.add(variance, epsilon))
+
+
+def _expand_layer_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    element = element_of(x)[0]
+    x, *weights_ = _widened((x, *weights))
+    _, centred, scale = _moments(x, axes, epsilon)
+    return functions.astype(_affine(functions.multiply(centred, scale), weights_), element)
+
+
+def _layer_norm_gradient(
+    ct: Any, result: Any, x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float
+) -> list[Any]:
+    """With z = (x - mean) scale:  x' = scale (g - mean(g) - z mean(g z)),  g = ct weight."""
+    f = functions
+    wide, y, *weights_ = _widened((ct, x, *weights))
+    mean, _, scale = _moments(y, axes, epsilon)  # the forward pass has made these
+    # -z, as z itself would be kept since the forward pass: only x is, and one value per row.
+    minus = f.multiply(f.subtract(mean, y), scale)
+    g = f.multiply(wide, weights_[0]) if weights else wide
+    slope = f.multiply(minus, f.mean(f.multiply(g, minus), axes, keepdims=True))
+    to_x = f.multiply(f.subtract(f.subtract(g, f.mean(g, axes, keepdims=True)), slope), scale)
+    return _narrowed([to_x, f.negative(f.multiply(wide, minus)), wide], (x, *weights))
+
+
+def _narrowed(made: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """Cotangents in the operands' types, summed over the axes along which these broadcast."""
+    parts = (sum_to(m, o.shape) for m, o in zip(made, operands))
+    return [functions.astype(p, element_of(o)[0]) for p, o in zip(parts, operands)]
 
 
 def _layer_norm_reference(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
@@ -139,12 +168,30 @@ def _expand_rms_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: floa
     return f.astype(_affine(f.multiply(x, size), weights_), element)
 
 
+def _rms_norm_gradient(
+    ct: Any, result: Any, x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float
+) -> list[Any]:
+    """x' = size g - x size**3 mean(g x),  g = ct weight,  size = 1 / sqrt(mean(x**2) + epsilon)."""
+    f = functions
+    wide, y, *weights_ = _widened((ct, x, *weights))
+    size = f.rsqrt(f.add(f.mean(f.square(y), axes, keepdims=True), epsilon))
+    both = f.multiply(wide, y)
+    g = f.multiply(wide, weights_[0]) if weights else wide
+    weighted = f.multiply(both, weights_[0]) if weights else both
+    mean = f.mean(weighted, axes, keepdims=True)
+    slope = f.multiply(y, f.multiply(mean, f.multiply(f.square(size), size)))
+    to_x = f.subtract(f.multiply(g, size), slope)
+    return _narrowed([to_x, f.multiply(both, size), wide], (x, *weights))
+
+
 def _rms_norm_reference(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
     size = np.sqrt(np.mean(x**2, axis=axes, keepdims=True) + epsilon)
     return _affine_reference(x / size, weights)
 
 
-def _norm(name: str, expand: Reference, reference: Reference, doc: str) -> None:
+def _norm(
+    name: str, expand: Reference, reference: Reference, gradient: Reference, doc: str
+) -> None:
     """Define a norm over axes of x and publish name(x, weight, bias, axis, epsilon)."""
 
     def infer(*types: AnyType, axes: tuple[int, ...], epsilon: float) -> Type:
@@ -165,6 +212,7 @@ def _norm(name: str, expand: Reference, reference: Reference, doc: str) -> None:
         lower=Composite(expand),
         attrs=(AXES, EPSILON),
         dtypes=FLOATS,
+        gradient=gradient,
         cost=composite_cost(8),
         samples=_samples([(3, 4, 10), (10,), (4, 10)], axes=(2,)),
         variadic=True,
@@ -175,11 +223,11 @@ def _norm(name: str, expand: Reference, reference: Reference, doc: str) -> None:
 
 
 _norm(
-    "layer_norm", _expand_layer_norm, _layer_norm_reference,
+    "layer_norm", _expand_layer_norm, _layer_norm_reference, _layer_norm_gradient,
     "(x - mean) / sqrt(var + epsilon) over `axis`, times weight, plus bias.",
 )  # fmt: skip
 _norm(
-    "rms_norm", _expand_rms_norm, _rms_norm_reference,
+    "rms_norm", _expand_rms_norm, _rms_norm_reference, _rms_norm_gradient,
     "x / sqrt(mean(x**2) + epsilon) over `axis`, times weight, plus bias.",
 )  # fmt: skip
 
@@ -233,6 +281,22 @@ def _expand_batch_norm(x: Any, *rest: Any, epsilon: float) -> Any:
     return functions.astype(made, element)
 
 
+def _batch_norm_gradient(
+    ct: Any, result: Any, x: Any, mean: Any, variance: Any, *weights: Any, epsilon: float
+) -> list[Any]:
+    f, operands = functions, (x, mean, variance, *weights)
+    wide, y, mean, variance, *weights_ = _widened((ct, *operands))
+    scale = f.rsqrt(f.add(variance, epsilon))
+    g = f.multiply(wide, weights_[0]) if weights else wide
+    # Distances below the mean: those above it would be kept since the forward pass.
+    below = f.subtract(mean, y)
+    cube = f.multiply(f.multiply(f.square(scale), scale), 0.5)
+    to_x = f.multiply(g, scale)
+    to_weight = f.negative(f.multiply(f.multiply(wide, below), scale))
+    to_variance = f.multiply(sum_to(f.multiply(g, below), variance.shape), cube)
+    return _narrowed([to_x, f.negative(to_x), to_variance, to_weight, wide], operands)
+
+
 def _batch_norm_reference(x: Any, mean: Any, variance: Any, *weights: Any, epsilon: float) -> Any:
     return _affine_reference((x - mean) / np.sqrt(variance + epsilon), weights)
 
@@ -249,6 +313,7 @@ define(
     lower=Composite(_expand_batch_norm),
     attrs=(EPSILON,),
     dtypes=FLOATS,
+    gradient=_batch_norm_gradient,
     cost=composite_cost(6),
     samples=_batch_norm_samples,
     variadic=True,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Attr, Composite, Sample
-from graphc.ir.types import F64, AnyType, DType, Type, tensor
+from graphc.ir.types import F64, I64, AnyType, DType, Type, tensor
 from graphc.ops.registry import (
     FLOATS,
     define,
@@ -63,6 +63,20 @@ def _expand_log_softmax(x: Any, *, axis: int) -> Any:
     return functions.astype(functions.subtract(shifted, functions.log(total)), element)
 
 
+def _softmax_gradient(ct: Any, result: Any, x: Any, *, axis: int) -> tuple[Any]:
+    f, (y, element) = functions, in_compute_type(result)
+    wide = f.astype(ct, element.compute)
+    mean = f.sum(f.multiply(wide, y), axis, keepdims=True)
+    return (f.astype(f.multiply(y, f.subtract(wide, mean)), element),)
+
+
+def _log_softmax_gradient(ct: Any, result: Any, x: Any, *, axis: int) -> tuple[Any]:
+    f, (y, element) = functions, in_compute_type(result)
+    wide = f.astype(ct, element.compute)
+    total = f.sum(wide, axis, keepdims=True)
+    return (f.astype(f.subtract(wide, f.multiply(f.exp(y), total)), element),)
+
+
 def log_softmax_reference(x: Any, axis: int) -> Any:
     """x - log(sum(exp(x))) in f64, by NumPy's own logaddexp on the shifted row."""
     x = np.asarray(x, np.float64)
@@ -91,9 +105,9 @@ def axis_samples() -> list[Sample]:
     return [*made, sample((3,), 1, good=False), sample((3,), 0, "i32", good=False)]
 
 
-for _name, _expand, _reference in (
-    ("softmax", _expand_softmax, softmax_reference),
-    ("log_softmax", _expand_log_softmax, log_softmax_reference),
+for _name, _expand, _reference, _gradient in (
+    ("softmax", _expand_softmax, softmax_reference, _softmax_gradient),
+    ("log_softmax", _expand_log_softmax, log_softmax_reference, _log_softmax_gradient),
 ):
 
     def _infer(x: AnyType, *, axis: int, name: str = _name) -> Type:
@@ -110,6 +124,7 @@ for _name, _expand, _reference in (
         lower=Composite(_expand),
         attrs=AXIS,
         dtypes=FLOATS,
+        gradient=_gradient,
         cost=composite_cost(30),
         samples=axis_samples,
         doc=f"{_name} along an axis, shifted by the largest element so that nothing overflows.",
@@ -158,6 +173,37 @@ def _expand_cross_entropy(logits: Any, labels: Any, *, axis: int, smoothing: flo
     return f.astype(made, element)
 
 
+def _cross_entropy_gradient(
+    ct: Any, result: Any, logits: Any, labels: Any, *, axis: int, smoothing: float
+) -> tuple[Any, Any]:
+    """softmax(logits) less the wanted probabilities; no array of these is made from labels."""
+    f, (y, element) = functions, in_compute_type(logits)
+    wide = f.expand_dims(f.astype(ct, element.compute), axis)
+    total = f.expand_dims(f.logsumexp(y, axis), axis)
+    p = f.exp(f.subtract(y, total))
+    count = y.shape[axis]
+    if element_of(labels)[0].is_integer:
+        least = smoothing / count if smoothing else 0.0
+        others = f.subtract(p, least) if smoothing else p
+        chosen = _is_label(labels, count, axis, len(y.shape))
+        made = f.where(chosen, f.subtract(p, 1 - smoothing + least), others)
+        return f.astype(f.multiply(wide, made), element), None
+    wanted = f.multiply(f.astype(labels, element.compute), 1 - smoothing)
+    wanted = f.add(wanted, smoothing / count)
+    made = f.subtract(f.multiply(p, f.sum(wanted, axis, keepdims=True)), wanted)
+    to_labels = f.multiply(f.multiply(wide, 1 - smoothing), f.subtract(total, y))
+    return f.astype(f.multiply(wide, made), element), f.astype(to_labels, element_of(labels)[0])
+
+
+def _is_label(labels: Any, count: Any, axis: int, rank: int) -> Any:
+    """Whether an element along the axis is the one labelled; labels may count from the end."""
+    f = functions
+    places = f.expand_dims(f.astype(labels, I64), axis)
+    places = f.where(f.less(places, 0), f.add(places, count), places)
+    classes = f.reshape(f.arange(count), (count, *(1,) * (rank - axis - 1)))
+    return f.equal(places, classes)
+
+
 def _cross_entropy_reference(logits: Any, labels: Any, axis: int, smoothing: float) -> Any:
     losses = -log_softmax_reference(logits, axis)
     if labels.dtype.kind in "iu":
@@ -192,6 +238,7 @@ define(
     lower=Composite(_expand_cross_entropy),
     attrs=(*AXIS, Attr("smoothing", "float", 0.0)),
     dtypes=FLOATS,
+    gradient=_cross_entropy_gradient,
     cost=composite_cost(30),
     samples=_cross_entropy_samples,
     doc="-log softmax(x)[label] per row, or its mean under given probabilities.",
