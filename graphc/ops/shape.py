@@ -157,8 +157,8 @@ def _broadcast_gradient(ct: Any, result: Any, x: Any, *, dims: Shape) -> list[An
     """The sum over the axes that x was repeated along."""
     lead = len(dims) - len(x.shape)
     repeated = [k for k, d in enumerate(x.shape, lead) if d == 1 and dims[k] != 1]
-    total = emit("sum", ct, axes=(*range(lead), *repeated))
-    return [reshape(total, x.shape)]
+    axes = (*range(lead), *repeated)
+    return [reshape(emit("sum", ct, axes=axes) if axes else ct, x.shape)]
 
 
 broadcast_op = define(
