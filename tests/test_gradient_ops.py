@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from gradient_harness import check_sample, differentiable_ops
 
-from graphc.ir.op import OPS, Composite, Op
+from graphc.ir.op import OPS, Composite, Op, Scalar
 
 MOST_ELEMENTS = 4096
 SAMPLES = 6
 
 
-@pytest.mark.parametrize("op", differentiable_ops(), ids=lambda op: op.name)
+# Samples of element-wise ops lie on poles and outside of domains: test_gradient_elementwise.py.
+WHOLE = [op for op in differentiable_ops() if not isinstance(op.lower, Scalar)]
+
+
+@pytest.mark.parametrize("op", WHOLE, ids=lambda op: op.name)
 def test_gradient_equals_central_differences(op: Op) -> None:
     assert op.samples is not None, f"{op.name} has no samples"
     seen = set()
