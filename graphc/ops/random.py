@@ -129,7 +129,7 @@ def uniform(
     f, made = functions, emit("random_uniform", key, dims=_dims(shape), dtype=_dtype(dtype))
     if isinstance(minval, float | int) and (minval, maxval) == (0, 1):
         return made
-    return f.maximum(f.add(f.multiply(made, f.subtract(maxval, minval)), minval), minval)
+    return f.maximum(f.add(f.multiply(made, maxval - minval), minval), minval)
 
 
 def normal(key: Any, shape: Shape = (), dtype: Any = "f32") -> Any:
