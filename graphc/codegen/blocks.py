@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphc.codegen.kernels import spec_of
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import Contraction, Loops, Reduction, Scalar
-from graphc.ir.place import Buffer
 from graphc.ops.structural import moves_of
-from graphc.runtime.table import ABSENT, Operand
+from graphc.runtime.table import ABSENT
 
 if TYPE_CHECKING:
     from graphc.codegen.steps import TableWriter
@@ -34,35 +32,30 @@ def block_rows(writer: TableWriter, node: Node) -> None:
     for param, move in zip(region.params, moves[1:], strict=True):
         check_window(node, param, sum((n - 1) * step for n, step in zip(counts, move, strict=True)))
     values = (node, *node.inputs)
-    places = [place_of(writer, value) for value in values]
+    places = [writer.place(value) for value in values]
     travel: dict[int, tuple[int, ...]] = {}  # register -> bytes per loop
+    outer = writer.used
     for k, (value, move) in enumerate(zip(values, moves, strict=True)):
         if any(move):
-            register = writer.register(len(travel))
+            register = writer.register()
             writer.table.set(register, places[k])
             places[k] = register, 0
             travel[register] = tuple(step * tensor_type(value).dtype.itemsize for step in move)
-    writer.inside = {"r0": places[0], "arena": places[-1]}
-    writer.inside |= {f"p{k}": place for k, place in enumerate(places[1:])}
-    loop_rows(writer, node, travel)
-    writer.inside = None
-
-
-def place_of(writer: TableWriter, node: Node) -> Operand:
-    assert isinstance(node.place, Buffer), f"{node!r} has no buffer"
-    return writer.base(node.place.regions[0])
+    scope = {"r0": places[0], "arena": places[-1]}
+    scope |= {f"p{k}": place for k, place in enumerate(places[1:])}
+    with writer.inside(scope):
+        loop_rows(writer, node, travel)
+    writer.used = outer
 
 
 def loop_rows(writer: TableWriter, node: Node, travel: dict[int, tuple[int, ...]]) -> None:
     table, counts = writer.table, node.attrs["counts"]
-    counters = [writer.register(len(travel) + level) for level in range(len(counts))]
+    counters = [writer.register() for _ in counts]
     starts = []
     for counter, count in zip(counters, counts, strict=True):
         table.set(counter, (ABSENT, count))
         starts.append(table.position)
-    for kernel in node.regions[0].nodes:
-        if kernel.op.name == "fused":
-            writer.kernel_row(kernel, spec_of(kernel, writer.config))
+    writer.graph_rows(node.regions[0])
     for level in reversed(range(len(counts))):
         for register, move in travel.items():
             amount = move[level]

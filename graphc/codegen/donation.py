@@ -33,16 +33,25 @@ def donations(graph: Graph, names: tuple[str, ...]) -> tuple[int, ...]:
         taken = -1
         for candidate in free if first and result.op.name == "fused" else ():
             param = graph.params[candidate]
-            if param.type is result.type and all(
-                position[reader] < position[result]
-                or (reader is result and reads_in_place(reader, param))
-                for reader in readers[candidate]
-            ):
+            if takes_over(result, param, readers[candidate], position):
                 taken = candidate
                 free.remove(candidate)
                 break
         made.append(taken)
     return tuple(made)
+
+
+def takes_over(result: Node, param: Node, readers: list[Node], position: dict[Node, int]) -> bool:
+    """May a kernel's result lie in a parameter's memory, given who reads that and the order?"""
+    return (
+        result.op.name == "fused"
+        and param.type is result.type
+        and all(
+            position[reader] < position[result]
+            or (reader is result and reads_in_place(reader, param))
+            for reader in readers
+        )
+    )
 
 
 def reads_in_place(kernel: Node, param: Node) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.codegen.blocks import block_rows
+from graphc.codegen.control import CONTROL_ROWS
 from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, scheduled_graphs
+from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
 from graphc.ir.place import Buffer, Region
+from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import Type
 from graphc.runtime.image import Origin
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
@@ -21,8 +25,11 @@ if TYPE_CHECKING:
     from graphc.codegen.build import Compiler
 
 
+Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c
+
+
 class TableWriter:
-    """Writes the rows of one graph."""
+    """Writes the rows of one graph and of its regions, each in a scope of its own."""
 
     def __init__(self, graph: Graph, config: Config, compiler: Compiler) -> None:
         self.graph = graph
@@ -34,38 +41,59 @@ class TableWriter:
         self.kernels: dict[str, int] = {}
         self.origins: dict[int, Origin] = {}
         self.registers = 0
-        self.inside: dict[str, Operand] | None = None  # where the bases of a block's kernels lie
+        self.stacks = 0
+        self.used = 0  # registers of the loops around the current row
+        self.scope = self.outermost()
+
+    def outermost(self) -> Scope:
+        first = FIRST_PARAM + len(self.graph.params)
+        return {
+            "arena": (ARENA, 0),
+            "c": (CONSTANTS, 0),
+            **{f"p{k}": (FIRST_PARAM + k, 0) for k in range(len(self.graph.params))},
+            **{f"r{k}": (first + k, 0) for k in range(len(self.graph.results))},
+        }
 
     def write(self) -> None:
         scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
         kernels = [node for node in scheduled if node.op.name == "fused"]
         self.compiler.need([spec_of(node, self.config) for node in kernels])
-        for node in self.graph.nodes:
+        self.graph_rows(self.graph)
+        self.table.end()
+
+    def graph_rows(self, graph: Graph) -> None:
+        """The rows of a graph whose bases lie where the scope says."""
+        for node in graph.nodes:
             if node.op.name == "fused":
                 self.kernel_row(node, spec_of(node, self.config))
             elif node.op.name == "blocked":
                 block_rows(self, node)
-        for number, result in enumerate(self.graph.results):
+            elif (rows := CONTROL_ROWS.get(node.op.name)) is not None:
+                rows(self, node)
+        for number, result in enumerate(graph.results):
             self.result_row(number, result)
-        self.table.end()
 
-    def base(self, region: Region, extra: int = 0) -> tuple[int, int]:
-        offset = region.offset + extra
-        if self.inside is not None:
-            register, start = self.inside[region.base]
-            return register, start + offset
-        if region.base == "arena":
-            return ARENA, offset
-        if region.base == "c":
-            return CONSTANTS, offset
-        number = int(region.base[1:])
-        first = 0 if region.base[0] == "p" else len(self.graph.params)
-        return FIRST_PARAM + first + number, offset
+    @contextmanager
+    def inside(self, scope: Scope) -> Iterator[None]:
+        """Rows of a region; the registers taken there are free again afterwards."""
+        outer, used = self.scope, self.used
+        self.scope = {"c": (CONSTANTS, 0), **scope}
+        yield
+        self.scope, self.used = outer, used
 
-    def register(self, number: int) -> int:
-        """A scratch base register."""
-        self.registers = max(self.registers, number + 1)
-        return FIRST_PARAM + len(self.graph.params) + len(self.graph.results) + number
+    def base(self, region: Region, extra: int = 0) -> Operand:
+        register, start = self.scope[region.base]
+        return register, start + region.offset + extra
+
+    def place(self, node: Node, leaf: int = 0) -> Operand:
+        """Where a value of the current graph lies."""
+        return self.base(buffer_of(node).regions[leaf])
+
+    def register(self) -> int:
+        """A scratch base register that nothing around the current row uses."""
+        self.used += 1
+        self.registers = max(self.registers, self.used)
+        return FIRST_PARAM + len(self.graph.params) + len(self.graph.results) + self.used - 1
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
         inputs = data_params(node)
@@ -86,9 +114,13 @@ class TableWriter:
                 operands.append(self.base(regions[kind][index], extra))
         if all(r.nbytes == 0 for r in regions["out"]):
             return
-        file, line = node.loc or ("", 0)
         for row in self.rows_of(spec, operands):
-            self.origins[row] = Origin(repr(node), file, line)
+            self.note(row, node)
+
+    def note(self, row: int, node: Node) -> None:
+        """A row that fails names this node."""
+        file, line = node.loc or ("", 0)
+        self.origins[row] = Origin(repr(node), file, line)
 
     def rows_of(self, spec: Spec, operands: list[Operand]) -> list[int]:
         if spec.kind == "copy":
@@ -113,14 +145,14 @@ class TableWriter:
     def result_row(self, number: int, result: Node) -> None:
         """Copy a result that lies elsewhere (an argument, a constant, or an earlier result)."""
         region = buffer_of(result).regions[0]
-        if region.base == f"r{number}" or region.nbytes == 0:
-            return
-        target = FIRST_PARAM + len(self.graph.params) + number
-        self.table.copy(region.nbytes, (target, 0), self.base(region))
+        target, source = self.scope[f"r{number}"], self.base(region)
+        if target != source and region.nbytes:
+            self.table.copy(region.nbytes, target, source)
 
     def constants(self) -> np.ndarray[Any, Any]:
         """All constants at their offsets, 64-byte aligned."""
-        nodes = [n for n in self.graph.nodes if n.op.name in STORED]
+        scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
+        nodes = [n for n in scheduled if n.op.name in STORED]
         size = max((end_of(n) for n in nodes), default=0)
         blob = np.empty(size + 64, np.uint8)
         start = -blob.__array_interface__["data"][0] % 64

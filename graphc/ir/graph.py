@@ -11,7 +11,7 @@ diffs stay small and side tables can be lists indexed by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphc.errors import GraphError, TypeRuleError
@@ -337,14 +337,6 @@ def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
     regions = tuple(function(r) for r in node.regions)
     unchanged = all(a is b for a, b in zip(regions, node.regions, strict=True))
     return node if unchanged else node.replace(regions=regions)
-
-
-def scheduled_graphs(graph: Graph) -> Iterator[Graph]:
-    """The graph and every region that holds kernels of its own, with memory of its own."""
-    yield graph
-    for node in graph.nodes:
-        if node.op.name == "blocked":
-            yield node.regions[0]
 
 
 def users(graph: Graph) -> list[list[Node]]:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias
-from graphc.ir.place import Buffer
+from graphc.ir.place import Buffer, Region
+
+
+def memory(node: Node) -> tuple[Node, int]:
+    """The node whose memory a value lies in, and which of its leaves it is.
+
+    Aliases and items lead back to it, and so do pushes and pops: they change a stack in place.
+    """
+    leaf = 0
+    while node.inputs:
+        name = node.op.name
+        if name == "item":
+            leaf = node.attrs["index"]
+        elif name == "pop":
+            if leaf:
+                break
+        elif name != "push" and not isinstance(node.op.lower, Alias):
+            break
+        node = node.inputs[0]
+    return node, leaf
 
 
 def root(node: Node) -> Node:
-    """The node whose memory a value lies in: aliases and items lead back to it."""
-    while (isinstance(node.op.lower, Alias) or node.op.name == "item") and node.inputs:
-        node = node.inputs[0]
-    return node
+    """The node whose memory a value lies in."""
+    return memory(node)[0]
 
 
 def roots(node: Node) -> list[Node]:
@@ -42,14 +59,24 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
     last = last_reads(graph)
     intervals: list[tuple[int, int, int, int, Node]] = []
     for position, node in enumerate(graph.nodes):
-        if root(node) is not node or not isinstance(node.place, Buffer) or node.op.name == "tuple":
+        if not isinstance(node.place, Buffer) or node.op.name == "tuple":
             continue
+        if (scratch := node.place.scratch) is not None:
+            intervals.append((position, position, scratch.offset, scratch.nbytes, node))
         intervals += [
             (position, last[node], region.offset, region.nbytes, node)
-            for region in node.place.regions
+            for region in own_regions(node)
             if region.base == "arena" and region.nbytes
         ]
     return intervals
+
+
+def own_regions(node: Node) -> tuple[Region, ...]:
+    """The memory regions of a planned node that are not another node's."""
+    assert isinstance(node.place, Buffer)
+    if node.op.name == "pop":
+        return node.place.regions[1:]
+    return node.place.regions if root(node) is node else ()
 
 
 def peak_bytes(graph: Graph) -> int:

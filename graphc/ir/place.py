@@ -4,6 +4,7 @@
 group b @/job:localhost/device:cpu:0                          a device
 @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
 @/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK
+@/job:localhost/device:cpu:0[0:512;512:4096]          and memory that is only used while it runs
 """
 
 from __future__ import annotations
@@ -91,13 +92,15 @@ class Region:
 
 @record(frozen=True)
 class Buffer:
-    """A device and one memory region per leaf of the value."""
+    """A device, one memory region per leaf of the value, and what the node needs while it runs."""
 
     device: Device
     regions: tuple[Region, ...]
+    scratch: Region | None = None
 
     def __str__(self) -> str:
-        return f"{self.device}[{','.join(map(str, self.regions))}]"
+        scratch = f";{self.scratch}" if self.scratch else ""
+        return f"{self.device}[{','.join(map(str, self.regions))}{scratch}]"
 
 
 Place = Constraint | Device | Buffer
@@ -139,13 +142,19 @@ def parse_place(text: str) -> Place:
     device = parse_device(name)
     if not bracket:
         return device
-    regions = []
-    for part in rest.removesuffix("]").split(",") if rest != "]" else []:
-        found = _BUFFER.fullmatch(part)
-        if not found or not rest.endswith("]"):
-            raise GraphError(f"{part!r} is not a buffer", hint="write [offset:bytes]")
-        regions.append(Region(found[1] or "arena", int(found[2]), int(found[3])))
-    return Buffer(device, tuple(regions))
+    if not rest.endswith("]"):
+        raise GraphError(f"{rest!r} is not a buffer", hint="write [offset:bytes]")
+    values, semicolon, scratch = rest.removesuffix("]").partition(";")
+    regions = tuple(parse_region(part) for part in values.split(",") if values)
+    return Buffer(device, regions, parse_region(scratch) if semicolon else None)
+
+
+def parse_region(text: str) -> Region:
+    """Base register, offset and length. Raises GraphError."""
+    found = _BUFFER.fullmatch(text)
+    if not found:
+        raise GraphError(f"{text!r} is not a buffer", hint="write [offset:bytes]")
+    return Region(found[1] or "arena", int(found[2]), int(found[3]))
 
 
 def device_of(place: Place | None) -> Device | None:

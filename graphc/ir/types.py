@@ -302,6 +302,11 @@ class StackType:
     __slots__ = ("element",)
     element: Type
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of a handle; what the stack holds lies elsewhere."""
+        return 8
+
     def __repr__(self) -> str:
         return f"stack<{self.element!r}>"
 

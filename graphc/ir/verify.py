@@ -12,13 +12,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
-from graphc.ir.graph import Graph, Node, Program, infer, node_effect, scheduled_graphs
+from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import STORED, Alias, Composite, Contraction, Effect, Library, Loops, Structural
 from graphc.ir.place import Buffer, Region, device_of
-from graphc.ir.types import UNIT, TupleType, Type, leaves
+from graphc.ir.regions import scheduled_graphs
+from graphc.ir.types import UNIT, TupleType, leaves
 
-UNIQUE = ("barrier", "workspace")  # equal nodes of these are still different values
+UNIQUE = ("barrier", "workspace", "stack")  # equal nodes of these are still different values
 
 
 def graphs_of(value: Graph | Program) -> tuple[Graph, ...]:
@@ -238,14 +239,20 @@ def every_buffer_assigned(value: Graph | Program) -> None:
             if len(kinds) != len(node.place.regions):
                 raise broken(graph, node, f"%{node.id} needs {len(kinds)} buffer region(s)")
             for kind, region in zip(kinds, node.place.regions, strict=True):
-                if isinstance(kind, Type) and region.nbytes != kind.nbytes:
+                if region.nbytes != kind.nbytes:
                     raise broken(graph, node, f"%{node.id} needs {kind.nbytes} bytes")
-                written = node.op.name == "fused" and region.base[0] in "cp"
+                written = not _borrows(node) and region.base[0] in "cp"
                 end = region.offset + region.nbytes
                 if region.base != "arena" and (written or end > sizes.get(region.base, -1)):
                     raise broken(graph, node, f"%{node.id} cannot lie at {region}")
             if node.place.regions != _inherited(node):
                 raise broken(graph, node, f"%{node.id} does not lie where its operand lies")
+
+
+def _borrows(node: Node) -> bool:
+    """Does the node write nothing where its value lies (or only what is a stack already)?"""
+    free = ("param", "item", "tuple", "push", "pop", *STORED)
+    return node.op.name in free or isinstance(node.op.lower, Alias)
 
 
 def _inherited(node: Node) -> tuple[Region, ...]:
@@ -254,8 +261,10 @@ def _inherited(node: Node) -> tuple[Region, ...]:
     source = node.inputs[0] if node.inputs else None
     if source is None or not isinstance(source.place, Buffer):
         return node.place.regions
-    if isinstance(node.op.lower, Alias):
+    if isinstance(node.op.lower, Alias) or node.op.name == "push":
         return source.place.regions
+    if node.op.name == "pop":
+        return (*source.place.regions, *node.place.regions[1:])
     if node.op.name != "item" or not isinstance(source.type, TupleType):
         return node.place.regions
     first = sum(len(leaves(kind)) for kind in source.type.elements[: node.attrs["index"]])
@@ -274,7 +283,7 @@ def _base_sizes(graph: Graph) -> dict[str, int]:
 
 
 def _nbytes(node: Node) -> int:
-    return sum(kind.nbytes for kind in leaves(node.type) if isinstance(kind, Type))
+    return sum(kind.nbytes for kind in leaves(node.type))
 
 
 def no_overlap_while_live(value: Graph | Program) -> None:

@@ -11,6 +11,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
+from graphc.ir.regions import map_inside
 from graphc.ir.types import Type
 from graphc.ops.interpret import evaluate_node
 from graphc.passes.reasons import record
@@ -21,6 +22,7 @@ TINY = 128  # bytes that may always be made
 def fold(graph: Graph, config: Config) -> Graph:
     """The graph with foldable nodes replaced by constants."""
     spent = 0.0
+    graph = map_inside(graph, lambda region: fold(region, config))
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         nonlocal spent

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.types import tuple_type
 from graphc.passes.groups import Group, Groups
@@ -163,11 +163,12 @@ class _Fuser:
         return found
 
     def emit_single(self, node: Node) -> None:
-        made = node.replace(
+        made = map_regions(node, lambda region: _Fuser(region, self.groups.merge).run())
+        made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
             after=tuple(dict.fromkeys(self.value(n) for n in node.after)),
         )
-        if made.inputs == node.inputs and made.after == node.after:
+        if (made.inputs, made.after, made.regions) == (node.inputs, node.after, node.regions):
             made = node
         self.nodes.append(made)
         self.mapped[node.id] = made

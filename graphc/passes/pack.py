@@ -13,6 +13,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS
+from graphc.ir.regions import map_inside
 from graphc.passes.dce import dce
 from graphc.passes.reasons import record
 from graphc.passes.tile import has_workspace, with_workspace
@@ -22,6 +23,7 @@ def pack(graph: Graph, config: Config) -> Graph:
     """The graph with packed constants where that pays; equal panels are made once."""
     if config.backend != "llvm":
         return graph
+    graph = map_inside(graph, lambda region: pack(region, config))
     packs: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:

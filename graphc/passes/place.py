@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.place import Constraint, Device, parse_device
 
 
@@ -19,6 +19,11 @@ def place(graph: Graph, config: Config) -> Graph:
     device = devices[0]
     if device.type != "cpu":
         raise GraphError(f"there is no device {device}", hint="available: cpu:0")
+    return placed(graph, device)
+
+
+def placed(graph: Graph, device: Device) -> Graph:
+    """The graph and its regions on one device."""
     mapped: dict[Node, Node] = {}
     for node in (*graph.params, *graph.nodes):
         mapped[node] = _placed(node, device, mapped)
@@ -35,7 +40,7 @@ def _placed(node: Node, device: Device, mapped: dict[Node, Node]) -> Node:
     if spec is not None and not spec.matches(device):
         message = f"%{node.id} must run on {spec}, but the device list holds only {device}"
         raise GraphError(message, details=node.describe(), location=node.loc)
-    return node.replace(
+    return map_regions(node, lambda region: placed(region, device)).replace(
         inputs=tuple(mapped[n] for n in node.inputs),
         after=tuple(mapped[n] for n in node.after),
         place=device,

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from graphc.codegen.carries import scratch_bytes
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.liveness import last_reads, root
-from graphc.ir.op import STORED, Alias
+from graphc.ir.liveness import last_reads, memory, root
+from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
-from graphc.ir.types import UNIT, AnyType, Type, leaves
+from graphc.ir.regions import holds_kernels
+from graphc.ir.types import UNIT, AnyType, leaves
 
 ALIGNMENT = 64
 
@@ -25,12 +27,12 @@ def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
     if all(isinstance(n.place, Buffer) or n.type is UNIT for n in (*graph.params, *graph.nodes)):
         return graph
-    return _Planner(graph, graph.device).run()
+    return _Planner(graph, graph.device, Constants()).run()
 
 
 def plan_block(node: Node, device: Device | None) -> Graph:
     """The region of a blocked node with its memory: offsets into the node's scratch operand."""
-    return _Planner(node.regions[0], device).run()
+    return _Planner(node.regions[0], device, Constants()).run()
 
 
 def aligned(nbytes: int) -> int:
@@ -38,7 +40,22 @@ def aligned(nbytes: int) -> int:
 
 
 def sizes_of(kind: AnyType) -> list[int]:
-    return [leaf.nbytes if isinstance(leaf, Type) else 0 for leaf in leaves(kind)]
+    return [leaf.nbytes for leaf in leaves(kind)]
+
+
+class Constants:
+    """Where the constants of a graph and of its regions lie: equal ones once."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.offsets: dict[Attrs, int] = {}
+
+    def take(self, node: Node) -> Region:
+        nbytes = sizes_of(node.type)[0]
+        if node.attrs not in self.offsets:
+            self.offsets[node.attrs] = self.top
+            self.top += aligned(nbytes)
+        return Region("c", self.offsets[node.attrs], nbytes)
 
 
 class Arena:
@@ -86,11 +103,15 @@ class Arena:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, device: Device | None) -> None:
+    """Plans one graph; the memory of a region's values lies in its node's scratch memory."""
+
+    def __init__(self, graph: Graph, device: Device | None, constants: Constants) -> None:
         self.graph = graph
         self.device = device
+        self.constants = constants
         self.regions: dict[Node, tuple[Region, ...]] = {}
-        self.constants = 0
+        self.scratch: dict[Node, Region] = {}
+        self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
         self.result_of = self.result_memory()
 
@@ -98,11 +119,7 @@ class _Planner:
         """For each memory the results that lie in it whole: leaf -> result number (the first)."""
         found: dict[Node, dict[int, int]] = {}
         for number, result in enumerate(self.graph.results):
-            leaf, node = 0, result
-            while node.op.name == "item" or isinstance(node.op.lower, Alias):
-                if node.op.name == "item":
-                    leaf = node.attrs["index"]
-                node = node.inputs[0]
+            node, leaf = memory(result)
             if node.op.name not in ("param", "tuple", "workspace", *STORED):
                 found.setdefault(node, {}).setdefault(leaf, number)
         return found
@@ -129,47 +146,59 @@ class _Planner:
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
             self.regions[node] = self.allocate(node)
+            if (scratch := self.scratch.get(node)) is not None:
+                self.arena.give(scratch.offset, scratch.nbytes)
             for dead in dying[position]:
                 self.release(dead)
 
     def allocate(self, node: Node) -> tuple[Region, ...]:
-        if isinstance(node.op.lower, Alias):
+        if isinstance(node.op.lower, Alias) or node.op.name == "push":
             return self.regions[node.inputs[0]]
+        if holds_kernels(node):
+            self.plan_regions(node)
         match node.op.name:
             case "item":
                 return (self.regions[node.inputs[0]][node.attrs["index"]],)
             case "tuple":
                 return tuple(r for source in node.inputs for r in self.regions[source])
             case "const" | "pack":
-                offset, nbytes = self.constants, sizes_of(node.type)[0]
-                self.constants += aligned(nbytes)
-                return (Region("c", offset, nbytes),)
+                return (self.constants.take(node),)
         results = self.result_of.get(node, {})
-        made = []
+        made: list[Region] = []
         for leaf, nbytes in enumerate(sizes_of(node.type)):
-            if leaf in results:
+            if leaf == 0 and node.op.name == "pop":
+                made += self.regions[node.inputs[0]]
+            elif leaf in results:
                 made.append(Region(f"r{results[leaf]}", 0, nbytes))
             else:
                 offset = self.arena.take(aligned(nbytes)) if nbytes else 0
                 made.append(Region("arena", offset, nbytes))
         return tuple(made)
 
+    def plan_regions(self, node: Node) -> None:
+        """Memory inside the regions of a node, and the memory that they need while it runs."""
+        device = device_of(node.place) or self.device
+        self.inside[node] = tuple(_Planner(r, device, self.constants).run() for r in node.regions)
+        nbytes = aligned(scratch_bytes(node, self.inside[node]))
+        if nbytes and node.op.name != "blocked":  # whose last operand is its scratch memory
+            self.scratch[node] = Region("arena", self.arena.take(nbytes), nbytes)
+
     def release(self, node: Node) -> None:
-        if root(node) is not node or node.op.name == "tuple":
+        first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
+        if (root(node) is not node and not first) or node.op.name == "tuple":
             return
-        for region in self.regions.get(node, ()):
+        for region in self.regions.get(node, ())[first:]:
             if region.base == "arena" and region.nbytes:
                 self.arena.give(region.offset, aligned(region.nbytes))
 
     def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
         device = device_of(node.place) or self.device
         assert isinstance(device, Device)
-        place = device if node.type is UNIT else Buffer(device, self.regions[node])
-        regions = node.regions
-        if node.op.name == "blocked":
-            regions = (plan_block(node, device),)
+        scratch = self.scratch.get(node)
+        bare = node.type is UNIT and scratch is None
+        place = device if bare else Buffer(device, self.regions[node], scratch)
         return node.replace(
-            regions=regions,
+            regions=self.inside.get(node, node.regions),
             inputs=tuple(mapped[n] for n in node.inputs),
             after=tuple(mapped[n] for n in node.after),
             place=place,

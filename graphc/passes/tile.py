@@ -12,6 +12,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
+from graphc.ir.regions import map_inside
 from graphc.passes.block import block
 from graphc.passes.images import images
 from graphc.passes.plan import plan_block
@@ -19,6 +20,7 @@ from graphc.passes.plan import plan_block
 
 def tile(graph: Graph, config: Config) -> Graph:
     """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
+    graph = map_inside(graph, lambda region: tile(region, config))
     return with_scratch(images(block(graph, config), config), config)
 
 

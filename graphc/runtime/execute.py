@@ -69,7 +69,7 @@ class Frame:
         self.stacks = np.zeros((executable.stack_slots, 3), np.int64)
         if executable.stack_slots:
             self.words[_STACKS] = address_of(self.stacks)
-            weakref.finalize(self, free_stacks, self.stacks)
+            weakref.finalize(self, free_stacks, self.stacks).atexit = False
         self.bases = self.words[_BASES:]
         self.bases[ARENA] = address_of(self.arena)
         self.bases[CONSTANTS] = address_of(image.constants)

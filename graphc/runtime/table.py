@@ -11,7 +11,8 @@
     7...   n pairs (base register, byte offset)
 
 Base registers: 0 the arena, 1 the constants, 2... the parameters, then the results, then scratch
-registers that `set`, `bump` and `loop` may change.  A jump target is a word index of the table.
+registers that `set`, `bump`, `loop` and `rotate` may change.  A jump target is a word index of the
+table.  A stack is a slot of the frame (see the walker); what operands hold is a handle to it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,23 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 
-END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY = range(8)
-NAMES = ("end", "call", "jump", "branch", "bump", "set", "loop", "copy")
+NAMES = (
+    "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push", "pop"
+)  # fmt: skip
+END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP = range(len(NAMES))
 ARENA, CONSTANTS, FIRST_PARAM = 0, 1, 2
+MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 
 _CALL_HEAD = 7
-_WORDS = {END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7}
+_WORDS = {
+    END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
+    POP: 7,
+}  # fmt: skip
 _TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3}
-_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,)}
-_OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5)}
+_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4)}
+_OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3, 5)}
+_SIZED = (COPY, PUSH, POP)  # rows whose word 2 is a number of bytes
 
 Operand = tuple[int, int]
 
@@ -91,8 +99,24 @@ class TableBuilder:
         return self._row(LOOP, 4, register, target)
 
     def copy(self, size: int, target: Operand, source: Operand) -> int:
-        """Copy `size` bytes between operands that do not overlap."""
+        """Copy `size` bytes between operands that do not overlap, or are the same."""
         return self._row(COPY, 7, size, *target, *source)
+
+    def rotate(self, read: int, write: int, spare: int) -> int:
+        """Of three scratch registers: read = write, write = spare, spare = read."""
+        return self._row(ROTATE, 5, read, write, spare)
+
+    def stack(self, slot: int, target: Operand) -> int:
+        """Empty a stack slot and store its handle."""
+        return self._row(STACK, 5, slot, *target)
+
+    def push(self, size: int, handle: Operand, source: Operand) -> int:
+        """Copy `size` bytes onto a stack."""
+        return self._row(PUSH, 7, size, *handle, *source)
+
+    def pop(self, size: int, handle: Operand, target: Operand) -> int:
+        """Copy the `size` bytes on top of a stack to the target and take them off."""
+        return self._row(POP, 7, size, *handle, *target)
 
     def end(self) -> int:
         """Stop the walk with success."""
@@ -128,6 +152,11 @@ def can_split(words: Sequence[int]) -> bool:
 def has_jumps(words: Sequence[int]) -> bool:
     """Whether the length of a run depends on anything but the table's length."""
     return any(words[row] in _TARGET_WORD for row in rows(words))
+
+
+def stack_slots(words: Sequence[int]) -> int:
+    """How many stack slots a frame needs."""
+    return max((1 + words[row + 2] for row in rows(words) if words[row] == STACK), default=0)
 
 
 @record(frozen=True)
@@ -171,8 +200,10 @@ def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None
         return
     if _WORDS.get(opcode) != size:
         raise _bad(row, f"opcode {opcode} in a row of {size} words")
-    if opcode == COPY and words[row + 2] < 0:
-        raise _bad(row, f"copy of {words[row + 2]} bytes")
+    if opcode in _SIZED and words[row + 2] < 0:
+        raise _bad(row, f"{NAMES[opcode]} of {words[row + 2]} bytes")
+    if opcode == STACK and not 0 <= words[row + 2] < MOST_STACKS:
+        raise _bad(row, f"no stack slot {words[row + 2]}")
     for word in _REGISTER_WORDS.get(opcode, ()):
         if not bounds.first_register <= words[row + word] < len(bounds.sizes):
             raise _bad(row, f"no scratch register {words[row + word]}")

@@ -6,11 +6,15 @@ is a block of 64-bit words that the runtime fills; it holds everything a run nee
 concurrent runs only need frames of their own.
 
     word 0 table    1 kernel addresses   2 kernel parameters   3 most operands of a row   4 threads
-         5 cancel   6 row that stopped   7 kernel of that row  8 in use         16... bases
+         5 cancel   6 row that stopped   7 kernel of that row  8 in use         9 stack slots
+         16... bases
+
+A stack slot is three words: memory (from malloc), bytes there, bytes in use; see `stacks.py`.
 """
 
 from __future__ import annotations
 
+from graphc.codegen.native.stacks import EMPTY, NO_MEMORY, STACKS, operand_address
 from graphc.runtime import table
 
 CANCELLED = -1
@@ -167,17 +171,25 @@ loop:
 
 copy:
   %copy.size = load i64, ptr %word2.at
-  %to.base = load i64, ptr %word3.at
-  %to.offset = load i64, ptr %word4.at
-  %from.base = load i64, ptr %word5.at
-  %from.offset = load i64, ptr %word6.at
-  %to.pointer.at = getelementptr ptr, ptr %bases, i64 %to.base
-  %to.pointer = load ptr, ptr %to.pointer.at
-  %to = getelementptr i8, ptr %to.pointer, i64 %to.offset
-  %from.pointer.at = getelementptr ptr, ptr %bases, i64 %from.base
-  %from.pointer = load ptr, ptr %from.pointer.at
-  %from = getelementptr i8, ptr %from.pointer, i64 %from.offset
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %copy.size, i1 false)
+{copy.to}{copy.from}  %copy.same = icmp eq ptr %copy.to, %copy.from
+  br i1 %copy.same, label %next, label %copy.bytes
+
+copy.bytes:
+  call void @llvm.memcpy.p0.p0.i64(ptr %copy.to, ptr %copy.from, i64 %copy.size, i1 false)
+  br label %next
+
+rotate:
+  %read.register = load i64, ptr %word2.at
+  %write.register = load i64, ptr %word3.at
+  %spare.register = load i64, ptr %word4.at
+  %read.at = getelementptr i64, ptr %bases, i64 %read.register
+  %write.at = getelementptr i64, ptr %bases, i64 %write.register
+  %spare.at = getelementptr i64, ptr %bases, i64 %spare.register
+  %written = load i64, ptr %write.at
+  %spared = load i64, ptr %spare.at
+  store i64 %written, ptr %read.at
+  store i64 %spared, ptr %write.at
+  store i64 %written, ptr %spare.at
   br label %next
 
 go:
@@ -190,7 +202,8 @@ next:
 
 _STOP = """
 stop:
-  %reason = phi i32 [ {cancelled}, %row ], [ {bad_row}, %dispatch ], [ %status, %failed ]
+  %reason = phi i32 [ {cancelled}, %row ], [ {bad_row}, %dispatch ], [ %status, %failed ],
+    [ {no_memory}, %push.grow ], [ {empty}, %pop ]
   store i64 %pc, ptr %row.at
   ret i32 %reason
 }}
@@ -202,6 +215,7 @@ define i32 @graphc_acquire(ptr %flag) {{
   ret i32 %result
 }}
 
+declare ptr @realloc(ptr, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
@@ -209,5 +223,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 def walker_ir() -> str:
     """The text of `graphc_walk` and `graphc_acquire`; `graphc_fork` comes from the pool."""
     cases = [f"    i64 {opcode}, label %{name}\n" for opcode, name in enumerate(table.NAMES)]
-    stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW)
-    return "".join((_HEAD.lstrip("\n"), *cases, "  ]\n", _CALL, _CONTROL, stop))
+    stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW, no_memory=NO_MEMORY, empty=EMPTY)
+    control = _CONTROL.replace("{copy.to}", operand_address("copy.to", 3))
+    control = control.replace("{copy.from}", operand_address("copy.from", 5))
+    return "".join((_HEAD.lstrip("\n"), *cases, "  ]\n", _CALL, control, STACKS, stop))

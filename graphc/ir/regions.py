@@ -1,0 +1,34 @@
+"""Graphs inside graphs: the regions of control flow, which hold kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+
+
+def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
+    """Apply a graph function to the regions of control flow; the same graph if nothing changed."""
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, function) if holds_kernels(node) else node
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite) if any(map(holds_kernels, graph.nodes)) else graph
+
+
+def holds_kernels(node: Node) -> bool:
+    """Are the node's regions graphs of kernels of their own, with memory of their own?"""
+    return bool(node.regions) and node.op.name != "fused"
+
+
+def scheduled_graphs(graph: Graph) -> Iterator[Graph]:
+    """The graph and every region that holds kernels of its own, however deep."""
+    pending = [graph]
+    while pending:
+        found = pending.pop()
+        yield found
+        pending += [r for n in reversed(found.nodes) if holds_kernels(n) for r in n.regions[::-1]]
