@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.ir.graph import Builder, Graph, Node
+from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import OPS, Alias, Attr, Composite, Structural
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.control import param_node, results_of, results_type

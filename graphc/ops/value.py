@@ -8,7 +8,7 @@ plain arrays with no trace active is evaluated at once by the NumPy reference.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,7 +85,7 @@ class Trace:
             hint="pass outer values into a compiled function as arguments",
         )
 
-    def emit(self, op: Op, nodes: tuple[Node, ...], attrs: dict[str, Any], **fields: Any) -> Any:
+    def emit(self, op: Op, nodes: tuple[Node, ...], attrs: Mapping[str, Any], **fields: Any) -> Any:
         """Emit a node; a tuple-typed one comes back as a tuple of its items."""
         loc = self.locate() if self.locate else None
         regions = fields.get("regions", ())

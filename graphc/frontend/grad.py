@@ -1,0 +1,446 @@
+"""`gc.grad` and its kin: functions that trace to a `grad` node, which the gradient pass expands.
+
+Each works inside a compiled function, nests to any order, and compiles itself when it is called on
+plain arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TraceError
+from graphc.frontend.control import map as map_slices
+from graphc.frontend.region import (
+    Operands,
+    Region,
+    closed,
+    emit_closed,
+    emit_region,
+    enclosing,
+    trace_region,
+)
+from graphc.frontend.trace import Parameter
+from graphc.frontend.tree import flatten, leaf_names, unflatten
+from graphc.ir.types import Type
+from graphc.ops.value import Value, current, emit, functions, lift
+
+Function = Callable[..., Any]
+Wrt = int | str | Sequence[int | str]
+
+
+# ---------------------------------------------------------------------------------------- gradients
+
+
+def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
+    """The function that computes the gradient of a scalar function.
+
+    wrt        number or name of an argument, or several: then the result is a tuple
+    has_aux    the function returns (value, aux); the result is (gradient, aux)
+
+    Each gradient has the nesting, shapes and dtypes of its argument.  Raises TraceError for a
+    value that is no scalar float and for an argument that holds no floats.
+    """
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        (_, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
+        return (made, aux) if has_aux else made
+
+    return _compiling(gradient, function, "grad")
+
+
+def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
+    """Like `grad`, and returns (value, gradient), or ((value, aux), gradient) with `has_aux`."""
+
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        (value, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
+        return ((value, aux), made) if has_aux else (value, made)
+
+    return _compiling(value_and_gradient, function, "value_and_grad")
+
+
+def _compiling(traced: Function, function: Function, name: str) -> Function:
+    """A function for traces that compiles itself when it is called on arrays."""
+    compiled: list[Any] = []
+    title = f"{name}_{getattr(function, '__name__', 'f')}"
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            return traced(*args, **kwargs)
+        if not compiled:
+            from graphc.frontend.decorator import compile
+
+            compiled.append(compile(call))
+        return compiled[0](*args, **kwargs)
+
+    call.__name__ = title
+    return call
+
+
+def _value_and_grad(
+    function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, Any], Any]:
+    arguments, keys = _bound(function, wrt, args, kwargs)
+    given = Operands(arguments)
+
+    def call(tracers: list[Any]) -> Any:
+        positional, named = given.rebuilt(tracers)
+        made = function(*positional, **named)
+        value, aux = _pair(made) if has_aux else (made, None)
+        return [_loss(value), aux]
+
+    region = trace_region(getattr(function, "__name__", "loss"), given.parameters, call)
+    chosen = _leaves_of(given, arguments, keys)
+    seed = enclosing().constant(np.ones((), region.types[0].dtype.numpy))
+    made = _emit_grad(region, given, [seed], chosen)
+    results = len(region.types)
+    value, aux = unflatten(region.tree, made[:results])
+    found = dict(zip(chosen, made[results:]))
+    trees = [_gradient_tree(given, arguments, key, found) for key in keys]
+    single = isinstance(wrt, int | str)
+    return (value, aux), trees[0] if single else tuple(trees)
+
+
+def _emit_grad(
+    region: Region, given: Operands, seeds: Sequence[Value], wrt: Sequence[int]
+) -> tuple[Any, ...]:
+    """The results of a grad node on a region and what it captures."""
+    captured, graphs = closed((region,))
+    operands = (*given.values, *captured, *seeds)
+    return emit_closed("grad", operands, graphs, wrt=tuple(wrt), seeds=len(seeds))
+
+
+def _pair(made: Any) -> tuple[Any, Any]:
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TraceError("with has_aux the function must return (value, aux)")
+    return made
+
+
+def _loss(value: Any) -> Value:
+    """The value of a function that is differentiated: one float."""
+    made = lift(value, enclosing()) if not isinstance(value, dict | list | tuple) else None
+    if made is None or made.shape != () or made.element.kind != "f":
+        found = type(value).__name__ if made is None else str(made.type)
+        raise TraceError(
+            f"gradients are of a function that returns one float, it returns {found}",
+            hint="reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result",
+        )
+    return made
+
+
+Key = int | str  # a position among the positional arguments or the name of a keyword argument
+
+
+def _bound(
+    function: Function, wrt: Wrt, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], list[Key]]:
+    """The arguments, and where among them each entry of wrt is."""
+    keys: list[Key] = []
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    for entry in (wrt,) if isinstance(wrt, int | str) else wrt:
+        name = names[entry] if isinstance(entry, int) and 0 <= entry < len(names) else entry
+        position = names.index(name) if name in names else entry
+        if isinstance(position, int) and 0 <= position < len(args):
+            keys.append(position)
+        elif name in kwargs:
+            keys.append(name)
+        else:
+            raise TraceError(
+                f"wrt names {entry!r}, but the function is called with {len(args)} argument(s)"
+                + (f" and {', '.join(kwargs)}" if kwargs else ""),
+                hint="wrt is the number or the name of an argument that is given",
+            )
+    return (args, kwargs), keys
+
+
+def _path(key: Key) -> str:
+    return f"0.{key}" if isinstance(key, int) else f"1.{key}"
+
+
+def _under(path: str, key: Key) -> bool:
+    return path == _path(key) or path.startswith(_path(key) + ".")
+
+
+def _leaves_of(given: Operands, arguments: Any, keys: Sequence[Key]) -> list[int]:
+    """Numbers of the operands that gradients are taken of. Raises TraceError for other than
+    floats."""
+    paths = leaf_names(given.tree)
+    chosen = []
+    for number, (position, value) in enumerate(zip(given.positions, given.values)):
+        if any(_under(paths[position], key) for key in keys):
+            if value.element.kind not in "fc":
+                raise TraceError(
+                    f"argument {paths[position].partition('.')[2]} is {value.type}, which has no "
+                    "gradient",
+                    hint="gradients are of floats: cast it, or leave it out of wrt",
+                )
+            chosen.append(number)
+    return chosen
+
+
+def _gradient_tree(given: Operands, arguments: Any, key: Key, found: dict[int, Any]) -> Any:
+    """The gradients in the nesting of their argument; leaves that are no arrays become None."""
+    made: list[Any] = [None] * len(given.leaves)
+    for number, position in enumerate(given.positions):
+        made[position] = found.get(number)
+    args, kwargs = unflatten(given.tree, made)
+    return args[key] if isinstance(key, int) else kwargs[key]
+
+
+# ---------------------------------------------------------------------------------------- products
+
+
+def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
+    """function(*primals) and its pullback: cotangent of the result -> cotangents of the primals.
+
+    The pullback takes what the function returns (leaves that are no floats are ignored) and returns
+    a tuple with one entry per primal; integers get None.
+    """
+    if current() is None:
+        from graphc.frontend.decorator import compile
+
+        def pulled(primals: Any, cotangent: Any) -> Any:
+            return vjp(function, *primals)[1](cotangent)
+
+        run = compile(pulled)
+        return compile(function)(*primals), lambda cotangent: run(primals, cotangent)
+    given = Operands(primals)
+    tree: list[Any] = []
+
+    def call(tracers: list[Any]) -> Any:
+        leaves, structure = flatten(function(*given.rebuilt(tracers)))
+        values = [lift(leaf, enclosing()) for leaf in leaves]
+        order = sorted(range(len(values)), key=lambda k: values[k].element.kind not in "fc")
+        tree[:] = [structure, order]
+        return [values[k] for k in order]
+
+    region = trace_region(getattr(function, "__name__", "f"), given.parameters, call)
+    structure, order = tree
+    floats = [k for k, kind in enumerate(region.types) if kind.dtype.kind in "fc"]
+    if not floats:
+        raise TraceError("a function without float results has no pullback")
+    made = emit_region("call", given.values, (region,), name=region.graph.name)
+    found = dict(zip(order, made))
+    result = unflatten(structure, [found[k] for k in range(len(order))])
+    chosen = [k for k, v in enumerate(given.values) if v.element.kind in "fc"]
+
+    def pullback(cotangent: Any) -> Any:
+        seeds = _seeds(cotangent, structure, [order[k] for k in floats], region.types)
+        pulled = _emit_grad(region, given, seeds, chosen)[len(region.types) :]
+        gradients = dict(zip(chosen, pulled))
+        leaves: list[Any] = [None] * len(given.leaves)
+        for number, position in enumerate(given.positions):
+            leaves[position] = gradients.get(number)
+        return unflatten(given.tree, leaves)
+
+    return result, pullback
+
+
+def _seeds(
+    cotangent: Any, structure: Any, places: Sequence[int], types: Sequence[Type]
+) -> list[Value]:
+    """The cotangents of the float results, checked and in their order."""
+    leaves, tree = flatten(cotangent)
+    if tree is not structure:
+        raise TraceError(f"the cotangent is {tree!r}, the function returns {structure!r}")
+    seeds = []
+    for place, kind in zip(places, types):
+        value = lift(leaves[place], enclosing())
+        if value.shape != kind.shape:
+            raise TraceError(f"the cotangent of a {kind} result is {value.type}")
+        seeds.append(lift(value, enclosing(), kind.dtype))
+    return seeds
+
+
+def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """function(*primals) and its derivative along the tangents (same nesting as the primals).
+
+    The pullback is linear, so its own pullback carries tangents forward; what only the backward
+    pass would need is dropped as dead code.
+    """
+    if current() is None:
+        from graphc.frontend.decorator import compile
+
+        return compile(lambda p, t: jvp(function, p, t))(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+    result, pullback = vjp(function, *primals)
+    leaves, tree = flatten(result)
+    zeros = unflatten(tree, [functions.zeros_like(leaf) for leaf in leaves])
+    _, push = vjp(pullback, zeros)
+    moved, _ = flatten(tuple(primals))
+    ways, _ = flatten(tuple(tangents))
+    if [np.shape(a) if not isinstance(a, Value) else a.shape for a in moved] != [
+        np.shape(t) if not isinstance(t, Value) else t.shape for t in ways
+    ]:
+        raise TraceError("jvp: each tangent must have the shape of its primal")
+    return result, push(tuple(tangents))[0]
+
+
+# ---------------------------------------------------------------------------------------- matrices
+
+
+def jacobian(function: Function, wrt: int = 0) -> Function:
+    """The function that computes the derivative of every result element by every element of one
+    argument: result shape + argument shape, in the nesting of the result."""
+
+    def jacobians(*args: Any) -> Any:
+        def of_one(x: Any) -> Any:
+            return function(*args[:wrt], x, *args[wrt + 1 :])
+
+        result, pullback = vjp(of_one, args[wrt])
+        leaves, tree = flatten(result)
+        return unflatten(tree, [_rows(leaves, k, tree, pullback) for k in range(len(leaves))])
+
+    return _compiling(jacobians, function, "jacobian")
+
+
+def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any:
+    """One pullback for each element of result leaf k."""
+    chosen = leaves[k]
+    size, element = math.prod(chosen.type.dims), chosen.dtype
+    basis = functions.reshape(functions.eye(size, dtype=element), (size, *chosen.shape))
+
+    def row(unit: Any) -> Any:
+        seeds = [functions.zeros_like(leaf) for leaf in leaves]
+        seeds[k] = unit
+        return pullback(unflatten(tree, seeds))[0]
+
+    rows = map_slices(row, basis)
+    parts, structure = flatten(rows)
+    shaped = [functions.reshape(p, (*chosen.shape, *p.shape[1:])) for p in parts]
+    return unflatten(structure, shaped)
+
+
+def hessian(function: Function, wrt: int = 0) -> Function:
+    """The function that computes the second derivatives of a scalar function by one argument:
+    an array of the argument's shape twice over."""
+    return jacobian(grad(function, wrt), wrt)
+
+
+# ---------------------------------------------------------------------------------------- markers
+
+
+def stop_gradient(x: Any) -> Any:
+    """x (any nesting of arrays), through which no gradient flows."""
+    leaves, tree = flatten(x)
+    made = [emit("stop_gradient", leaf) if isinstance(leaf, Value) else leaf for leaf in leaves]
+    return unflatten(tree, made)
+
+
+def checkpoint(function: Function) -> Function:
+    """The function, whose intermediate values are computed again on the backward pass.
+
+    Only its arguments are kept (and what it captures), at the price of running it twice.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return function(*args, **kwargs)
+        given = Operands((args, kwargs))
+
+        def run(tracers: list[Any]) -> Any:
+            positional, named = given.rebuilt(tracers)
+            return function(*positional, **named)
+
+        region = trace_region(getattr(function, "__name__", "f"), given.parameters, run)
+        made = emit_region("checkpoint", given.values, (region,), name=region.graph.name)
+        return unflatten(region.tree, made)
+
+    return call
+
+
+def custom_grad(function: Function) -> Function:
+    """A function with its own gradient: it returns (result, backward).
+
+        @gc.custom_grad
+        def clipped(x):
+            return np.clip(x, -1, 1), lambda ct: ct     # the gradient passes straight through
+
+    backward maps the cotangent of the result to that of the argument, or to a tuple with one for
+    each argument.  It may use any value computed in the function; those are kept for it.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if current() is None:
+            return function(*args)[0]
+        return _custom(function, args)
+
+    return call
+
+
+def _custom(function: Function, args: tuple[Any, ...]) -> Any:
+    given = Operands(args)
+    kept: dict[str, Any] = {}
+
+    def forward(tracers: list[Any]) -> Any:
+        made = function(*given.rebuilt(tracers))
+        if not isinstance(made, tuple) or len(made) != 2 or not callable(made[1]):
+            raise TraceError("a function with gc.custom_grad returns (result, backward)")
+        result, backward = made
+        leaves, tree = flatten(result)
+        values = [lift(leaf, enclosing()) for leaf in leaves]
+        kept.update(tree=tree, count=len(values))
+        region = _backward(backward, tree, values, given)
+        kept["backward"] = region
+        return [*values, *(value for value, _ in region.captured.values())]
+
+    region = trace_region(getattr(function, "__name__", "f"), given.parameters, forward)
+    captured, graphs = closed((region,))
+    backward: Region = kept["backward"]
+    own = len(backward.graph.params) - len(backward.captured)
+    params = backward.graph.params
+    reordered = backward.graph.replace(params=(*params[own:], *params[:own]))
+    _require_no_floats(captured)
+    operands = (*given.values, *captured)
+    made = emit_closed("custom_grad", operands, (graphs[0], reordered), results=kept["count"])
+    return unflatten(kept["tree"], made)
+
+
+def _backward(backward: Function, tree: Any, values: Sequence[Value], given: Operands) -> Region:
+    """Trace the backward function: a cotangent for each float argument leaf, zeros if it gives
+    None."""
+    parameters = [Parameter(f"ct{k}", v.type) for k, v in enumerate(values)]
+
+    def call(tracers: list[Any]) -> Any:
+        made = backward(unflatten(tree, tracers))
+        count = len(given.tree.children)
+        parts = made if isinstance(made, tuple) and count != 1 else (made,)
+        if len(parts) != count:
+            raise TraceError(f"backward returns {len(parts)} gradient(s) for {count} argument(s)")
+        leaves: list[Any] = []
+        for part, child in zip(parts, given.tree.children):
+            found, structure = flatten(part)
+            leaves += found if structure is child else [None] * child.count
+        gradients = []
+        for position, operand in zip(given.positions, given.parameters):
+            if operand.type.dtype.kind not in "fc":
+                continue
+            leaf = leaves[position]
+            if leaf is None:
+                leaf = functions.zeros(operand.type.shape, dtype=operand.type.dtype)
+            gradients.append(lift(leaf, enclosing(), operand.type.dtype))
+        return gradients
+
+    return trace_region("backward", parameters, call)
+
+
+def _require_no_floats(captured: Sequence[Value]) -> None:
+    if any(value.element.kind in "fc" for value in captured):
+        raise TraceError(
+            "a function with gc.custom_grad uses a float value of the function around it",
+            hint="pass it as an argument, so that backward can return its gradient",
+        )
+
+
+def gradients(y: Any, xs: Any, unconnected: str = "none") -> Any:
+    raise NotImplementedError
