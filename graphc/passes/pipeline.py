@@ -28,6 +28,7 @@ from graphc.passes.plan import plan
 from graphc.passes.reasons import collecting
 from graphc.passes.schedule import schedule
 from graphc.passes.simplify import simplify
+from graphc.passes.state import state, state_is_threaded
 from graphc.passes.tile import tile
 from graphc.record import record
 
@@ -57,6 +58,7 @@ def trace(graph: Graph, config: Config) -> Graph:
 
 STAGES = (
     Stage(trace),
+    Stage(state, ensures=(state_is_threaded,)),
     Stage(gradient, ensures=(verify.no_gradients,)),
     Stage(fold, optional=True),
     Stage(simplify, ensures=(verify.no_composites,)),
