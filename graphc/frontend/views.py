@@ -57,7 +57,9 @@ def _attach(view: Value, link: Link) -> Tracer:
     parent = link.parent
     if parent.storage is None:
         parent.storage = Storage()
-    made = Tracer(view.node, parent.trace, view.weak)
+    made = Tracer(view.node, view.trace, view.weak)
+    if view.trace is not parent.trace:  # a loop body or branch reads an array of the outer function
+        link = Link(parent, link.derive, link.ghost, None, link.index)
     made.link, made.storage, made.seen = link, parent.storage, parent.storage.writes
     return made
 
