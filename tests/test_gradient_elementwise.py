@@ -182,6 +182,7 @@ AT_EDGES: list[tuple[Any, tuple[float, ...], list[float]]] = [
     (f.relu, (0.0,), [0.0]),
     (f.relu6, (6.0,), [0.0]),
     (f.hypot, (0.0, 0.0), [0.0, 0.0]),
+    (f.arctan2, (0.0, 0.0), [0.0, 0.0]),
     (f.copysign, (2.0, -3.0), [-1.0, 0.0]),
     (f.maximum, (1.5, 1.5), [0.5, 0.5]),
     (f.minimum, (1.5, 1.5), [0.5, 0.5]),

@@ -25,6 +25,7 @@ from graphc.ops.registry import (
     special_values,
     to_real,
 )
+from graphc.ops.rules import over_nonzero
 from graphc.ops.scalars import not_zero
 from graphc.ops.value import (
     as_value,
@@ -170,10 +171,9 @@ def _join(re: Any, im: Any) -> Any:
 
 def _angle_rule(ct: Any, made: Any, z: Any) -> tuple[Any]:
     """The angle is Im log z: i z / |z|**2 times the cotangent."""
-    f = functions
-    re, im = f.real(z), f.imag(z)
-    scaled = ct / (re * re + im * im)
-    return (f.complex(-scaled * im, scaled * re),)
+    re, im = functions.real(z), functions.imag(z)
+    scaled = over_nonzero(ct, re * re + im * im)
+    return (functions.complex(-scaled * im, scaled * re),)
 
 
 elementwise(

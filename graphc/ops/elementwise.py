@@ -19,7 +19,7 @@ from graphc.ops.registry import (
     require,
     to_real,
 )
-from graphc.ops.rules import where_true
+from graphc.ops.rules import over_nonzero, where_true
 from graphc.ops.scalars import (
     binary,
     bits_type,
@@ -195,12 +195,11 @@ def _nextafter(b: Any, x: Any, y: Any) -> Any:
 
 def _sign_rule(ct: Any, unit: Any, x: Any) -> tuple[Any]:
     """Nothing of a real; of x / |x|, the part of ct across the unit, scaled by 1 / |x|."""
-    f = functions
     if not x.element.is_complex:
         return (None,)
-    size = f.absolute(x)
-    across = ct - unit * f.real(ct * f.conj(unit))
-    return (f.where(size == 0, 0, across / f.where(size == 0, 1, size)),)
+    size = functions.absolute(x)
+    across = ct - unit * functions.real(ct * functions.conj(unit))
+    return (where_true(size != 0, over_nonzero(across, size)),)
 
 
 elementwise(

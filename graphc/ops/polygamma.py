@@ -117,8 +117,8 @@ def _infer(x: AnyType, *, order: int) -> Type:
 def _samples() -> list[Sample]:
     right = [
         Sample(sample.operands, {"order": order}, sample.good, sample.tolerance)
-        for order in (1, 2, 3, 6)
-        for sample in elementwise_samples(1, FLOATS, (0.2, 9.0), 32.0)
+        for order in (1, 2, 3, 4)
+        for sample in elementwise_samples(1, FLOATS, (0.5, 9.0), 32.0)
     ]
     left = np.array([-0.5, -0.25, -1.3, -2.6, -3.75])
     return [

@@ -38,6 +38,12 @@ def where_true(condition: Any, ct: Any) -> Any:
     return functions.where(condition, ct, 0)
 
 
+def over_nonzero(ct: Any, size: Any) -> Any:
+    """ct / size, and ct itself where the size is 0: what multiplies it is 0 there, as the
+    derivative of |x| is."""
+    return ct / functions.where(size == 0, 1, size)
+
+
 def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """c0 + c1 x + c2 x**2 + ... after Horner."""
     *rest, made = coefficients

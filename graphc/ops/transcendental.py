@@ -15,7 +15,7 @@ import numpy as np
 from graphc.ir.types import F64, DType
 from graphc.ops import complex_math
 from graphc.ops.registry import COMPLEX, FLOATS, elementwise, float_of
-from graphc.ops.rules import Rule, over, polynomial, times
+from graphc.ops.rules import Rule, over, over_nonzero, polynomial, times
 from graphc.ops.scalars import call, like, over_pairs
 from graphc.ops.value import functions
 
@@ -87,13 +87,12 @@ def _share_rule(scale: float) -> Rule:
 
 
 def _atan2_rule(ct: Any, angle: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    scaled = ct / (x * x + y * y)
+    scaled = over_nonzero(ct, x * x + y * y)
     return scaled * x, -scaled * y
 
 
 def _hypot_rule(ct: Any, size: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """0 at the origin, as for the absolute value."""
-    scaled = ct / f.where(size == 0, 1, size)
+    scaled = over_nonzero(ct, size)
     return scaled * x, scaled * y
 
 
