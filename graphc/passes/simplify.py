@@ -178,6 +178,19 @@ def unit_operand(node: Node, r: Rewriter) -> Node | None:
     return x if unit else None
 
 
+def known_choice(node: Node, r: Rewriter) -> Node | None:
+    """where with a constant condition."""
+    condition, x, y = node.inputs
+    known = scalar_of(condition)
+    if known is None:
+        return None
+    chosen = x if known else y
+    if chosen.type is node.type:
+        return chosen
+    assert isinstance(node.type, Type)
+    return r.emit(OPS["broadcast"], (chosen,), {"dims": node.type.shape})
+
+
 def small_power(node: Node, r: Rewriter) -> Node | None:
     """x**2 and x**3 as products."""
     x, exponent = node.inputs
@@ -238,6 +251,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (unit_operand,),
     "div": (unit_operand,),
     "pow": (small_power,),
+    "where": (known_choice,),
     "conv": (few_channels,),
 }
 
