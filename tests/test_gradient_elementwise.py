@@ -117,6 +117,24 @@ def test_first_and_second_derivatives_equal_differences(op: Op) -> None:
     assert min(counts) >= FEWEST
 
 
+@pytest.mark.parametrize("op", SMOOTH, ids=lambda op: op.name)
+def test_gradients_have_the_dtype_of_their_operands(op: Op) -> None:
+    """For every sample as it is: f16, bf16, f32 and complex, 0-d and empty."""
+    assert op.samples is not None
+    seen = set()
+    for sample in (s for s in op.samples() if s.good):
+        operands = [np.asarray(a) for a in sample.operands]
+        region = region_of(op, sample, operands)
+        wrt = [p for p in region.params if is_float(p)]
+        key = (*region.signature[0], str(sample.attrs))
+        if key in seen or not wrt or not region.results:
+            continue
+        seen.add(key)
+        graph = derived(region)
+        assert [r.type for r in graph.results] == [p.type for p in wrt]
+    assert seen
+
+
 SHAPES = [((3, 4), (4,)), ((2, 1), (1, 5)), ((), (6,)), ((2, 1, 3), (2, 1)), ((4, 1), (4, 3))]
 BINARY = [op for op in SMOOTH if len(op.samples()[0].operands) == 2]  # type: ignore[misc]
 
