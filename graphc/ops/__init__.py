@@ -31,6 +31,7 @@ from graphc.ops import (  # noqa: F401
     padding,
     polygamma,
     pooling,
+    pooling_adjoint,
     powers,
     products,
     quantiles,

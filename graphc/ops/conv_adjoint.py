@@ -21,6 +21,7 @@ import numpy as np
 
 from graphc.ir.op import Attr, Contraction, Sample
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
+from graphc.ops.adjoints import fitted
 from graphc.ops.arrange import flip
 from graphc.ops.dims import row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contraction_cost, contraction_types
@@ -192,7 +193,7 @@ def spread(
         "conv", pad_zeros(y, [(0, 0), (0, 0), *around]), _by_phase(w, phases, taps, groups),
         stride=(1,) * count, dilation=dilation, groups=groups,
     )  # fmt: skip
-    return _fitted(_dealt_out(made, phases, stride), extents)
+    return fitted(_dealt_out(made, phases, stride), extents)
 
 
 def _by_phase(w: Any, phases: Ints, taps: Ints, groups: int) -> Any:
@@ -225,16 +226,3 @@ def _dealt_out(x: Any, phases: Ints, stride: Ints) -> Any:
     return reshape(
         transpose(x, (0, 1, *order)), (images, inner, *(n * s for n, s in zip(extents, stride)))
     )
-
-
-def _fitted(x: Any, extents: Sequence[Dimension]) -> Any:
-    """x cut, or continued with zeros, to the extents given."""
-    for axis, extent in enumerate(extents, 2):
-        spare = shape_of(x)[axis] - extent
-        if isinstance(spare, int) and spare < 0:
-            pairs = [(0, 0)] * len(shape_of(x))
-            pairs[axis] = (0, -spare)
-            x = pad_zeros(x, pairs)
-        else:
-            x = slice_axis(x, axis, 0, extent)
-    return x

@@ -10,11 +10,12 @@ import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.types import AnyType, Dimension, Type, tensor
-from graphc.ops.conv import Ints, per_axis, resolve_padding, window_extent
+from graphc.ops.conv import Ints, per_axis, resolve_padding
 from graphc.ops.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.padding import emit_pad
+from graphc.ops.pooling_adjoint import pool_type, sliding_windows, sums_spread, to_chosen
 from graphc.ops.reduce import IDENTITY
-from graphc.ops.registry import REAL, define, require, require_dtype
+from graphc.ops.registry import REAL, define, require
 from graphc.ops.value import common_element, emit, functions, public
 
 UNROLL = 64
@@ -23,23 +24,8 @@ UNROLL = 64
 
 
 def _infer_pool(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Type:
-    x = tensor_type("pool", x)
-    require_dtype("pool", x, REAL)
-    count = len(window)
-    require(
-        0 < count <= x.rank and len(stride) == len(dilation) == count,
-        f"pool of {x}: one window, stride and dilation per trailing axis",
-    )
-    require(min(*window, *stride, *dilation) > 0, "pool: windows, strides, dilations are positive")
-    require(
-        math.prod(window) <= 4096, f"pool: a window of {math.prod(window)} elements is too large"
-    )
-    lead = x.rank - count
-    extents = (
-        window_extent(n, (k - 1) * d + 1, s, "pool")
-        for n, k, s, d in zip(x.shape[lead:], window, stride, dilation)
-    )
-    return tensor(x.dtype, (*x.shape[:lead], *extents))
+    shape = pool_type("pool", x, window, stride, dilation)
+    return tensor(tensor_type("pool", x).dtype, shape)
 
 
 def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
@@ -60,15 +46,19 @@ def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
-    lead = x.ndim - len(window)
-    reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
-    views = np.lib.stride_tricks.sliding_window_view(wide, reach, tuple(range(lead, x.ndim)))
-    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
-    views = views[(slice(None),) * lead + steps]
+    views = sliding_windows(wide, window, stride, dilation)
     axes = tuple(range(x.ndim, x.ndim + len(window)))
     combine: Any = {"max": np.max, "min": np.min, "sum": np.sum}[kind]
     return combine(views, axis=axes).astype(x.dtype)
+
+
+def _pool_gradient(ct: Any, result: Any, x: Any, *, kind: str, **windows: Any) -> tuple[Any]:
+    """The whole cotangent goes to the first of the largest elements of a window."""
+    extents = shape_of(x)[rank_of(x) - len(windows["window"]) :]
+    if kind == "sum":
+        return (sums_spread(ct, extents, **windows),)
+    return (to_chosen(ct, x, kind, windows),)
 
 
 def _pool_samples() -> list[Sample]:
@@ -115,6 +105,7 @@ pool_op = define(
         Attr("dilation", "ints"),
     ),
     dtypes=REAL,
+    gradient=_pool_gradient,
     samples=_pool_samples,
     doc="The maximum, minimum or sum over a window that slides over the trailing axes.",
 )
