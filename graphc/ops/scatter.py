@@ -63,10 +63,12 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
 
     def kernel(x: Any, index: Any, updates: Any, out: Any, params: Any, lo: int, hi: int) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
+        # Unsigned places cannot count from the end, which would keep the loops from vectorising.
         rows, width, drop = params[0], params[1], params[2]
         for row in range(rows):
+            start = np.uint64(row * width)
             for column in range(lo, hi):
-                out[row * width + column] = x[row * width + column]
+                out[start + np.uint64(column)] = x[start + np.uint64(column)]
         for k in range(len(index)):
             target = np.int64(index[k])
             if target < 0:
@@ -75,9 +77,10 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
                 if drop:
                     continue
                 return 1
+            start, source = np.uint64(target * width), np.uint64(k * width)
             for column in range(lo, hi):
-                place = target * width + column
-                value = updates[k * width + column]
+                place = start + np.uint64(column)
+                value = updates[source + np.uint64(column)]
                 if kind == 0:
                     out[place] = value
                 elif kind == 1:
@@ -178,6 +181,9 @@ def add_along(dims: tuple[int, ...], index: Any, axis: int, updates: Any) -> Any
     along one axis: what is left of a take_along on the way back.
     """
     f, inner = functions, math.prod(dims[axis + 1 :])
+    if shape_of(index)[axis] == 1:  # one place per row: an index map, which fuses with what follows
+        column = tuple(-1 if k == axis else 1 for k in range(len(dims)))
+        return f.where(f.equal(reshape(f.arange(dims[axis]), column), index), updates, 0)
     outer, total = math.prod(dims[:axis]), math.prod(dims)
     place = reshape(index, (outer, shape_of(index)[axis], inner))
     if inner > 1:
