@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Graph": "graphc.ir.graph",
     "Program": "graphc.ir.graph",
+    "Session": "graphc.frontend.session",
     "Variable": "graphc.frontend.variable",
     "checkpoint": "graphc.frontend.grad",
     "compile": "graphc.frontend.decorator",
@@ -45,6 +46,7 @@ _HOMES = {
     "jacobian": "graphc.frontend.grad",
     "jvp": "graphc.frontend.grad",
     "map": "graphc.frontend.control",
+    "name": "graphc.frontend.trace",
     "scan": "graphc.frontend.control",
     "stop_gradient": "graphc.frontend.grad",
     "switch": "graphc.frontend.control",

@@ -21,7 +21,7 @@ from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
-from graphc.ops.value import Stateful, Trace, Value, is_python_number, lift, tracing
+from graphc.ops.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.record import record
 
 # Frames of these files are never what the user wrote.
@@ -103,6 +103,13 @@ class FunctionTrace(Trace):
     def __init__(self) -> None:
         super().__init__(Builder(), Tracer)
         self.locate = locate
+        self.names: dict[str, int] = {}  # of values and parameters
+        self._parameters: set[str] = set()
+
+    @property
+    def given_names(self) -> dict[str, int]:
+        """The names that `gc.name` gave."""
+        return {name: id for name, id in self.names.items() if name not in self._parameters}
 
     def close(self) -> None:
         """From here on every operation on one of its tracers raises TraceError."""
@@ -121,7 +128,34 @@ class FunctionTrace(Trace):
         op = OPS["param"]
         node = Node(self.builder.next_id, op, (), op.coerce({"name": name}), kind)
         self.builder.next_id += 1
+        self.names[name] = node.id
+        self._parameters.add(name)
         return node, Tracer(node, self, weak)
+
+
+def name(x: Any, name: str) -> Any:
+    """Call a traced value by a name, by which a session feeds and fetches it; returns the value.
+
+    A name that is taken in this function gets a number ("h", "h_1", ...), as in a loop over layers.
+    Outside of a trace nothing happens.  Raises TraceError for what is no name or no array.
+    """
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise TraceError(f"a value is named by a str, got {name!r}", location=locate(2))
+    trace = current()
+    if not isinstance(trace, FunctionTrace):
+        return x
+    if not isinstance(x, Value | Stateful | np.ndarray | np.generic) and not is_python_number(x):
+        raise TraceError(
+            f"a name is given to one array, got {type(x).__name__}",
+            location=locate(2),
+            hint="name the arrays of a nesting one by one",
+        )
+    value = lift(x, trace)
+    title, number = name, 0
+    while trace.names.setdefault(title, value.node.id) != value.node.id:
+        number += 1
+        title = f"{name}_{number}"
+    return x if isinstance(x, Value | Stateful) else value
 
 
 def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:
@@ -175,6 +209,7 @@ def trace_function(
         trace.builder.nodes,
         results,
         result_names=unique_names([n or "0" for n in leaf_names(tree)]),
+        names=trace.given_names,
         next_id=trace.builder.next_id,
     )
     return Traced(graph, tree, perf_counter() - started)

@@ -137,8 +137,7 @@ class Executable:
             results = self.run(arrays)
             return results[0] if len(results) == 1 else tuple(results)
         if outcome.__class__ is int:
-            status = outcome & 0xFFFFFFFF
-            raise self.failure(status - (status >> 31 << 32), outcome >> 32)
+            raise self.failed(outcome)
         return outcome
 
     def run(self, arrays: Sequence[np.ndarray], *, checked: bool = False) -> list[np.ndarray]:
@@ -270,6 +269,11 @@ class Executable:
             fit(array, slot, dtype)
             for array, slot, dtype in zip(arrays, params, self._param_dtypes, strict=True)
         ]
+
+    def failed(self, outcome: int) -> RunError:
+        """The error that an integer from the native entry stands for."""
+        status = outcome & 0xFFFFFFFF
+        return self.failure(status - (status >> 31 << 32), outcome >> 32)
 
     def failure(self, status: int, row: int) -> RunError:
         """The error of a row that ended with a nonzero status."""
