@@ -42,7 +42,8 @@ def _slotted(cls: type, frozen: bool, eq: bool) -> type:
     body.pop("__dict__", None)
     body.pop("__weakref__", None)
     body |= {"__slots__": own, "__match_args__": names, "_defaults": defaults}
-    body.setdefault("__repr__", _repr)
+    if all("__repr__" not in kind.__dict__ for kind in cls.__mro__[:-1]):
+        body["__repr__"] = _repr
     if frozen:
         body |= {"__setattr__": _refuse, "__delattr__": _refuse}
     if eq and "__eq__" not in body:
