@@ -309,20 +309,21 @@ def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> G
     return r.finish()
 
 
-def inline(builder: Builder, region: Graph, inputs: Sequence[Node], at: Node) -> list[Node]:
+def inline(
+    builder: Builder, region: Graph, inputs: Sequence[Node], after: tuple[Node, ...] = ()
+) -> list[Node]:
     """Append a copy of a region's nodes that reads `inputs`; returns what its results became.
 
-    `at` is the node that the copy stands for: nodes without a place or line take its own, and all
-    wait for what it waits for.
+    Nodes without a line or place take the builder's; all wait for `after`.
     """
     inner: dict[int, Node] = {p.id: n for p, n in zip(region.params, inputs, strict=True)}
     for old in region.nodes:
         made = old.replace(
             id=builder.next_id,
             inputs=tuple([inner[n.id] for n in old.inputs]),
-            after=(*(inner[n.id] for n in old.after), *at.after),
-            place=old.place or at.place,
-            loc=old.loc or at.loc,
+            after=(*(inner[n.id] for n in old.after), *after),
+            place=old.place or builder.place,
+            loc=old.loc or builder.loc,
         )
         builder.next_id += 1
         builder.nodes.append(made)

@@ -37,6 +37,7 @@ from graphc.ops import (  # noqa: F401
     quantiles,
     random,
     reduce,
+    region_gradients,
     rounding,
     scatter,
     search,

@@ -31,7 +31,7 @@ from graphc.ir.types import (
     tuple_type,
 )
 from graphc.ops.registry import define, require
-from graphc.ops.value import Value, functions
+from graphc.ops.value import Value, emit, functions
 
 Regions = tuple[Graph, ...]
 FLAG = tensor(BOOL)
@@ -306,6 +306,18 @@ def _pop(stack: Any) -> Any:
     return stack
 
 
+def _push_rule(ct: Any, result: Any, stack: Any, x: Any) -> Any:
+    return emit("pop", ct)
+
+
+def _pop_rule(ct: Any, result: Any, stack: Any) -> Any:
+    """Cotangents are pushed where values were popped; where there is none, zeros."""
+    rest, x = ct
+    if rest is None:
+        rest = emit("stack", type=result[1].type)
+    return (emit("push", rest, functions.zeros_like(result[1]) if x is None else x),)
+
+
 # ---------------------------------------------------------------------------------------- the table
 
 cond = define(
@@ -376,6 +388,7 @@ push = define(
     infer=_infer_push,
     reference=lambda stack, x: (stack, x),
     lower=Structural(),
+    gradient=_push_rule,
     doc="The stack with one more value on top.",
 )
 
@@ -384,5 +397,6 @@ pop = define(
     infer=_infer_pop,
     reference=_pop,
     lower=Structural(),
+    gradient=_pop_rule,
     doc="The stack without the value on top, and that value. An empty stack is an error.",
 )

@@ -22,6 +22,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, inline, rebuild
 from graphc.ir.op import OPS, Composite
 from graphc.ir.types import AnyType, StackType, TupleType, Type, leaves
+from graphc.ops.arrivals import Arrivals
 from graphc.ops.value import Trace, Value, emit, functions, tracing
 
 Cotangents = Sequence[Value | None]
@@ -98,7 +99,7 @@ def prepared(region: Graph, wrt: set[int], note: Note | None) -> Graph:
 
         def rewrite(node: Node, r: Rewriter, active: list[bool] = active) -> Node | None:
             if node.op.name == "call":
-                return tupled(r, inline(r, node.regions[0], node.inputs, node))
+                return tupled(r, inline(r, node.regions[0], node.inputs, node.after))
             if node.op.name == "grad":
                 return written_out(node, r, lambda trace, values: expand_grad(trace, node, values))
             is_open = isinstance(node.op.lower, Composite) and node.op.gradient is None
@@ -200,6 +201,7 @@ class Sweep:
                 continue
             builder.loc, builder.place = node.loc or outside[0], node.place or outside[1]
             first = len(builder.nodes)
+            cotangent = cotangent.total() if isinstance(cotangent, Arrivals) else cotangent
             for source, made in zip(node.inputs, self.pulled(node, cotangent), strict=True):
                 self.arrive(found, source, made)
             if self.note is not None:
@@ -207,7 +209,10 @@ class Sweep:
                     self.note(emitted, node)
         builder.loc, builder.place = outside
         numbers = {param.id: number for number, param in enumerate(self.region.params)}
-        return {numbers[id]: made for id, made in found.items()}
+        return {
+            numbers[id]: made.total() if isinstance(made, Arrivals) else made
+            for id, made in found.items()
+        }
 
     def arrive(self, found: dict[int, Any], node: Node, cotangent: Any) -> None:
         """Add a cotangent to those that reached a value so far."""
@@ -220,7 +225,7 @@ class Sweep:
         elif isinstance(node.type, StackType):
             found[node.id] = cotangent  # linear: it is read once
         else:
-            found[node.id] = total(before, fitted(cotangent, node))
+            found.setdefault(node.id, Arrivals()).add(fitted(cotangent, node))
 
     def pulled(self, node: Node, cotangent: Any) -> Sequence[Any]:
         """The cotangents of a node's operands."""

@@ -96,7 +96,7 @@ def gather(made: Any, trace: Trace) -> Node:
 
 def write_out(node: Node, r: Rewriter) -> Node:
     """A call as a copy of its region."""
-    results = inline(r, node.regions[0], node.inputs, node)
+    results = inline(r, node.regions[0], node.inputs, node.after)
     record(node.id, f"@{node.attrs['name']} inlined")
     return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
 
