@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Library, Sample
+from graphc.ir.op import Attr, Composite, Library, Sample
 from graphc.ir.types import (
     F32,
     F64,
@@ -27,13 +27,14 @@ from graphc.ir.types import (
     tensor,
     tuple_type,
 )
+from graphc.ops import factor_gradients as rules
 from graphc.ops.creation import eye
 from graphc.ops.dims import rank_of, shape_of, tensor_type
 from graphc.ops.registry import broadcast_dims, define, require, require_dtype, sample_array
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
-SINGULAR = 2  # the status of a non-finite value
+OUT_OF_RANGE, SINGULAR = 1, 2  # the status of an index and of a non-finite value
 DTYPES = ("f32", "f64")
 
 
@@ -123,6 +124,7 @@ lu_op = define(
     reference=_lu_reference,
     lower=Library(lambda node: _lu_kernel, _extent, units=_matrices),
     dtypes=DTYPES,
+    gradient=rules.lu_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros(3), np.zeros((2, 2), int)),
     doc="The packed LU factors of square matrices, the rows in pivot order and its sign.",
 )
@@ -139,6 +141,8 @@ def _solve_kernel(packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int
             if packed[base + row * n + row] == 0:
                 return SINGULAR
         for row in range(n):
+            if perm[first + row] < 0 or perm[first + row] >= n:
+                return OUT_OF_RANGE
             source = made + perm[first + row] * width
             for column in range(width):
                 out[made + row * width + column] = b[source + column]
@@ -157,7 +161,40 @@ def _solve_kernel(packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int
     return 0
 
 
-def _infer_solve(packed: AnyType, perm: AnyType, b: AnyType) -> Type:
+def _transposed_kernel(
+    packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int, hi: int
+) -> int:
+    # The transposed system: U' z = b, L' w = z, and row k of w is row perm[k] of the result.
+    n, width = params[0], params[1]
+    for unit in range(lo, hi):
+        base, first, made = unit * n * n, unit * n, unit * n * width
+        for row in range(n):
+            place = perm[first + row]
+            pivot = packed[base + row * n + row]
+            if pivot == 0:
+                return SINGULAR
+            if place < 0 or place >= n:
+                return OUT_OF_RANGE
+            for column in range(width):
+                out[made + place * width + column] = b[made + row * width + column]
+            for k in range(row):
+                factor = packed[base + k * n + row]
+                source = made + perm[first + k] * width
+                for column in range(width):
+                    out[made + place * width + column] -= factor * out[source + column]
+            for column in range(width):
+                out[made + place * width + column] /= pivot
+        for row in range(n - 1, -1, -1):
+            place = made + perm[first + row] * width
+            for k in range(row + 1, n):
+                factor = packed[base + k * n + row]
+                source = made + perm[first + k] * width
+                for column in range(width):
+                    out[place + column] -= factor * out[source + column]
+    return 0
+
+
+def _infer_lu_solve(packed: AnyType, perm: AnyType, b: AnyType, *, transposed: bool) -> Type:
     packed, perm, b = (
         _square("lu_solve", packed),
         tensor_type("lu_solve", perm),
@@ -169,34 +206,84 @@ def _infer_solve(packed: AnyType, perm: AnyType, b: AnyType) -> Type:
     return b
 
 
-def _solve_reference(packed: Any, perm: Any, b: Any) -> Any:
+def _lu_solve_reference(packed: Any, perm: Any, b: Any, transposed: bool) -> Any:
     lower = np.tril(packed, -1) + np.eye(packed.shape[-1], dtype=packed.dtype)
-    rows = np.take_along_axis(b, perm[..., None], -2)
-    return np.linalg.solve(np.triu(packed), np.linalg.solve(lower, rows))
+    upper = np.triu(packed)
+    if not transposed:
+        rows = np.take_along_axis(b, perm[..., None], -2)
+        return np.linalg.solve(upper, np.linalg.solve(lower, rows))
+    made = np.linalg.solve(np.swapaxes(upper, -1, -2), b)
+    made = np.linalg.solve(np.swapaxes(lower, -1, -2), made)
+    return np.take_along_axis(made, np.argsort(perm, -1)[..., None], -2)
 
 
-def _solve_samples() -> list[Sample]:
+def _lu_solve_samples() -> list[Sample]:
     made = []
     for sample in _samples()():
         packed, perm, _ = _lu_reference(sample.operands[0])
         b = sample_array("f32", (*packed.shape[:-1], 2), (-1, 1), 5).astype(packed.dtype)
         made.append(Sample((packed, perm, b), tolerance=64))
+        made.append(Sample((packed, perm, b), {"transposed": True}, tolerance=64))
     packed, perm, b = made[0].operands
     return [*made, Sample((packed, perm, b[:-1]), {}, False), Sample((packed, b, b), {}, False)]
 
 
 lu_solve_op = define(
     "lu_solve",
-    infer=_infer_solve,
-    reference=_solve_reference,
+    infer=_infer_lu_solve,
+    reference=_lu_solve_reference,
     lower=Library(
-        lambda node: _solve_kernel,
+        lambda node: _transposed_kernel if node.attrs["transposed"] else _solve_kernel,
         lambda node: (node.type.dims[-2], node.type.dims[-1]),
         units=_matrices,
     ),
+    attrs=(Attr("transposed", "bool", False),),
     dtypes=DTYPES,
+    gradient=rules.lu_solve_gradient,
+    samples=_lu_solve_samples,
+    doc="Solutions of the systems whose matrices, or the transposes of them, lu has factorised.",
+)
+
+# ------------------------------------------------------------------------------------ solve
+
+
+def _infer_solve(a: AnyType, b: AnyType) -> Type:
+    a, b = _square("solve", a), tensor_type("solve", b)
+    fits = b.dtype is a.dtype and b.rank >= 2
+    fits = fits and not definitely_different(a.shape[-1], b.shape[-2])
+    require(fits, f"solve with {a} takes stacked columns of as many rows, got {b}")
+    return tensor(b.dtype, (*broadcast_dims([a.shape[:-2], b.shape[:-2]]), *b.shape[-2:]))
+
+
+def _expand_solve(a: Any, b: Any) -> Any:
+    stack = broadcast_dims([shape_of(a)[:-2], shape_of(b)[:-2]])
+    b = broadcast_to(b, (*stack, *shape_of(b)[-2:]))
+    return emit("lu_solve", *rules.factors(a, stack), b)
+
+
+def _solve_samples() -> list[Sample]:
+    made = []
+    for sample in _samples()():
+        (a,) = sample.operands
+        b = sample_array("f32", (a.shape[-1], 2), (-1, 1), 5).astype(a.dtype)
+        made.append(Sample((a, b), tolerance=64))
+    a, b = made[1].operands
+    return [
+        *made,
+        Sample((a[0], np.stack([b, -b])), {}, tolerance=64),
+        Sample((a, b[1:]), {}, False),
+    ]
+
+
+solve_op = define(
+    "solve",
+    infer=_infer_solve,
+    reference=lambda a, b: np.linalg.solve(a, b),
+    lower=Composite(_expand_solve),
+    dtypes=DTYPES,
+    gradient=rules.solve_gradient,
     samples=_solve_samples,
-    doc="Solutions of the systems whose matrices lu has factorised.",
+    doc="The x with a @ x = b for stacks of matrices, which broadcast.",
 )
 
 # ------------------------------------------------------------------------------------ cholesky
@@ -228,6 +315,7 @@ cholesky_op = define(
     reference=lambda x: np.linalg.cholesky(x),
     lower=Library(lambda node: _cholesky_kernel, _extent, units=_matrices),
     dtypes=DTYPES,
+    gradient=rules.cholesky_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),
     doc="The lower triangular L with L @ L.T equal to each symmetric positive definite matrix.",
 )
@@ -250,11 +338,7 @@ def solve(a: Any, b: Any) -> Any:
     a, b = _floating(a), _floating(reshape(b, -1, 1) if vector else b)
     element = F64 if F64 in (common_element(a)[0], common_element(b)[0]) else F32
     a, b = functions.astype(a, element), functions.astype(b, element)
-    stack = broadcast_dims([shape_of(a)[:-2], shape_of(b)[:-2]])
-    packed, perm, _ = emit("lu", a)
-    packed = broadcast_to(packed, (*stack, *shape_of(packed)[-2:]))
-    perm = broadcast_to(perm, (*stack, shape_of(perm)[-1]))
-    made = emit("lu_solve", packed, perm, broadcast_to(b, (*stack, *shape_of(b)[-2:])))
+    made = emit("solve", a, b)
     return reshape(made, shape_of(made)[:-1]) if vector else made
 
 
