@@ -63,7 +63,12 @@ _HOMES = {
     "spec": "graphc.frontend.spec",
 }
 
-_MODULES = {"linalg": "graphc.ops.products", "random": "graphc.ops.random"}
+_MODULES = {
+    "linalg": "graphc.ops.products",
+    "nn": "graphc.learn.nn",
+    "optim": "graphc.learn.optim",
+    "random": "graphc.ops.random",
+}
 
 _ERRORS = (
     FeedError,
