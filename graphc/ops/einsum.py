@@ -23,7 +23,7 @@ from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape, transpose
-from graphc.ops.value import common_element, emit, functions, public
+from graphc.ops.value import common_element, functions, public
 from graphc.record import record
 
 LETTERS = string.ascii_letters
@@ -89,10 +89,11 @@ def _einsum_gradient(ct: Any, result: Any, a: Any, b: Any, *, equation: str) -> 
     """The same sum of products with the result in an operand's place: every letter of an operand
     is in the other one or in the result.
     """
-    first, second, made = _terms(equation)
+    first, second, made = (tuple(term) for term in _terms(equation))
+    change = Term(ct, made)
     return (
-        emit("einsum", ct, b, equation=f"{made},{second}->{first}"),
-        emit("einsum", a, ct, equation=f"{first},{made}->{second}"),
+        _product(change, Term(b, second), first).value,
+        _product(Term(a, first), change, second).value,
     )
 
 
