@@ -8,6 +8,7 @@ for x, y in loader:            one epoch; the next `for` is the next epoch, in a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Protocol
@@ -164,6 +165,12 @@ class Loader:
         which = slice(number * self.batch, min((number + 1) * self.batch, len(self.source)))
         rows = self.source.rows(which if order is None else order[which])
         return rows if self.transform is None else self.transform(rows)
+
+    def rewound(self) -> Loader:
+        """A loader of the same batches that begins with epoch 0; this one stays where it is."""
+        made = copy.copy(self)
+        made.epoch, made.index, made._continues = 0, 0, False
+        return made
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,73 @@
+"""A progress bar on the standard error stream, for people who watch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from graphc.learn.callbacks import Callback
+
+_WIDTH = 24
+_PAUSE = 0.1  # seconds between two drawings
+
+
+class Progress(Callback):
+    """One line per epoch: how far it is, the time of a step, the mean loss and metrics so far.
+
+    verbose   0 nothing; 1 a bar, and nothing where the stream is no terminal; 2 a line at the end
+              of each epoch, wherever the stream goes
+    """
+
+    def __init__(self, verbose: int = 1, stream: Any = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        terminal = getattr(self._stream, "isatty", bool)()
+        self.is_bar = verbose == 1 and terminal
+        self.is_shown = self.is_bar or verbose > 1
+        self._drawn = 0.0
+        self._width = 0
+
+    def on_epoch_begin(self, model: Any, epoch: int) -> None:
+        self._start = time.perf_counter()
+        self._first = model.position
+
+    def on_step_end(self, model: Any, step: int, logs: Mapping[str, float]) -> None:
+        if self.is_bar and time.perf_counter() - self._drawn > _PAUSE:
+            self._drawn = time.perf_counter()
+            self._write("\r" + self._line(model, model.totals.means()))
+
+    def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
+        if self.is_shown:
+            self._write(("\r" if self.is_bar else "") + self._line(model, logs) + "\n")
+            self._width = 0
+
+    def on_fit_end(self, model: Any) -> None:
+        if self._width:  # the epoch was broken off: what comes next begins on its own line
+            self._write("\n")
+
+    def _line(self, model: Any, figures: Mapping[str, float]) -> str:
+        done, steps = model.position, model.steps_per_epoch
+        filled = _WIDTH * done // steps
+        bar = "=" * filled + ">" * (filled < _WIDTH) + " " * (_WIDTH - filled - 1)
+        seconds = (time.perf_counter() - self._start) / max(1, done - self._first)
+        numbers = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        line = (
+            f"epoch {model.epoch + 1}/{model.epochs} [{bar}] {done}/{steps}  "
+            f"{duration(seconds)}/step  {numbers}"
+        )
+        padded = line.ljust(self._width) if self.is_bar else line
+        self._width = len(line)
+        return padded
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit: 1.2 s, 3.4 ms, 56 us."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
