@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from expand import traced
 from gradient_harness import check_region, gradient_graph, is_float, noise, region_of
 
+from graphc.config import Config
 from graphc.ir.op import OPS, Sample
 from graphc.ops.interpret import interpret
+from graphc.passes.dce import dce
 
 RNG = np.random.default_rng(5)
 ZEROS = np.array([[2.0, 3, -4, 5], [2, 0, -4, 5], [0, 3, 0, 5], [0, 0, 0, 0]])
@@ -167,3 +171,44 @@ def test_empty_gathers_and_scatters() -> None:
     of_x, of_updates = gradients("scatter", np.ones((0, 2)), index, updates, drop=True)
     assert of_x.shape == (0, 2)
     assert not of_updates.any()
+
+
+# ------------------------------------------------------------------------------------ arrivals
+
+
+def check_function(function: Any, x: Any, most: dict[str, int] | None = None) -> None:
+    """First and second derivatives of a function against differences; `most` nodes of some ops."""
+    region = traced(lambda value: function(value), [x])
+    made = check_region(region, [x], RNG)
+    assert made is not None
+    check_region(made, [x, RNG.standard_normal(region.results[0].type.dims)], RNG)  # type: ignore[union-attr]
+    counts = Counter(node.op.name for node in dce(made, Config()).nodes)
+    assert all(counts[name] <= count for name, count in (most or {}).items()), counts
+
+
+def test_slices_that_tile_an_array_are_joined() -> None:
+    def unrolled(x: Any) -> Any:
+        state = x[0] * 0
+        for k in range(6):
+            state = (state + x[k]) * x[k]
+        return state
+
+    check_function(unrolled, RNG.standard_normal((6, 2)), {"slice_update": 1})
+
+
+def test_slices_with_gaps_overlaps_and_steps() -> None:
+    def mixed(x: Any) -> Any:
+        windows = [x[k : k + 3] * x[k + 1 : k + 4] for k in (0, 1, 4)]
+        columns = x[2:5, 1:] * x[5:2:-1, :2] * x[::3, 0:1]
+        return windows[0] * windows[1] + windows[2] + (columns * x[6, :2]).sum() + x[1:1].sum()
+
+    check_function(mixed, RNG.standard_normal((8, 3)))
+
+
+def test_rows_are_added_where_they_belong() -> None:
+    index = np.array([1, 3, 1])
+
+    def tied(x: Any) -> Any:
+        return (x[index] * x[index + 1]) @ x.T * x[2, 0]
+
+    check_function(tied, RNG.standard_normal((5, 2)), {"add": 1, "scatter": 2})
