@@ -47,3 +47,14 @@ def test_every_pass_keeps_control_flow(g: Graph) -> None:
     want = interpret(g, arrays)
     for record in pipeline.run(g, Config(verify=3, threads=1)):
         equal(interpret(record.value, arrays), want)
+
+
+@SLOW
+@given(control_graphs(most=4))
+def test_passes_settle_on_control_flow(g: Graph) -> None:
+    config = Config(threads=1)
+    value: Any = g
+    for stage in pipeline.STAGES[1:]:
+        value = pipeline.apply(stage, value, config)
+        if stage.name in ("fold", "simplify", "dce", "cse", "hoist", "fuse", "tile", "plan"):
+            assert pipeline.apply(stage, value, config) is value, stage.name

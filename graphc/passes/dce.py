@@ -1,15 +1,28 @@
-"""dce: drop nodes that nothing needs. Roots are the results and every WRITE, COMM and IO node."""
+"""dce: drop nodes that nothing needs. Roots are the results and every WRITE, COMM and IO node.
+
+Control flow keeps the operands, carries and results that something needs; see `prune`.
+"""
 
 from __future__ import annotations
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions, node_effect
 from graphc.ir.op import Effect
+from graphc.passes.prune import prune
 from graphc.passes.reasons import record
 
 
 def dce(graph: Graph, config: Config) -> Graph:
-    """The graph without dead nodes; one backward sweep."""
+    """The graph without dead nodes: backward sweeps, as long as they make control flow narrower."""
+    while True:
+        swept = sweep(graph, config)
+        graph = prune(swept, lambda region: dce(region, config))
+        if graph is swept:
+            return graph
+
+
+def sweep(graph: Graph, config: Config) -> Graph:
+    """The graph and its regions without the nodes that nothing needs."""
     live = [False] * graph.next_id
     for result in graph.results:
         live[result.id] = True

@@ -15,6 +15,7 @@ from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
+from graphc.ir.regions import holds_kernels
 from graphc.ir.types import tuple_type
 from graphc.passes.groups import Group, Groups
 from graphc.passes.reasons import record
@@ -163,7 +164,9 @@ class _Fuser:
         return found
 
     def emit_single(self, node: Node) -> None:
-        made = map_regions(node, lambda region: _Fuser(region, self.groups.merge).run())
+        made = node
+        if holds_kernels(node):
+            made = map_regions(node, lambda region: _Fuser(region, self.groups.merge).run())
         made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
             after=tuple(dict.fromkeys(self.value(n) for n in node.after)),

@@ -1,201 +1,185 @@
-"""prune: the part of a graph that some fetches need, cut at the edges that are fed.
+"""prune: the part of `dce` that narrows control flow to what is read of it.
 
-    a ──> c ──> f          fetch f:0, feed b       a ──> c ──> f
-    b ───┘                ────────────────>        b* ──┘           b* is a parameter now
-    d ──> b    c ──> e
-
-An edge is one output of a node, (node id, port).  Only backward reachability is computed, in one
-sweep over the list: a node runs when a fetch or target needs its value, or when something that
-runs comes after what it writes.
+A result of a `cond`, `while` or `scan` that nothing reads is not computed; a carry that only feeds
+itself goes, and so do operands that no region reads.  A carry that the body passes on unchanged is
+an invariant, and its result is the operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from graphc.ir.graph import Builder, Graph, Node, node_effect
-from graphc.ir.op import OPS, Effect
+from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild
+from graphc.ir.op import Effect
 from graphc.ir.types import AnyType, TupleType
-from graphc.record import record
+from graphc.ops.control import results_type
+from graphc.passes.reasons import record
 
-Edge = tuple[int, int]
-
-
-def outputs(node: Node) -> int:
-    """How many edges leave a node."""
-    return len(node.type.elements) if isinstance(node.type, TupleType) else 1
+Clean = Callable[[Graph], Graph]
+Moved = dict[int, int | Node]  # what a result has become: a result of the new node or an operand
 
 
-def edge_of(node: Node) -> Edge:
-    """The edge a tensor stands on: an `item` stands on that of the node it reads."""
-    if node.op.name == "item":
-        return node.inputs[0].id, node.attrs["index"]
-    return node.id, 0
+def prune(graph: Graph, clean: Clean) -> Graph:
+    """The graph with narrower branches and loops; `clean` drops what nothing reads in a region."""
+    if not any(node.op.name in _NARROW for node in graph.nodes):
+        return graph
+    read = results_read(graph)
+    moved: dict[int, Moved] = {}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name == "item" and (places := moved.get(node.inputs[0].id)) is not None:
+            place = places[node.attrs["index"]]
+            return place if isinstance(place, Node) else port(node, place, r)
+        narrow = _NARROW.get(node.op.name)
+        if narrow is None:
+            return None
+        made, places = narrow(node, read[node.id], clean)
+        if made is None:
+            return None
+        record(node.id, f"{len(node.inputs)} -> {len(made.inputs)} operands")
+        r.nodes.append(made)
+        if isinstance(node.type, TupleType):
+            moved[node.id] = places
+            return made
+        only = places.get(0)
+        return only if isinstance(only, Node) else made
+
+    return rebuild(graph, rewrite)
 
 
-def edges_of(node: Node) -> list[Edge]:
-    """Every edge of a node."""
-    if isinstance(node.type, TupleType):
-        return [(node.id, port) for port in range(outputs(node))]
-    return [edge_of(node)]
+def port(item: Node, index: int, r: Rewriter) -> Node:
+    """The item that reads a result at its new place: the node itself if that is its only one."""
+    source = item.inputs[0]
+    if not isinstance(source.type, TupleType):
+        return source
+    made = item.replace(attrs=item.op.coerce({"index": index}))
+    r.nodes.append(made)
+    return made
 
 
-@record(frozen=True)
-class Pruned:
-    """A pruned graph and the fed edges that became its parameters, in order."""
-
-    graph: Graph
-    feeds: tuple[Edge, ...]
-
-
-@record(frozen=True)
-class Needs:
-    """What a sweep found: flags by node id, and for each parameter that is needed but not fed the
-    first node that reads it (None when it is fetched itself)."""
-
-    live: list[bool]
-    missing: dict[Node, Node | None]
-
-
-def is_write(node: Node) -> bool:
-    """Whether what comes after a node needs it to have run, though it reads no value of it."""
-    return node_effect(node) > Effect.READ
-
-
-def needs(
-    graph: Graph,
-    roots: Iterable[int],
-    fed: Mapping[Edge, str],
-    done: Sequence[bool] | None = None,
-    waits: Callable[[Node], bool] = is_write,
-) -> Needs:
-    """The nodes that must run for the `roots` (ids), given fed edges and nodes that are `done`.
-
-    `waits` says which of the nodes that a needed one comes after are needed, too.
-    """
-    live = [False] * graph.next_id
-    for id in roots:
-        live[id] = True
-    readers: dict[int, Node] = {}
-    for node in reversed(graph.nodes):
-        if not live[node.id]:
-            continue
-        if (done is not None and done[node.id]) or is_fed(node, fed):
-            live[node.id] = False
-            continue
+def results_read(graph: Graph) -> dict[int, set[int]]:
+    """For the id of each branch or loop the numbers of its results that something reads."""
+    read = {n.id: set[int]() for n in graph.nodes if n.op.name in _NARROW}
+    everything = {
+        id: range(len(n.type.elements) if isinstance(n.type, TupleType) else 1)
+        for n in graph.nodes
+        if (id := n.id) in read
+    }
+    for node in graph.nodes:
         for source in node.inputs:
-            live[source.id] = True
-            readers[source.id] = node
-        for source in node.after:
-            live[source.id] = live[source.id] or waits(source)
-    wanted = [p for p in graph.params if live[p.id] and (p.id, 0) not in fed]
-    return Needs(live, {p: readers.get(p.id) for p in wanted})
+            if source.id in read:
+                ports = [node.attrs["index"]] if node.op.name == "item" else everything[source.id]
+                read[source.id].update(ports)
+    for result in graph.results:
+        if result.id in read:
+            read[result.id].update(everything[result.id])
+    return read
 
 
-def is_fed(node: Node, fed: Mapping[Edge, str]) -> bool:
-    """Whether every output of a node is fed, so that it need not run."""
-    edges = edges_of(node)
-    return bool(edges) and all(edge in fed for edge in edges)
+# ------------------------------------------------------------------------------------ narrowing
 
 
-def prune(
-    graph: Graph, fetches: Mapping[str, Edge], fed: Mapping[Edge, str], live: Sequence[bool]
-) -> Pruned:
-    """The live nodes as a graph: fetches are its results, fed edges that are read its parameters.
+def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
+    """The branches with the results that are read and the operands that these need."""
+    kept = sorted(read)
+    needed: set[Node] = set()
+    for region in node.regions:
+        needed |= reached(region, [region.results[k] for k in kept])
+    used = [k for k in range(len(node.inputs) - 1) if not needed.isdisjoint(slot(node, k))]
+    if len(kept) == len(node.regions[0].results) and len(used) == len(node.inputs) - 1:
+        return None, {}
+    regions = tuple(selected(region, used, kept, clean) for region in node.regions)
+    made = node.replace(
+        inputs=(node.inputs[0], *(node.inputs[k + 1] for k in used)),
+        regions=regions,
+        type=results_type(regions[0].signature[1]),
+    )
+    return made, dict(zip(kept, range(len(kept))))
 
-    `fetches` names the results and `fed` the parameters.  Ids and the names of nodes are kept.
-    """
-    return _Pruner(graph, fed, live).run(fetches)
+
+def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
+    """The loop with the carries, slices, invariants and stacked results that are needed."""
+    body, count = node.regions[-1], node.attrs["carries"]
+    still = {k for k in range(count) if body.results[k] is body.params[k]}
+    kept, needed = needed_results(node, read - still)
+    carries = [k for k in range(count) if k in kept and k not in still]
+    end = count + (node.attrs["scanned"] if node.op.name == "scan" else 0)
+    used = [k for k in range(len(node.inputs)) if not needed.isdisjoint(slot(node, k))]
+    slices = [k for k in used if count <= k < end]
+    invariants = [k for k in used if k >= end] + [k for k in used if k in still]
+    operands = [*carries, *slices, *invariants]
+    results = [*carries, *sorted(k for k in kept if k >= count)]
+    if len(operands) == len(node.inputs) and len(results) == len(body.results) and not still:
+        return None, {}
+    regions = tuple(
+        selected(region, operands, results if region is body else [0], clean)
+        for region in node.regions
+    )
+    changes = {"carries": len(carries)}
+    if node.op.name == "scan":
+        changes["scanned"] = len(slices)
+    attrs = node.op.coerce({**node.attrs, **changes})
+    inputs = tuple(node.inputs[k] for k in operands)
+    made = node.replace(
+        inputs=inputs, attrs=attrs, regions=regions, type=narrowed_type(node, results)
+    )
+    places: Moved = {k: node.inputs[k] for k in still}
+    return made, places | dict(zip(results, range(len(results))))
 
 
-class _Pruner(Builder):
-    """Copies the live nodes; `params` are the fed edges that one of them reads."""
+def needed_results(node: Node, read: set[int]) -> tuple[set[int], set[Node]]:
+    """The results of a loop's body that matter, and all nodes that these reach in its regions."""
+    body, count = node.regions[-1], node.attrs["carries"]
+    carry = {param: k for k, param in enumerate(body.params[:count])}
+    kept, needed = set(read), set[Node]()
+    for region in node.regions[:-1]:  # the test
+        inside = reached(region, region.results)
+        needed |= inside
+        kept |= {k for k, param in enumerate(region.params[:count]) if param in inside}
+    pending = [body.results[k] for k in kept]
+    pending += [n for n in body.nodes if node_effect(n) > Effect.READ]
+    while pending:
+        found = pending.pop()
+        if found in needed:
+            continue
+        needed.add(found)
+        pending.extend(found.inputs)
+        if (k := carry.get(found)) is not None and k not in kept:
+            kept.add(k)
+            pending.append(body.results[k])
+    return kept, needed
 
-    def __init__(self, graph: Graph, fed: Mapping[Edge, str], live: Sequence[bool]) -> None:
-        super().__init__(graph.next_id)
-        self.graph = graph
-        self.live = live
-        self.mapped: dict[int, Node] = {}
-        self.items: dict[Edge, Node] = {}  # the first `item` that reads an edge
-        self.whole: dict[int, Node] = {}  # tuples put together again after a part was fed
-        read = self.read_edges(fed)
-        self.params = {
-            edge: self.param(edge, read[edge], fed[edge]) for edge in fed if edge in read
-        }
 
-    def read_edges(self, fed: Mapping[Edge, str]) -> dict[Edge, Node]:
-        """The fed edges that live nodes read, each with the node it was read as."""
-        read: dict[Edge, Node] = {}
-        for node in self.graph.nodes:
-            if self.live[node.id]:
-                sources = node.inputs if node.op.name != "item" else ()
-                for source in sources:
-                    read.update((edge, source) for edge in edges_of(source) if edge in fed)
-        return read
+def reached(graph: Graph, results: Iterable[Node]) -> set[Node]:
+    """Everything that some results and the effects of a graph read, directly or not."""
+    found: set[Node] = set()
+    pending = [*results, *(n for n in graph.nodes if node_effect(n) > Effect.READ)]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending.extend(node.inputs)
+    return found
 
-    def param(self, edge: Edge, node: Node, name: str) -> Node:
-        if node.op.name == "param":
-            return node
-        kind: AnyType = node.type
-        id = node.id
-        if isinstance(kind, TupleType) or node.op.name == "item":
-            id, self.next_id = self.next_id, self.next_id + 1
-        if isinstance(kind, TupleType):
-            kind = kind.elements[edge[1]]
-        op = OPS["param"]
-        return Node(id, op, (), op.coerce({"name": name}), kind, loc=node.loc)
 
-    def run(self, fetches: Mapping[str, Edge]) -> Pruned:
-        for node in self.graph.nodes:
-            if self.live[node.id]:
-                made = self.copy(node)
-                self.nodes.append(made)
-                self.mapped[node.id] = made
-                if node.op.name == "item":
-                    self.items.setdefault(edge_of(node), made)
-        results = tuple([self.result(edge) for edge in fetches.values()])
-        params = tuple(self.params.values())
-        kept = self.mapped.keys() | {p.id for p in params}
-        graph = self.graph.replace(
-            params=params,
-            nodes=self.nodes,
-            results=results,
-            result_names=tuple(fetches),
-            names={name: id for name, id in self.graph.names.items() if id in kept},
-            next_id=self.next_id,
-        )
-        return Pruned(graph, tuple(self.params))
+def slot(node: Node, operand: int) -> set[Node]:
+    """The parameters, one per region, that stand for an operand (of a cond: after the flag)."""
+    return {region.params[operand] for region in node.regions}
 
-    def copy(self, node: Node) -> Node:
-        inputs = tuple([self.operand(source, node) for source in node.inputs])
-        after = tuple([self.mapped[n.id] for n in node.after if n.id in self.mapped])
-        if inputs == node.inputs and after == node.after:
-            return node
-        return node.replace(inputs=inputs, after=after)
 
-    def operand(self, source: Node, reader: Node) -> Node:
-        if not isinstance(source.type, TupleType):
-            return self.params.get(edge_of(source)) or self.mapped[source.id]
-        if reader.op.name == "item":
-            return self.mapped[source.id]
-        return self.put_together(source)
+def selected(region: Graph, params: Sequence[int], results: Sequence[int], clean: Clean) -> Graph:
+    """The region with some of its parameters and results, and the nodes that these results need."""
+    kept = tuple(region.results[k] for k in results)
+    made = clean(region.replace(results=kept, result_names=()))
+    made = made.replace(params=tuple(made.params[k] for k in params))
+    ids = {n.id for n in (*made.params, *made.nodes)}
+    return made.replace(names={name: id for name, id in made.names.items() if id in ids})
 
-    def put_together(self, source: Node) -> Node:
-        """A tuple that is read as a whole, with its fed parts in their places."""
-        edges = edges_of(source)
-        if not any(edge in self.params for edge in edges):
-            return self.mapped[source.id]
-        if source.id not in self.whole:
-            parts = [self.params.get(edge) or self.item(edge) for edge in edges]
-            self.whole[source.id] = self.emit(OPS["tuple"], parts, loc=source.loc)
-        return self.whole[source.id]
 
-    def item(self, edge: Edge) -> Node:
-        if edge not in self.items:
-            source = self.mapped[edge[0]]
-            self.items[edge] = self.emit(OPS["item"], (source,), {"index": edge[1]}, loc=source.loc)
-        return self.items[edge]
+def narrowed_type(node: Node, results: Sequence[int]) -> AnyType:
+    kind = node.type
+    kinds = kind.elements if isinstance(kind, TupleType) else (kind,)
+    return results_type([kinds[k] for k in results])
 
-    def result(self, edge: Edge) -> Node:
-        node = self.mapped[edge[0]]
-        return self.item(edge) if isinstance(node.type, TupleType) else node
+
+_NARROW = {"cond": narrow_cond, "while": narrow_loop, "scan": narrow_loop}
