@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import graphc as gc
 from graphc.errors import GraphError
@@ -164,7 +165,7 @@ def test_equals_torch(optimiser, kind, arguments, dtype):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [bfloat16, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("optimiser", [c[1] for c in CASES], ids=[c[0] for c in CASES])
 def test_dtypes_stay(optimiser, dtype, compiled):
     update = gc.compile(optimiser.update) if compiled else optimiser.update
@@ -206,7 +207,8 @@ def test_mask_of_weight_decay():
     params = tree(0)
     zero = {"w": params["w"] * 0, "layers": [params["layers"][0] * 0, (np.float32(0),)]}
     matrices = lambda p: {"w": p["w"].ndim > 1, "layers": [False, (False,)]}
-    for mask in (matrices, matrices(params)):
+    assert optim.matrices(params) == matrices(params)
+    for mask in (matrices, matrices(params), optim.matrices):
         optimiser = optim.adamw(0.1, weight_decay=0.5, mask=mask)
         made, _ = optimiser.update(zero, optimiser.init(params), params)
         np.testing.assert_allclose(made["w"], params["w"] * 0.95, rtol=1e-6)

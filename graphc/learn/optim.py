@@ -37,7 +37,7 @@ from graphc.record import record
 
 __all__ = [
     "Optimiser", "Schedule", "adagrad", "adam", "adamw", "clip_by_global_norm", "constant",
-    "cosine", "exponential", "global_norm", "linear", "momentum", "nesterov", "piecewise",
+    "cosine", "exponential", "global_norm", "linear", "matrices", "momentum", "nesterov", "piecewise",
     "rmsprop", "sgd", "warm_up",
 ]  # fmt: skip
 
@@ -163,6 +163,11 @@ def _mixed(old: Any, new: Any, keep: float) -> Any:
 def _decayed(gradient: Any, parameter: Any, decay: float) -> Any:
     """The gradient of loss + decay / 2 * parameter**2."""
     return f.add(gradient, f.multiply(parameter, decay)) if decay else gradient
+
+
+def matrices(params: Any) -> Any:
+    """A mask for weight decay: True for arrays of rank 2 or more, so for neither biases nor norms."""
+    return tree_map(lambda x: len(np.shape(x)) > 1, params)
 
 
 # ------------------------------------------------------------------------------- gradient descent
