@@ -27,7 +27,7 @@ from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tens
 from graphc.ops.dims import row_major_strides
 from graphc.ops.registry import define, require, require_dtype, require_tensor
 from graphc.ops.scatter import STORED
-from graphc.ops.value import emit
+from graphc.ops.value import Value, cast_value, emit, lift
 
 _CUSTOM: set[str] = set()
 Operands = tuple[tuple[DType, tuple[int, ...]], ...]
@@ -130,6 +130,36 @@ def _view_first(following: Any, shape: tuple[int, ...], strides: tuple[int, ...]
     return numba.njit(step)
 
 
+def _checked(name: str, rule: Callable[..., Any]) -> Callable[..., list[Value | None]]:
+    """The user's gradient rule, held to one cotangent per operand, each of the operand's type."""
+
+    def checked(ct: Any, result: Any, *operands: Value) -> list[Value | None]:
+        made = rule(ct, result, *operands)
+        given = list(made) if isinstance(made, tuple | list) else [made]
+        require(
+            len(given) == len(operands),
+            f"the gradient of {name} gave {len(given)} cotangents for {len(operands)} operand(s)",
+            hint="one for each, None where there is none",
+        )
+        return [_cotangent(name, k, *pair) for k, pair in enumerate(zip(given, operands))]
+
+    return checked
+
+
+def _cotangent(name: str, position: int, given: Any, operand: Value) -> Value | None:
+    if given is None or operand.element.kind not in "fc":
+        return None
+    made = lift(given, operand.trace)
+    if made.weak:
+        made = cast_value(made, operand.element)
+    require(
+        made.type is operand.type,
+        f"the gradient of {name} gave a cotangent of type {made.type} for operand {position}, "
+        f"which is {operand.type}",
+    )
+    return made
+
+
 def custom_op(
     name: str,
     infer: Callable[..., Any] | None = None,
@@ -142,7 +172,10 @@ def custom_op(
     infer(*types)        what the results are like, from operand types (`.shape`, `.dtype`): a spec,
                          a type or a tuple of them; by default one result like the first operand
     reference(*arrays)   a NumPy version that returns the results; by default the function itself
-    gradient             the cotangent rule, as in the op record
+    gradient             the cotangent rule: gradient(ct, result, *operands) with traced arrays, a
+                         tuple of them where there are several results (None for a cotangent that
+                         does not arrive); it returns one array per operand, of its shape and
+                         dtype, or None.  Without a rule, differentiating through the op is an error
     samples()            arguments to test with
 
     Returns the function to call on traced or plain arrays; f16 and bf16 must be cast first.
@@ -161,7 +194,7 @@ def custom_op(
             reference=reference or _reference(function, rule),
             lower=Library(_kernel(function)),
             dtypes=STORED,
-            gradient=gradient,
+            gradient=None if gradient is None else _checked(name, gradient),
             samples=samples,
             variadic=True,
             doc=(function.__doc__ or f"The custom op {name}.").strip(),
