@@ -37,8 +37,8 @@ from graphc.record import record
 
 __all__ = [
     "Optimiser", "Schedule", "adagrad", "adam", "adamw", "clip_by_global_norm", "constant",
-    "cosine", "exponential", "global_norm", "linear", "matrices", "momentum", "nesterov", "piecewise",
-    "rmsprop", "sgd", "warm_up",
+    "cosine", "exponential", "global_norm", "linear", "matrices", "momentum", "nesterov",
+    "piecewise", "rmsprop", "sgd", "warm_up",
 ]  # fmt: skip
 
 Rate = Any  # a number, a 0-d array, or a Schedule
@@ -166,7 +166,7 @@ def _decayed(gradient: Any, parameter: Any, decay: float) -> Any:
 
 
 def matrices(params: Any) -> Any:
-    """A mask for weight decay: True for arrays of rank 2 or more, so for neither biases nor norms."""
+    """A mask for weight decay: True for arrays of rank 2 or more, so not for biases and norms."""
     return tree_map(lambda x: len(np.shape(x)) > 1, params)
 
 
