@@ -36,6 +36,7 @@ from graphc.ops import (  # noqa: F401
     products,
     quantiles,
     random,
+    recurrence,
     reduce,
     region_gradients,
     rounding,

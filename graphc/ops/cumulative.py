@@ -11,7 +11,7 @@ import numpy as np
 from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
 from graphc.ops.dims import row_major_strides
-from graphc.ops.recurrence import linear_recurrence, shifted
+from graphc.ops.padding import shifted
 from graphc.ops.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.registry import (
     as_dtype,
@@ -59,12 +59,12 @@ def _shape(node: Any) -> tuple[int, int, int]:
     return math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
 
 
-def _units(node: Any) -> int:
+def units(node: Any) -> int:
     outer, _, inner = _shape(node)
     return outer * -(-inner // LANES)
 
 
-def _workspace(node: Any) -> tuple[tuple[DType, int], ...]:
+def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
     inner = _shape(node)[2]
     return () if inner == 1 else ((_carried(node.type.dtype), min(inner, LANES)),)
 
@@ -74,7 +74,7 @@ def _carried(element: DType) -> DType:
     return F64 if element is F32 else element
 
 
-class _Scan:
+class Scan:
     """The loops of one op: `combine` of all elements so far.
 
     Along the last axis a register carries the total.  Along another one a block of lanes advances
@@ -94,7 +94,7 @@ class _Scan:
     def nest(self) -> None:
         b, (_, extent, inner) = self.b, _shape(self.node)
         blocks = b.integer(-(-inner // LANES))
-        with b.loop(_units(self.node), "parallel") as unit:
+        with b.loop(units(self.node), "parallel") as unit:
             if inner == 1:
                 total = b.register(self.start)
                 with b.loop(extent) as step:
@@ -123,9 +123,12 @@ class _Scan:
             step = self.b.sub(self.b.integer(_shape(self.node)[1] - 1), step)
         return outer, step, lane
 
+    def position(self, place: tuple[Any, Any, Any]) -> Any:
+        """Where the step's element lies in a stored operand."""
+        return self.b.affine(zip(place, row_major_strides(_shape(self.node))))
+
     def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
-        position = self.b.affine(zip(place, row_major_strides(_shape(self.node))))
-        value = self.b.cast(self.read(0, position), self.carried)
+        value = self.b.cast(self.read(0, self.position(place)), self.carried)
         return self.b.op(self.combine, total, value)
 
     def put(self, place: tuple[Any, Any, Any], total: Any) -> None:
@@ -171,7 +174,8 @@ def _product_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool)
     """The product before x[i], times s[i] = ct[i] + x[i+1] * s[i+1]: no division, so zeros do no
     harm."""
     ahead = 1 if reverse else -1
-    following = linear_recurrence(shifted(x, axis, ahead, 0), ct, axis, not reverse)
+    factors = shifted(x, axis, ahead, 0)
+    following = emit("recurrence", factors, ct, axis=axis, reverse=not reverse)
     return [functions.multiply(shifted(result, axis, -ahead, 1), following)]
 
 
@@ -198,7 +202,7 @@ for _name, _combine, _function, _domain, _gradient in _FOLDS:
         gradient=_gradient,
         infer=_infer(_name),
         reference=_reference(_function),
-        lower=Loops(lambda *given, c=_combine: _Scan(c, *given).nest(), _units, _workspace),
+        lower=Loops(lambda *given, c=_combine: Scan(c, *given).nest(), units, workspace),
         attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
         dtypes=DTYPES,
         samples=_samples(_domain),

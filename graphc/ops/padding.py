@@ -118,6 +118,16 @@ def pad_zeros(x: Any, pairs: Pairs, interior: Ints = ()) -> Any:
     return emit_pad(x, False if common_element(x)[0].kind == "b" else 0, pairs, interior)
 
 
+def shifted(x: Any, axis: int, by: int, fill: float) -> Any:
+    """x moved `by` places along an axis (towards its start if negative); `fill` enters."""
+    extent = x.type.dims[axis]
+    count = min(abs(by), extent)
+    pairs = [(0, 0)] * len(x.shape)
+    pairs[axis] = (count, 0) if by > 0 else (0, count)
+    kept = (0, extent - count) if by > 0 else (count, extent)
+    return emit_pad(slice_axis(x, axis, *kept), fill, pairs)
+
+
 # ------------------------------------------------------------------------------------ np.pad
 
 

@@ -1,52 +1,78 @@
-"""Running products and linear recurrences along an axis, as whole-array steps.
+"""Linear recurrences along an axis: running sums whose total fades, and what cumprod leaves behind.
 
-An array is combined with itself 1, 2, 4, ... places further on (Hillis and Steele, "Data parallel
-algorithms", 1986), so n elements take log2(n) steps:
-
-    x0  x1  x2  x3        x0  01  12  23        x0  01  012  0123
-      \\  \\  \\                \\___\\___            (what step 2 adds comes from 2 places before)
+s[0] = b[0]        s[k] = a[k] * s[k-1] + b[k]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from graphc.ops.padding import emit_pad
-from graphc.ops.slicing import slice_axis
+import numpy as np
+
+from graphc.ir.op import Attr, Loops, Sample
+from graphc.ir.types import AnyType, Type
+from graphc.ops.cumulative import Scan, units, workspace
+from graphc.ops.padding import shifted
+from graphc.ops.registry import define, require, require_dtype, require_tensor, sample_array
 from graphc.ops.value import emit, functions
 
-
-def shifted(x: Any, axis: int, by: int, fill: float) -> Any:
-    """x moved `by` places along an axis (towards its start if negative); `fill` enters."""
-    extent = x.type.dims[axis]
-    count = min(abs(by), extent)
-    pairs = [(0, 0)] * len(x.shape)
-    pairs[axis] = (count, 0) if by > 0 else (0, count)
-    kept = (0, extent - count) if by > 0 else (count, extent)
-    return emit_pad(slice_axis(x, axis, *kept), fill, pairs)
+DTYPES = ("f32", "f64")
 
 
-def _distances(extent: int, reverse: bool) -> Iterator[int]:
-    distance = 1
-    while distance < extent:
-        yield -distance if reverse else distance
-        distance *= 2
+def _infer(a: AnyType, b: AnyType, *, axis: int, reverse: bool) -> Type:
+    require_tensor("recurrence", a, b)
+    assert isinstance(a, Type)
+    require(a is b, f"recurrence takes two arrays of one type, got {a} and {b}")
+    require_dtype("recurrence", a, DTYPES)
+    require(0 <= axis < a.rank, f"recurrence: axis {axis} is out of range for {a}")
+    return a
 
 
-def running_product(x: Any, axis: int, reverse: bool) -> Any:
-    """The product of all elements so far, from the end if `reverse`: f32, f64 or complex."""
-    if not x.element.is_complex:
-        return emit("cumprod", x, axis=axis, reverse=reverse)
-    for distance in _distances(x.type.dims[axis], reverse):
-        x = functions.multiply(x, shifted(x, axis, distance, 1))
-    return x
+def _reference(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+    factors, terms = (np.moveaxis(v.astype(np.float64), axis, 0) for v in (a, b))
+    made = np.zeros_like(terms)
+    total = np.zeros(terms.shape[1:])
+    for k in range(len(terms))[:: -1 if reverse else 1]:
+        total = made[k] = factors[k] * total + terms[k]
+    return np.moveaxis(made, 0, axis)
 
 
-def linear_recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
-    """s with s[k] = a[k] * s[k-1] + b[k] and s[-1] = 0; from the end if `reverse`."""
-    f = functions
-    for distance in _distances(b.type.dims[axis], reverse):
-        b = f.add(b, f.multiply(a, shifted(b, axis, distance, 0)))
-        a = f.multiply(a, shifted(a, axis, distance, 1))
-    return b
+class _Recurrence(Scan):
+    """The loops of a running sum whose total is multiplied before it is added to."""
+
+    def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
+        b, position = self.b, self.position(place)
+        factor, term = (b.cast(self.read(k, position), self.carried) for k in (0, 1))
+        return b.add(b.mul(factor, total), term)
+
+
+def _gradient(ct: Any, result: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> list[Any]:
+    """g[k] = ct[k] + a[k+1] * g[k+1] for b, and g[k] * s[k-1] for a."""
+    ahead = 1 if reverse else -1
+    terms = emit("recurrence", shifted(a, axis, ahead, 0), ct, axis=axis, reverse=not reverse)
+    return [functions.multiply(terms, shifted(result, axis, -ahead, 0)), terms]
+
+
+def _samples() -> list[Sample]:
+    def sample(name: str, shape: tuple[int, ...], good: bool = True, **attrs: Any) -> Sample:
+        factors, terms = (sample_array(name, shape, (-1.0, 1.0), seed) for seed in (1, 2))
+        return Sample((factors, terms), attrs, good, tolerance=16)
+
+    made = [sample(name, (3, 5), axis=1) for name in DTYPES]
+    made += [sample("f32", (2, 3, 4), axis=k, reverse=r) for k in range(3) for r in (True, False)]
+    made += [sample("f32", (4, 0), axis=1), sample("f32", (1,), axis=0)]
+    mixed = Sample((np.zeros(3), np.zeros(4)), {"axis": 0}, False)
+    return [*made, mixed, sample("f32", (3,), False, axis=1), sample("i32", (3,), False, axis=0)]
+
+
+recurrence_op = define(
+    "recurrence",
+    infer=_infer,
+    reference=_reference,
+    lower=Loops(lambda *given: _Recurrence("add", *given).nest(), units, workspace),
+    attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
+    dtypes=DTYPES,
+    gradient=_gradient,
+    samples=_samples,
+    doc="s[k] = a[k] * s[k-1] + b[k] along an axis, from the end if `reverse`.",
+)

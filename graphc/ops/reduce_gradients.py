@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphc.ops.recurrence import running_product, shifted
+from graphc.ops.padding import shifted
 from graphc.ops.shape import inverse
-from graphc.ops.value import functions
+from graphc.ops.value import emit, functions
 
 Axes = tuple[int, ...]
 
@@ -60,7 +60,16 @@ def _product_of_others(x: Any, axes: Axes) -> Any:
 
 def _exclusive_product(x: Any, axis: int, reverse: bool) -> Any:
     """For each element the product of those before it along the axis (after it if `reverse`)."""
-    return shifted(running_product(x, axis, reverse), axis, -1 if reverse else 1, 1)
+    step = -1 if reverse else 1
+    if not x.element.is_complex:
+        return shifted(emit("cumprod", x, axis=axis, reverse=reverse), axis, step, 1)
+    # No op runs over complex numbers: an array times itself 1, 2, 4, ... places further on
+    # (Hillis and Steele, "Data parallel algorithms", 1986).
+    x, distance = shifted(x, axis, step, 1), 1
+    while distance < x.type.dims[axis]:
+        x = functions.multiply(x, shifted(x, axis, step * distance, 1))
+        distance *= 2
+    return x
 
 
 def extreme_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
