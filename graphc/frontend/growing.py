@@ -17,8 +17,8 @@ from graphc.frontend.spec import bind, symbols_of
 from graphc.frontend.specialise import specialise
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
+from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
 from graphc.ir.types import TupleType, Type
-from graphc.passes.prune import Edge, edge_of, edges_of, outputs
 from graphc.runtime.loaded import nest
 
 _PORT = re.compile(r"(.+):(\d{1,9})", re.DOTALL)

@@ -20,10 +20,10 @@ from graphc.frontend.growing import Growing
 from graphc.frontend.request import Request, unfed
 from graphc.frontend.step import Array, Ledger, Shapes, Step, checked, tensor_of
 from graphc.frontend.tree import unique_names
-from graphc.ir.graph import Node
+from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
+from graphc.ir.subgraph import Edge, Subgraph, edge_of, edges_of, needs, subgraph
 from graphc.ir.types import Type
-from graphc.passes.prune import Edge, Pruned, edge_of, edges_of, needs, prune
 from graphc.record import record
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Move:
 class Setup:
     """A declared step: its pruned graph, and the calls that have been made of it."""
 
-    def __init__(self, growing: Growing, request: Request, pruned: Pruned, ledger: Ledger) -> None:
+    def __init__(
+        self, growing: Growing, request: Request, pruned: Subgraph, ledger: Ledger
+    ) -> None:
         self.graph = pruned.graph
         self.fetches = {edge: growing.title(edge) for edge in request.fetches}
         self.feeds = {edge: growing.title(edge) for edge in request.feeds}
@@ -100,7 +102,7 @@ class Setup:
         if not computed:
             return Move(None, (), after)
         names = unique_names([self.name(edge) for edge in computed])
-        pruned = prune(self.graph, dict(zip(names, computed)), present, found.live)
+        pruned = subgraph(self.graph, dict(zip(names, computed)), present, found.live)
         for name, result in zip(names, pruned.graph.results):
             if not isinstance(result.type, Type):
                 raise _cannot_wait(name, result)
@@ -147,6 +149,7 @@ class PartialRun:
         self._shapes: Shapes = ()
         self._failed = False
         self._lock = threading.Lock()
+        self.graphs: tuple[Graph, ...] = ()  # what ran, one graph for each call that ran anything
 
     def __repr__(self) -> str:
         made = len(self._stage.fetched)
@@ -185,6 +188,7 @@ class PartialRun:
         if move.step is None:
             return
         arrays = [pool[edge] for edge in move.step.feeds]
+        self.graphs += (move.step.graph,)
         executable = move.step.build(arrays, self._shapes).executable
         try:
             results = executable.run(arrays)

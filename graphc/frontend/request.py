@@ -9,7 +9,7 @@ from graphc.errors import FeedError
 from graphc.frontend.growing import Growing
 from graphc.frontend.tree import TreeDef, flatten, unflatten, unique_names
 from graphc.ir.graph import Node
-from graphc.passes.prune import Edge, Pruned, edges_of, is_fed, needs, prune
+from graphc.ir.subgraph import Edge, Subgraph, edges_of, is_fed, needs, subgraph
 from graphc.record import record
 
 Names = str | Sequence[str]
@@ -61,9 +61,8 @@ def fetches_of(growing: Growing, fetches: Any) -> tuple[TreeDef, tuple[Edge, ...
     leaves, tree = flatten(fetches, keep_order=True)
     found = [growing.edges(leaf) for leaf in leaves]
     if any(len(edges) > 1 for edges in found):
-        tree = flatten(
-            unflatten(tree, [edges[0] if len(edges) == 1 else tuple(edges) for edges in found])
-        )[1]
+        places = [0 if len(edges) == 1 else (0,) * len(edges) for edges in found]
+        tree = flatten(unflatten(tree, places), keep_order=True)[1]
     return tree, tuple(edge for edges in found for edge in edges)
 
 
@@ -87,7 +86,7 @@ def _conflict(growing: Growing, edge: Edge, message: str) -> FeedError:
     return error
 
 
-def pruned_for(growing: Growing, request: Request) -> Pruned:
+def pruned_for(growing: Growing, request: Request) -> Subgraph:
     """The graph that runs for a request. Raises FeedError for a placeholder that is not fed."""
     graph = growing.graph()
     fed = {edge: growing.title(edge) for edge in request.feeds}
@@ -96,7 +95,7 @@ def pruned_for(growing: Growing, request: Request) -> Pruned:
     if found.missing:
         raise unfed(found.missing, "not fed")
     names = unique_names([growing.title(edge) for edge in request.fetches])
-    return prune(graph, dict(zip(names, request.fetches)), fed, found.live)
+    return subgraph(graph, dict(zip(names, request.fetches)), fed, found.live)
 
 
 def unfed(missing: dict[Node, Node | None], how: str) -> FeedError:

@@ -34,8 +34,8 @@ from graphc.frontend.trace import without_internal_frames
 from graphc.frontend.tree import LEAF, TreeDef, flatten, unflatten
 from graphc.frontend.variant import Compile
 from graphc.ir.graph import Graph
+from graphc.ir.subgraph import Edge
 from graphc.ops.value import current
-from graphc.passes.prune import Edge
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -83,6 +83,8 @@ class Session:
         """
         with _plain_errors():
             found = _graph_of(graph)
+            if not isinstance(scope, str) or not isinstance(inputs or {}, Mapping):
+                raise FeedError('inputs is a dict {"parameter": "name"} and scope a str')
             with self._lock:
                 return self._growing.extend(found, inputs or {}, scope)
 
@@ -301,4 +303,9 @@ def _graph_of(value: Any) -> Graph:
     found = getattr(found, "graph", found)
     if not isinstance(found, Graph):
         raise GraphError(f"extend takes a graph of one device, got {type(value).__name__}")
+    if found.device is not None:
+        raise GraphError(
+            f"{found.name} is placed on {found.device} already",
+            hint="extend takes a graph as it was traced, before the passes: f.graph(x)",
+        )
     return found

@@ -18,8 +18,8 @@ from graphc.frontend.specialise import specialise
 from graphc.frontend.tree import LEAF, treedef
 from graphc.frontend.variant import Compile
 from graphc.ir.graph import Node
+from graphc.ir.subgraph import Subgraph
 from graphc.ir.types import Type, dtype
-from graphc.passes.prune import Pruned
 from graphc.record import record
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ class Ledger:
 class Step:
     """A graph and its executables, one for each binding of its symbolic dimensions."""
 
-    def __init__(self, pruned: Pruned, title: str, ledger: Ledger) -> None:
+    def __init__(self, pruned: Subgraph, title: str, ledger: Ledger) -> None:
         self.graph = pruned.graph
         self.feeds = pruned.feeds
         self.title = title
