@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.collector import collector_paused
 from graphc.errors import (
+    CheckpointError,
     FeedError,
     GraphError,
     LimitError,
@@ -31,39 +32,50 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CSVLogger": "graphc.learn.callbacks",
+    "Callback": "graphc.learn.callbacks",
+    "Checkpoints": "graphc.learn.checkpoints",
+    "EarlyStopping": "graphc.learn.callbacks",
     "Graph": "graphc.ir.graph",
+    "History": "graphc.learn.callbacks",
+    "LearningRateLogger": "graphc.learn.callbacks",
+    "Model": "graphc.learn.model",
     "Program": "graphc.ir.graph",
     "Session": "graphc.frontend.session",
     "Variable": "graphc.frontend.variable",
-    "checkpoint": "graphc.frontend.grad",
+    "checkpoint": "graphc.frontend.markers",
     "compile": "graphc.frontend.decorator",
     "cond": "graphc.frontend.control",
-    "custom_grad": "graphc.frontend.grad",
+    "container": "graphc.frontend.variable",
+    "custom_grad": "graphc.frontend.markers",
+    "custom_op": "graphc.ops.custom",
     "fori": "graphc.frontend.control",
     "grad": "graphc.frontend.grad",
-    "gradients": "graphc.frontend.grad",
+    "gradient_report": "graphc.frontend.gradients",
+    "gradients": "graphc.frontend.gradients",
     "hessian": "graphc.frontend.grad",
     "jacobian": "graphc.frontend.grad",
     "jvp": "graphc.frontend.grad",
+    "load_checkpoint": "graphc.learn.checkpoints",
     "map": "graphc.frontend.control",
     "name": "graphc.frontend.trace",
-    "scan": "graphc.frontend.control",
-    "stop_gradient": "graphc.frontend.grad",
-    "switch": "graphc.frontend.control",
-    "value_and_grad": "graphc.frontend.grad",
-    "vjp": "graphc.frontend.grad",
-    "while_loop": "graphc.frontend.control",
-    "container": "graphc.frontend.variable",
-    "custom_op": "graphc.ops.custom",
     "parse": "graphc.frontend.saved",
     "register_pytree": "graphc.frontend.tree",
     "reset_container": "graphc.frontend.variable",
     "save": "graphc.frontend.saved",
+    "save_checkpoint": "graphc.learn.checkpoints",
+    "scan": "graphc.frontend.control",
     "show": "graphc.frontend.saved",
     "spec": "graphc.frontend.spec",
+    "stop_gradient": "graphc.frontend.markers",
+    "switch": "graphc.frontend.control",
+    "value_and_grad": "graphc.frontend.grad",
+    "vjp": "graphc.frontend.grad",
+    "while_loop": "graphc.frontend.control",
 }
 
 _MODULES = {
+    "data": "graphc.learn.data",
     "linalg": "graphc.ops.products",
     "nn": "graphc.learn.nn",
     "optim": "graphc.learn.optim",
@@ -71,6 +83,7 @@ _MODULES = {
 }
 
 _ERRORS = (
+    CheckpointError,
     FeedError,
     GraphError,
     LimitError,

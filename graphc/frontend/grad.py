@@ -25,13 +25,13 @@ from graphc.frontend.region import (
     enclosing,
     trace_region,
 )
-from graphc.frontend.trace import Parameter
 from graphc.frontend.tree import flatten, leaf_names, unflatten
 from graphc.ir.types import Type
-from graphc.ops.value import Value, current, emit, functions, lift
+from graphc.ops.value import Value, current, functions, lift
 
 Function = Callable[..., Any]
 Wrt = int | str | Sequence[int | str]
+Key = int | str  # a position among the positional arguments or the name of a keyword argument
 
 
 # ---------------------------------------------------------------------------------------- gradients
@@ -86,8 +86,24 @@ def _compiling(traced: Function, function: Function, name: str) -> Function:
 def _value_and_grad(
     function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, Any], Any]:
-    arguments, keys = _bound(function, wrt, args, kwargs)
-    given = Operands(arguments)
+    region, given, keys = loss_region(function, wrt, has_aux, args, kwargs)
+    chosen = chosen_leaves(given, keys)
+    seed = enclosing().constant(np.ones((), region.types[0].dtype.numpy))
+    made = _emit_grad(region, given, [seed], chosen)
+    results = len(region.types)
+    value, aux = unflatten(region.tree, made[:results])
+    found = dict(zip(chosen, made[results:]))
+    trees = [_gradient_tree(given, key, found) for key in keys]
+    return (value, aux), trees[0] if isinstance(wrt, int | str) else tuple(trees)
+
+
+def loss_region(
+    function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Region, Operands, list[Key]]:
+    """The region of a scalar function, its operands, and where among them each entry of wrt is."""
+    names = _names(function)
+    keys = _keys(names, wrt, args, kwargs)
+    given = Operands((args, kwargs), lambda path: _title(path, names))
 
     def call(tracers: list[Any]) -> Any:
         positional, named = given.rebuilt(tracers)
@@ -95,16 +111,8 @@ def _value_and_grad(
         value, aux = _pair(made) if has_aux else (made, None)
         return [_loss(value), aux]
 
-    region = trace_region(getattr(function, "__name__", "loss"), given.parameters, call)
-    chosen = _leaves_of(given, arguments, keys)
-    seed = enclosing().constant(np.ones((), region.types[0].dtype.numpy))
-    made = _emit_grad(region, given, [seed], chosen)
-    results = len(region.types)
-    value, aux = unflatten(region.tree, made[:results])
-    found = dict(zip(chosen, made[results:]))
-    trees = [_gradient_tree(given, arguments, key, found) for key in keys]
-    single = isinstance(wrt, int | str)
-    return (value, aux), trees[0] if single else tuple(trees)
+    name = getattr(function, "__name__", "loss")
+    return trace_region(name, given.parameters, call), given, keys
 
 
 def _emit_grad(
@@ -134,18 +142,25 @@ def _loss(value: Any) -> Value:
     return made
 
 
-Key = int | str  # a position among the positional arguments or the name of a keyword argument
-
-
-def _bound(
-    function: Function, wrt: Wrt, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], list[Key]]:
-    """The arguments, and where among them each entry of wrt is."""
-    keys: list[Key] = []
+def _names(function: Function) -> list[str]:
     try:
-        names = list(inspect.signature(function).parameters)
+        return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        names = []
+        return []
+
+
+def _title(path: str, names: Sequence[str]) -> str:
+    """The name of a leaf: "0.1.w" of (args, kwargs) is "params.w" if argument 1 is params."""
+    which, _, rest = path.partition(".")
+    key, dot, inner = rest.partition(".")
+    if which == "0" and int(key) < len(names):
+        key = names[int(key)]
+    return f"{key}{dot}{inner}"
+
+
+def _keys(names: Sequence[str], wrt: Wrt, args: Any, kwargs: dict[str, Any]) -> list[Key]:
+    """Where each entry of wrt is: a position in args or a name in kwargs."""
+    keys: list[Key] = []
     for entry in (wrt,) if isinstance(wrt, int | str) else wrt:
         name = names[entry] if isinstance(entry, int) and 0 <= entry < len(names) else entry
         position = names.index(name) if name in names else entry
@@ -159,27 +174,23 @@ def _bound(
                 + (f" and {', '.join(kwargs)}" if kwargs else ""),
                 hint="wrt is the number or the name of an argument that is given",
             )
-    return (args, kwargs), keys
-
-
-def _path(key: Key) -> str:
-    return f"0.{key}" if isinstance(key, int) else f"1.{key}"
+    return keys
 
 
 def _under(path: str, key: Key) -> bool:
-    return path == _path(key) or path.startswith(_path(key) + ".")
+    start = f"0.{key}" if isinstance(key, int) else f"1.{key}"
+    return path == start or path.startswith(start + ".")
 
 
-def _leaves_of(given: Operands, arguments: Any, keys: Sequence[Key]) -> list[int]:
-    """Numbers of the operands that gradients are taken of. Raises TraceError for other than
-    floats."""
+def chosen_leaves(given: Operands, keys: Sequence[Key], floats_only: bool = True) -> list[int]:
+    """Numbers of the operands under wrt. Raises TraceError for other than floats."""
     paths = leaf_names(given.tree)
     chosen = []
     for number, (position, value) in enumerate(zip(given.positions, given.values)):
         if any(_under(paths[position], key) for key in keys):
-            if value.element.kind not in "fc":
+            if floats_only and value.element.kind not in "fc":
                 raise TraceError(
-                    f"argument {paths[position].partition('.')[2]} is {value.type}, which has no "
+                    f"argument {given.parameters[number].name} is {value.type}, which has no "
                     "gradient",
                     hint="gradients are of floats: cast it, or leave it out of wrt",
                 )
@@ -187,7 +198,7 @@ def _leaves_of(given: Operands, arguments: Any, keys: Sequence[Key]) -> list[int
     return chosen
 
 
-def _gradient_tree(given: Operands, arguments: Any, key: Key, found: dict[int, Any]) -> Any:
+def _gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
     """The gradients in the nesting of their argument; leaves that are no arrays become None."""
     made: list[Any] = [None] * len(given.leaves)
     for number, position in enumerate(given.positions):
@@ -323,124 +334,3 @@ def hessian(function: Function, wrt: int = 0) -> Function:
     """The function that computes the second derivatives of a scalar function by one argument:
     an array of the argument's shape twice over."""
     return jacobian(grad(function, wrt), wrt)
-
-
-# ---------------------------------------------------------------------------------------- markers
-
-
-def stop_gradient(x: Any) -> Any:
-    """x (any nesting of arrays), through which no gradient flows."""
-    leaves, tree = flatten(x)
-    made = [emit("stop_gradient", leaf) if isinstance(leaf, Value) else leaf for leaf in leaves]
-    return unflatten(tree, made)
-
-
-def checkpoint(function: Function) -> Function:
-    """The function, whose intermediate values are computed again on the backward pass.
-
-    Only its arguments are kept (and what it captures), at the price of running it twice.
-    """
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is None:
-            return function(*args, **kwargs)
-        given = Operands((args, kwargs))
-
-        def run(tracers: list[Any]) -> Any:
-            positional, named = given.rebuilt(tracers)
-            return function(*positional, **named)
-
-        region = trace_region(getattr(function, "__name__", "f"), given.parameters, run)
-        made = emit_region("checkpoint", given.values, (region,), name=region.graph.name)
-        return unflatten(region.tree, made)
-
-    return call
-
-
-def custom_grad(function: Function) -> Function:
-    """A function with its own gradient: it returns (result, backward).
-
-        @gc.custom_grad
-        def clipped(x):
-            return np.clip(x, -1, 1), lambda ct: ct     # the gradient passes straight through
-
-    backward maps the cotangent of the result to that of the argument, or to a tuple with one for
-    each argument.  It may use any value computed in the function; those are kept for it.
-    """
-
-    @functools.wraps(function)
-    def call(*args: Any) -> Any:
-        if current() is None:
-            return function(*args)[0]
-        return _custom(function, args)
-
-    return call
-
-
-def _custom(function: Function, args: tuple[Any, ...]) -> Any:
-    given = Operands(args)
-    kept: dict[str, Any] = {}
-
-    def forward(tracers: list[Any]) -> Any:
-        made = function(*given.rebuilt(tracers))
-        if not isinstance(made, tuple) or len(made) != 2 or not callable(made[1]):
-            raise TraceError("a function with gc.custom_grad returns (result, backward)")
-        result, backward = made
-        leaves, tree = flatten(result)
-        values = [lift(leaf, enclosing()) for leaf in leaves]
-        kept.update(tree=tree, count=len(values))
-        region = _backward(backward, tree, values, given)
-        kept["backward"] = region
-        return [*values, *(value for value, _ in region.captured.values())]
-
-    region = trace_region(getattr(function, "__name__", "f"), given.parameters, forward)
-    captured, graphs = closed((region,))
-    backward: Region = kept["backward"]
-    own = len(backward.graph.params) - len(backward.captured)
-    params = backward.graph.params
-    reordered = backward.graph.replace(params=(*params[own:], *params[:own]))
-    _require_no_floats(captured)
-    operands = (*given.values, *captured)
-    made = emit_closed("custom_grad", operands, (graphs[0], reordered), results=kept["count"])
-    return unflatten(kept["tree"], made)
-
-
-def _backward(backward: Function, tree: Any, values: Sequence[Value], given: Operands) -> Region:
-    """Trace the backward function: a cotangent for each float argument leaf, zeros if it gives
-    None."""
-    parameters = [Parameter(f"ct{k}", v.type) for k, v in enumerate(values)]
-
-    def call(tracers: list[Any]) -> Any:
-        made = backward(unflatten(tree, tracers))
-        count = len(given.tree.children)
-        parts = made if isinstance(made, tuple) and count != 1 else (made,)
-        if len(parts) != count:
-            raise TraceError(f"backward returns {len(parts)} gradient(s) for {count} argument(s)")
-        leaves: list[Any] = []
-        for part, child in zip(parts, given.tree.children):
-            found, structure = flatten(part)
-            leaves += found if structure is child else [None] * child.count
-        gradients = []
-        for position, operand in zip(given.positions, given.parameters):
-            if operand.type.dtype.kind not in "fc":
-                continue
-            leaf = leaves[position]
-            if leaf is None:
-                leaf = functions.zeros(operand.type.shape, dtype=operand.type.dtype)
-            gradients.append(lift(leaf, enclosing(), operand.type.dtype))
-        return gradients
-
-    return trace_region("backward", parameters, call)
-
-
-def _require_no_floats(captured: Sequence[Value]) -> None:
-    if any(value.element.kind in "fc" for value in captured):
-        raise TraceError(
-            "a function with gc.custom_grad uses a float value of the function around it",
-            hint="pass it as an argument, so that backward can return its gradient",
-        )
-
-
-def gradients(y: Any, xs: Any, unconnected: str = "none") -> Any:
-    raise NotImplementedError

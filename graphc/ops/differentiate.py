@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ir.graph import Builder, Graph
-from graphc.ir.op import OPS, Alias, Attr, Composite, Structural
+from graphc.ir.op import OPS, Alias, Attr, Composite, Sample, Structural
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.control import param_node, results_of, results_type
 from graphc.ops.cotangents import expand_grad
-from graphc.ops.registry import define, require, require_tensor
+from graphc.ops.registry import define, require, require_tensor, sample_array
 from graphc.ops.structural import infer_region
 from graphc.ops.value import Trace, current, tracing
 
@@ -146,5 +146,6 @@ stop_gradient = define(
     reference=lambda x: x,
     lower=Alias(),
     differentiable=False,
+    samples=lambda: [Sample((sample_array("f32", (3, 4), (-4.0, 4.0), 0),))],
     doc="Its operand; no gradient flows through it.",
 )
