@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import FeedError
+from graphc.errors import FeedError, TypeRuleError
 from graphc.frontend.engine import Built, build
 from graphc.frontend.limits import check_memory
 from graphc.frontend.signature import Signature, as_array, feed, is_number
@@ -111,7 +111,7 @@ def checked(param: Node, value: Any) -> Array:
             array = _adapted(value, kind)
         else:
             array = as_array(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except (TypeRuleError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise _unfit(param, f"the feed of {name} is no {kind}: {error}") from None
     except AttributeError:  # neither an array nor anything that turns into one
         given = type(value).__name__
@@ -133,7 +133,7 @@ def _adapted(value: Any, kind: Type) -> Array:
 def _dtype_name(element: np.dtype[Any]) -> str:
     try:
         return dtype(element).name
-    except FeedError:
+    except TypeRuleError:
         return str(element)
 
 
