@@ -98,3 +98,25 @@ def test_random_programs(block):
         graph = gc.compile(program(seed)).graph(x)
         for mine, wanted in zip(interpret(graph, [x]), expected):
             np.testing.assert_array_equal(mine, wanted, err_msg=f"seed {seed}")
+
+
+def test_a_loop_body_reads_views_of_outer_arrays_and_does_not_write_through_them():
+    rows, xs = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((4, 3), np.float32)
+
+    def reads(rows, xs):
+        first = rows[0]
+        return gc.scan(lambda c, x: (c + x * rows[1] + first, rows.T[2]), rows[0] * 0, xs)
+
+    for got, want in zip(gc.compile(reads)(rows, xs), reads(rows, xs), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+    def writes(rows, xs):
+        def body(carry, x):
+            row = rows[1]
+            row += x
+            return carry + row, None
+
+        return gc.scan(body, xs[0], xs)
+
+    with pytest.raises(gc.TraceError, match="cannot be written"):
+        gc.compile(writes)(rows, xs)

@@ -189,3 +189,17 @@ def test_gradient_of_an_embedding_counts_repeated_rows():
     want = np.zeros((5, 2), np.float32)
     np.add.at(want, ids, weights)
     close(made, want)
+
+
+def test_gradient_of_batch_norm_while_training_equals_that_of_torch():
+    torch = pytest.importorskip("torch")
+    theirs, layer, x = torch.nn.BatchNorm2d(3), nn.BatchNorm(3), draw(4, 3, 5, 2)
+    made = theirs(x_ := torch.tensor(x, requires_grad=True))
+    weights = draw(*made.shape)
+    (made * torch.tensor(weights)).sum().backward()
+    state = layer.state()
+    loss = lambda params, x: (layer(params, x, state, training=True) * weights).sum()
+    by_params, by_x = gc.grad(loss, wrt=(0, 1))(layer.init(KEY), x)
+    np.testing.assert_allclose(by_x, x_.grad, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(by_params["weight"], theirs.weight.grad, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(by_params["bias"], theirs.bias.grad, rtol=1e-4, atol=1e-5)
