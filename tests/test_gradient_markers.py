@@ -99,8 +99,8 @@ def test_gradients_of_values_in_a_trace() -> None:
 
 def test_gradients_of_a_graph_by_name() -> None:
     def function(x: Any, w: Any) -> Any:
-        gc.name(x @ w, "h")
-        return {"loss": (np.tanh(x @ w)).sum(), "other": w.sum()}
+        h = gc.name(x @ w, "h")
+        return {"loss": np.tanh(h).sum(), "other": w.sum()}
 
     graph = gc.compile(function).graph(X, W)
     made = gc.gradients("loss", ["x", "h", "w"], graph=graph)
