@@ -149,7 +149,8 @@ def _gather_gradient(
         made = _one_place(ct, x, dict(zip(axes, legal)))
         return [made, *(None for _ in indices)]
     order = [*axes, *(k for k in range(len(dims)) if k not in axes)]
-    row = legal[0]
+    # A scatter checks and wraps its positions itself.
+    row = indices[0] if mode == "raise" and len(axes) == 1 else legal[0]
     for place, axis in zip(legal[1:], axes[1:]):
         row = row * dims[axis] + place
     rows = math.prod(dims[a] for a in axes)
