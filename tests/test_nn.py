@@ -85,6 +85,9 @@ def test_layer_of_ones_own():
         (lambda: nn.LSTM(2, 3)(nn.LSTM(2, 3).init(KEY), draw(4, 2)), "rank 3"),
         (lambda: nn.Conv(3, 4, 3, groups=2).init(KEY), "do not divide"),
         (lambda: nn.init.orthogonal()(KEY, (3,), "f32"), "orthogonal matrix"),
+        (lambda: nn.Conv(3, 4, 3, groups=0).init(KEY), "do not divide"),
+        (lambda: nn.Flatten()(None, np.float32(1)), "flatten takes"),
+        (lambda: nn.accuracy(draw(3, 2), np.zeros((3, 1), int)), "labels of shape"),
         (lambda: nn.Layer()(None, draw(2)), "neither forward nor apply"),
     ],
 )
@@ -141,6 +144,12 @@ def test_embedding():
     layer = nn.Embedding(10, 4)
     params, ids = layer.init(KEY), np.array([[1, 9], [0, 1]])
     close(both(layer, params, ids), params["weight"][ids])
+
+
+def test_flatten():
+    assert both(nn.Flatten(), None, draw(2, 3, 4)).shape == (2, 12)
+    assert both(nn.Flatten(), None, draw(0, 3, 4)).shape == (0, 12)
+    assert both(nn.Flatten(), None, draw(5)).shape == (5, 1)
 
 
 def test_dropout():

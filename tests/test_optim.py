@@ -251,6 +251,13 @@ def test_clipping_in_half_precision_does_not_overflow():
     np.testing.assert_allclose(made["w"], 0.5, rtol=1e-3)
 
 
+def test_nothing_to_train():
+    optimiser = optim.adam().clipped(1.0)
+    made, state = optimiser.update({}, optimiser.init({}), {})
+    assert made == {}
+    assert state["step"] == 1
+
+
 def test_optimiser_clips_first():
     params, gradients = tree(0), tree(1, scale=100.0)
     plain, clipping = optim.sgd(1.0), optim.sgd(1.0).clipped(1.0)
@@ -313,6 +320,7 @@ def test_first_update_asks_the_schedule_for_zero():
         (lambda o, s, p: o.update({**p, "w": p["w"][0]}, s, p), "parameter w has shape"),
         (lambda o, s, p: o.update({"n": 1}, o.init({"n": 1}), {"n": 1}), "change floats"),
         (lambda o, s, p: optim.adam(-1.0), "learning rate of -1.0"),
+        (lambda o, s, p: optim.adam("fast"), "a learning rate is a number"),
         (lambda o, s, p: optim.adam(beta2=1.0), "beta2 1.0"),
         (lambda o, s, p: optim.piecewise([1], [1.0]), "need 2 rates"),
         (lambda o, s, p: optim.piecewise([2, 1], [1.0, 1, 1]), "do not increase"),

@@ -146,7 +146,9 @@ def _as(scalar: Any, element: DType) -> Any:
     return float(scalar) if is_python_number(scalar) else f.astype(scalar, element)
 
 
-def _positive_rate(rate: Rate) -> None:
+def _check_rate(rate: Rate) -> None:
+    known = is_python_number(rate) or callable(rate) or hasattr(rate, "dtype")
+    require(known, f"a learning rate is a number, an array or a schedule, not {rate!r}")
     require(not is_python_number(rate) or rate >= 0, f"a learning rate of {rate}")
 
 
@@ -175,7 +177,7 @@ def matrices(params: Any) -> Any:
 
 def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> Optimiser:
     """p - rate * g."""
-    _positive_rate(rate)
+    _check_rate(rate)
 
     def rule(scalars: Any, decay: float, g: Any, p: Any) -> tuple[Any, ...]:
         return (f.subtract(p, f.multiply(_decayed(g, p, decay), scalars[0])),)
@@ -186,7 +188,7 @@ def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> O
 def _with_velocity(
     rate: Rate, factor: float, ahead: bool, weight_decay: float, mask: Mask
 ) -> Optimiser:
-    _positive_rate(rate)
+    _check_rate(rate)
     _fraction(momentum=factor)
 
     def rule(scalars: Any, decay: float, g: Any, p: Any, v: Any) -> tuple[Any, ...]:
@@ -220,7 +222,7 @@ def nesterov(
 def _adam(
     rate: Rate, beta1: float, beta2: float, epsilon: float, decay: float, mask: Mask, coupled: bool
 ) -> Optimiser:
-    _positive_rate(rate)
+    _check_rate(rate)
     _fraction(beta1=beta1, beta2=beta2)
 
     def scalars(step: Any) -> tuple[Any, ...]:
@@ -269,7 +271,7 @@ def adagrad(
     weight_decay: float = 0.0, mask: Mask = None,
 ) -> Optimiser:  # fmt: skip
     """Adagrad (Duchi, Hazan and Singer, 2011): p - rate * g / (sqrt(sum of g**2) + epsilon)."""
-    _positive_rate(rate)
+    _check_rate(rate)
 
     def rule(scalars: Any, decay: float, g: Any, p: Any, total: Any) -> tuple[Any, ...]:
         g = _decayed(g, p, decay)
@@ -289,7 +291,7 @@ def rmsprop(
 
     `centred` takes the running mean of g out of it (Graves, 2013); `momentum` collects the moves.
     """
-    _positive_rate(rate)
+    _check_rate(rate)
     _fraction(smoothing=smoothing, momentum=momentum)
     names = ["square_mean"] + ["mean"] * centred + ["velocity"] * (momentum > 0)
 
@@ -323,6 +325,8 @@ def global_norm(tree: Any) -> Any:
 
 def clip_by_global_norm(gradients: Any, max_norm: Any) -> Any:
     """The gradients scaled so that their global norm is at most `max_norm` (as PyTorch does)."""
+    if not flatten(gradients)[0]:
+        return gradients
     known = is_python_number(max_norm)
     require(not known or max_norm > 0, f"gradients cannot be clipped to a norm of {max_norm}")
     factor = f.minimum(f.divide(max_norm, f.add(global_norm(gradients), 1e-6)), 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from graphc.errors import TraceError
@@ -9,6 +10,7 @@ from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
 from graphc.learn.nn.layer import Layer, biased, parameter
 from graphc.ops import random
+from graphc.ops.dims import shape_of
 from graphc.ops.registry import require
 from graphc.ops.value import as_value, element_of
 from graphc.ops.value import functions as f
@@ -57,7 +59,7 @@ class Conv(Layer):
 
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
         window = (self.window,) * 2 if isinstance(self.window, int) else tuple(self.window)
-        even = self.inputs % self.groups == 0
+        even = self.groups > 0 and self.inputs % self.groups == 0
         require(even, f"{self.inputs} channels do not divide into {self.groups} groups")
         shape = (self.outputs, self.inputs // self.groups, *window)
         made = {"weight": self.weights(key, shape, as_dtype(dtype))}
@@ -122,7 +124,9 @@ class Flatten(Layer):
     """[batch, ...] to [batch, everything else]."""
 
     def forward(self, params: Any, x: Any) -> Any:
-        return f.reshape(x, (as_value(x).shape[0], -1))
+        batch, *rest = shape_of(x) or (None,)
+        require(batch is not None, "flatten takes [batch, ...], not a single number")
+        return f.reshape(x, (batch, math.prod(rest)))
 
 
 @record(frozen=True)
