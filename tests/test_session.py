@@ -367,6 +367,32 @@ def test_a_name_does_nothing_outside_of_a_trace_and_wants_an_array() -> None:
     np.testing.assert_array_equal(g(X), X + 2)
 
 
+def test_names_in_called_functions_are_found() -> None:
+    @gc.compile
+    def layer(x: Any) -> Any:
+        h = gc.name(np.tanh(x), "h")
+        return h, gc.name(np.exp(h), "p")
+
+    @gc.compile
+    def block(x: Any) -> Any:
+        h, p = layer(gc.name(x, "inside"))
+        return gc.name(h + p, "sum")
+
+    def model(x: Any) -> Any:
+        return {"y": block(block(x)) + layer(x)[1]}
+
+    s = gc.Session()
+    s.extend(gc.compile(model).graph(X))
+    verify(s.graph())
+    numbered = [f"{name}{suffix}" for name in ("h", "p") for suffix in ("", "_1", "_2")]
+    others = ["inside", "inside_1", "sum", "sum_1", "x", "y"]
+    assert sorted(s.names) == sorted(numbered + others)
+    first = np.tanh(X) + np.exp(np.tanh(X))
+    np.testing.assert_allclose(s.run("sum", {"x": X}), first, rtol=1e-6)
+    np.testing.assert_allclose(s.run("y", {"x": X}), gc.compile(model)(X)["y"], rtol=1e-6)
+    np.testing.assert_array_equal(s.run("sum", {"h": X, "p": X}), X + X)
+
+
 def test_a_node_that_cse_merges_keeps_its_name() -> None:
     def model(x: Any) -> Any:
         return gc.name(np.exp(x), "one") * gc.name(np.exp(x), "two")

@@ -15,6 +15,7 @@ from typing import Any
 from graphc.errors import FeedError, GraphError
 from graphc.frontend.spec import bind, symbols_of
 from graphc.frontend.specialise import specialise
+from graphc.ir.calls import open_calls
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
@@ -134,7 +135,7 @@ class Growing:
         The session is unchanged if this raises GraphError.
         """
         bound = self._bound(graph, inputs)
-        graph = self._specialised(graph, bound)
+        graph = self._specialised(open_calls(graph), bound)
         prefix = f"{scope}/" if scope else ""
         names = self._new_names(graph, bound, prefix)
         mapped = self._append(graph, bound, prefix)

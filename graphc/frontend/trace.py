@@ -18,6 +18,7 @@ import numpy as np
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
+from graphc.ir.calls import give_name
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
@@ -151,10 +152,7 @@ def name(x: Any, name: str) -> Any:
             hint="name the arrays of a nesting one by one",
         )
     value = lift(x, trace)
-    title, number = name, 0
-    while trace.names.setdefault(title, value.node.id) != value.node.id:
-        number += 1
-        title = f"{name}_{number}"
+    give_name(trace.names, name, value.node.id)
     return x if isinstance(x, Value | Stateful) else value
 
 
