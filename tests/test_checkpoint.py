@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import resource
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -18,10 +21,12 @@ import pytest
 from safetensors import safe_open
 
 import graphc as gc
+from graphc import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.errors import CheckpointError
 from graphc.frontend.tree import flatten
-from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.runtime import checkpoint as files
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass
@@ -314,3 +319,17 @@ def test_nothing_is_reported_where_all_is_well(tmp_path: Path) -> None:
         with Checkpoints(tmp_path) as checkpoints:
             checkpoints.save(1, tree())
             assert checkpoints.latest(tree()) is not None
+
+
+# ------------------------------------------------------------------------------------ kill -9
+
+
+def test_kills_tear_nothing_and_lose_no_bit() -> None:
+    """The benchmark, with fewer kills: `python -m benchmarks.kills --count 300` is the whole."""
+    command = [sys.executable, "-m", "benchmarks.kills", "--count", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["torn"] == 0 and report["resumed bit-equal"] is True
+    assert report["kills"] == 20 and report["updates"] > 60
+    assert report["leftovers at once"] <= 1 and report["leftovers in the end"] == 0

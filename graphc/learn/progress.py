@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ _PAUSE = 0.1  # seconds between two drawings
 
 
 class Progress(Callback):
-    """One line per epoch: how far it is, the time of a step, the mean loss and metrics so far.
+    """How far an epoch is, the time of a step, the mean loss and metrics so far.
 
     verbose   0 nothing; 1 a bar, and nothing where the stream is no terminal; 2 a line at the end
               of each epoch, wherever the stream goes
+
+    Epochs shorter than the time between two drawings share a line of the terminal.
     """
 
     def __init__(self, verbose: int = 1, stream: Any = None) -> None:
@@ -29,36 +32,54 @@ class Progress(Callback):
         self._width = 0
 
     def on_epoch_begin(self, model: Any, epoch: int) -> None:
-        self._start = time.perf_counter()
+        self._began = self._start = time.perf_counter()
         self._first = model.position
 
     def on_step_end(self, model: Any, step: int, logs: Mapping[str, float]) -> None:
-        if self.is_bar and time.perf_counter() - self._drawn > _PAUSE:
-            self._drawn = time.perf_counter()
-            self._write("\r" + self._line(model, model.totals.means()))
+        if not self.is_shown:
+            return
+        now = time.perf_counter()
+        if model.position == self._first + 1 < model.steps_per_epoch:
+            self._start, self._first = now, model.position  # the first step may have compiled
+        if self.is_bar and now - self._drawn > _PAUSE:
+            self._draw(model, model.totals.means(), now)
 
     def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
-        if self.is_shown:
-            self._write(("\r" if self.is_bar else "") + self._line(model, logs) + "\n")
-            self._width = 0
+        now = time.perf_counter()
+        is_last = model.stop_training or epoch + 1 == model.epochs
+        if self.is_bar:
+            is_long = now - self._began > _PAUSE
+            if is_long or is_last or now - self._drawn > _PAUSE:
+                self._draw(model, logs, now)
+            if is_long or is_last:
+                self._end_line()
+        elif self.is_shown:
+            self._write(self._line(model, logs, now) + "\n")
 
     def on_fit_end(self, model: Any) -> None:
         if self._width:  # the epoch was broken off: what comes next begins on its own line
-            self._write("\n")
+            self._end_line()
 
-    def _line(self, model: Any, figures: Mapping[str, float]) -> str:
+    def _end_line(self) -> None:
+        self._write("\n")
+        self._width = 0
+
+    def _draw(self, model: Any, figures: Mapping[str, float], now: float) -> None:
+        self._drawn = now
+        line = self._line(model, figures, now)[: shutil.get_terminal_size().columns - 1]
+        self._write("\r" + line.ljust(self._width))
+        self._width = len(line)
+
+    def _line(self, model: Any, figures: Mapping[str, float], now: float) -> str:
         done, steps = model.position, model.steps_per_epoch
         filled = _WIDTH * done // steps
         bar = "=" * filled + ">" * (filled < _WIDTH) + " " * (_WIDTH - filled - 1)
-        seconds = (time.perf_counter() - self._start) / max(1, done - self._first)
+        seconds = (now - self._start) / max(1, done - self._first)
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        line = (
+        return (
             f"epoch {model.epoch + 1}/{model.epochs} [{bar}] {done}/{steps}  "
             f"{duration(seconds)}/step  {numbers}"
         )
-        padded = line.ljust(self._width) if self.is_bar else line
-        self._width = len(line)
-        return padded
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

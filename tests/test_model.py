@@ -1,0 +1,463 @@
+"""gc.Model learns, measures, stops, and goes on after a stop as if there had been none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.frontend.tree import flatten
+from graphc.learn.progress import Progress, duration
+
+ROOT = Path(__file__).parents[1]
+DRAW = np.random.default_rng(0)
+X = DRAW.normal(size=(90, 6)).astype("f4")
+Y = np.tanh(X @ DRAW.normal(size=(6, 2)).astype("f4"))
+LABELS = (Y[:, 0] > Y[:, 1]).astype("i4")
+
+
+def network(outputs: int = 2, dropout: float = 0.0) -> Any:
+    return gc.nn.Sequential(
+        gc.nn.Dense(6, 8), gc.nn.relu, gc.nn.Dropout(dropout), gc.nn.Dense(8, outputs)
+    )
+
+
+def regression(optimizer: Any = None, **options: Any) -> gc.Model:
+    return gc.Model(
+        network(dropout=options.pop("dropout", 0.0)),
+        loss=gc.nn.mse,
+        optimizer=optimizer or gc.optim.adam(1e-2),
+        **options,
+    )
+
+
+def bits(model: gc.Model) -> bytes:
+    leaves, _ = flatten((model.params, model.optimizer_state, model.state, model.key, model.step))
+    return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
+
+
+class Interrupt(gc.Callback):
+    """Ends a run after so many updates, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, model: Any, step: int, logs: Any) -> None:
+        if step == self.step:
+            raise KeyboardInterrupt
+
+
+# ------------------------------------------------------------------------------------ learning
+
+
+def test_fit_learns_and_returns_its_history() -> None:
+    model = regression(metrics=[gc.nn.mae])
+    history = model.fit((X, Y), epochs=40, batch=16, validation=(X[:20], Y[:20]))
+    assert set(history) == {
+        f"{v}{n}" for v in ("", "val_") for n in ("loss", "mean_absolute_error")
+    }
+    assert all(len(values) == 40 for values in history.values())
+    assert history["loss"][-1] < history["loss"][0] / 10
+    assert model.history is history and model.step == 40 * 6
+    assert history["val_loss"][-1] == model.evaluate((X[:20], Y[:20]), batch=16)["loss"]
+
+
+def test_classification_with_named_metrics() -> None:
+    model = gc.Model(
+        network(),
+        loss=gc.nn.cross_entropy,
+        optimizer=gc.optim.adam(3e-2),
+        metrics={"accuracy": gc.nn.accuracy},
+    )
+    history = model.fit((X, LABELS), epochs=30)
+    assert history["accuracy"][-1] > 0.95
+    assert (model.predict(X).argmax(1) == LABELS).mean() == pytest.approx(
+        model.evaluate((X, LABELS))["accuracy"]
+    )
+
+
+def test_plain_function_equals_numpy() -> None:
+    """Three updates of a linear model, against the same arithmetic by hand."""
+    w = np.zeros((6, 2), "f4")
+    model = gc.Model(
+        lambda params, x: x @ params["w"],
+        {"w": w},
+        loss=gc.nn.mse,
+        optimizer=gc.optim.sgd(0.1),
+    )
+    expected = np.zeros((6, 2))
+    for k in range(3):
+        x, y = X[10 * k : 10 * k + 10], Y[10 * k : 10 * k + 10]
+        figures = model.train_step(x, y)
+        error = x @ expected - y
+        np.testing.assert_allclose(figures["loss"], (error**2).mean(), rtol=1e-5)
+        expected -= 0.1 * 2 * x.T @ error / error.size
+    np.testing.assert_allclose(model.params["w"], expected, rtol=1e-4, atol=1e-6)
+    assert not w.any()  # what the user gave is not written to
+
+
+def test_parameters_from_a_function_of_a_key() -> None:
+    model = gc.Model(
+        lambda params, x: x @ params,
+        lambda key: gc.random.normal(key, (6, 2)),
+        loss=gc.nn.mse,
+        optimizer=gc.optim.sgd(0.1),
+        seed=4,
+    )
+    np.testing.assert_array_equal(model.params, gc.random.normal(gc.random.key(4), (6, 2)))
+
+
+def test_plain_function_is_given_the_key_and_told_when_it_trains() -> None:
+    def noisy(params: Any, x: Any, key: Any, training: bool) -> Any:
+        return x @ params + (gc.random.normal(key, (2,)) if training else 0.0)
+
+    model = gc.Model(noisy, np.ones((6, 2), "f4"), loss=gc.nn.mse, optimizer=gc.optim.sgd(0.0))
+    losses = {float(model.train_step(X, Y)["loss"]) for _ in range(5)}
+    assert len(losses) == 5
+    np.testing.assert_allclose(model.predict(X), X.sum(1, keepdims=True).repeat(2, 1), rtol=1e-5)
+
+
+def test_running_statistics_are_kept() -> None:
+    layers = gc.nn.Sequential(gc.nn.BatchNorm(6), gc.nn.Dense(6, 2))
+    model = gc.Model(layers, loss=gc.nn.mse, optimizer=gc.optim.sgd(0.0))
+    before = [np.copy(leaf) for leaf in flatten(model.state)[0]]
+    model.fit((X, Y), epochs=3)
+    changed = [not np.array_equal(a, b) for a, b in zip(before, flatten(model.state)[0])]
+    assert any(changed)
+
+
+def test_learning_rate_zero_leaves_the_loss_bitwise_constant() -> None:
+    for optimizer in (gc.optim.sgd(0.0), gc.optim.adam(0.0)):
+        model = regression(optimizer)
+        history = model.fit((X, Y), epochs=100, batch=90, shuffle=False)
+        assert len(set(history["loss"])) == 1
+        assert len(history["loss"]) == 100
+
+
+def test_means_weigh_batches_by_their_samples() -> None:
+    model = regression(gc.optim.sgd(0.0))
+    history = model.fit((X, Y), batch=64, shuffle=False)
+    whole = ((model.predict(X) - Y) ** 2).mean()
+    assert history["loss"][0] == pytest.approx(whole, rel=1e-5)
+    assert model.evaluate((X, Y), batch=7)["loss"] == pytest.approx(whole, rel=1e-5)
+
+
+def test_predict_keeps_the_order_and_the_structure() -> None:
+    model = gc.Model(
+        lambda w, x: {"twice": x["a"] * 2 * w, "sum": x["a"].sum(1) + x["b"]},
+        np.ones((), "f4"),
+        loss=lambda result, y: result["sum"].mean(),
+        optimizer=gc.optim.sgd(),
+    )
+    found = model.predict({"a": X, "b": Y[:, 0]}, batch=32)
+    np.testing.assert_array_equal(found["twice"], X * 2)
+    assert found["sum"].shape == (90,)
+
+
+def test_batches_that_are_no_pairs_are_input_and_target() -> None:
+    model = gc.Model(
+        lambda w, x: x @ w, np.eye(6, dtype="f4"), loss=gc.nn.mse, optimizer=gc.optim.sgd()
+    )
+    assert model.evaluate(X)["loss"] == 0.0
+
+
+def test_a_step_compiles_once_per_shape() -> None:
+    model = regression()
+    model.fit((X, Y), epochs=5, batch=32)
+    assert len(model._train.compiles) == 2  # whole batches and the short last one
+
+
+def test_weights_are_saved_and_loaded(tmp_path: Path) -> None:
+    model, other = regression(seed=1), regression(seed=2)
+    model.save(tmp_path / "weights.safetensors")
+    assert not np.array_equal(model.predict(X), other.predict(X))
+    other.load(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(model.predict(X), other.predict(X))
+    wider = gc.Model(gc.nn.Dense(6, 9), loss=gc.nn.mse, optimizer=gc.optim.sgd())
+    with pytest.raises(gc.CheckpointError, match="does not fit"):
+        wider.load(tmp_path / "weights.safetensors")
+
+
+# ------------------------------------------------------------------------------------ callbacks
+
+
+def test_callbacks_are_called_in_order() -> None:
+    seen: list[Any] = []
+
+    class Witness(gc.Callback):
+        def on_fit_begin(self, model: Any) -> None:
+            seen.append("fit")
+
+        def on_epoch_begin(self, model: Any, epoch: int) -> None:
+            seen.append(epoch)
+
+        def on_step_end(self, model: Any, step: int, logs: Any) -> None:
+            seen.append((step, sorted(logs)))
+
+        def on_epoch_end(self, model: Any, epoch: int, logs: Any) -> None:
+            logs["answer"] = 42
+            seen.append("end")
+
+        def on_fit_end(self, model: Any) -> None:
+            seen.append("over")
+
+    epochs: list[Any] = []
+    history = regression().fit(
+        (X, Y), 2, batch=45, callbacks=[Witness(), lambda k, logs: epochs.append((k, len(logs)))]
+    )
+    steps = [(k, ["loss"]) for k in range(1, 5)]
+    assert seen == ["fit", 0, *steps[:2], "end", 1, *steps[2:], "end", "over"]
+    assert epochs == [(0, 2), (1, 2)]
+    assert history["answer"] == [42, 42]
+
+
+class Scripted(gc.Callback):
+    """Validation losses as a test wants them."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.values = values
+
+    def on_epoch_end(self, model: Any, epoch: int, logs: dict[str, float]) -> None:
+        logs["val_loss"] = logs["val_accuracy"] = self.values[epoch]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "epochs"),
+    [
+        ([3, 2, 1, 2, 1.5, 1.4, 0], {"patience": 3}, 6),
+        ([3, 2, 2, 0], {}, 3),
+        ([3, 2, 1.95, 1.9, 1], {"patience": 2, "min_delta": 0.2}, 4),
+        ([0, 1, 2, 1, 1], {"patience": 1, "monitor": "val_accuracy"}, 4),
+        ([0, 1, 2], {"mode": "min"}, 2),
+        ([float("nan")] * 5, {"patience": 2}, 2),
+        ([5, 4, 3, 2], {}, 4),
+    ],
+)
+def test_early_stopping(values: list[float], options: dict[str, Any], epochs: int) -> None:
+    callbacks = [Scripted(values), gc.EarlyStopping(**options)]
+    history = regression().fit((X, Y), len(values), callbacks=callbacks)
+    assert len(history["loss"]) == epochs
+
+
+def test_early_stopping_restores_the_best() -> None:
+    kept: list[Any] = []
+    stopping = gc.EarlyStopping(patience=2, restore_best=True)
+    model = regression(gc.optim.sgd(0.1))
+
+    def keep(epoch: int, logs: dict[str, float]) -> None:
+        kept.append(np.copy(model.params[0]["weight"]))
+
+    model.fit((X, Y), 9, callbacks=[Scripted([3, 1, 2, 2, 2]), keep, stopping])
+    assert stopping.best_epoch == 1 and len(kept) == 4
+    np.testing.assert_array_equal(model.params[0]["weight"], kept[1])
+    assert not np.array_equal(kept[1], kept[3])
+
+
+def test_learning_rate_is_logged() -> None:
+    schedule = gc.optim.piecewise([6, 12], [0.1, 0.01, 0.001])
+    history = regression(gc.optim.sgd(schedule)).fit(
+        (X, Y), 3, batch=15, callbacks=[gc.LearningRateLogger()]
+    )
+    assert history["learning_rate"] == [0.1, 0.01, 0.001]
+
+
+def test_history_goes_into_a_file_and_a_picture(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    table = tmp_path / "log.csv"
+    history = regression().fit((X, Y), 3, validation=(X, Y), callbacks=[gc.CSVLogger(table)])
+    lines = table.read_text().splitlines()
+    assert lines[0] == "epoch,loss,val_loss" and len(lines) == 4
+    assert float(lines[3].split(",")[1]) == history["loss"][2]
+    history.plot(tmp_path / "loss.png")
+    assert image.open(tmp_path / "loss.png").size[0] > 300
+
+
+# ------------------------------------------------------------------------------------ progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 0), (2, 2)])
+def test_progress_is_quiet_where_nobody_watches(
+    verbose: int, lines: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    regression().fit((X, Y), 2, batch=30, verbose=verbose)
+    out, errors = capfd.readouterr()
+    assert out == "" and len(errors.splitlines()) == lines
+    assert all("3/3" in line and "loss" in line for line in errors.splitlines())
+
+
+def test_progress_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("graphc.learn.progress._PAUSE", 0.0)
+    regression().fit((X, Y), 2, batch=30)
+    drawn = stream.getvalue().split("\r")[1:]
+    assert len(drawn) == 8 and stream.getvalue().count("\n") == 2
+    assert drawn[0].startswith("epoch 1/2 [========>               ] 1/3  ")
+    assert drawn[-1].startswith("epoch 2/2 [========================] 3/3  ")
+    assert all(len(line.rstrip()) < 80 for line in drawn)
+
+
+def test_short_epochs_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    model = regression()
+    model.fit((X, Y), 2, verbose=0)  # compiled
+    model.fit((X, Y), 20)
+    assert stream.getvalue().count("\n") == 1
+    assert "epoch 20/20" in stream.getvalue().split("\r")[-1]
+    assert not Progress(0, stream).is_shown
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (2.5, 0.0123, 4.5e-5)] == ["2.5 s", "12.3 ms", "45 us"]
+
+
+# ------------------------------------------------------------------------------------ resuming
+
+
+@pytest.mark.parametrize("stop", [1, 5, 6, 7, 17, 23, 24])
+@pytest.mark.parametrize("every", [None, 1, 5])
+def test_resumed_run_equals_an_undisturbed_one(tmp_path: Path, stop: int, every: Any) -> None:
+    """Interrupted after any update, with checkpoints after epochs or after some updates: the same
+    parameters, optimiser state, history and callbacks, bit for bit."""
+
+    def make() -> tuple[gc.Model, dict[str, Any]]:
+        stopping = gc.EarlyStopping("loss", patience=50, restore_best=True)
+        callbacks = [stopping, gc.LearningRateLogger()]
+        rate = gc.optim.cosine(1e-2, 24)
+        options = {"epochs": 4, "batch": 16, "validation": (X[:9], Y[:9]), "callbacks": callbacks}
+        return regression(gc.optim.adamw(rate), dropout=0.3, seed=3), options
+
+    def folder() -> Any:
+        return gc.Checkpoints(tmp_path, every_steps=every)
+
+    whole, options = make()
+    history = whole.fit((X, Y), **options)
+    broken, options = make()
+    options["callbacks"].append(Interrupt(stop))
+    with pytest.raises(KeyboardInterrupt):
+        broken.fit((X, Y), checkpoint=folder(), **options)
+    interval = 6 if every is None else every
+    last = (stop - 1) // interval * interval
+    assert folder().steps()[-1:] == ([last] if last else [])
+    resumed, options = make()
+    options["callbacks"].append(Interrupt(-1))
+    assert resumed.fit((X, Y), checkpoint=folder(), **options) == history
+    assert bits(resumed) == bits(whole)
+
+
+def test_finished_run_is_not_trained_again_but_for_more_epochs(tmp_path: Path) -> None:
+    whole = regression().fit((X, Y), 5)
+    regression().fit((X, Y), 3, checkpoint=tmp_path)
+    again = regression()
+    assert len(again.fit((X, Y), 3, checkpoint=tmp_path)["loss"]) == 3
+    assert again.step == 9
+    assert regression().fit((X, Y), 5, checkpoint=tmp_path) == whole
+
+
+def test_other_runs_are_not_mixed_up(tmp_path: Path) -> None:
+    regression().fit((X, Y), 1, checkpoint=tmp_path)
+    with pytest.raises(gc.CheckpointError, match="another run"):
+        regression().fit((X, Y), 1, checkpoint=tmp_path, resume=False)
+    with pytest.raises(gc.CheckpointError, match="does not fit"):
+        regression(gc.optim.sgd()).fit((X, Y), 2, checkpoint=tmp_path)
+    with pytest.raises(gc.CheckpointError, match="other callbacks"):
+        regression().fit((X, Y), 2, checkpoint=tmp_path, callbacks=[gc.LearningRateLogger()])
+    with pytest.raises(gc.FeedError, match="another loader"):
+        regression().fit((X[:50], Y[:50]), 2, checkpoint=tmp_path)
+
+
+RUN = """
+import sys
+sys.path.insert(0, "tests")
+import test_model as t
+model = t.regression(dropout=0.2, seed=1)
+model.fit((t.X, t.Y), 25, batch=8, checkpoint=t.gc.Checkpoints(sys.argv[1], every_steps=1))
+print(t.bits(model).hex(), t.json.dumps(model.history))
+"""
+
+
+def test_killed_runs_end_like_an_undisturbed_one(tmp_path: Path) -> None:
+    """Kill -9 at random moments of a compiled training run."""
+
+    def start(folder: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", RUN, str(folder)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    whole, _ = start(tmp_path / "whole").communicate(timeout=60)
+    moments, kills = random.Random(3), 0
+    for _ in range(4):
+        process = start(tmp_path / "killed")
+        begin = time.monotonic()
+        while time.monotonic() - begin < 20 and not (tmp_path / "killed").exists():
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.3))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    ended, _ = start(tmp_path / "killed").communicate(timeout=60)
+    assert kills >= 1
+    assert whole and ended == whole
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gc.Model(lambda p, x: x, loss=gc.nn.mse, optimizer=gc.optim.sgd()), "parameters"),
+        (lambda: gc.Model(3, X, loss=gc.nn.mse, optimizer=gc.optim.sgd()), "network must be"),
+        (lambda: regression(metrics=[3]), "cannot be called"),
+        (lambda: regression(metrics={"loss": gc.nn.mse}), "cannot be called 'loss'"),
+        (lambda: regression(metrics={"a": 3}), "metric a must be a function"),
+        (lambda: regression(nonsense=True), "nonsense"),
+        (lambda: regression().fit((X, Y), -1), "epochs must be"),
+        (lambda: regression().fit((X, Y[:5])), "different numbers"),
+        (lambda: regression().fit(iter([(X, Y)])), "no __len__"),
+        (lambda: regression().fit((X, Y), callbacks=[gc.EarlyStopping]), "with its options"),
+        (lambda: regression().fit((X, Y), callbacks=[gc.EarlyStopping()]), "watches 'val_loss'"),
+        (lambda: regression(metrics={"m": lambda r, y: r}).evaluate((X, Y)), "must be one number"),
+        (lambda: gc.EarlyStopping(mode="up"), "'min' or 'max'"),
+        (lambda: gc.History().plot("x.png"), "no epoch"),
+    ],
+)
+def test_bad_input_is_one_clear_error(make: Any, message: str) -> None:
+    with pytest.raises(gc.GraphError, match=message):
+        make()
+
+
+def test_loss_of_another_shape_is_a_clear_error() -> None:
+    model = gc.Model(network(), loss=lambda r, y: r - y, optimizer=gc.optim.sgd())
+    with pytest.raises(gc.GraphError, match="one"):
+        model.fit((X, Y))
+
+
+def test_takion_has_its_parameters() -> None:
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import takion
+    finally:
+        sys.path.pop(0)
+    model = takion.model()
+    assert model.parameter_count == 22_703
+    history = model.fit(takion.samples(100), 5, batch=takion.BATCH)
+    assert history["loss"][-1] < history["loss"][0]
+    assert json.loads(json.dumps(history)) == history
