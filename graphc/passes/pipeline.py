@@ -21,6 +21,7 @@ from graphc.passes.dce import dce
 from graphc.passes.fold import fold
 from graphc.passes.fuse import fuse
 from graphc.passes.gradient import gradient
+from graphc.passes.hoist import hoist
 from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
@@ -64,6 +65,7 @@ STAGES = (
     Stage(simplify, ensures=(verify.no_composites,)),
     Stage(dce),
     Stage(cse, ensures=(verify.no_duplicates,), optional=True),
+    Stage(hoist, optional=True),
     Stage(cluster, optional=True),
     Stage(place, ensures=(verify.every_node_placed,)),
     Stage(partition, ensures=(verify.one_device_per_graph, verify.channels_paired)),
