@@ -21,6 +21,7 @@ from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
 from graphc.passes.convolution import few_channels, winograd
 from graphc.passes.reasons import record
+from graphc.passes.sink import sink
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -40,6 +41,8 @@ def simplify(graph: Graph, config: Config) -> Graph:
             if made is not node:
                 r.nodes.append(made)
                 return made
+            if config.opt > 0 and (better := sink(node, r)) is not None:
+                return better
         if node.op.name == "item" and node.inputs[0].op.name == "tuple":
             item: Node = node.inputs[0].inputs[node.attrs["index"]]
             return item
