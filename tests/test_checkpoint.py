@@ -192,6 +192,8 @@ def test_newest_checkpoints_are_kept(tmp_path: Path) -> None:
         found = checkpoints.latest({"w": np.zeros(3, int)})
     assert found is not None
     assert (found.step, found.values, found.tree["w"][0]) == (200, {"step": 200}, 200)
+    older, _ = load_checkpoint(checkpoints.folder / "step-000000000011.safetensors")
+    np.testing.assert_array_equal(older["w"], [11, 11, 11])
 
 
 def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:

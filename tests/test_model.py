@@ -325,6 +325,19 @@ def test_short_epochs_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Progress(0, stream).is_shown
 
 
+def test_time_of_a_step_is_a_mean_without_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, stream = [0.0], io.StringIO()
+    monkeypatch.setattr("graphc.learn.progress.time.perf_counter", lambda: now[0])
+
+    class Slow(gc.Callback):
+        def on_step_end(self, model: Any, step: int, logs: Any) -> None:
+            now[0] += 50.0 if step == 1 else 2.0
+
+    monkeypatch.setattr(sys, "stderr", stream)
+    regression().fit((X, Y), 1, batch=18, callbacks=[Slow()], verbose=2)
+    assert "5/5  2 s/step" in stream.getvalue()
+
+
 def test_durations() -> None:
     assert [duration(s) for s in (2.5, 0.0123, 4.5e-5)] == ["2.5 s", "12.3 ms", "45 us"]
 

@@ -130,6 +130,7 @@ class Checkpoints:
         self._clock = Clock(every_steps, every_seconds)
         self._folder = Folder(folder, keep)
         self._writer = Writer()
+        self._copies: Arrays = {}
 
     @property
     def folder(self) -> Path:
@@ -159,7 +160,8 @@ class Checkpoints:
         """Copy the tree and write it in the background. Raises the error of an earlier write."""
         self._writer.wait()
         self._clock.restart(step)
-        arrays, text = snapshot(_named(tree)), json_text(values)
+        text = json_text(values)
+        arrays = self._copies = snapshot(_named(tree), self._copies)
         self._writer.start(lambda: self._folder.save(step, arrays, text))
 
     def latest(self, template: Any = None) -> Checkpoint | None:
@@ -181,7 +183,8 @@ class Checkpoints:
         self._writer.wait()
 
     def close(self) -> None:
-        """The same as `wait`: nothing else is open."""
+        """`wait`, and give the memory of the copies back."""
+        self._copies = {}
         self._writer.wait()
 
     def __enter__(self) -> Checkpoints:

@@ -33,14 +33,14 @@ class Progress(Callback):
 
     def on_epoch_begin(self, model: Any, epoch: int) -> None:
         self._began = self._start = time.perf_counter()
-        self._first = model.position
+        self._first = self._measured = model.position
 
     def on_step_end(self, model: Any, step: int, logs: Mapping[str, float]) -> None:
         if not self.is_shown:
             return
         now = time.perf_counter()
         if model.position == self._first + 1 < model.steps_per_epoch:
-            self._start, self._first = now, model.position  # the first step may have compiled
+            self._start, self._measured = now, model.position  # the first step may have compiled
         if self.is_bar and now - self._drawn > _PAUSE:
             self._draw(model, model.totals.means(), now)
 
@@ -74,7 +74,7 @@ class Progress(Callback):
         done, steps = model.position, model.steps_per_epoch
         filled = _WIDTH * done // steps
         bar = "=" * filled + ">" * (filled < _WIDTH) + " " * (_WIDTH - filled - 1)
-        seconds = (now - self._start) / max(1, done - self._first)
+        seconds = (now - self._start) / max(1, done - self._measured)
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
         return (
             f"epoch {model.epoch + 1}/{model.epochs} [{bar}] {done}/{steps}  "

@@ -46,18 +46,25 @@ Arrays = dict[str, Array]
 # ------------------------------------------------------------------------------------ one file
 
 
-def snapshot(arrays: Mapping[str, Any]) -> Arrays:
-    """Copies of arrays that later writes to them do not reach. Raises CheckpointError."""
+def snapshot(arrays: Mapping[str, Any], into: Arrays | None = None) -> Arrays:
+    """Copies of arrays that later writes to them do not reach. Raises CheckpointError.
+
+    Copies of an earlier snapshot are written over: fresh memory costs many times the copy.
+    """
     made = {}
     for name, value in arrays.items():
-        array = np.array(value, order="C")
-        array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if not is_storable(array.dtype) or name == METADATA:
+        array = np.asarray(value)
+        element = array.dtype.newbyteorder("=")
+        if not is_storable(element) or name == METADATA:
             raise CheckpointError(
                 f"{name or 'the value'} has dtype {array.dtype}, which a checkpoint cannot hold",
                 hint="text and other plain values belong into the JSON values of the checkpoint",
             )
-        made[name] = array
+        copy = None if into is None else into.get(name)
+        if copy is None or copy.dtype != element or copy.shape != array.shape:
+            copy = np.empty(array.shape, element)
+        np.copyto(copy, array)
+        made[name] = copy
     return made
 
 
