@@ -1,12 +1,10 @@
-"""Sessions: growing, running parts of a graph, exact pruning, and every mistake explained."""
+"""Sessions: running parts of a graph, exact pruning, and every mistake explained."""
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,69 +12,13 @@ import pytest
 from graphs import random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from session_graphs import FIGURE_6, PORTS, X, message, session
 
 import graphc as gc
-from graphc.errors import FeedError, GraphError, TraceError
+from graphc.errors import TraceError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.verify import verify
 from graphc.ops.interpret import interpret
-
-# Figure 6 of the TensorFlow white paper: b depends on d, e on c; with b fed, f needs a and c only.
-FIGURE_6 = """
-graph @figure(%9 seed: f32[]) {
-  %0 = const() {value=f32[](2.0)} : f32[] loc("fig6.py":1)
-  %1 = exp(%9) : f32[] loc("fig6.py":2)
-  %2 = neg(%1) : f32[] loc("fig6.py":3)
-  %3 = add(%0, %2) : f32[] loc("fig6.py":4)
-  %4 = tanh(%3) : f32[] loc("fig6.py":5)
-  %5 = mul(%3, %3) : f32[] loc("fig6.py":6)
-  name a = %0
-  name d = %1
-  name b = %2
-  name c = %3
-  name e = %4
-  name f = %5
-  return %5
-}
-"""
-
-# Node t has two results; t1 is an item of it, none has no result, pair reads t as a whole.
-PORTS = """
-graph @ports(%0 x: f32[3]) {
-  %1 = tanh(%0) : f32[3]
-  %2 = tuple(%0, %1) : (f32[3], f32[3]) loc("ports.py":3)
-  %3 = item(%2) {index=1} : f32[3]
-  %4 = neg(%3) : f32[3]
-  %5 = tuple() : () loc("ports.py":6)
-  %6 = tuple(%2, %4) : ((f32[3], f32[3]), f32[3])
-  %7 = item(%6) {index=0} : (f32[3], f32[3])
-  %8 = item(%7) {index=0} : f32[3]
-  %10 = exp(%8) : f32[3]
-  name t = %2
-  name t1 = %3
-  name n = %4
-  name none = %5
-  name pair = %6
-  name r = %10
-  return %4, %10
-}
-"""
-X = np.array([0.5, -1.0, 2.0], np.float32)
-
-
-def session(text: str) -> gc.Session:
-    made = gc.Session(threads=1)
-    made.extend(text)
-    return made
-
-
-def message(call: Callable[[], Any], kind: type[GraphError] = FeedError) -> str:
-    with pytest.raises(kind) as caught:
-        call()
-    text = str(caught.value)
-    assert "graphc/" not in text
-    return text
-
 
 # ------------------------------------------------------------------------------------ pruning
 
@@ -276,136 +218,6 @@ def test_a_session_does_not_run_inside_a_trace() -> None:
     assert "traced" in message(lambda: f(np.float32(1)), TraceError)
 
 
-# ------------------------------------------------------------------------------------ growing
-
-
-def test_extend_binds_parameters_to_what_is_there() -> None:
-    s = session(PORTS)
-    more = "graph @more(%0 h: f32[N], %1 k: f32[]) {\n"
-    more += "  %2 = mul(%0, %1) : f32[N]\n  name twice = %2\n  return out: %2\n}"
-    assert s.extend(more, inputs={"h": "t:1"}) == {"out": "twice"}
-    assert s.extend(more, inputs={"h": "twice", "k": "k"}, scope="b") == {"out": "b/twice"}
-    verify(s.graph())
-    made = s.run(["twice", "b/out"], {"x": X, "k": 3.0})
-    np.testing.assert_allclose(made, [np.tanh(X) * 3, np.tanh(X) * 9], rtol=1e-6)
-    np.testing.assert_array_equal(s.run("b/twice", {"twice": X, "k": 2}), X * 2)
-
-
-def test_extend_refuses_and_leaves_the_session_as_it_was() -> None:
-    s = session(PORTS)
-    before = gc.show(s.graph())
-    taken = message(lambda: s.extend(PORTS))
-    assert "'x'" in taken and "inputs={'x': 'x'}" in taken and "scope" in taken
-    half = "graph @h(%0 new: f32[4]) {\n  %1 = neg(%0) : f32[4]\n  name n = %1\n  return %1\n}"
-    assert "'n'" in message(lambda: s.extend(half))
-    assert "f32[4]" in message(lambda: s.extend(half, inputs={"new": "x"}, scope="a"))
-    assert "did you mean 'new'" in message(lambda: s.extend(half, inputs={"nev": "x"}))
-    assert "no node named" in message(lambda: s.extend(half, inputs={"new": "zz"}))
-    assert "f.graph(x)" in message(lambda: s.extend(gc.compile(abs)), GraphError)
-    assert "got int" in message(lambda: s.extend(3), GraphError)
-    planned = gc.compile(np.tanh).lower(X).graphs[0]
-    assert "placed" in message(lambda: s.extend(planned), GraphError)
-    assert gc.show(s.graph()) == before
-
-
-def test_what_was_compiled_before_an_extend_stays_valid() -> None:
-    s = session(FIGURE_6)
-    assert s.run("f", {"b": 1.0}) == 9
-    s.extend(
-        "graph @g(%0 x: f32[]) {\n  %1 = neg(%0) : f32[]\n  return g: %1\n}", inputs={"x": "f"}
-    )
-    assert s.run("f", {"b": 1.0}) == 9
-    assert len(s.compiles) == 1
-    assert s.run("g", {"b": 1.0}) == -9
-    assert len(s.compiles) == 2
-
-
-def test_extending_is_linear() -> None:
-    def seconds(count: int) -> float:
-        lines = [f"  %{k + 1} = neg(%{k}) : f32[4]" for k in range(count)]
-        text = "graph @g(%0 x: f32[4]) {\n" + "\n".join(lines) + f"\n  return y: %{count}\n}}"
-        s, graph = gc.Session(), gc.parse(text)
-        started = time.perf_counter()
-        for k in range(4):
-            s.extend(graph, scope=f"s{k}")
-        s.graph("s3/y", ["s3/x"])
-        return time.perf_counter() - started
-
-    assert seconds(20_000) < 12 * seconds(4_000)
-    assert seconds(20_000) / 100_000 < 20e-6
-
-
-# ------------------------------------------------------------------------------------ names
-
-
-@gc.compile
-def tower(x: Any) -> Any:
-    for _ in range(2):
-        x = gc.name(np.tanh(x), "h")
-    return {"y": gc.name(x, "last") + gc.name(np.tanh(np.tanh(gc.name(x, "x"))), "again")}
-
-
-def test_values_are_named_where_they_are_made() -> None:
-    graph = tower.graph(X)
-    assert list(graph.names) == ["h", "h_1", "last", "x_1", "again"]
-    s = gc.Session()
-    assert s.extend(graph) == {"y": "y"}
-    made = s.run({"a": "h", "b": "last:0"}, {"x": X})
-    np.testing.assert_allclose(made["a"], np.tanh(X), rtol=1e-6)
-    np.testing.assert_allclose(made["b"], np.tanh(np.tanh(X)), rtol=1e-6)
-    expected = np.tanh(X) + np.tanh(np.tanh(np.tanh(X)))
-    np.testing.assert_allclose(s.run("y", {"h": X}), expected, rtol=1e-6)
-
-
-def test_a_name_does_nothing_outside_of_a_trace_and_wants_an_array() -> None:
-    assert gc.name(X, "h") is X
-    assert "str" in message(lambda: gc.name(X, ""), TraceError)
-    f = gc.compile(lambda x: gc.name((x, x), "pair")[0])
-    assert "one by one" in message(lambda: f(X), TraceError)
-    g = gc.compile(lambda x: x + gc.name(2.0, "two"))
-    assert "two" in g.graph(X).names
-    np.testing.assert_array_equal(g(X), X + 2)
-
-
-def test_names_in_called_functions_are_found() -> None:
-    @gc.compile
-    def layer(x: Any) -> Any:
-        h = gc.name(np.tanh(x), "h")
-        return h, gc.name(np.exp(h), "p")
-
-    @gc.compile
-    def block(x: Any) -> Any:
-        h, p = layer(gc.name(x, "inside"))
-        return gc.name(h + p, "sum")
-
-    def model(x: Any) -> Any:
-        return {"y": block(block(x)) + layer(x)[1]}
-
-    s = gc.Session()
-    s.extend(gc.compile(model).graph(X))
-    verify(s.graph())
-    numbered = [f"{name}{suffix}" for name in ("h", "p") for suffix in ("", "_1", "_2")]
-    others = ["inside", "inside_1", "sum", "sum_1", "x", "y"]
-    assert sorted(s.names) == sorted(numbered + others)
-    first = np.tanh(X) + np.exp(np.tanh(X))
-    np.testing.assert_allclose(s.run("sum", {"x": X}), first, rtol=1e-6)
-    np.testing.assert_allclose(s.run("y", {"x": X}), gc.compile(model)(X)["y"], rtol=1e-6)
-    np.testing.assert_array_equal(s.run("sum", {"h": X, "p": X}), X + X)
-
-
-def test_a_node_that_cse_merges_keeps_its_name() -> None:
-    def model(x: Any) -> Any:
-        return gc.name(np.exp(x), "one") * gc.name(np.exp(x), "two")
-
-    stages = {r.name: r.value for r in gc.compile(model).stages(X)}
-    names = stages["cse"].names
-    assert names["one"] == names["two"]
-    s = gc.Session()
-    s.extend(gc.compile(model).graph(X))
-    one, two = s.run(["one", "two"], {"x": X})
-    np.testing.assert_array_equal(one, two)
-
-
 # ------------------------------------------------------------------------------------ compiling
 
 
@@ -480,15 +292,3 @@ def test_eight_threads_run_and_extend_one_session() -> None:
         thread.join()
     assert wrong == []
     assert len(s.compiles) == 3 + 8
-
-
-# ------------------------------------------------------------------------------------ documentation
-
-
-def test_the_documentation_runs() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "sessions.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 4
-    space: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "sessions.md", "exec"), space)

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graphc.errors import FeedError, GraphError
-from graphc.frontend.spec import bind, symbols_of
+from graphc.errors import FeedError
+from graphc.frontend.spec import symbols_of
 from graphc.frontend.specialise import specialise
 from graphc.ir.calls import open_calls
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
-from graphc.ir.types import TupleType, Type
+from graphc.ir.types import Dim, TupleType, Type, symbol
 from graphc.runtime.loaded import nest
 
 _PORT = re.compile(r"(.+):(\d{1,9})", re.DOTALL)
@@ -156,13 +156,15 @@ class Growing:
         return {name: self.edge(source) for name, source in inputs.items()}
 
     def _specialised(self, graph: Graph, bound: Mapping[str, Edge]) -> Graph:
-        """The graph with the symbols that its bound parameters fix replaced by numbers."""
-        pairs = [(p, self._type(bound[p.attrs["name"]])) for p in graph.params if _is(p, bound)]
-        if symbols_of(p.type for p in graph.params) and all(kind.is_static for _, kind in pairs):
-            kinds = [p.type for p, _ in pairs if isinstance(p.type, Type)]
-            names = [p.attrs["name"] for p, _ in pairs]
-            found = bind(names, kinds, [kind.dims for _, kind in pairs])
-            graph = _rebind(graph, found) if found else graph
+        """The graph with the symbols that its bound parameters fix replaced by what they are."""
+        binding: dict[str, Any] = {}  # a number, or another dimension
+        for param in graph.params:
+            if _is(param, bound) and isinstance(param.type, Type):
+                _unify(param.type, self._type(bound[param.attrs["name"]]), binding)
+        if any(extent != symbol(name) for name, extent in binding.items()):
+            for name in symbols_of(p.type for p in graph.params) - binding.keys():
+                binding[name] = symbol(name)
+            graph = specialise(graph, binding)
         for param in graph.params:
             name = param.attrs["name"]
             if name in bound and param.type != self._type(bound[name]):
@@ -249,11 +251,10 @@ def _stem(text: str) -> str:
     return split[1] if split else text
 
 
-def _rebind(graph: Graph, binding: Mapping[str, int]) -> Graph:
-    missing = symbols_of(p.type for p in graph.params) - binding.keys()
-    if missing:
-        raise GraphError(
-            f"{graph.name}: the bound inputs leave {', '.join(sorted(missing))} open",
-            hint="bind every parameter that has this symbol, or none",
-        )
-    return specialise(graph, binding)
+def _unify(kind: Type, given: Type, binding: dict[str, Any]) -> None:
+    """Note what the dimensions of a parameter that are plain symbols stand for."""
+    for extent, size in zip(kind.shape, given.shape):
+        names = extent.symbols() if isinstance(extent, Dim) else ()
+        for name in names:
+            if extent == symbol(name):
+                binding.setdefault(name, size)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
@@ -45,14 +46,17 @@ _NOT_RUN = object()
 
 
 class Session:
-    """A graph that grows and runs in parts; options are those of `gc.compile`.
+    """A graph that grows and runs in parts; options are those of `gc.compile`, and `donate` names
+    feeds whose memory results may take over.
 
     `compiles` is the ledger: one `Compile` per compilation.  A session may be used by several
     threads at once: `extend` waits for a compilation in progress, runs wait for neither.
     """
 
     def __init__(self, **options: Any) -> None:
-        self.config = Config.create(**options)
+        donate = options.pop("donate", ())
+        donated = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.config = Config.create(donate=donated, **options)
         self.compiles: list[Compile] = []
         self._lock = threading.RLock()
         self._ledger = Ledger(self.config, self._lock, self.compiles)
@@ -99,6 +103,8 @@ class Session:
         does not fit, and for a placeholder that is needed but not fed.
         """
         feeds = _NO_FEEDS if feeds is None else feeds
+        if targets:
+            targets = as_names(targets)
         try:
             plan = self._plans.get(_key(fetches, feeds, targets))
         except TypeError:  # nested fetches, or what is no name at all
@@ -182,7 +188,9 @@ class Session:
             setup = self._setups.get(key)
             if setup is None:
                 pruned = pruned_for(self._growing, request)
-                setup = self._setups[key] = Setup(self._growing, request, pruned, self._ledger)
+                # What is kept for later calls is nobody else's to overwrite.
+                ledger = Ledger(replace(self.config, donate=()), self._lock, self.compiles)
+                setup = self._setups[key] = Setup(self._growing, request, pruned, ledger)
             return PartialRun(self, setup)
 
     def partial_run(
