@@ -161,8 +161,7 @@ def test_results_too_large_for_memory_raise():
     executable._take().words[8] = 0
     executable._context[entry.READY] = 1
     for _ in range(3):
-        with pytest.raises(MemoryError):
-            executable.entry()
+        assert executable.entry() is None  # the Python path says what it is that has no room
         with pytest.raises(LimitError, match=r"y: f32\[8796093022208\]"):
             executable()
         with pytest.raises(LimitError):

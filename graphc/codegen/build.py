@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 import numpy as np
 
 from graphc.codegen import cache, contract, llvm, numba_route, source
-from graphc.codegen.donation import donations
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
 from graphc.codegen.native.support import support_object
@@ -30,7 +29,7 @@ from graphc.ir.types import Type
 from graphc.record import record
 from graphc.runtime.device import needed_features
 from graphc.runtime.execute import Executable
-from graphc.runtime.image import Image, Slot
+from graphc.runtime.image import Image, Slot, StateSlot
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 EPILOGUE = "epilogue"
@@ -219,6 +218,13 @@ def slots(nodes: Iterable[Node], names: Iterable[str]) -> tuple[Slot, ...]:
     return tuple(made)
 
 
+def state_slot(nodes: Mapping[str, Node]) -> StateSlot:
+    """A variable from its read and assign nodes."""
+    node = next(iter(nodes.values()))
+    (slot,) = slots((node,), (node.attrs["name"],))
+    return StateSlot(slot, node.attrs["container"], "read" in nodes, "assign" in nodes)
+
+
 def build(program: Graph | Program, config: Config) -> tuple[Executable, Compiled]:
     """Compile a planned program of one device and make it runnable."""
     image, compiled = build_image(program, config)
@@ -252,7 +258,8 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
         arena_bytes=peak_bytes(graph),
         threads=config.thread_count,
         registers=writer.registers,
-        donated=donations(graph, config.donate),
+        donated=writer.donated if any(p >= 0 for p in writer.donated) else (),
+        variables=tuple(map(state_slot, writer.variables.values())),
         origins=writer.origins,
         reasons=STATUS,
         cpu=target.cpu,

@@ -1,75 +1,167 @@
-"""Donation: a result takes over the memory of an argument that the caller gave up.
+"""Memory that is taken over: results in donated arguments, new values in the variables themselves.
 
-That is safe when every other reader of the argument has run before the result's kernel, and that
-kernel reads the argument element by element at the place it writes.
+A kernel may write where another value lies if every other reader of that value has run before, and
+if it reads the value itself only at the place it writes: element by element, before the store.
+
+    v' = v - 0.1 * g    reads v[i], writes v[i]: in place        v' = v - v.T    a copy at the end
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphc.ir.graph import Graph, Node
-from graphc.ir.liveness import root, roots
+from graphc.ir.liveness import memory, root, roots
 from graphc.ir.op import Scalar
-from graphc.ir.types import Type
+from graphc.ir.types import AnyType, Type, leaves
+from graphc.ops.order import Key
+
+UPDATES = ("slice_update", "dynamic_update_slice")  # read operand 0 at the place they write
+Leaf = tuple[Node, int]  # a node and the number of one of its leaves
 
 
-def donations(graph: Graph, names: tuple[str, ...]) -> tuple[int, ...]:
+def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) -> tuple[int, ...]:
     """For each result the number of the parameter whose memory it takes over, or -1.
 
     `names` are argument names; "params" donates every parameter called "params" or "params.…".
+    A parameter that is a result as it is stays where it is.
     """
     if not names:
         return ()
-    readers = readers_of_params(graph)
-    free = [
-        number
-        for number, param in enumerate(graph.params)
-        if any(param.attrs["name"] == n or param.attrs["name"].startswith(f"{n}.") for n in names)
-        and not any(root(r) is param for r in graph.results)
-    ]
+    memories = [memory(result) for result in graph.results]
+    made = [-1] * len(memories)
+    free = []
+    for number, param in enumerate(graph.params):
+        if not is_named(param.attrs["name"], names):
+            continue
+        if (param, 0) not in memories:
+            free.append(number)
+        elif graph.results[first := memories.index((param, 0))].type is param.type:
+            made[first] = number
+    readers = readers_of(graph, graph.params)
     position = {node: k for k, node in enumerate(graph.nodes)}
-    made = []
     for number, result in enumerate(graph.results):
-        first = graph.results.index(result) == number
-        taken = -1
-        for candidate in free if first and result.op.name == "fused" else ():
+        if made[number] >= 0 or memories.index(memories[number]) != number:
+            continue
+        for candidate in free:
             param = graph.params[candidate]
-            if takes_over(result, param, readers[candidate], position):
-                taken = candidate
+            if takes_over(result, param, readers[param], position, may_stage=may_stage):
+                made[number] = candidate
                 free.remove(candidate)
                 break
-        made.append(taken)
     return tuple(made)
 
 
-def takes_over(result: Node, param: Node, readers: list[Node], position: dict[Node, int]) -> bool:
-    """May a kernel's result lie in a parameter's memory, given who reads that and the order?"""
-    return (
-        result.op.name == "fused"
-        and param.type is result.type
-        and all(
-            position[reader] < position[result]
-            or (reader is result and reads_in_place(reader, param))
-            for reader in readers
-        )
+def is_named(name: str, names: tuple[str, ...]) -> bool:
+    """Is it an argument of these names, or part of one?"""
+    return any(name == n or name.startswith(f"{n}.") for n in names)
+
+
+# ------------------------------------------------------------------------------------ variables
+
+
+def variables(graph: Graph) -> dict[Key, dict[str, Node]]:
+    """The variables of a graph in order of appearance: number K lies at base register "vK".
+
+    Each has its "read" or "assign" node or both.
+    """
+    found: dict[Key, dict[str, Node]] = {}
+    for node in graph.nodes:
+        if node.op.name in ("read", "assign"):
+            key = node.attrs["container"], node.attrs["name"]
+            found.setdefault(key, {})[node.op.name] = node
+    return found
+
+
+def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str]:
+    """The leaves of kernels that are written straight into a variable, and its base register."""
+    used = variables(graph)
+    reads = [nodes["read"] for nodes in used.values() if "read" in nodes]
+    readers = readers_of(graph, reads)
+    position = {node: k for k, node in enumerate(graph.nodes)}
+    results = {memory(result) for result in graph.results}
+    made: dict[Leaf, str] = {}
+    for number, nodes in enumerate(used.values()):
+        if "assign" not in nodes:
+            continue
+        value = nodes["assign"].inputs[0]
+        read, leaf = nodes.get("read"), memory(value)
+        if leaf[0].op.name != "fused" or leaf in results or leaf in made:
+            continue
+        kept = read is not None and (read, 0) in results
+        if read is None or (
+            not kept and takes_over(value, read, readers[read], position, may_stage=may_stage)
+        ):
+            made[leaf] = f"v{number}"
+    return made
+
+
+# ------------------------------------------------------------------------------------ safety
+
+
+def takes_over(
+    result: Node,
+    held: Node,
+    readers: Iterable[Node],
+    position: dict[Node, int],
+    *,
+    may_stage: bool = False,
+) -> bool:
+    """May a kernel's result lie where `held` lies, given who reads that and the issue order?"""
+    kernel, leaf = memory(result)
+    if kernel.op.name != "fused" or leaf_type(kernel, leaf) is not held.type:
+        return False
+    return all(
+        position[reader] < position[kernel]
+        or (reader is kernel and reads_in_place(kernel, leaf, held, may_stage))
+        for reader in readers
     )
 
 
-def reads_in_place(kernel: Node, param: Node) -> bool:
-    """One result, element-wise ops only, and the argument as wide as the result."""
-    region = kernel.regions[0]
-    wide = isinstance(param.type, Type) and param.type.shape == region.results[0].type.shape  # type: ignore[union-attr]
-    plain = all(isinstance(n.op.lower, Scalar) or n.op.name == "const" for n in region.nodes)
-    direct = sum(root(n) is param for n in kernel.inputs) == sum(n is param for n in kernel.inputs)
-    return wide and plain and direct and len(region.results) == 1
+def leaf_type(node: Node, leaf: int) -> AnyType:
+    return leaves(node.type)[leaf]
 
 
-def readers_of_params(graph: Graph) -> list[list[Node]]:
-    """For each parameter the nodes that read its memory, aliases included."""
-    number = {param: k for k, param in enumerate(graph.params)}
-    found: list[list[Node]] = [[] for _ in graph.params]
+def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
+    """Does the kernel read `held` only at the place where it writes a leaf, and before?
+
+    The sums of a contraction must be staged (kept apart from results), which `may_stage` promises.
+    A leaf that does not depend on `held` could be stored before another leaf reads it.
+    """
+    region, kind = kernel.regions[0], kernel.attrs["kind"]
+    pairs = [(p, n) for p, n in zip(region.params, kernel.inputs) if root(n) is held]
+    if any(n is not held for _, n in pairs):
+        return False
+    reached = {p for p, _ in pairs}
+    last = region.nodes[-1]
+    if kind == "library":
+        return last.op.name == "scatter" and only_operand_0(region, last, reached)
+    if len(region.results) == 1 and last.op.name in UPDATES and region.results[0] is last:
+        return kind == "loop" and only_operand_0(region, last, reached)
+    if kind not in ("loop", "staged") and not (kind == "contract" and may_stage):
+        return False
+    shape = held.type.shape if isinstance(held.type, Type) else None
+    for node in region.nodes:
+        if not reached.isdisjoint(node.inputs):
+            same = isinstance(node.type, Type) and node.type.shape == shape
+            if not (isinstance(node.op.lower, Scalar) and same):
+                return False
+            reached.add(node)
+    return region.results[leaf] in reached
+
+
+def only_operand_0(region: Graph, last: Node, reached: set[Node]) -> bool:
+    """Is the value read by the last node alone, as what it changes?"""
+    uses = [(n, k) for n in region.nodes for k, i in enumerate(n.inputs) if i in reached]
+    return uses == [(last, 0)]
+
+
+def readers_of(graph: Graph, held: Iterable[Node]) -> dict[Node, list[Node]]:
+    """For each of these values the nodes that read its memory, aliases included."""
+    found: dict[Node, list[Node]] = {node: [] for node in held}
     for node in graph.nodes:
         for source in node.inputs:
-            for memory in roots(source):
-                if memory in number:
-                    found[number[memory]].append(node)
+            for lies in roots(source):
+                if lies in found:
+                    found[lies].append(node)
     return found

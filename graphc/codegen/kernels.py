@@ -92,11 +92,11 @@ def _make(node: Node, config: Config) -> Spec:
     kind = node.attrs["kind"]
     if kind == "library":
         return _library_spec(region)
-    if kind == "contract" and config.backend == "llvm":
-        return _contract_spec(region, config)
+    if kind in ("contract", "staged") and config.backend == "llvm":
+        return _contract_spec(region, config, staged=kind == "staged")
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
         return _copy_spec(pieces)
-    if kind == "contract":
+    if kind in ("contract", "staged"):
         return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
     lower = lower_written if kind == "nest" else lower_loops
     kernel, grain = lower(region, "kernel", **rules(config))
@@ -142,7 +142,7 @@ def results_in_order(region: Graph, form: Form) -> list[int]:
     return sorted(numbers, key=lambda k: region.results[k] not in reached)
 
 
-def _contract_spec(region: Graph, config: Config) -> Spec:
+def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     form = form_of(region)
     order = results_in_order(region, form)
     names = tuple(region.result_names[k] for k in order)
@@ -151,7 +151,8 @@ def _contract_spec(region: Graph, config: Config) -> Spec:
     extras = len(region.results) - 1
     if fused:
         extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
-    stage = fused and tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
+    other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
+    stage = staged or (fused and other)
     plan = _plan(
         form,
         config,

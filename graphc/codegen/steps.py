@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.codegen.blocks import block_rows
 from graphc.codegen.control import CONTROL_ROWS
+from graphc.codegen.donation import donations, variables
 from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -43,22 +44,23 @@ class TableWriter:
         self.registers = 0
         self.stacks = 0
         self.used = 0  # registers of the loops around the current row
+        self.variables = variables(graph)
+        self.donated = donations(graph, config.donate)
         self.scope = self.outermost()
 
     def outermost(self) -> Scope:
-        first = FIRST_PARAM + len(self.graph.params)
-        return {
-            "arena": (ARENA, 0),
-            "c": (CONSTANTS, 0),
-            **{f"p{k}": (FIRST_PARAM + k, 0) for k in range(len(self.graph.params))},
-            **{f"r{k}": (first + k, 0) for k in range(len(self.graph.results))},
-        }
+        groups = {"p": self.graph.params, "r": self.graph.results, "v": self.variables}
+        names = [f"{letter}{k}" for letter, group in groups.items() for k in range(len(group))]
+        scope = {name: (FIRST_PARAM + number, 0) for number, name in enumerate(names)}
+        taken = {f"r{k}": scope[f"p{p}"] for k, p in enumerate(self.donated) if p >= 0}
+        return {"arena": (ARENA, 0), "c": (CONSTANTS, 0), **scope, **taken}
 
     def write(self) -> None:
         scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
         kernels = [node for node in scheduled if node.op.name == "fused"]
         self.compiler.need([spec_of(node, self.config) for node in kernels])
         self.graph_rows(self.graph)
+        self.assign_rows()
         self.table.end()
 
     def graph_rows(self, graph: Graph) -> None:
@@ -93,7 +95,8 @@ class TableWriter:
         """A scratch base register that nothing around the current row uses."""
         self.used += 1
         self.registers = max(self.registers, self.used)
-        return FIRST_PARAM + len(self.graph.params) + len(self.graph.results) + self.used - 1
+        known = len(self.graph.params) + len(self.graph.results) + len(self.variables)
+        return FIRST_PARAM + known + self.used - 1
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
         inputs = data_params(node)
@@ -148,6 +151,29 @@ class TableWriter:
         target, source = self.scope[f"r{number}"], self.base(region)
         if target != source and region.nbytes:
             self.table.copy(region.nbytes, target, source)
+
+    def assign_rows(self) -> None:
+        """Copy the new values of variables that do not lie there yet, as if all at once."""
+        stored = [nodes["assign"] for nodes in self.variables.values() if "assign" in nodes]
+        pending = {self.place(n): (self.place(n.inputs[0]), n) for n in stored}
+        pending = {to: (source, n) for to, (source, n) in pending.items() if source != to}
+        while pending:
+            sources = [source for source, _ in pending.values()]
+            free = next((to for to in pending if to not in sources), None)
+            if free is None:  # variables that change places: one of them waits in scratch memory
+                free, (_, node) = next(iter(pending.items()))
+                scratch = buffer_of(node).scratch
+                assert scratch is not None
+                self.copy(node, self.base(scratch), free)
+                for to, (source, other) in pending.items():
+                    if source == free:
+                        pending[to] = self.base(scratch), other
+            source, node = pending.pop(free)
+            self.copy(node, free, source)
+
+    def copy(self, node: Node, target: Operand, source: Operand) -> None:
+        if nbytes := buffer_of(node).regions[0].nbytes:
+            self.table.copy(nbytes, target, source)
 
     def constants(self) -> np.ndarray[Any, Any]:
         """All constants at their offsets, 64-byte aligned."""

@@ -31,7 +31,7 @@ from graphc.frontend.trace import (
     without_internal_frames,
 )
 from graphc.frontend.tree import unflatten
-from graphc.frontend.variant import Compile, Variant, static_leaf
+from graphc.frontend.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ops.value import _ACTIVE, Value, current, lift, trace_of
@@ -86,29 +86,29 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
-        if not kwargs and not _ACTIVE.stack:
-            entry, variant = self._last
-            made = entry(*args)  # None unless the arguments are those of the latest flat call
-            if made is not None and made.__class__ is not int:
-                return variant.nest(made)
-            made = self._known(args)
-            if made is not None:
-                return made
         try:
+            if not kwargs and not _ACTIVE.stack:
+                entry, variant = self._last
+                made = entry(*args)  # None unless the arguments are those of the latest flat call
+                if made is not None:
+                    return variant.answer(made)
+                made = self._known(args)
+                if made is not UNKNOWN:
+                    return made
             return self._call(args, kwargs)
         except GraphError as error:
             raise without_internal_frames(error) from None
 
     def _known(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call whose signature has been compiled, without binding; else None."""
+        """The result of a call whose signature has been compiled, without binding; or UNKNOWN."""
         key: list[Any] = []
         for arg in args:
             if type(arg) is not _ndarray:
                 variant = self._nested
-                return variant.warm(args) if variant is not None else None
+                return variant.warm(args) if variant is not None else UNKNOWN
             key += (arg.dtype, arg.shape)
         variant = self._plain.get(tuple(key))
-        return variant.run(args) if variant is not None else None
+        return variant.run(args) if variant is not None else UNKNOWN
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         signature, leaves = self._signature(args, kwargs)

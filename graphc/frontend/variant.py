@@ -19,6 +19,9 @@ from graphc.ops.value import number_dtype
 from graphc.record import record
 
 
+UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
+
+
 @record(frozen=True)
 class Compile:
     """One line of the ledger `fn.compiles`.
@@ -82,26 +85,36 @@ class Variant:
             return results
         return unflatten(self.tree, results if self.tree.count != 1 else (results,))
 
+    def answer(self, outcome: Any) -> Any:
+        """What the function returns, from what the native entry does. Raises RunError.
+
+        A failed run is not done again: what it wrote to variables and arguments is written.
+        """
+        if outcome.__class__ is int:
+            assert self.built is not None
+            raise self.built.executable.failed(outcome)
+        return self.nest(outcome)
+
     def warm(self, args: tuple[Any, ...]) -> Any:
-        """The result of a positional call like an earlier one; None when it is another signature.
+        """The result of a positional call like an earlier one; UNKNOWN for another signature.
 
         The native entry checks arrays (a leaf that is none stops it); the rest is checked here.
         """
         leaves: list[Any] = []
         if self.built is None or not refill(self.arguments, args, leaves):
-            return None
+            return UNKNOWN
         for position, key in self._others:
             leaf = leaves[position]
             if isinstance(key, Static) and type(leaf) is key.kind and leaf == key.value:
                 continue
             if not isinstance(key, Weak) or type(leaf) is not key.kind:
-                return None
+                return UNKNOWN
             if number_dtype(leaf) is not key.dtype:  # an int may need u64
-                return None
+                return UNKNOWN
             leaves[position] = np.array(leaf, key.dtype.numpy)
         arrays = [leaves[position] for position, _ in self._feeds] if self._others else leaves
         made = self.built.executable.entry(*arrays)
-        return None if made is None or made.__class__ is int else self.nest(made)
+        return UNKNOWN if made is None else self.answer(made)
 
     def operands(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that become operands of a `call` node."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Alias
 from graphc.ir.place import Buffer, Region
+from graphc.ir.types import Type, leaves
 
 
 def memory(node: Node) -> tuple[Node, int]:
@@ -39,14 +40,18 @@ def roots(node: Node) -> list[Node]:
 
 
 def last_reads(graph: Graph) -> dict[Node, int]:
-    """Position of the last node that reads a value's memory; results are read after the end."""
+    """Position of the last node that reads a value's memory.
+
+    Results and what variables are assigned are read after the end.
+    """
     last: dict[Node, int] = {}
     for position, node in enumerate(graph.nodes):
         last[node] = position
         for source in node.inputs:
             for memory in roots(source):
                 last[memory] = position
-    for result in graph.results:
+    stored = (n.inputs[0] for n in graph.nodes if n.op.name == "assign")
+    for result in (*graph.results, *stored):
         for memory in roots(result):
             last[memory] = len(graph.nodes)
     return last
@@ -62,7 +67,8 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
         if not isinstance(node.place, Buffer) or node.op.name == "tuple":
             continue
         if (scratch := node.place.scratch) is not None:
-            intervals.append((position, position, scratch.offset, scratch.nbytes, node))
+            end = len(graph.nodes) if node.op.name == "assign" else position
+            intervals.append((position, end, scratch.offset, scratch.nbytes, node))
         intervals += [
             (position, last[node], region.offset, region.nbytes, node)
             for region in own_regions(node)
@@ -82,3 +88,11 @@ def own_regions(node: Node) -> tuple[Region, ...]:
 def peak_bytes(graph: Graph) -> int:
     """The arena's size: the end of the highest region."""
     return max((offset + nbytes for _, _, offset, nbytes, _ in arena_intervals(graph)), default=0)
+
+
+def planned_bytes(value: Graph | Program) -> int:
+    """What a memory limit counts: the arenas of all devices of a planned program, and results."""
+    graphs = value.graphs if isinstance(value, Program) else (value,)
+    kinds = (kind for result in value.results for kind in leaves(result.type))
+    results = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
+    return sum(map(peak_bytes, graphs)) + results

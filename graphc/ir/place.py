@@ -3,7 +3,7 @@
 @?/device:gpu           any gpu                       @?/job:worker/task:17~b   and colocated in
 group b @/job:localhost/device:cpu:0                          a device
 @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
-@/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK
+@/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK, vK
 @/job:localhost/device:cpu:0[0:512;512:4096]          and memory that is only used while it runs
 """
 
@@ -20,7 +20,7 @@ _SPEC = re.compile(
     r"(?:/job:(?P<job>\w+))?(?:/replica:(?P<replica>\d+))?(?:/task:(?P<task>\d+))?"
     r"(?:/?(?:device:)?(?P<type>[A-Za-z_]\w*?)(?::(?P<index>\d+|\*))?)?"
 )
-_BUFFER = re.compile(r"(?:(c|[pr]\d+)\+)?(\d+):(\d+)")
+_BUFFER = re.compile(r"(?:(c|[prv]\d+)\+)?(\d+):(\d+)")
 
 
 @record(frozen=True)
@@ -79,7 +79,7 @@ class Constraint:
 
 @record(frozen=True)
 class Region:
-    """One leaf's bytes: base register (arena, c, pK, rK), byte offset and length."""
+    """One leaf's bytes: base register (arena, c, pK, rK, vK), byte offset and length."""
 
     base: str
     offset: int

@@ -209,7 +209,7 @@ def only_kernels(value: Graph | Program) -> None:
                 raise broken(graph, node, f"%{node.id} is of kind {kind}, which its region is not")
 
 
-KINDS = {"contract": Contraction, "library": Library, "nest": Loops}
+KINDS = {"contract": Contraction, "staged": Contraction, "library": Library, "nest": Loops}
 
 
 def kind_fits(node: Node) -> bool:
@@ -279,6 +279,8 @@ def _base_sizes(graph: Graph) -> dict[str, int]:
         if node.op.name in STORED and isinstance(node.place, Buffer):
             for region in node.place.regions:
                 sizes["c"] = max(sizes.get("c", 0), region.offset + region.nbytes)
+        elif node.op.name in ("read", "assign") and isinstance(node.place, Buffer):
+            sizes[node.place.regions[0].base] = _nbytes(node)
     return sizes
 
 

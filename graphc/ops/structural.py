@@ -99,10 +99,11 @@ fused = define(
     infer=infer_region,
     reference=_no_reference,
     lower=Structural(),
-    attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "nest", "library")),),
+    attrs=(Attr("kind", "str", "loop", choices=("loop", "contract", "staged", "nest", "library")),),
     variadic=True,
     regions=1,
-    doc="One kernel: the region's nodes run together without storing what lies between them.",
+    doc="One kernel: the region's nodes run together without storing what lies between them. A "
+    "staged contraction keeps its sums apart, so that its results may overwrite what it reads.",
 )
 
 

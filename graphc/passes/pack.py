@@ -27,7 +27,7 @@ def pack(graph: Graph, config: Config) -> Graph:
     packs: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name != "fused" or node.attrs["kind"] != "contract":
+        if node.op.name != "fused" or node.attrs["kind"] not in ("contract", "staged"):
             return None
         bare = without_workspace(node)
         made = with_panels(bare, config, r, packs)

@@ -2,6 +2,7 @@
 
     params      the caller's arrays      pK          constants   one blob          c
     results     fresh arrays             rK          the rest    one static arena  offsets
+    variables   memory of their own      vK
 
 Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
 memory is reused as soon as its last reader has run.
@@ -12,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from graphc.codegen.carries import scratch_bytes
+from graphc.codegen.donation import Leaf, variables, written_in_place
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root
@@ -27,7 +29,9 @@ def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
     if all(isinstance(n.place, Buffer) or n.type is UNIT for n in (*graph.params, *graph.nodes)):
         return graph
-    return _Planner(graph, graph.device, Constants()).run()
+    planner = _Planner(graph, graph.device, Constants())
+    planner.add_variables(in_place=not config.check_finite)
+    return planner.run()
 
 
 def plan_block(node: Node, device: Device | None) -> Graph:
@@ -113,16 +117,31 @@ class _Planner:
         self.scratch: dict[Node, Region] = {}
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
-        self.result_of = self.result_memory()
+        self.homes = self.result_memory()
 
-    def result_memory(self) -> dict[Node, dict[int, int]]:
-        """For each memory the results that lie in it whole: leaf -> result number (the first)."""
-        found: dict[Node, dict[int, int]] = {}
+    def result_memory(self) -> dict[Leaf, str]:
+        """The leaves that lie in the memory of a result (of the first, where there are several)."""
+        found: dict[Leaf, str] = {}
         for number, result in enumerate(self.graph.results):
             node, leaf = memory(result)
-            if node.op.name not in ("param", "tuple", "workspace", *STORED):
-                found.setdefault(node, {}).setdefault(leaf, number)
+            if node.op.name not in ("param", "tuple", "workspace", "read", *STORED):
+                found.setdefault((node, leaf), f"r{number}")
         return found
+
+    def add_variables(self, in_place: bool) -> None:
+        """Variables lie in their own memory, and so do new values that may be written there.
+
+        A variable that gets the value of another needs room for the case that they change places.
+        """
+        for number, nodes in enumerate(variables(self.graph).values()):
+            for node in nodes.values():
+                self.homes[node, 0] = f"v{number}"
+            stored = nodes.get("assign")
+            if stored is not None and root(stored.inputs[0]).op.name == "read":
+                nbytes = aligned(sizes_of(stored.type)[0])
+                self.scratch[stored] = Region("arena", self.arena.take(nbytes), nbytes)
+        if in_place:  # where a kernel may fail, a variable keeps its value
+            self.homes |= written_in_place(self.graph)
 
     def run(self) -> Graph:
         graph = self.graph
@@ -146,7 +165,8 @@ class _Planner:
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
             self.regions[node] = self.allocate(node)
-            if (scratch := self.scratch.get(node)) is not None:
+            scratch = self.scratch.get(node)
+            if scratch is not None and node.op.name != "assign":  # whose copy runs at the end
                 self.arena.give(scratch.offset, scratch.nbytes)
             for dead in dying[position]:
                 self.release(dead)
@@ -163,13 +183,12 @@ class _Planner:
                 return tuple(r for source in node.inputs for r in self.regions[source])
             case "const" | "pack":
                 return (self.constants.take(node),)
-        results = self.result_of.get(node, {})
         made: list[Region] = []
         for leaf, nbytes in enumerate(sizes_of(node.type)):
             if leaf == 0 and node.op.name == "pop":
                 made += self.regions[node.inputs[0]]
-            elif leaf in results:
-                made.append(Region(f"r{results[leaf]}", 0, nbytes))
+            elif (home := self.homes.get((node, leaf))) is not None:
+                made.append(Region(home, 0, nbytes))
             else:
                 offset = self.arena.take(aligned(nbytes)) if nbytes else 0
                 made.append(Region("arena", offset, nbytes))

@@ -6,22 +6,43 @@
 
 from __future__ import annotations
 
+from graphc.codegen.donation import donations, written_in_place
 from graphc.codegen.kernels import spec_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
-from graphc.ir.liveness import peak_bytes
+from graphc.ir.liveness import memory, peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.ir.regions import map_inside
 from graphc.passes.block import block
 from graphc.passes.images import images
 from graphc.passes.plan import plan_block
+from graphc.passes.reasons import record
 
 
 def tile(graph: Graph, config: Config) -> Graph:
     """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
     graph = map_inside(graph, lambda region: tile(region, config))
-    return with_scratch(images(block(graph, config), config), config)
+    graph = stage(images(block(graph, config), config), config)
+    return with_scratch(graph, config)
+
+
+def stage(graph: Graph, config: Config) -> Graph:
+    """The graph with contractions staged whose results overwrite what their epilogues read."""
+    donated = donations(graph, config.donate, may_stage=True)
+    over = [memory(graph.results[k]) for k, param in enumerate(donated) if param >= 0]
+    over += written_in_place(graph, may_stage=True)
+    kernels = {kernel.id for kernel, _ in over}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name != "fused" or node.attrs["kind"] != "contract" or node.id not in kernels:
+            return None
+        made = node.replace(attrs=node.op.coerce({"kind": "staged"}))
+        record(node.id, "sums are kept apart: the result overwrites what the kernel reads")
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite)
 
 
 def with_scratch(graph: Graph, config: Config) -> Graph:

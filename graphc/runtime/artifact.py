@@ -29,10 +29,10 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
-from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot
+from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot, StateSlot
 from graphc.runtime.memory import aligned_bytes
 
-FORMAT = 2  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 3  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _EXECUTED = ("table", "words", "objects")
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
@@ -110,6 +110,10 @@ def _metadata(image: Image) -> dict[str, Any]:
         "threads": image.threads,
         "registers": image.registers,
         "donated": list(image.donated),
+        "variables": [
+            [v.slot.name, v.slot.dtype, list(v.slot.shape), v.container, v.read, v.written]
+            for v in image.variables
+        ],
         "reasons": {str(status): text for status, text in image.reasons.items()},
         "cpu": image.cpu,
         "features": list(image.features),
@@ -240,6 +244,7 @@ class _File:
             threads=_number(data["threads"]),
             registers=_number(data["registers"]),
             donated=tuple(map(_number, data["donated"])),
+            variables=tuple(_state_slots(data["variables"])),
             origins=_Origins(self),
             reasons={int(status): _text(text) for status, text in data["reasons"].items()},
             text=bytes(self.tensor("text", "U8")).decode(),
@@ -286,6 +291,14 @@ class _Origins(Mapping[int, Origin]):
 def _slots(rows: Any) -> Iterator[Slot]:
     for name, dtype, shape in rows:
         yield Slot(_text(name), _text(dtype), tuple(_number(extent) for extent in shape))
+
+
+def _state_slots(rows: Any) -> Iterator[StateSlot]:
+    for name, dtype, shape, container, read, written in rows:
+        (slot,) = _slots([(name, dtype, shape)])
+        if type(read) is not bool or type(written) is not bool:
+            raise TypeError((read, written))
+        yield StateSlot(slot, _text(container), read, written)
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.runtime.image import Slot
+from graphc.runtime.binding import Binding
+from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of
 
 READY, DROP_GIL, FRAMES, FIRST_FRAME = 0, 3, 4, 16
@@ -25,6 +26,8 @@ MOST_FRAMES = 8
 
 _PARAMS, _RESULTS = 1, 2
 _PARAM_RECORDS, _RESULT_RECORDS, _ARRAY_TYPE, _NONE, _NEW = range(5, 10)
+_CONTAINERS, _HOMES, _NO_WAIT, _TRUE, _DONATED = range(10, 15)
+RECORD = 5  # words of a record
 _TYPE, _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS = 8, 16, 24, 32, 56, 64
 _API_ARRAY_TYPE, _API_NEW_FROM_DESCR = 2, 94
 _METH_FASTCALL = 0x80
@@ -46,10 +49,7 @@ class _MethodDef(ctypes.Structure):
 
 
 def make_context(
-    params: Sequence[Slot],
-    results: Sequence[Slot],
-    dtypes: Sequence[np.dtype[Any]],
-    keep: list[Any],
+    image: Image, dtypes: Sequence[np.dtype[Any]], binding: Binding | None, keep: list[Any]
 ) -> Context | None:
     """The context of an executable (not ready yet), or None where the entry cannot be used.
 
@@ -58,19 +58,31 @@ def make_context(
     if not layout_is_known():
         return None
     context = np.zeros(FIRST_FRAME + MOST_FRAMES, np.int64).view(Context)
-    shapes = [np.array(slot.shape, np.int64) for slot in (*params, *results)]
-    records = np.zeros((len(shapes), 3), np.int64)
-    for record, dtype, shape in zip(records, dtypes, shapes):
-        record[:] = id(dtype), shape.size, address_of(shape)
+    slots = (*image.params, *image.results)
+    donated = image.donated or (-1,) * len(image.results)
+    shapes = [np.array(slot.shape, np.int64) for slot in slots]
+    records = np.zeros((len(slots), RECORD), np.int64)
+    taken = [int(number in donated) for number in range(len(image.params))]
+    for record, slot, dtype, shape, param in zip(
+        records, slots, dtypes, shapes, (*taken, *donated)
+    ):
+        record[:] = id(dtype), shape.size, address_of(shape), slot.nbytes, param
+    homes = binding.records() if binding is not None else np.zeros((0, 3), np.int64)
+    no_wait = np.array([id(False)], np.int64)
     api = _array_api()
-    context[_PARAMS] = len(params)
-    context[_RESULTS] = len(results)
+    context[_PARAMS] = len(image.params)
+    context[_RESULTS] = len(image.results)
     context[_PARAM_RECORDS] = address_of(records)
-    context[_RESULT_RECORDS] = address_of(records) + 24 * len(params)
+    context[_RESULT_RECORDS] = address_of(records) + 8 * RECORD * len(image.params)
     context[_ARRAY_TYPE] = id(np.ndarray)
     context[_NONE] = id(None)
     context[_NEW] = api[_API_NEW_FROM_DESCR]
-    context.keep = (shapes, records, tuple(dtypes), keep)
+    context[_CONTAINERS] = len(homes)
+    context[_HOMES] = address_of(homes)
+    context[_NO_WAIT] = address_of(no_wait)
+    context[_TRUE] = id(True)
+    context[_DONATED] = int(any(taken))
+    context.keep = (shapes, records, tuple(dtypes), homes, no_wait, binding, keep)
     return context
 
 

@@ -13,12 +13,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime import entry, load, pool
+from graphc.runtime.binding import Binding
 from graphc.runtime.device import default_threads
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.memory import address_of, aligned_bytes
@@ -47,16 +49,17 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 class Frame:
-    """The state of one run: `words` is what the walker reads, `arena` its memory.
+    """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
 
     `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
     serves later runs too and is freed with the frame.
     """
 
-    __slots__ = ("__weakref__", "address", "arena", "bases", "flag", "stacks", "words")
+    __slots__ = ("__weakref__", "address", "arena", "bases", "flag", "held", "stacks", "words")
 
     def __init__(self, executable: Executable) -> None:
         image = executable.image
+        self.held: ExitStack | None = None
         self.arena = aligned_bytes(image.arena_bytes)
         self.words = np.zeros(_BASES + image.bases, np.int64)
         self.address = address_of(self.words)
@@ -102,20 +105,16 @@ class Executable:
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
+        self._binding = Binding(image.variables) if image.variables else None
         self._keep: list[Any] = [image, self.kernels, self.support]
-        self._context = entry.make_context(
-            image.params,
-            image.results,
-            (*self._param_dtypes, *self._result_dtypes),
-            self._keep,
-        )
+        dtypes = (*self._param_dtypes, *self._result_dtypes)
+        self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
         _executables.add(self)
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
-        # Donated arguments need a closer look than the entry takes.
-        if self._context is None or any(param >= 0 for param in self.image.donated):
+        if self._context is None:
             return _no_entry
         return entry.make(self.support.addresses["graphc_entry"], self._context)
 
@@ -145,13 +144,18 @@ class Executable:
 
         `checked` promises arrays of the right dtype and shape in native, aligned, C-contiguous
         memory.  A result that takes over a donated argument is that very array.
-        Raises FeedError for arguments that do not fit and RunError when a step fails.
+        Raises FeedError for arguments that do not fit and RunError when a step fails.  After a
+        failure donated arguments are undefined, and each variable that the run writes holds its
+        old value, its new one or, where a kernel wrote in place, some elements of both; programs
+        compiled with `check_finite` leave all of them as they were.
         """
         frame, outputs = self.begin(arrays, checked=checked)
         try:
             status = self._walk(frame)
             if status:
                 raise self.failure(status, int(frame.words[_ROW]))
+            if self._binding is not None:
+                self._binding.wrote()
         finally:
             self.give(frame)
         return outputs
@@ -166,10 +170,35 @@ class Executable:
             arrays = self._own_donated(arrays)
         outputs = self._outputs(arrays)
         frame = self._take()
-        frame.bases[FIRST_PARAM : self.image.first_register] = [
+        frame.bases[FIRST_PARAM : self.image.first_variable] = [
             array.__array_interface__["data"][0] for array in (*arrays, *outputs)
         ]
+        if self._binding is not None:
+            try:
+                self._enter(frame, self._binding)
+            except BaseException:
+                self.give(frame)
+                raise
         return frame, outputs
+
+    def _enter(self, frame: Frame, binding: Binding) -> None:
+        """Wait for the variables of a run; point every frame at them if none does yet."""
+        frame.held = binding.hold()
+        addresses = binding.addresses
+        if addresses is None:
+            addresses = binding.bind()
+            for home, _ in binding.homes:
+                home.followers.add(self)
+            for each in self._frames:
+                each.bases[self.image.first_variable : self.image.first_register] = addresses
+        frame.bases[self.image.first_variable : self.image.first_register] = addresses
+
+    def unbind(self) -> None:
+        """The variables have moved; nothing runs meanwhile."""
+        if self._binding is not None:
+            self._binding.addresses = None
+        if self._context is not None:
+            self._context[entry.READY] = 0
 
     def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         donated = self.image.donated or (-1,) * len(self.image.results)
@@ -243,6 +272,9 @@ class Executable:
 
     def give(self, frame: Frame) -> None:
         """End the use of a frame."""
+        if frame.held is not None:
+            frame.held.close()
+            frame.held = None
         if frame in self._extra:
             with self._lock:
                 self._extra = tuple(other for other in self._extra if other is not frame)

@@ -74,6 +74,16 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSlot:
+    """A variable of a program: where it lives and what the program does with it."""
+
+    slot: Slot
+    container: str
+    read: bool
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a step comes from: the text of its node and the user's file and line."""
 
@@ -97,9 +107,11 @@ class Image:
     `support` is the object with the walker, the thread pool and the call entry.  `threads` is the
     greatest thread count the arena has workspace for.  `registers` counts the scratch base
     registers after the results. `donated` is empty or names for each result the parameter whose
-    memory it takes over, else -1.  `origins` maps the word index of a row to where it comes from;
-    `reasons` maps a kernel status to words.  `text` is the graph as gir; `cpu`, `features`
-    (see `graphc.runtime.device.needed_features`) and `triple` say what can execute the objects.
+    memory it takes over, else -1.  `variables` are those the table reads and writes; their base
+    registers follow those of the results.  `origins` maps the word index of a row to where it
+    comes from; `reasons` maps a kernel status to words.  `text` is the graph as gir; `cpu`,
+    `features` (see `graphc.runtime.device.needed_features`) and `triple` say what can execute the
+    objects.
     """
 
     name: str
@@ -115,6 +127,7 @@ class Image:
     threads: int = 1
     registers: int = 0
     donated: tuple[int, ...] = ()
+    variables: tuple[StateSlot, ...] = ()
     origins: Mapping[int, Origin] = field(default_factory=dict)
     reasons: Mapping[int, str] = field(default_factory=dict)
     text: str = ""
@@ -124,6 +137,11 @@ class Image:
 
     @property
     def first_register(self) -> int:
+        """The base register after parameters, results and variables."""
+        return self.first_variable + len(self.variables)
+
+    @property
+    def first_variable(self) -> int:
         """The base register after parameters and results."""
         return step_table.FIRST_PARAM + len(self.params) + len(self.results)
 
@@ -134,7 +152,8 @@ class Image:
 
     def check(self) -> None:
         """Raise GraphError unless sizes, offsets, jumps and kernel indices are within bounds."""
-        for slot in (*self.params, *self.results):
+        slots = (*self.params, *self.results, *(v.slot for v in self.variables))
+        for slot in slots:
             _check_slot(slot)
         if not 0 <= self.arena_bytes < MOST_BYTES:
             raise GraphError(f"an arena of {self.arena_bytes} bytes is not possible")
@@ -148,7 +167,7 @@ class Image:
         if missing:
             raise GraphError(f"no object code defines kernel {missing[0]!r}")
         sizes = [self.arena_bytes, self.constants.nbytes]
-        sizes += [slot.nbytes for slot in (*self.params, *self.results)]
+        sizes += [slot.nbytes for slot in slots]
         sizes += [-1] * self.registers
         step_table.validate(
             self.table,

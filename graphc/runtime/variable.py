@@ -132,9 +132,13 @@ class Cell:
             hint=hint,
         )
 
+    def has_value(self) -> None:
+        """What lies in its memory is its value."""
+        self.ready, self.was_reset = True, False
+
     def _store(self, value: np.ndarray[Any, Any]) -> None:
         np.copyto(self.allocate(), value, casting="same_kind")
-        self.ready, self.was_reset = True, False
+        self.has_value()
 
     def _release(self) -> None:
         self.memory = self.initial = None
@@ -148,6 +152,8 @@ class Container:
         self.name = name
         self.cells: dict[str, Cell] = {}
         self.lock = threading.Lock()
+        self.acquire = self.lock.acquire  # as objects that the native entry can call
+        self.release = self.lock.release
         self.words = np.zeros(2, np.int64)
         self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
 

@@ -5,20 +5,30 @@ array, the context, whose int64 words `graphc.runtime.entry` fills:
 
     0 ready     1 parameters   2 results      3 drop the GIL   4 frames      5 parameter records
     6 result records           7 ndarray type                  8 None        9 PyArray_NewFromDescr
+    10 containers   11 homes   12 pointer to False   13 True   14 whether a parameter is donated
     16... frame addresses
 
-A record is three words: dtype object, rank, pointer to the shape.  The entry reads the fields of
+A record is five words: dtype object, rank, pointer to the shape, bytes, and of a parameter whether
+a result takes its memory over, of a result the parameter it takes over, else -1: that result is the
+argument itself.  A home is three words for each container of variables (see
+`graphc.runtime.variable`): its words and, if the run writes there, the methods acquire and release
+of its lock.
+
+The entry reads the fields of
 the array structs at the offsets below, which the runtime has checked on a probe array.  It answers
-None whenever anything is not plain (a subclass, another dtype or shape, strides, no free frame):
-the Python path then does the work or finds the error.  A failing step is answered by an int, row <<
+None whenever anything is not plain (a subclass, another dtype or shape, strides, no free frame, a
+container in use, a donated argument that is read-only or overlaps another, no memory): the Python
+path then does the work or finds the error.  A failing step is answered by an int, row <<
 32 | status.
 """
 
 from __future__ import annotations
 
+from graphc.codegen.native.guards import guards_ir
+
 # Byte offsets in PyObject and PyArrayObject of 64-bit CPython with a GIL.
 TYPE, DATA, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
-C_CONTIGUOUS_AND_ALIGNED = 0x101
+C_CONTIGUOUS_AND_ALIGNED, WRITEABLE = 0x101, 0x400
 
 _CHECK = f"""
 define ptr @graphc_entry(ptr %self, ptr %args, i64 %count) {{
@@ -56,7 +66,7 @@ check:
   br i1 %is.array, label %check.fields, label %slow
 
 check.fields:
-  %record.index = mul i64 %i, 3
+  %record.index = mul i64 %i, 5
   %record = getelementptr i64, ptr %records, i64 %record.index
   %dtype = load ptr, ptr %record
   %rank.wanted.at = getelementptr i64, ptr %record, i64 1
@@ -111,6 +121,8 @@ _PREPARE = f"""
 frame.first:
   %frames.at = getelementptr i64, ptr %context, i64 4
   %frames = load i64, ptr %frames.at
+  %containers.at = getelementptr i64, ptr %context, i64 10
+  %containers = load i64, ptr %containers.at
   br label %frame.test
 
 frame.test:
@@ -126,16 +138,31 @@ frame.try:
   %in.use.at = getelementptr i64, ptr %frame, i64 8
   %taken = cmpxchg ptr %in.use.at, i64 0, i64 1 acquire monotonic
   %won = extractvalue {{ i64, i1 }} %taken, 1
-  br i1 %won, label %pointers, label %frame.test
+  br i1 %won, label %hold, label %frame.test
+
+hold:
+  %held.all = call i1 @graphc_hold(ptr %context)
+  br i1 %held.all, label %pointers, label %leave
+
+leave.containers:
+  call void @graphc_leave(ptr %context, i64 %containers)
+  br label %leave
+
+leave:
+  store atomic i64 0, ptr %in.use.at release, align 8
+  br label %slow
 
 pointers:
   %cancel.at = getelementptr i64, ptr %frame, i64 5
   store atomic i64 0, ptr %cancel.at monotonic, align 8
   %bases = getelementptr ptr, ptr %frame, i64 18
+  %donated.at = getelementptr i64, ptr %context, i64 14
+  %donated = load i64, ptr %donated.at
+  %donates = icmp ne i64 %donated, 0
   br label %pointer.test
 
 pointer.test:
-  %p = phi i64 [ 0, %pointers ], [ %p.next, %pointer ]
+  %p = phi i64 [ 0, %pointers ], [ %p.next, %pointer.next ]
   %p.more = icmp slt i64 %p, %params
   br i1 %p.more, label %pointer, label %results.first
 
@@ -145,7 +172,36 @@ pointer:
   %data.at = getelementptr i8, ptr %given, i64 {DATA}
   %data = load ptr, ptr %data.at
   %base.at = getelementptr ptr, ptr %bases, i64 %p
+  %data.before = load ptr, ptr %base.at
   store ptr %data, ptr %base.at
+  br i1 %donates, label %pointer.donated, label %pointer.next
+
+pointer.donated:
+  %p.index = mul i64 %p, 5
+  %p.record = getelementptr i64, ptr %records, i64 %p.index
+  %p.taken.at = getelementptr i64, ptr %p.record, i64 4
+  %p.taken = load i64, ptr %p.taken.at
+  %p.is.taken = icmp ne i64 %p.taken, 0
+  %p.flags.at = getelementptr i8, ptr %given, i64 {FLAGS}
+  %p.flags = load i32, ptr %p.flags.at
+  %p.writeable = and i32 %p.flags, {WRITEABLE}
+  %p.fixed = icmp eq i32 %p.writeable, 0
+  %p.refused = and i1 %p.is.taken, %p.fixed
+  br i1 %p.refused, label %pointer.refused, label %pointer.moved
+
+pointer.moved:
+  %p.same = icmp eq ptr %data, %data.before
+  br i1 %p.same, label %pointer.next, label %pointer.compare
+
+pointer.compare:
+  %apart = call i1 @graphc_apart(ptr %records, ptr %bases, i64 %params, i64 %p)
+  br i1 %apart, label %pointer.next, label %pointer.refused
+
+pointer.refused:
+  store ptr null, ptr %base.at
+  br label %leave.containers
+
+pointer.next:
   %p.next = add i64 %p, 1
   br label %pointer.test
 
@@ -163,8 +219,20 @@ result.test:
   br i1 %r.more, label %result, label %run
 
 result:
-  %r.index = mul i64 %r, 3
+  %r.index = mul i64 %r, 5
   %r.record = getelementptr i64, ptr %result.records, i64 %r.index
+  %r.param.at = getelementptr i64, ptr %r.record, i64 4
+  %r.param = load i64, ptr %r.param.at
+  %r.fresh = icmp slt i64 %r.param, 0
+  br i1 %r.fresh, label %result.new, label %result.taken
+
+result.taken:
+  %r.given.at = getelementptr ptr, ptr %args, i64 %r.param
+  %r.given = load ptr, ptr %r.given.at
+  call void @Py_IncRef(ptr %r.given)
+  br label %result.keep
+
+result.new:
   %r.dtype = load ptr, ptr %r.record
   %r.rank.at = getelementptr i64, ptr %r.record, i64 1
   %r.rank.word = load i64, ptr %r.rank.at
@@ -172,12 +240,13 @@ result:
   %r.shape.at = getelementptr i64, ptr %r.record, i64 2
   %r.shape = load ptr, ptr %r.shape.at
   call void @Py_IncRef(ptr %r.dtype)
-  %r.array = call ptr %new(ptr %array.type, ptr %r.dtype, i32 %r.rank, ptr %r.shape, ptr null,
+  %r.made = call ptr %new(ptr %array.type, ptr %r.dtype, i32 %r.rank, ptr %r.shape, ptr null,
     ptr null, i32 0, ptr null)
-  %r.none = icmp eq ptr %r.array, null
-  br i1 %r.none, label %no.memory, label %result.keep
+  %r.none = icmp eq ptr %r.made, null
+  br i1 %r.none, label %drop, label %result.keep
 
 result.keep:
+  %r.array = phi ptr [ %r.given, %result.taken ], [ %r.made, %result.new ]
   %r.made.at = getelementptr ptr, ptr %made, i64 %r
   store ptr %r.array, ptr %r.made.at
   %r.data.at = getelementptr i8, ptr %r.array, i64 {DATA}
@@ -209,6 +278,7 @@ ran:
   %status = phi i32 [ %status.held, %run.held ], [ %status.free, %run.free ]
   %row.at = getelementptr i64, ptr %frame, i64 6
   %row = load i64, ptr %row.at
+  call void @graphc_leave(ptr %context, i64 %containers)
   store atomic i64 0, ptr %in.use.at release, align 8
   %ok = icmp eq i32 %status, 0
   br i1 %ok, label %answer, label %drop
@@ -241,14 +311,11 @@ item:
 answered:
   ret ptr %tuple
 
-no.memory:
-  store atomic i64 0, ptr %in.use.at release, align 8
-  br label %drop
-
 drop:
-  %live = phi i64 [ %r, %no.memory ], [ %results, %ran ], [ %results, %answer.many ]
-  %failed = phi i32 [ 0, %no.memory ], [ %status, %ran ], [ 0, %answer.many ]
-  %failed.row = phi i64 [ 0, %no.memory ], [ %row, %ran ], [ 0, %answer.many ]
+  %live = phi i64 [ %r, %result.new ], [ %results, %ran ], [ %results, %answer.many ]
+  %failed = phi i32 [ 0, %result.new ], [ %status, %ran ], [ 0, %answer.many ]
+  %failed.row = phi i64 [ 0, %result.new ], [ %row, %ran ], [ 0, %answer.many ]
+  %has.run = phi i1 [ false, %result.new ], [ true, %ran ], [ true, %answer.many ]
   br label %drop.test
 
 drop.test:
@@ -264,6 +331,13 @@ drop.one:
   br label %drop.test
 
 dropped:
+  br i1 %has.run, label %dropped.all, label %no.memory
+
+no.memory:
+  call void @PyErr_Clear()
+  br label %leave.containers
+
+dropped.all:
   %raised = icmp eq i32 %failed, 0
   br i1 %raised, label %give.up, label %report
 
@@ -278,6 +352,8 @@ report:
   ret ptr %number
 }
 
+declare void @PyErr_Clear()
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyEval_SaveThread()
@@ -290,4 +366,4 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 
 def entry_ir() -> str:
     """The text of `graphc_entry`; it calls `graphc_walk`."""
-    return "".join((_CHECK, _PREPARE, _RUN))
+    return "".join((_CHECK, _PREPARE, _RUN, guards_ir()))
