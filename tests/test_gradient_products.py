@@ -15,7 +15,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Sample
 from graphc.ir.types import Type
-from graphc.ops import attention
+from graphc.ops import attention_gradient
 
 
 def check_function(function: Callable[[Any], Any], x: Any, bound: float = 1e-7) -> None:
@@ -116,10 +116,29 @@ SHAPES = [
 def test_attention_in_bands_and_computed_anew(
     shapes: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "BAND_ROWS", 4)
-    monkeypatch.setattr(attention, "_few_scores", lambda q, v: False)
+    monkeypatch.setattr(attention_gradient, "BAND_ROWS", 4)
+    monkeypatch.setattr(attention_gradient, "CAUSAL_ROWS", 3)
+    monkeypatch.setattr(attention_gradient, "few_scores", lambda q, v: False)
     rng = np.random.default_rng(0)
     operands = tuple(rng.normal(size=shape) for shape in shapes)
+    check_sample(OPS["attention"], Sample(operands, {"causal": causal}), 1, orders=2)
+
+
+MASKS = [((9, 9), bool), ((2, 1, 1, 9), bool), ((2, 1, 9, 9), bool), ((9, 9), float),
+         ((2, 1, 1, 9), float), ((9, 1), float), ((9,), float), ((2, 4, 9, 9), float)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mask", "causal"), itertools.product(MASKS, (True, False)))
+def test_masks_of_attention_computed_anew(
+    mask: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_gradient, "BAND_ROWS", 4)
+    monkeypatch.setattr(attention_gradient, "CAUSAL_ROWS", 3)
+    monkeypatch.setattr(attention_gradient, "few_scores", lambda q, v: False)
+    rng = np.random.default_rng(0)
+    shape, kind = mask
+    hidden = rng.normal(size=shape) if kind is float else rng.random(shape) > 0.4
+    operands = (*(rng.normal(size=(2, 4, 9, d)) for d in (3, 3, 2)), hidden)
     check_sample(OPS["attention"], Sample(operands, {"causal": causal}), 1, orders=2)
 
 

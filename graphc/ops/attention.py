@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import Attr, Composite, Sample
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
-from graphc.ops.adjoints import sum_to
-from graphc.ops.linalg import matmul_gradient
-from graphc.ops.padding import pad_zeros
+from graphc.ops.attention_gradient import attention_gradient
+from graphc.ops.attention_scores import HIDDEN, bands_of, scores, share_heads
 from graphc.ops.registry import (
     FLOATS,
     broadcast_dims,
@@ -27,11 +24,6 @@ from graphc.ops.registry import (
 from graphc.ops.slicing import slice_axis
 from graphc.ops.softmax import softmax_reference
 from graphc.ops.value import as_value, common_element, element_of, emit, functions, public
-
-# A finite stand-in for -inf: a row that is masked out completely gives a mean and not NaN.
-HIDDEN = -0.7 * float(np.finfo(np.float32).max)
-BAND_ROWS = 512  # fewer rows of causal attention are not worth kernels of their own
-MOST_BANDS = 4
 
 
 def _infer_attention(
@@ -74,24 +66,14 @@ def _batch(q: Type, k: Type, signature: str) -> tuple[Dimension, ...]:
     return q.shape[:-2]
 
 
-def _share_heads(x: Any, heads: int) -> Any:
-    """k or v with every head repeated for the query heads that share it."""
-    shared = x.shape[-3]
-    if len(x.shape) < 3 or shared in (1, heads):
-        return x
-    f, lead, tail = functions, x.shape[:-3], x.shape[-2:]
-    spread = f.broadcast_to(f.expand_dims(x, -3), (*lead, shared, heads // shared, *tail))
-    return f.reshape(spread, (*lead, heads, *tail))
-
-
 def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None) -> Any:
     f, element = functions, element_of(q)[0]
     q, k, v = (f.astype(x, element.compute) for x in (q, k, v))
     if len(q.shape) > 2:
-        k, v = (_share_heads(x, q.shape[-3]) for x in (k, v))
+        k, v = (share_heads(x, q.shape[-3]) for x in (k, v))
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    bands = _bands(q.shape[-2], k.shape[-2]) if causal and not mask else []
-    if not bands:
+    bands = bands_of(q.shape[-2], k.shape[-2], causal) if causal and not mask else ()
+    if len(bands) < 2:
         return f.astype(_attend(q, k, v, mask, causal, factor), element)
     parts = []
     for start, stop, seen in bands:
@@ -102,125 +84,7 @@ def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: f
 
 
 def _attend(q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
-    return functions.matmul(functions.softmax(_scores(q, k, mask, causal, factor)), v)
-
-
-def _scores(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
-    f = functions
-    scores = f.multiply(f.matmul(q, f.swapaxes(k, -1, -2)), factor)
-    for bias in mask:
-        if element_of(bias)[0] is BOOL:
-            scores = f.where(bias, scores, HIDDEN)
-        else:
-            scores = f.add(scores, f.astype(bias, element_of(q)[0]))
-    if causal:
-        scores = f.where(_visible(q.shape[-2], k.shape[-2]), scores, HIDDEN)
-    return scores
-
-
-# ------------------------------------------------------------------------------------- gradient
-
-
-def _attention_gradient(
-    ct: Any, result: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None
-) -> list[Any]:
-    """The scores of long sequences are computed anew from q and k, one band at a time, as in
-    FlashAttention (Dao et al., 2022); those no larger than the operands are kept.
-    """
-    f, operands = functions, (q, k, v, *mask)
-    ct, result, q, k, v = (f.astype(x, element_of(q)[0].compute) for x in (ct, result, q, k, v))
-    if not _few_scores(q, v):
-        q = emit("barrier", q, ct)
-    if len(q.shape) > 2:
-        k, v = (_share_heads(x, q.shape[-3]) for x in (k, v))
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
-    columns = k.shape[-2]
-    bands = _bands(q.shape[-2], columns) if causal and not mask else []
-    drops = f.sum(f.multiply(ct, result), -1, keepdims=True)
-    parts = []
-    for start, stop, seen in bands or [(0, q.shape[-2], columns)]:
-        near, lost, rows = (slice_axis(x, -2, start, stop) for x in (ct, drops, q))
-        keys, values = (slice_axis(x, -2, 0, seen) for x in (k, v))
-        to_q, *others = _attend_gradient(near, lost, rows, keys, values, mask, causal, factor)
-        parts.append([to_q, *(_continued(x, columns) for x in others[:2]), *others[2:]])
-    to_q = f.concatenate([part[0] for part in parts], -2) if bands else parts[0][0]
-    made = [to_q, *(reduce(f.add, sums) for sums in zip(*(part[1:] for part in parts)))]
-    return [_fitting(x, operand) for x, operand in zip(made, operands)]
-
-
-def _attend_gradient(
-    ct: Any, drops: Any, q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float
-) -> list[Any]:
-    """Cotangents of q, k, v and the mask's sums; `drops` are the sums of ct * result."""
-    f = functions
-    p = f.softmax(_scores(q, k, mask, causal, factor))
-    to_p, to_v = matmul_gradient(ct, None, p, v)
-    made = f.multiply(p, f.subtract(to_p, drops))
-    if causal:
-        made = f.where(_visible(q.shape[-2], k.shape[-2]), made, 0)
-    to_mask = list(mask)
-    for place, bias in enumerate(mask):
-        to_mask[place] = made
-        if element_of(bias)[0] is BOOL:  # a row without a key is a mean that no score changes
-            made = f.where(bias, made, 0)
-    to_q, to_k = matmul_gradient(made, None, q, f.swapaxes(k, -1, -2))
-    to_q, to_k = f.multiply(to_q, factor), f.multiply(f.swapaxes(to_k, -1, -2), factor)
-    return [to_q, to_k, to_v, *to_mask]
-
-
-def _few_scores(q: Any, v: Any) -> bool:
-    """Do the scores take no more memory than q, k, v and the result?"""
-    rows, columns, width = q.shape[-2], v.shape[-2], q.shape[-1] + v.shape[-1]
-    known = all(isinstance(n, int) for n in (rows, columns, width))
-    return known and rows * columns <= (rows + columns) * width
-
-
-def _continued(x: Any, length: Any) -> Any:
-    """x with zeros for the keys that its band does not see."""
-    pairs = [(0, 0)] * len(x.shape)
-    pairs[-2] = (0, length - x.shape[-2])
-    return pad_zeros(x, pairs)
-
-
-def _fitting(x: Any, operand: Any) -> Any:
-    """The cotangent of an operand whose heads, or batches, were shared; None for a condition."""
-    element = element_of(operand)[0]
-    if element is BOOL:
-        return None
-    dims = operand.shape
-    if len(dims) > 2 and dims[-3] not in (1, x.shape[-3]):
-        split = (*x.shape[:-3], dims[-3], x.shape[-3] // dims[-3], *x.shape[-2:])
-        x = functions.sum(functions.reshape(x, split), -3)
-    return functions.astype(sum_to(x, dims), element)
-
-
-# ------------------------------------------------------------------------------------- parts
-
-
-def _bands(rows: Dimension, columns: Dimension) -> list[tuple[int, int, int]]:
-    """(first row, end, keys seen) of the bands that long causal attention is worked out in.
-
-    What no row of a band sees is left out: four bands do 5/8 of the work.
-
-        x x . . | . . . .
-        x x x x | . . . .
-        x x x x   x x . .
-        x x x x   x x x x
-    """
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        return []
-    count = min(MOST_BANDS, rows // BAND_ROWS)
-    if count < 2 or columns < rows:  # a row that sees nothing is the mean of all
-        return []
-    ends = [rows * k // count for k in range(count + 1)]
-    return [(start, stop, columns - rows + stop) for start, stop in pairwise(ends)]
-
-
-def _visible(rows: Any, columns: Any) -> Any:
-    """Query i sees key j up to the diagonal that ends in the last row and column."""
-    f = functions
-    last = f.add(f.expand_dims(f.arange(rows), 1), columns - rows)
-    return f.less_equal(f.arange(columns), last)
+    return functions.matmul(functions.softmax(scores(q, k, mask, causal, factor)), v)
 
 
 def _attention_reference(
@@ -270,7 +134,7 @@ define(
     lower=Composite(_expand_attention),
     attrs=(Attr("causal", "bool", False), Attr("scale", "float", None, optional=True)),
     dtypes=FLOATS,
-    gradient=_attention_gradient,
+    gradient=attention_gradient,
     cost=_cost,
     samples=_attention_samples,
     variadic=True,

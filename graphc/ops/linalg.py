@@ -81,17 +81,30 @@ def contraction_cost(node: Any) -> tuple[float, float]:
     return flops, float(sum(n.type.nbytes for n in node.inputs) + node.type.nbytes)
 
 
-def matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """ct b^T and a^T ct, as contractions of the arrays as they lie that also sum over the axes of
-    the stack along which an operand was broadcast.
+def left_gradient(ct: Any, a: Any, b: Any) -> Any:
+    """ct b^T for the product a b, as a contraction of the arrays as they lie that also sums over
+    the axes of the stack along which a was broadcast.
     """
     rank = rank_of(ct)
-    (first, a_), (second, b_), (made, ct_) = (
-        _named_axes(x, rank, ends) for x, ends in ((a, "IK"), (b, "KJ"), (ct, "IJ"))
+    (made, dense), (second, right) = (
+        _named_axes(x, rank, ends) for x, ends in ((ct, "IJ"), (b, "KJ"))
     )
-    to_a = emit("einsum", ct_, b_, equation=f"{made},{second}->{first}")
-    to_b = emit("einsum", a_, ct_, equation=f"{first},{made}->{second}")
-    return reshape(to_a, shape_of(a)), reshape(to_b, shape_of(b))
+    first, _ = _named_axes(a, rank, "IK")
+    return reshape(emit("einsum", dense, right, equation=f"{made},{second}->{first}"), shape_of(a))
+
+
+def right_gradient(ct: Any, a: Any, b: Any) -> Any:
+    """a^T ct for the product a b, likewise."""
+    rank = rank_of(ct)
+    (first, left), (made, dense) = (
+        _named_axes(x, rank, ends) for x, ends in ((a, "IK"), (ct, "IJ"))
+    )
+    second, _ = _named_axes(b, rank, "KJ")
+    return reshape(emit("einsum", left, dense, equation=f"{first},{made}->{second}"), shape_of(b))
+
+
+def _matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    return left_gradient(ct, a, b), right_gradient(ct, a, b)
 
 
 def _named_axes(x: Any, rank: int, ends: str) -> tuple[str, Any]:
@@ -111,7 +124,7 @@ matmul_op = define(
     reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
     lower=Contraction(_matmul_dims),
     dtypes=REAL,
-    gradient=matmul_gradient,
+    gradient=_matmul_gradient,
     cost=contraction_cost,
     samples=samples_of(
         [
