@@ -223,8 +223,11 @@ def test_no_good_checkpoint_is_an_error(tmp_path: Path) -> None:
 def test_an_older_step_does_not_hide_behind_another_run(tmp_path: Path) -> None:
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(10, {"w": 1.0})
-    with pytest.raises(CheckpointError, match="after step 4"), Checkpoints(tmp_path) as again:
-        again.save(4, {"w": 2.0})
+    again = Checkpoints(tmp_path)
+    for step, message in ((4, "after step 4"), (-1, "whole number"), (2.5, "whole number")):
+        with pytest.raises(CheckpointError, match=message):
+            again.save(step, {"w": 2.0})
+    again.close()
     assert Checkpoints(tmp_path).steps() == [10]
 
 
@@ -321,6 +324,24 @@ def test_nothing_is_reported_where_all_is_well(tmp_path: Path) -> None:
         with Checkpoints(tmp_path) as checkpoints:
             checkpoints.save(1, tree())
             assert checkpoints.latest(tree()) is not None
+
+
+def test_variables_are_saved_and_assigned(tmp_path: Path) -> None:
+    weights = gc.Variable(np.arange(3.0), container=str(tmp_path))
+    count = gc.Variable(gc.spec((), "i64"), container=str(tmp_path))
+    count.assign(5)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"w": weights, "count": count})
+        weights.assign_add(1.0), count.assign(0)
+        found = checkpoints.latest({"w": weights, "count": count})
+    assert found is not None and found.tree["w"] is weights
+    np.testing.assert_array_equal(weights.value, [0, 1, 2])
+    assert count.value == 5
+    wider = gc.Variable(np.ones(4), container=str(tmp_path))
+    with pytest.raises(CheckpointError, match="w is float64"):
+        checkpoints.latest({"w": wider, "count": count})
+    np.testing.assert_array_equal(wider.value, np.ones(4))
+    gc.reset_container(str(tmp_path))
 
 
 # ------------------------------------------------------------------------------------ kill -9

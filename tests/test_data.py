@@ -171,6 +171,8 @@ def test_position_of_other_data_is_refused() -> None:
     for other in (data.arrays(Y[:10], 8), data.arrays(Y, 4), data.arrays(Y, 8, shuffle=True)):
         with pytest.raises(FeedError, match="another loader"):
             other.restore(state)
+    with pytest.raises(FeedError, match="no position"):
+        data.arrays(Y, 8).restore({"step": 3})
 
 
 # ------------------------------------------------------------------------------------ prefetching

@@ -5,7 +5,8 @@
         ...
         checkpoints.offer(step, {"params": params, "state": state}, {"epoch": epoch})
 
-A tree is any nesting of dicts, lists, tuples and dataclasses whose leaves are arrays or numbers.
+A tree is any nesting of dicts, lists, tuples and dataclasses whose leaves are arrays, numbers or
+variables; a variable of the template is assigned what was saved.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from graphc.errors import CheckpointError
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
+from graphc.frontend.variable import Variable
 from graphc.runtime.checkpoint import (
     Arrays,
     Clock,
@@ -91,7 +93,10 @@ def _kind(leaf: Any) -> str:
 
 
 def _like(leaf: Any, array: np.ndarray[Any, Any]) -> Any:
-    """Numbers come back as numbers."""
+    """Numbers come back as numbers, and variables as they are, with the value that was saved."""
+    if isinstance(leaf, Variable):
+        leaf.assign(array)
+        return leaf
     if isinstance(leaf, bool | int | float | complex):
         return type(leaf)(array.item())
     return array[()] if isinstance(leaf, np.generic) else array
@@ -159,6 +164,7 @@ class Checkpoints:
     def save(self, step: int, tree: Any, values: Any = None) -> None:
         """Copy the tree and write it in the background. Raises the error of an earlier write."""
         self._writer.wait()
+        step = self._folder.checked(step)
         self._clock.restart(step)
         text = json_text(values)
         arrays = self._copies = snapshot(_named(tree), self._copies)

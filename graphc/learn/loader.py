@@ -184,6 +184,8 @@ class Loader:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a position. Raises FeedError if it belongs to other data or batches."""
+        if not isinstance(state, dict) or not {"epoch", "index", "seed"} <= state.keys():
+            raise FeedError("this is no position of a loader", hint="restore what `state` gave")
         wrong = [
             f"{name} was {state.get(name)}, is {value}"
             for name, value in self._facts().items()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import threading
 import time
@@ -193,6 +194,22 @@ class Folder:
             raise CheckpointError(f"cannot create folder {path}: {error.strerror}") from None
         remove_leftovers(self.path, "step-*.safetensors")
 
+    def checked(self, step: Any) -> int:
+        """The number of a step that can be saved next. Raises CheckpointError for any other."""
+        try:
+            number = operator.index(step)
+        except TypeError:
+            number = -1
+        if number < 0:
+            raise CheckpointError(f"a step is a whole number of at least 0, got {step!r}")
+        later = [s for s in self.steps() if s > number and s not in self._damaged]
+        if later:
+            raise CheckpointError(
+                f"{self.path} has a checkpoint of step {later[-1]}, after step {number}",
+                hint="resume from it, or use another folder",
+            )
+        return number
+
     def file(self, step: int) -> Path:
         return self.path / f"step-{step:012d}.safetensors"
 
@@ -203,12 +220,6 @@ class Folder:
 
     def save(self, step: int, arrays: Mapping[str, Array], values: str = "null") -> None:
         """Write a checkpoint, then remove those that are too many. Raises CheckpointError."""
-        later = [s for s in self.steps() if s > step and s not in self._damaged]
-        if later:
-            raise CheckpointError(
-                f"{self.path} has a checkpoint of step {later[-1]}, after step {step}",
-                hint="resume from it, or use another folder",
-            )
         save_arrays(self.file(step), arrays, values)
         self._damaged.discard(step)
         good = [s for s in self.steps() if s not in self._damaged]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # tells `remove_leftovers` that the writer lives
+            with suppress(OSError):  # some network disks have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)  # tells `remove_leftovers` that the writer lives
             for piece in pieces:
                 file.write(piece)
             file.flush()
