@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphc.errors import LimitError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import arena_intervals, peak_bytes
+from graphc.ir.liveness import arena_intervals, planned_bytes
 from graphc.ir.types import Type, leaves
 
 SHOWN = 5  # values named when a limit is exceeded
@@ -42,7 +42,7 @@ def check_limit(value: Graph | Program, limit: int) -> None:
     What counts are the arenas of all devices (intermediate values) and the results.
     """
     graphs = value.graphs if isinstance(value, Program) else (value,)
-    needed = sum(map(peak_bytes, graphs)) + _declared(*value.results)
+    needed = planned_bytes(value)
     if needed > limit:
         live = [pair for graph in graphs for pair in _live_at_peak(graph)]
         live.sort(key=lambda pair: -pair[0])

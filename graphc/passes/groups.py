@@ -36,6 +36,7 @@ MAX_VIEW_WEIGHT = 12
 MOST_SCALARS = 32  # different numbers that kernels hold
 MOST_INLINED = 3  # operands of a concat that its readers inline
 SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
+FAR = 24  # nodes between a value and a reader that had better not run at once
 
 Dims = tuple[int, ...]
 Sources = dict[Node, None]  # an ordered set
@@ -259,7 +260,9 @@ class Groups:
         found: list[Group] = []
         for source in direct:
             group = self.of(source)
-            if group is not None and group not in found and self.fits(node, group):
+            if group is None or group in found or self.waits(node, source):
+                continue
+            if self.fits(node, group):
                 found.append(group)
         if behind and found:
             # A view of a group's value reads it from memory, so that group cannot hold the reader.
@@ -268,6 +271,15 @@ class Groups:
         if len(found) > 1:
             found.sort(key=lambda g: -g.stage)
         return found
+
+    def waits(self, node: Node, source: Node) -> bool:
+        """Does running the node beside its operand only make more bytes wait for later readers?
+
+        A backward pass computes much from forward values alone; what is no smaller than they are is
+        computed where it is read.
+        """
+        far = self.order(node) - self.order(source) > FAR
+        return far and not smaller(node, source)
 
     def raise_over(self, inside: tuple[Group, ...], sources: Sources) -> bool:
         """Make the groups' stage exceed that of every other source; False if a reader forbids
@@ -359,6 +371,12 @@ def is_full(node: Node, group: Group) -> bool:
 def aligned_row(node: Node, group: Group) -> bool:
     """A once-per-row value that broadcasts against full values along the right axes."""
     return dims_of(node) == group.keep or dims_of(node) == ()
+
+
+def smaller(node: Node, source: Node) -> bool:
+    kinds = node.type, source.type
+    sizes = [k.nbytes if isinstance(k, Type) and k.is_static else 0 for k in kinds]
+    return sizes[0] < sizes[1]
 
 
 def is_scalar(node: Node) -> bool:

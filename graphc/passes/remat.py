@@ -1,0 +1,250 @@
+"""remat: with a memory limit, values that wait long for their readers are computed again instead.
+
+    x ─> a ─> b ─> c ─> ... ─> c' ─> b' ─> a'        a, b, c wait for the backward pass
+    x ─> a ─> b ─> c ─> ... ─> c'  a² ─> b' ─> a'    b is dropped: its reader gets a copy of b
+
+Which values wait is seen at the position where most bytes do.  Along the order of computation every
+value that fits into the budget of a segment is dropped, and the one that fills it is kept (Chen et
+al., Training Deep Nets with Sublinear Memory Cost, algorithm 3).  More and more values are given to
+this until the planned memory is within the limit: those that wait longest first, and what takes a
+contraction to compute last.  A copy reads its operands through barriers that wait for what its
+reader waits for, so that no later pass merges it with the original or moves it forward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import field
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, node_effect, users
+from graphc.ir.liveness import planned_bytes
+from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
+from graphc.ir.place import parse_device
+from graphc.ir.types import Type
+from graphc.passes.dce import dce
+from graphc.passes.fuse import fuse
+from graphc.passes.pack import pack
+from graphc.passes.place import place
+from graphc.passes.plan import plan
+from graphc.passes.reasons import record as note
+from graphc.passes.tile import tile
+from graphc.record import record
+
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the values that wait, those that wait longest
+SEGMENTS = (2.0, 1.0, 0.5)  # how many there are, times the root of the number of values
+ROUNDS = 3
+
+
+def remat(graph: Graph, config: Config) -> Graph:
+    """The graph whose planned memory is within `config.memory_limit`, or the nearest that was
+    found; the same graph where there is no limit."""
+    limit = config.memory_limit
+    if limit is None:
+        return graph
+    needed = bytes_of(graph, config)
+    for _ in range(ROUNDS):
+        if needed <= limit:
+            return graph
+        best = graph
+        for waiting, budget in choices(graph):
+            made = dce(recomputing(graph, waiting, budget), config)
+            found = bytes_of(made, config)
+            if found < needed:
+                best, needed = made, found
+            if needed <= limit:
+                return best
+        if best is graph:
+            return graph
+        graph = best
+    return graph
+
+
+def bytes_of(graph: Graph, config: Config) -> int:
+    """What the memory limit counts, for the program that this graph becomes."""
+    placed = place(graph, config).replace(device=parse_device(config.devices[0]))
+    return planned_bytes(plan(pack(tile(fuse(placed, config), config), config), config))
+
+
+# ---------------------------------------------------------------------------------------- waiting
+
+
+@record(eq=False)
+class Waiting:
+    """The values that wait across a position: made before it, read after it."""
+
+    graph: Graph
+    turn: int
+    position: list[int]
+    values: list[Node] = field(default_factory=list)
+
+    kept: set[Node] = field(default_factory=set)  # those that are not dropped in any case
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(size_of, self.values))
+
+    def only(self, values: list[Node]) -> Waiting:
+        """Some of them; the others are kept."""
+        kept = set(self.values).difference(values)
+        return Waiting(self.graph, self.turn, self.position, values, kept)
+
+
+def size_of(node: Node) -> int:
+    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
+
+
+def choices(graph: Graph) -> Iterable[tuple[Waiting, int]]:
+    """What to drop, from cheap to dear: the values that may go, and the bytes of a segment."""
+    waiting = waiting_values(graph)
+    for may_drop in (cheap_values(waiting), [n for n in waiting.values if is_pure(n)]):
+        for share in SHARES if may_drop else ():
+            values = may_drop[: math.ceil(share * len(may_drop))]
+            chosen = waiting.only(values)
+            for factor in SEGMENTS:
+                segments = max(1, round(factor * math.sqrt(len(values))))
+                yield chosen, -(-chosen.nbytes // segments)
+
+
+def waiting_values(graph: Graph) -> Waiting:
+    """The values that wait at the position where most bytes do."""
+    position = [-1] * graph.next_id
+    for k, node in enumerate(graph.nodes):
+        position[node.id] = k
+    readers = users(graph)
+    results = set(graph.results)
+    change = [0] * (len(graph.nodes) + 1)
+    last = {}
+    for node in graph.nodes:
+        if node not in results and readers[node.id] and node.op.name != "const":
+            last[node] = max(position[reader.id] for reader in readers[node.id])
+            change[position[node.id]] += size_of(node)
+            change[last[node]] -= size_of(node)
+    turn = most = total = 0
+    for k, difference in enumerate(change):
+        total += difference
+        if total > most:
+            turn, most = k, total
+    values = [n for n, end in last.items() if position[n.id] < turn < end and size_of(n)]
+    return Waiting(graph, turn, position, values)
+
+
+def is_pure(node: Node) -> bool:
+    """Can the node be computed again?"""
+    made_by_kernels = Scalar | Compute | Reduction | Contraction | Library | Alias
+    return (
+        isinstance(node.op.lower, made_by_kernels)
+        and node.op.name != "barrier"
+        and node_effect(node) is Effect.PURE
+    )
+
+
+def cheap_values(waiting: Waiting) -> list[Node]:
+    """The waiting values that come from others, or from arguments, without a contraction."""
+    there = set(waiting.values)
+    cheap: set[Node] = set()
+    for node in waiting.graph.nodes[: waiting.turn + 1]:
+        sources = (n for n in node.inputs if waiting.position[n.id] >= 0)
+        plain = node.op.name == "const" or (
+            is_pure(node) and not isinstance(node.op.lower, Contraction | Library)
+        )
+        if plain and all(n in cheap or n in there for n in sources):
+            cheap.add(node)
+    return [n for n in waiting.values if n in cheap]
+
+
+# ---------------------------------------------------------------------------------------- dropping
+
+
+def dropped_values(waiting: Waiting, budget: int) -> set[Node]:
+    """All but one value of every segment of `budget` bytes."""
+    dropped, filled = set(), 0
+    for node in waiting.values:
+        filled += size_of(node)
+        if filled > budget:
+            filled = 0
+        else:
+            dropped.add(node)
+    return dropped
+
+
+def recomputing(graph: Graph, waiting: Waiting, budget: int) -> Graph:
+    """The graph whose late readers of dropped values read copies."""
+    again = _Again(graph, waiting, dropped_values(waiting, budget))
+    return again.run()
+
+
+class _Again(Rewriter):
+    """Copies a graph; `copies` holds what stands for a value after the turn."""
+
+    def __init__(self, graph: Graph, waiting: Waiting, dropped: set[Node]) -> None:
+        super().__init__(graph)
+        self.position, self.turn = waiting.position, waiting.turn
+        self.dropped = dropped
+        self.kept = waiting.kept.union(waiting.values) - dropped
+        self.copies: dict[int, Node] = {}
+        self.latest: Node | None = None
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            late = self.position[node.id] > self.turn
+            if late and any(n in self.dropped for n in node.inputs):
+                self.prepare(node)
+                inputs = tuple(
+                    self.copies[n.id] if n in self.dropped else self.new(n) for n in node.inputs
+                )
+                made = self.copy(node).replace(inputs=inputs)
+            else:
+                made = self.copy(node)
+            self.nodes.append(made)
+            self.mapped[node.id] = made
+            if late and isinstance(made.type, Type) and made.op.name != "const":
+                self.latest = made
+        self.changed = True
+        return self.finish()
+
+    def prepare(self, reader: Node) -> None:
+        """Make copies of what a late reader needs, and of what those are made from."""
+        late = [n for n in reader.inputs if self.position[n.id] > self.turn]
+        trigger = self.new(late[0]) if late else self.latest
+        needed: set[Node] = set()
+        pending = [n for n in reader.inputs if n in self.dropped]
+        while pending:
+            node = pending.pop()
+            if node not in needed and node.id not in self.copies:
+                needed.add(node)
+                pending.extend(n for n in node.inputs if self.gone(n))
+        for node in sorted(needed, key=lambda n: self.position[n.id]):
+            self.copies[node.id] = self.again(node, trigger)
+
+    def gone(self, node: Node) -> bool:
+        """Is a value no longer there after the turn, so that a copy of it is needed?"""
+        return node in self.dropped or (
+            self.position[node.id] >= 0
+            and node not in self.kept
+            and node.op.name != "const"
+            and self.position[node.id] <= self.turn
+            and node not in self.graph.results
+        )
+
+    def again(self, node: Node, trigger: Node | None) -> Node:
+        inputs = []
+        for source in node.inputs:
+            if source.id in self.copies:
+                inputs.append(self.copies[source.id])
+            elif source.op.name == "const" or trigger is None:
+                inputs.append(self.new(source))
+            else:
+                inputs.append(self.behind(source, trigger))
+        note(self.next_id, f"%{node.id} is computed again")
+        after = tuple(self.new(n) for n in node.after)
+        return self.emit(
+            node.op, inputs, node.attrs, after=after, regions=node.regions, loc=node.loc,
+            place=node.place,
+        )  # fmt: skip
+
+    def behind(self, source: Node, trigger: Node) -> Node:
+        return self.emit(
+            OPS["barrier"], (self.new(source), trigger), loc=source.loc, place=source.place
+        )
