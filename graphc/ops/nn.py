@@ -335,13 +335,14 @@ def batch_norm(
 
     mean, variance, weight and bias have one element per channel.
     """
-    f, x = functions, float_value(x)
+    x = float_value(x)
     rank = len(x.shape)
     place = normalise_axis(axis, rank, "batch_norm")
     require((mean is None) == (variance is None), "batch_norm takes both statistics or none")
-    if mean is None:
-        others = tuple(k for k in range(rank) if k != place)
-        mean, variance = f.mean(x, others), f.var(x, others)
     weights, lone_bias = _weights(x, (place,), weight, bias)
+    if mean is None:  # as one op, whose gradient is simpler than those of the statistics
+        others = tuple(k for k in range(rank) if k != place)
+        made = emit("layer_norm", x, *weights, axes=others, epsilon=float(epsilon))
+        return _finish(made, lone_bias)
     statistics = [along(s, rank, (place,), x) for s in (mean, variance)]
     return _finish(emit("batch_norm", x, *statistics, *weights, epsilon=float(epsilon)), lone_bias)
