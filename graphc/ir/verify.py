@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
+from graphc.ir.linear import broken_stacks
 from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import STORED, Alias, Composite, Contraction, Effect, Library, Loops, Structural
 from graphc.ir.place import Buffer, Region, device_of
@@ -79,6 +80,8 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node]) -> None:
                     verify_graph(region, known, seen)
     seen.update(graph.nodes)
     _check_results(graph, defined)
+    for node, message in broken_stacks(graph):
+        raise broken(graph, node, message)
 
 
 def _define(graph: Graph, node: Node, defined: list[Node | None]) -> None:

@@ -20,6 +20,7 @@ from graphc.runtime.execute import Executable, Frame, address_of
 from graphc.runtime.image import Origin
 
 MOST_ROWS = 10_000_000
+_WORK = (step_table.CALL, step_table.COPY, step_table.STACK, step_table.PUSH, step_table.POP)
 
 
 @record
@@ -69,7 +70,7 @@ class _Walk:
         """Do one row; returns where to go on."""
         words = self.words
         following = row + words[row + 1]
-        if words[row] in (step_table.CALL, step_table.COPY):
+        if words[row] in _WORK:
             self._timed(row)
             return following
         if words[row] == step_table.JUMP:
@@ -88,7 +89,11 @@ class _Walk:
     def _change_register(self, row: int) -> None:
         words, bases = self.words, self.frame.bases
         register = words[row + 2]
-        if words[row] == step_table.BUMP:
+        if words[row] == step_table.ROTATE:
+            write, spare = words[row + 3 : row + 5]
+            bases[register], bases[write] = bases[write], bases[spare]
+            bases[spare] = bases[register]
+        elif words[row] == step_table.BUMP:
             bases[register] += words[row + 3]
         elif words[row] == step_table.LOOP:
             bases[register] -= 1
@@ -107,7 +112,8 @@ class _Walk:
         known = self.times.get(row)
         if known is None:
             is_call = self.words[row] == step_table.CALL
-            kernel = image.kernels[self.words[row + 2]] if is_call else "copy"
+            name = step_table.NAMES[self.words[row]]
+            kernel = image.kernels[self.words[row + 2]] if is_call else name
             known = self.times[row] = RowTime(row, kernel, image.origins.get(row))
         known.count += 1
         known.seconds += elapsed * 1e-9

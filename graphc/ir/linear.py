@@ -1,0 +1,71 @@
+"""Stacks are linear: each is read once, and what the reader returns stands for it from then on.
+
+That is what lets a push change the memory in place.  A stack that the body of a loop makes cannot
+leave it: its memory is used again in the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import memory
+from graphc.ir.regions import holds_kernels
+from graphc.ir.types import AnyType, StackType, leaves
+
+
+def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
+    """Nodes of a graph that use a stack in a way that is not allowed, each with the reason."""
+    if not (any(has_stack(p.type) for p in graph.params) or any(map(gives_stack, graph.nodes))):
+        return
+    read: set[tuple[Node, int]] = set()
+    for node, source in reads(graph):
+        if isinstance(source.type, StackType):
+            value = port(source)
+            if value in read:
+                yield node, f"the stack %{source.id} is read twice"
+            read.add(value)
+    for node in graph.nodes:
+        if node.op.name in ("while", "scan"):
+            body = node.regions[-1]
+            for result in body.results[: node.attrs["carries"]]:
+                if isinstance(result.type, StackType) and is_made_inside(result):
+                    yield node, f"the body makes the stack %{result.id}, which cannot leave it"
+
+
+def gives_stack(node: Node) -> bool:
+    """Is the node the first in its graph to give a stack?"""
+    return node.op.name == "stack" or (holds_kernels(node) and has_stack(node.type))
+
+
+def has_stack(kind: AnyType) -> bool:
+    return any(isinstance(leaf, StackType) for leaf in leaves(kind))
+
+
+def reads(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Every pair of a reader (of a result: itself) and what it reads."""
+    for node in graph.nodes:
+        if node.op.name != "item":
+            for source in node.inputs:
+                yield node, source
+    for result in graph.results:
+        yield result, result
+
+
+def port(node: Node) -> tuple[Node, int]:
+    """The value a node stands for: itself or a leaf of the node with several results."""
+    return (node.inputs[0], node.attrs["index"]) if node.op.name == "item" else (node, 0)
+
+
+def is_made_inside(stack: Node) -> bool:
+    """Does a stack of a region come from anywhere but the region's parameters?"""
+    pending = [stack]
+    while pending:
+        node, leaf = memory(pending.pop())
+        if node.op.name == "stack":
+            return True
+        if node.op.name == "cond":
+            pending += [region.results[leaf] for region in node.regions]
+        if node.op.name != "param":
+            pending += [n for n in node.inputs if isinstance(n.type, StackType)]
+    return False
