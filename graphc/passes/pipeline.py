@@ -27,6 +27,7 @@ from graphc.passes.partition import partition
 from graphc.passes.place import place
 from graphc.passes.plan import plan
 from graphc.passes.reasons import collecting
+from graphc.passes.remat import remat
 from graphc.passes.schedule import schedule
 from graphc.passes.simplify import simplify
 from graphc.passes.state import state, state_is_threaded
@@ -66,6 +67,7 @@ STAGES = (
     Stage(dce),
     Stage(cse, ensures=(verify.no_duplicates,), optional=True),
     Stage(hoist, optional=True),
+    Stage(remat),
     Stage(cluster, optional=True),
     Stage(place, ensures=(verify.every_node_placed,)),
     Stage(partition, ensures=(verify.one_device_per_graph, verify.channels_paired)),

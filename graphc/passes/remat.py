@@ -189,14 +189,11 @@ class _Again(Rewriter):
     def run(self) -> Graph:
         for node in self.graph.nodes:
             late = self.position[node.id] > self.turn
+            made = self.copy(node)
             if late and any(n in self.dropped for n in node.inputs):
-                self.prepare(node)
-                inputs = tuple(
-                    self.copies[n.id] if n in self.dropped else self.new(n) for n in node.inputs
-                )
-                made = self.copy(node).replace(inputs=inputs)
-            else:
-                made = self.copy(node)
+                trigger = self.trigger_of(node)
+                if trigger is not None:  # else nothing has run since the turn
+                    made = made.replace(inputs=self.inputs_of(node, trigger))
             self.nodes.append(made)
             self.mapped[node.id] = made
             if late and isinstance(made.type, Type) and made.op.name != "const":
@@ -204,10 +201,13 @@ class _Again(Rewriter):
         self.changed = True
         return self.finish()
 
-    def prepare(self, reader: Node) -> None:
-        """Make copies of what a late reader needs, and of what those are made from."""
+    def trigger_of(self, reader: Node) -> Node | None:
+        """What copies for a late reader wait for: something that it reads, or comes after."""
         late = [n for n in reader.inputs if self.position[n.id] > self.turn]
-        trigger = self.new(late[0]) if late else self.latest
+        return self.new(late[0]) if late else self.latest
+
+    def inputs_of(self, reader: Node, trigger: Node) -> tuple[Node, ...]:
+        """What a late reader reads, after making copies of that and of what it is made from."""
         needed: set[Node] = set()
         pending = [n for n in reader.inputs if n in self.dropped]
         while pending:
@@ -217,6 +217,7 @@ class _Again(Rewriter):
                 pending.extend(n for n in node.inputs if self.gone(n))
         for node in sorted(needed, key=lambda n: self.position[n.id]):
             self.copies[node.id] = self.again(node, trigger)
+        return tuple(self.copies[n.id] if n in self.dropped else self.new(n) for n in reader.inputs)
 
     def gone(self, node: Node) -> bool:
         """Is a value no longer there after the turn, so that a copy of it is needed?"""
@@ -228,12 +229,12 @@ class _Again(Rewriter):
             and node not in self.graph.results
         )
 
-    def again(self, node: Node, trigger: Node | None) -> Node:
+    def again(self, node: Node, trigger: Node) -> Node:
         inputs = []
         for source in node.inputs:
             if source.id in self.copies:
                 inputs.append(self.copies[source.id])
-            elif source.op.name == "const" or trigger is None:
+            elif source.op.name == "const":
                 inputs.append(self.new(source))
             else:
                 inputs.append(self.behind(source, trigger))
