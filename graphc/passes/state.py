@@ -11,6 +11,7 @@ body leaves behind as further results; a loop makes a variable that it writes a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -309,12 +310,10 @@ def threaded(node: Node, number: int, layout: Layout, used: dict[Key, Touch]) ->
     sweep = _Sweep(region, {})
     entering: list[Node] = []
     following: list[Node] = []
+    taken = {p.attrs["name"] for p in region.params}
     for key, touch in used.items():
         if touch.needed:
-            attrs = OPS["param"].coerce({"name": key[1]})
-            param = Node(sweep.next_id, OPS["param"], (), attrs, touch.type, loc=node.loc)
-            sweep.next_id += 1
-            sweep.values[key] = param
+            param = sweep.values[key] = new_param(sweep, key, touch.type, taken)
             (entering if touch.written else following).append(param)
     sweep.run()
     results = [sweep.new(n) for n in region.results]
@@ -330,6 +329,16 @@ def threaded(node: Node, number: int, layout: Layout, used: dict[Key, Touch]) ->
     )
 
 
+def new_param(r: Rewriter, key: Key, kind: Type, taken: set[str]) -> Node:
+    """A parameter called after a variable, by a name that no other has."""
+    numbered = (f"{key[1]}_{k}" if k else key[1] for k in count())
+    name = next(n for n in numbered if n not in taken)
+    taken.add(name)
+    made = Node(r.next_id, OPS["param"], (), OPS["param"].coerce({"name": name}), kind)
+    r.next_id += 1
+    return made
+
+
 def _wider_backward(node: Node, used: dict[Key, Touch]) -> Graph:
     """A backward region with cotangents of what is written, which it ignores, and no gradients of
     what is read."""
@@ -337,11 +346,10 @@ def _wider_backward(node: Node, used: dict[Key, Touch]) -> Graph:
     r = Rewriter(region)
     r.nodes = list(region.nodes)
     params, results = list(region.params), list(region.results)
+    taken = {p.attrs["name"] for p in params}
     for key, touch in used.items():
         if touch.written:
-            attrs = OPS["param"].coerce({"name": key[1]})
-            params.append(Node(r.next_id, OPS["param"], (), attrs, touch.type))
-            r.next_id += 1
+            params.append(new_param(r, key, touch.type, taken))
         if touch.needed and touch.type.dtype.kind in "fc":
             zero = literal(np.zeros((), touch.type.dtype.numpy))
             made = r.emit(OPS["const"], (), {"value": zero})
