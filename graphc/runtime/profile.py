@@ -16,8 +16,9 @@ import numpy as np
 from graphc.errors import LimitError
 from graphc.record import record
 from graphc.runtime import table as step_table
-from graphc.runtime.execute import Executable, Frame, address_of
+from graphc.runtime.execute import Executable, Frame
 from graphc.runtime.image import Origin
+from graphc.runtime.memory import address_of
 
 MOST_ROWS = 10_000_000
 _WORK = (step_table.CALL, step_table.COPY, step_table.STACK, step_table.PUSH, step_table.POP)
