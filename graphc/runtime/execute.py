@@ -55,11 +55,14 @@ class Frame:
     serves later runs too and is freed with the frame.
     """
 
-    __slots__ = ("__weakref__", "address", "arena", "bases", "flag", "held", "stacks", "words")
+    __slots__ = (
+        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "stacks", "words"
+    )  # fmt: skip
 
     def __init__(self, executable: Executable) -> None:
         image = executable.image
         self.held: ExitStack | None = None
+        self.arrays: tuple[np.ndarray, ...] = ()
         self.arena = aligned_bytes(image.arena_bytes)
         self.words = np.zeros(_BASES + image.bases, np.int64)
         self.address = address_of(self.words)
@@ -170,8 +173,9 @@ class Executable:
             arrays = self._own_donated(arrays)
         outputs = self._outputs(arrays)
         frame = self._take()
+        frame.arrays = (*arrays, *outputs)  # among them copies that nobody else keeps
         frame.bases[FIRST_PARAM : self.image.first_variable] = [
-            array.__array_interface__["data"][0] for array in (*arrays, *outputs)
+            array.__array_interface__["data"][0] for array in frame.arrays
         ]
         if self._binding is not None:
             try:
@@ -275,6 +279,7 @@ class Executable:
         if frame.held is not None:
             frame.held.close()
             frame.held = None
+        frame.arrays = ()
         if frame in self._extra:
             with self._lock:
                 self._extra = tuple(other for other in self._extra if other is not frame)
