@@ -158,6 +158,8 @@ def to_weights(y: Any, x: Any, window: Ints, stride: Ints, dilation: Ints, group
         return emit(
             "conv_weights", y, x, window=window, stride=stride, dilation=dilation, groups=groups
         )
+    element = y.element
+    y, x = (functions.astype(a, element.compute) for a in (y, x))
     split_y = reshape(y, (shape_of(y)[0], groups, outputs, 1, *shape_of(y)[2:]))
     split_x = reshape(x, (shape_of(x)[0], groups, 1, inputs, *shape_of(x)[2:]))
     sums = []
@@ -168,7 +170,8 @@ def to_weights(y: Any, x: Any, window: Ints, stride: Ints, dilation: Ints, group
         # Siblings that read the same array: one kernel makes all of these sums.
         over = (0, *range(4, 4 + len(window)))
         sums.append(functions.sum(functions.multiply(split_y, read), axis=over))
-    return reshape(functions.stack(sums, -1), (groups * outputs, inputs, *window))
+    made = reshape(functions.stack(sums, -1), (groups * outputs, inputs, *window))
+    return functions.astype(made, element)
 
 
 # ------------------------------------------------------------------------------------ to images
