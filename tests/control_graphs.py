@@ -121,7 +121,12 @@ class Code:
     def repeat(self) -> None:
         """A while loop with a counter as its first carry."""
         carried, invariants = self.operands(), self.operands(2)
-        inputs = [self.const(COUNT, 0), *carried, self.const(COUNT, self.number(-1, 4)), *invariants]
+        inputs = [
+            self.const(COUNT, 0),
+            *carried,
+            self.const(COUNT, self.number(-1, 4)),
+            *invariants,
+        ]
         kinds = [n.type for n in inputs]
         carries = 1 + len(carried)
 
