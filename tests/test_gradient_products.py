@@ -16,6 +16,7 @@ from graphc.errors import GraphError
 from graphc.ir.op import OPS, Sample
 from graphc.ir.types import Type
 from graphc.ops import attention_gradient
+from graphc.ops.value import emit
 
 
 def check_function(function: Callable[[Any], Any], x: Any, bound: float = 1e-7) -> None:
@@ -50,6 +51,12 @@ def test_products_differentiate_into_contractions_of_the_arrays_as_they_lie() ->
 def test_einsum(equation: str, terms: int) -> None:
     x = np.random.default_rng(0).normal(size=(4, 4))
     check_function(lambda x: np.sum(np.einsum(equation, *(x,) * terms) ** 2), x)
+
+
+def test_a_number_contracts_with_an_array() -> None:
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    double = gc.compile(lambda x: emit("einsum", np.float32(2), x.T, equation=",ab->ab"))
+    assert double(x).tolist() == [[0, 4], [2, 6]]
 
 
 # ------------------------------------------------------------------------------------ windows

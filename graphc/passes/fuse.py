@@ -258,8 +258,15 @@ class _Region:
     def copy(self, node: Node) -> None:
         """Append a member; its operands become params, inlined views or scalar constants."""
         # These kernels read arrays, so their scalar constants stay in memory.
-        read = self.stored if isinstance(node.op.lower, Library | Loops) else self.operand
-        self.append(node, tuple(map(read, node.inputs)))
+        lower, copies = node.op.lower, self.fuser.groups.copies
+        arrays, sums = isinstance(lower, Library | Loops), isinstance(lower, Contraction)
+        self.append(
+            node,
+            tuple(
+                self.stored(n) if arrays or (sums and copies(n)) else self.operand(n)
+                for n in node.inputs
+            ),
+        )
 
     def stored(self, node: Node) -> Node:
         return self.inner.get(node.id) or self.param(node)
