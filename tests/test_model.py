@@ -172,6 +172,17 @@ def test_batches_that_are_no_pairs_are_input_and_target() -> None:
     assert model.evaluate(X)["loss"] == 0.0
 
 
+def test_parameters_are_updated_in_place() -> None:
+    model = regression()
+    model.fit((X, Y), 2, batch=30)
+    before = flatten((model.params, model.optimizer_state))[0]
+    values = [np.copy(leaf) for leaf in before]
+    model.fit((X, Y), 1, batch=30)
+    after = flatten((model.params, model.optimizer_state))[0]
+    assert all(a is b for a, b in zip(before, after))
+    assert not any(np.array_equal(a, b) for a, b in zip(values, after))
+
+
 def test_a_step_compiles_once_per_shape() -> None:
     model = regression()
     model.fit((X, Y), epochs=5, batch=32)

@@ -9,7 +9,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.frontend.tree import flatten, leaf_names, unflatten
 from graphc.learn.images import images
-from graphc.learn.loader import Loader, Which, checked, permutation
+from graphc.learn.loader import Loader, Which, checked, native, permutation
 from graphc.learn.text import Bytes, Characters, lines, text, windows
 
 __all__ = [
@@ -46,7 +46,7 @@ class Arrays:
 
 def _rows(array: np.ndarray[Any, Any], which: Which) -> np.ndarray[Any, Any]:
     found = array[which] if isinstance(which, slice) else array.take(which, axis=0)
-    return np.require(found, found.dtype.newbyteorder("="), ["C", "ALIGNED"])
+    return np.require(native(found), requirements=["C", "ALIGNED"])
 
 
 def arrays(tree: Any, batch: int = 32, **options: Any) -> Loader:

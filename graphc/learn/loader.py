@@ -75,7 +75,7 @@ def _stacked(name: str, column: tuple[Any, ...]) -> Array:
             f"{name or 'the samples'} of one batch have the shapes {', '.join(shapes[:4])}",
             hint="pad or crop them to one shape, or use batches of 1",
         )
-    return checked(np.stack(arrays), name)
+    return native(checked(np.stack(arrays), name))
 
 
 def checked(array: Array, name: str) -> Array:
@@ -83,6 +83,16 @@ def checked(array: Array, name: str) -> Array:
     if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
         raise FeedError(f"{name or 'the data'} has dtype {array.dtype}, batches hold numbers")
     return array
+
+
+def native(array: Array) -> Array:
+    """The array in this machine's byte order, with NumPy's own dtype object, as the native entry
+    of compiled functions wants it: `newbyteorder` and some readers make dtypes that only equal it.
+    """
+    element = np.dtype(array.dtype.type)
+    if array.dtype is element:
+        return array
+    return array.view(element) if array.dtype == element else array.astype(element)
 
 
 def permutation(count: int, seed: int, epoch: int) -> Array:
