@@ -46,6 +46,7 @@ from graphc.ops import (  # noqa: F401
     slicing,
     softmax,
     sorting,
+    stacks,
     state,
     statistics,
     structural,

@@ -1,5 +1,4 @@
-"""Control flow: ops that hold the code they run in closed regions, and the stacks that the
-gradients of loops remember values in.
+"""Control flow: ops that hold the code they run in closed regions.
 
 Everything a region uses is an operand.  Operands and results are tensors or stacks, so a loop over
 a nest of containers carries its leaves.
@@ -16,22 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphError, TypeRuleError
+from graphc.errors import TypeRuleError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Attr, Composite, Structural
 from graphc.ir.types import (
     BOOL,
     AnyType,
-    StackType,
     TupleType,
     Type,
-    stack_type,
     tensor,
     tuple_type,
 )
 from graphc.ops.registry import define, require
-from graphc.ops.value import Value, emit, functions
+from graphc.ops.value import Value, functions
 
 Regions = tuple[Graph, ...]
 FLAG = tensor(BOOL)
@@ -284,40 +281,6 @@ def _sub_switch(index: AnyType, regions: Regions, first: int) -> Graph:
     return Graph("branch", params, builder.nodes, results)
 
 
-# ------------------------------------------------------------------------------------------- stacks
-
-
-def _infer_push(stack: AnyType, x: AnyType) -> AnyType:
-    require(isinstance(stack, StackType), f"push takes a stack, got {stack}")
-    assert isinstance(stack, StackType)
-    require(x is stack.element, f"push: a {stack} cannot hold {x}")
-    return stack
-
-
-def _infer_pop(stack: AnyType) -> AnyType:
-    require(isinstance(stack, StackType), f"pop takes a stack, got {stack}")
-    assert isinstance(stack, StackType)
-    return tuple_type((stack, stack.element))
-
-
-def _pop(stack: Any) -> Any:
-    if not stack:
-        raise GraphError("pop from an empty stack")
-    return stack
-
-
-def _push_rule(ct: Any, result: Any, stack: Any, x: Any) -> Any:
-    return emit("pop", ct)
-
-
-def _pop_rule(ct: Any, result: Any, stack: Any) -> Any:
-    """Cotangents are pushed where values were popped; where there is none, zeros."""
-    rest, x = ct
-    if rest is None:
-        rest = emit("stack", type=result[1].type)
-    return (emit("push", rest, functions.zeros_like(result[1]) if x is None else x),)
-
-
 # ---------------------------------------------------------------------------------------- the table
 
 cond = define(
@@ -371,32 +334,4 @@ scan = define(
     "`scanned` operands along their first axis, from the last to the first if `reverse`. It "
     "returns the next carries and slices of further results: the op gives the final carries and "
     "these slices stacked, slice t at row t.",
-)
-
-stack = define(
-    "stack",
-    infer=lambda type: stack_type(type),
-    reference=lambda type: (),
-    lower=Structural(),
-    attrs=(Attr("type", "type"),),
-    doc="An empty stack of values of one type; it grows at run time. A stack is a linear value: "
-    "it is read once, and what the reader returns stands for it from then on.",
-)
-
-push = define(
-    "push",
-    infer=_infer_push,
-    reference=lambda stack, x: (stack, x),
-    lower=Structural(),
-    gradient=_push_rule,
-    doc="The stack with one more value on top.",
-)
-
-pop = define(
-    "pop",
-    infer=_infer_pop,
-    reference=_pop,
-    lower=Structural(),
-    gradient=_pop_rule,
-    doc="The stack without the value on top, and that value. An empty stack is an error.",
 )

@@ -124,6 +124,7 @@ def branched(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullba
     seeded = sorted(k for k in sweep.needed[node.id] if has_gradient(leaves(node.type)[k]))
     joints = [joint(region, active, seeded, sweep.note) for region in node.regions]
     parts = [split(j, len(rest), count, range(len(rest))) for j in joints]
+    read = sorted({*parts[0].kept, *parts[1].kept})
     saved = [kind for part in parts for kind in part.saved]
     stacks = [kind for part in parts for kind in part.stacks]
     forward = [_saving(parts, k, types_of(rest), count, stacks) for k in (0, 1)]
@@ -134,8 +135,8 @@ def branched(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullba
     def pullback(cotangents: Cotangents) -> Values:
         kinds = leaves(node.type)
         seeds = [or_zeros(trace, cotangents[k], kinds[k]) for k in seeded]
-        inputs = [*rest, *kept[: len(saved)], *seeds, *kept[len(saved) :]]
-        backward = [_replaying(parts, k, types_of(inputs), len(rest), len(seeds)) for k in (0, 1)]
+        inputs = [*(rest[k] for k in read), *kept[: len(saved)], *seeds, *kept[len(saved) :]]
+        backward = [_replaying(parts, k, types_of(inputs), read, len(seeds)) for k in (0, 1)]
         found = dict(zip(active, apply(trace, "cond", [pred, *inputs], backward)))
         return [None, *(found.get(k) for k in range(len(rest)))]
 
@@ -169,16 +170,18 @@ def _saving(
 
 
 def _replaying(
-    parts: Sequence[Split], k: int, kinds: Sequence[AnyType], rest: int, seeds: int
+    parts: Sequence[Split], k: int, kinds: Sequence[AnyType], read: Sequence[int], seeds: int
 ) -> Graph:
     """Branch k of the backward cond: gradients of the active operands, then the stacks of both."""
 
     def write(trace: Trace, values: Values) -> Values:
         part, size = parts[k], len(parts[0].saved) + len(parts[1].saved)
-        saved = values[rest : rest + size][_share(parts, k, "saved")]
-        cotangents, passed = values[rest + size :][:seeds], values[rest + size + seeds :]
+        kept = dict(zip(read, values))
+        rest = values[len(read) :]
+        saved = rest[:size][_share(parts, k, "saved")]
+        cotangents, passed = rest[size : size + seeds], rest[size + seeds :]
         mine = _share(parts, k, "stacks")
-        inputs = [*(values[j] for j in part.kept), *saved, *passed[mine], *cotangents]
+        inputs = [*(kept[j] for j in part.kept), *saved, *passed[mine], *cotangents]
         made = inlined(trace, part.backward, inputs)
         count = len(made) - len(part.stacks)
         passed[mine] = made[count:]
