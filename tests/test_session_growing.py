@@ -154,3 +154,72 @@ def test_a_node_that_cse_merges_keeps_its_name() -> None:
     s.extend(gc.compile(model).graph(X))
     one, two = s.run(["one", "two"], {"x": X})
     np.testing.assert_array_equal(one, two)
+
+
+# ------------------------------------------------------------------------------------ gradients
+
+
+def training() -> Any:
+    """One step of gradient descent; the loss is differentiated in a region."""
+
+    @gc.compile
+    def layer(x: Any, w: Any) -> Any:
+        return gc.name(np.tanh(x @ w), "h")
+
+    @gc.compile
+    def step(x: Any, w: Any) -> Any:
+        loss, slope = gc.value_and_grad(lambda w: (layer(x, w) ** 2).sum())(w)
+        return {"loss": loss, "slope": slope, "w": w - 0.1 * slope}
+
+    return step.graph(gc.spec((2, 3)), gc.spec((3, 4)))
+
+
+def reference(x: Any, w: Any) -> tuple[Any, Any, Any]:
+    h = np.tanh(x @ w)
+    return h, (h**2).sum(), x.T @ (2 * h * (1 - h**2))
+
+
+def test_values_in_a_differentiated_function_are_edges_too() -> None:
+    s = gc.Session()
+    assert s.extend(training())["slope"] == "slope"
+    verify(s.graph())
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3), (3, 4)))
+    h, loss, slope = reference(x, w)
+    made = s.run(["h", "loss", "slope"], {"x": x, "w": w})
+    for value, expected in zip(made, (h, loss, slope)):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+    # The backward graph reads the h that the loss is made of: feeding it reaches both.
+    fed = np.full((2, 4), 0.5, np.float32)
+    made = s.run(["loss", "slope"], {"h": fed, "x": x})
+    np.testing.assert_allclose(made[0], 2.0, rtol=1e-6)
+    np.testing.assert_allclose(made[1], x.T @ (2 * fed * (1 - fed**2)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_loss_needs_no_backward_graph_and_a_gradient_no_second_forward() -> None:
+    s = gc.Session()
+    s.extend(training())
+    names = [n.op.name for n in s.graph("loss", ["x", "w"]).nodes]
+    assert sorted(names) == ["matmul", "square", "sum", "tanh"]
+    assert [n.op.name for n in s.graph("slope", ["x", "w"]).nodes].count("tanh") == 1
+    h = s.partial_run_setup(["loss", "slope"], ["x", "w"])
+    x, w = np.ones((2, 3), np.float32), np.full((3, 4), 0.1, np.float32)
+    s.partial_run(h, "loss", {"x": x, "w": w})
+    np.testing.assert_allclose(s.partial_run(h, "slope"), reference(x, w)[2], rtol=1e-5)
+    assert [sum(n.op.name == "tanh" for n in g.nodes) for g in h.graphs] == [1, 0]
+
+
+def test_gradients_of_a_graph_by_name() -> None:
+    def model(x: Any, w: Any) -> Any:
+        h = gc.name(np.tanh(x @ w), "h")
+        return {"loss": (h**2).sum()}
+
+    plain = gc.compile(model).graph(gc.spec((2, 3)), gc.spec((3, 4)))
+    s = gc.Session()
+    s.extend(gc.gradients("loss", ["w", "h"], graph=plain))
+    x, w = np.ones((2, 3), np.float32), np.full((3, 4), 0.1, np.float32)
+    h, _, slope = reference(x, w)
+    made = s.run(["dloss/dw", "dloss/dh"], {"x": x, "w": w})
+    np.testing.assert_allclose(made[0], slope, rtol=1e-5)
+    np.testing.assert_allclose(made[1], 2 * h, rtol=1e-5)
+    assert [n.op.name for n in s.graph("dloss/dw", ["h", "x"]).nodes].count("tanh") == 0

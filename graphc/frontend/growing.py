@@ -15,7 +15,6 @@ from typing import Any
 from graphc.errors import FeedError
 from graphc.frontend.spec import symbols_of
 from graphc.frontend.specialise import specialise
-from graphc.ir.calls import open_calls
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.subgraph import Edge, edge_of, edges_of, outputs
@@ -35,6 +34,7 @@ class Growing:
         self.names: dict[str, int] = {}
         self.by_id: dict[int, Node] = {}
         self.titles: dict[int, str] = {}  # the first name of a node
+        self.edge_titles: dict[Edge, str] = {}  # and of a tensor
 
     def graph(self) -> Graph:
         """All of it; the list of nodes is shared, so use it before the next `extend`."""
@@ -91,6 +91,8 @@ class Growing:
 
     def title(self, edge: Edge) -> str:
         """How an edge is called in messages and as a parameter."""
+        if edge in self.edge_titles:
+            return self.edge_titles[edge]
         node = self.by_id[edge[0]]
         name = self.titles.get(node.id, f"%{node.id}")
         return f"{name}:{edge[1]}" if isinstance(node.type, TupleType) else name
@@ -135,7 +137,7 @@ class Growing:
         The session is unchanged if this raises GraphError.
         """
         bound = self._bound(graph, inputs)
-        graph = self._specialised(open_calls(graph), bound)
+        graph = self._specialised(graph, bound)
         prefix = f"{scope}/" if scope else ""
         names = self._new_names(graph, bound, prefix)
         mapped = self._append(graph, bound, prefix)
@@ -237,6 +239,8 @@ class Growing:
     def _call(self, name: str, node: Node) -> None:
         self.names[name] = node.id
         self.titles.setdefault(node.id, name)
+        if isinstance(node.type, Type):
+            self.edge_titles.setdefault(edge_of(node), name)
 
     def _fetch(self, node: Node) -> str:
         return self.titles.get(node.id) or self.title(edge_of(node))

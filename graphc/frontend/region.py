@@ -16,7 +16,7 @@ from graphc.errors import GraphError, TraceError
 from graphc.frontend.signature import Static, leaf_key, parameter_type
 from graphc.frontend.trace import FunctionTrace, Parameter, identifier, location_of
 from graphc.frontend.tracer import Tracer
-from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
@@ -79,7 +79,8 @@ def trace_region(
     with the user's line for what has no meaning in a graph.
     """
     trace = RegionTrace(enclosing())
-    made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
+    titles = unique_names([p.name for p in parameters])
+    made = [trace.parameter(t, p.type, p.weak) for t, p in zip(titles, parameters)]
     try:
         with tracing(trace):
             leaves, tree = flatten(call([tracer for _, tracer in made]))
@@ -94,7 +95,12 @@ def trace_region(
         trace.close()
     params = (*(node for node, _ in made), *(param for _, param in trace.captured.values()))
     graph = Graph(
-        identifier(name), params, trace.builder.nodes, results, next_id=trace.builder.next_id
+        identifier(name),
+        params,
+        trace.builder.nodes,
+        results,
+        names=trace.given_names,
+        next_id=trace.builder.next_id,
     )
     return Region(graph, tree, tuple(v.weak for v in values), trace.captured)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
 from graphc.frontend.growing import Growing
+from graphc.frontend.opened import opened
 from graphc.frontend.partial import PartialRun, Setup
 from graphc.frontend.request import (
     Names,
@@ -89,6 +90,7 @@ class Session:
             found = _graph_of(graph)
             if not isinstance(scope, str) or not isinstance(inputs or {}, Mapping):
                 raise FeedError('inputs is a dict {"parameter": "name"} and scope a str')
+            found = opened(found, self.config)
             with self._lock:
                 return self._growing.extend(found, inputs or {}, scope)
 

@@ -18,7 +18,6 @@ import numpy as np
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
-from graphc.ir.calls import give_name
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
@@ -154,6 +153,14 @@ def name(x: Any, name: str) -> Any:
     value = lift(x, trace)
     give_name(trace.names, name, value.node.id)
     return x if isinstance(x, Value | Stateful) else value
+
+
+def give_name(names: dict[str, int], name: str, id: int) -> None:
+    """Enter a name; where it is taken by another node a number is appended: h, h_1, ..."""
+    title, number = name, 0
+    while names.setdefault(title, id) != id:
+        number += 1
+        title = f"{name}_{number}"
 
 
 def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:

@@ -146,8 +146,10 @@ class _Copier(Builder):
         return Node(id, op, (), op.coerce({"name": name}), kind, loc=node.loc)
 
     def run(self, fetches: Mapping[str, Edge]) -> Subgraph:
+        wanted = set(fetches.values())
         for node in self.graph.nodes:
-            if self.live[node.id]:
+            is_result = node.op.name == "item" and edge_of(node) in wanted
+            if self.live[node.id] or (is_result and node.inputs[0].id in self.mapped):
                 made = self.copy(node)
                 self.nodes.append(made)
                 self.mapped[node.id] = made
