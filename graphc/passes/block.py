@@ -139,7 +139,7 @@ def chain_of(kernels: list[Node]) -> Chain | None:
     """The chain, without its first kernels if those do not compute blocks; None if none is left."""
     dims = tensor_type(kernels[-1]).dims
     columns = kernels[-1].attrs["kind"] == "contract"  # its last axis comes from one operand only
-    while len(kernels) > 1:
+    while dims and len(kernels) > 1:
         for depth in range(max(1, len(dims) - columns), 0, -1):
             try:
                 return Chain(kernels, tuple(a for a in range(depth) if dims[a] != 1))
