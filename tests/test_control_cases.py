@@ -134,10 +134,8 @@ def test_what_nothing_reads_leaves_a_loop() -> None:
     g = g.replace(results=(g.results[0], g.results[2]), result_names=())
     final = pipeline.run(g, Config(threads=1))[-1].value
     assert isinstance(final, Program)
-    names = [
-        n.op.name for f in planned(g) for r in (f, *f.regions) for n in getattr(r, "nodes", [])
-    ]
-    assert "exp" not in names and "sin" not in names
+    names = {n.op.name for f in planned(g) for r in f.regions for n in r.nodes}
+    assert "neg" in names and "exp" not in names and "sin" not in names
     assert final.results[1] is final.params[1]  # the carry that the body passes on
     (loop,) = [n for n in planned(g) if n.op.name == "while"]
     assert loop.attrs["carries"] == 2 and len(loop.inputs) == 3
@@ -286,9 +284,7 @@ def test_runs_at_once_have_stacks_of_their_own() -> None:
     def work(n: int) -> None:
         arrays = [np.int64(n), np.int64(n), EYE]
         (want,) = interpret(g, arrays)
-        for _ in range(50):
-            if not np.array_equal(executable(*arrays), want):
-                wrong.append(n)
+        wrong.extend(n for _ in range(50) if not np.array_equal(executable(*arrays), want))
 
     threads = [threading.Thread(target=work, args=(10 * k,)) for k in range(1, 9)]
     for thread in threads:
