@@ -18,7 +18,7 @@ _MOST_CONSTANTS = 40
 @click.argument("model", type=MODEL)
 @json_option
 def audit_command(model: Path, as_json: bool) -> None:
-    """Count the parameters per constant, bytes and flops of MODEL."""
+    """Count the parameters per variable and constant, bytes and flops of MODEL."""
     loaded = load_graph(model, weights=False)
     record = audit(loaded.graph)
     if as_json:
@@ -27,6 +27,9 @@ def audit_command(model: Path, as_json: bool) -> None:
     inputs, constants = record["inputs"], record["constants"]
     columns = ["name", "type", "elements", "bytes"]
     print_table("inputs", columns, [tuple(row.values()) for row in inputs])
+    if record["variables"]:
+        click.echo()
+        print_table("variables", columns, [tuple(row.values()) for row in record["variables"]])
     if constants:
         click.echo()
         shown = sorted(constants, key=lambda row: -int(row["bytes"] or 0))[:_MOST_CONSTANTS]
@@ -37,18 +40,22 @@ def audit_command(model: Path, as_json: bool) -> None:
     click.echo()
     total = record["total"]
     click.echo(
-        f"{total['parameters']:,} parameters in {total['constants']} constants "
-        f"({total['parameter_bytes']:,} bytes), {total['nodes']:,} nodes, "
+        f"{total['parameters']:,} parameters in {total['constants']} constants and "
+        f"{total['variables']} variables ({total['parameter_bytes']:,} bytes), "
+        f"{total['nodes']:,} nodes, "
         f"{total['flops']:,.0f} flops, {total['bytes']:,.0f} bytes moved"
     )
 
 
 def audit(value: Any) -> dict[str, Any]:
-    """Inputs, constants of more than one element, cost per op and totals, as plain data."""
+    """Inputs, variables, constants of more than one element, cost per op and totals, as plain
+    data.
+    """
     flops: dict[str, float] = defaultdict(float)
     moved: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     constants: dict[Any, dict[str, Any]] = {}
+    variables: dict[Any, dict[str, Any]] = {}
     for node in nodes_of(value):
         counts[node.op.name] += 1
         work, traffic = cost_of(node)
@@ -57,8 +64,13 @@ def audit(value: Any) -> dict[str, Any]:
         if node.op.name == "const" and node.type.shape:
             literal = node.attrs["value"]
             constants.setdefault(literal.key, _tensor(f"%{node.id}", node.type))
+        elif node.op.name in ("read", "assign"):
+            name = f"{node.attrs['container']}/{node.attrs['name']}"
+            variables.setdefault(name, _tensor(name, node.type))
+    held = [*constants.values(), *variables.values()]
     return {
         "inputs": [_tensor(p.attrs["name"], p.type) for p in value.params],
+        "variables": list(variables.values()),
         "constants": list(constants.values()),
         "ops": [
             {"op": op, "nodes": counts[op], "flops": flops[op], "bytes": moved[op]}
@@ -67,8 +79,9 @@ def audit(value: Any) -> dict[str, Any]:
         "total": {
             "nodes": sum(counts.values()),
             "constants": len(constants),
-            "parameters": sum(row["elements"] or 0 for row in constants.values()),
-            "parameter_bytes": sum(row["bytes"] or 0 for row in constants.values()),
+            "variables": len(variables),
+            "parameters": sum(row["elements"] or 0 for row in held),
+            "parameter_bytes": sum(row["bytes"] or 0 for row in held),
             "flops": sum(flops.values()),
             "bytes": sum(moved.values()),
         },

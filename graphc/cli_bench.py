@@ -63,6 +63,7 @@ def _compiled(
 
     from graphc.cli_audit import audit
     from graphc.ir.types import Type, substitute
+    from graphc.frontend.stored import values_of
     from graphc.ops.interpret import interpret
 
     started = perf_counter()
@@ -82,7 +83,8 @@ def _compiled(
         "compiled": measure(lambda: executable.run(arrays), seconds),
     }
     if reference:
-        record["reference"] = measure(lambda: interpret(graph, arrays), seconds)
+        state = {key: item.array for key, item in values_of(graph).items()}
+        record["reference"] = measure(lambda: interpret(graph, arrays, state=state), seconds)
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,9 +101,12 @@ def _run_graph(
     loaded = load_graph(model, make_config(options))
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
-    results = _reference(loaded, values) if engine == "reference" else _compiled(loaded, values)
+    both = [_compiled, _reference_from(loaded)]
+    if engine == "reference":
+        both.reverse()
+    results = both[0](loaded, values)
     if check:
-        other = _compiled(loaded, values) if engine == "reference" else _reference(loaded, values)
+        other = both[1](loaded, values)
         _compare(loaded.result_names, results, other)
     return loaded.result_names, results
 
@@ -113,14 +117,21 @@ def _compiled(loaded: Any, values: list[Any]) -> list[Any]:
     return results
 
 
-def _reference(loaded: Any, values: list[Any]) -> list[Any]:
+def _reference_from(loaded: Any) -> Callable[[Any, list[Any]], list[Any]]:
+    """The interpreter, which finds variables as they are now and does not change them."""
     from graphc.frontend.limits import check_memory
+    from graphc.frontend.stored import values_of
     from graphc.ops.interpret import interpret
 
-    arrays = loaded.check(values)
-    graph = loaded.bound(loaded.bind([a.shape for a in arrays]))
-    check_memory(graph, every_node=True)
-    return interpret(graph, arrays)
+    state = {key: item.array for key, item in values_of(loaded.graph).items()}
+
+    def run(loaded: Any, values: list[Any]) -> list[Any]:
+        arrays = loaded.check(values)
+        graph = loaded.bound(loaded.bind([a.shape for a in arrays]))
+        check_memory(graph, every_node=True)
+        return interpret(graph, arrays, state=state)
+
+    return run
 
 
 def _compare(names: tuple[str, ...], results: list[Any], others: list[Any]) -> None:

@@ -2,7 +2,7 @@
 
     00-trace.gir ... 14-plan.gir    numbered by position in STAGES; stages that changed nothing are
                                     left out, except partition, schedule and plan
-    constants.safetensors           the big constants of all stages
+    constants.safetensors           the big constants of all stages, the values of variables
     kernels/NAME.py NAME.ll NAME.s  the generated kernels
     index.txt                       the story in one screen: times, counts, reasons
 
@@ -23,6 +23,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.engine import Built
 from graphc.frontend.saved import save
+from graphc.frontend.stored import values_of
 from graphc.frontend.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.literal import Literal
@@ -49,7 +50,8 @@ def write_dump(folder: Path, built: Built, config: Config) -> Path:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GraphError(f"cannot write dump folder {target}: {error.strerror}") from None
-    constants = _constants(built)
+    variables = values_of(built.stages[0].value)
+    constants = [*_constants(built), *variables.values()]
     if constants:
         write_weights(target / CONSTANTS, constants)
     for number, stage in _numbered(built):
@@ -58,6 +60,7 @@ def write_dump(folder: Path, built: Built, config: Config) -> Path:
             stage.value,
             comments=(f"# stage {stage.name}: {node_counts(stage.value)}",),
             weights=CONSTANTS,
+            variables=variables,
         )
     _write_kernels(target / "kernels", built, config)
     write_atomically(target / "index.txt", [index_text(built, config).encode()])

@@ -3,6 +3,8 @@
 The first lines of a saved file are comments; one of them may name the weights file:
 
     # weights minilm.safetensors
+
+which also holds the values of its variables (see `stored`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError, LimitError
+from graphc.frontend.stored import comment, digests, restore, values_of
 from graphc.frontend.weights import Weights, write_weights
 from graphc.ir.graph import Graph, Program
+from graphc.ir.literal import Literal
+from graphc.ops.order import Key
 from graphc.runtime.files import write_atomically
 
 if TYPE_CHECKING:
@@ -53,23 +58,30 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 
 
 def save(
-    path: str | PathLike[str], value: Any, *, comments: tuple[str, ...] = (), weights: str = ""
+    path: str | PathLike[str],
+    value: Any,
+    *,
+    comments: tuple[str, ...] = (),
+    weights: str = "",
+    variables: Mapping[Key, Literal] | None = None,
 ) -> None:
-    """Write a graph and, if it has big constants, the weights file beside it.
+    """Write a graph and, if it has big constants or variables, the weights file beside it.
 
-    `weights` names an existing weights file of the same folder to refer to instead.
+    `weights` names an existing weights file of the same folder to refer to instead; `variables` are
+    the values in it, by default the present ones.
     """
     from graphc.ir.text import literals
 
     target = Path(path)
     graph = getattr(value, "graph", value)
-    big = list(literals(graph))
+    stored = values_of(graph) if variables is None else variables
+    big = [*literals(graph), *stored.values()]
     if big and not weights:
         weights = target.with_suffix(".safetensors").name
         if weights == target.name:
             raise GraphError(f"{target.name} would overwrite its own weights file", hint="use .gir")
         write_weights(target.with_name(weights), big)
-    lines = [*comments, *([f"# weights {weights}"] if big else [])]
+    lines = [*comments, *([f"# weights {weights}"] if big else []), *comment(stored)]
     text = "".join(f"{line}\n" for line in lines) + show(graph)
     write_atomically(target, [text.encode()])
 
@@ -159,14 +171,19 @@ def graph_of_text(
     value = parse(text, tensors)
     if weights:
         _require_data(file, [item.digest for item in literals(value)], tensors)
+        restore(digests(head_comments(text)), tensors, file.name)
     return value, stage_of(text)
 
 
 def embedded_text(path: Path, value: Graph | Program) -> str:
-    """The text of a graph from a file as a .gcx file embeds it: it still names the weights file."""
-    beside = weights_beside(path, read_text(path)) if path.suffix != ".gcx" else None
-    line = f"# weights {beside.name}\n" if beside is not None else ""
-    return line + show(value)
+    """The text of a graph from a file as a .gcx file embeds it: it still names the weights file
+    and the values of variables in it.
+    """
+    text = read_text(path) if path.suffix != ".gcx" else ""
+    beside = weights_beside(path, text) if text else None
+    lines = [f"# weights {beside.name}"] if beside is not None else []
+    lines += [line for line in head_comments(text) if line.startswith("# variables ")]
+    return "".join(f"{line}\n" for line in lines) + show(value)
 
 
 def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> None:

@@ -3,7 +3,8 @@
     tensor      content                                  in the metadata ("graphc": JSON text)
     constants   u8, first, so that it starts 64-byte     format, name, params, results, kernels,
                 aligned and can be mapped                arena, threads, registers, reasons,
-    table       i64 step table                           cpu, features, triple, and the place of
+    variables   u8, the values they have                 cpu, features, triple, variables and the
+    table       i64 step table                           place of their values, and the place of
     words       i64 kernel parameters                    each object with its symbols
     objects     u8, all object code, support first       object with its symbols
     origins     u8, JSON: row -> node, file, line
@@ -29,8 +30,9 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
-from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot, StateSlot
+from graphc.runtime.image import ALIGNMENT, Image, Origin, Slot, StateSlot, numpy_dtype
 from graphc.runtime.memory import aligned_bytes
+from graphc.runtime.variable import container
 
 FORMAT = 3  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
@@ -45,15 +47,20 @@ def save(image: Image, path: str | Path) -> None:
         [row, origin.node, origin.file, origin.line] for row, origin in image.origins.items()
     ]
     constants = image.constants.reshape(-1).view(np.uint8)
+    values, places = _values(image)
     tensors = {
         "constants": np.pad(constants, (0, -constants.size % ALIGNMENT)),
+        "variables": values,
         "table": image.table.astype("<i8"),
         "words": image.words.astype("<i8"),
         "objects": np.frombuffer(objects, np.uint8),
         "origins": np.frombuffer(json.dumps(origins).encode(), np.uint8),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    metadata = {**_metadata(image), "digest": _digest(*(tensors[name] for name in _EXECUTED))}
+    metadata = {
+        **_metadata(image, places),
+        "digest": _digest(*(tensors[name] for name in _EXECUTED)),
+    }
     header = _header(tensors, metadata)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -66,6 +73,22 @@ def save(image: Image, path: str | Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise GraphError(f"cannot write {target.name}: {error.strerror}") from None
+
+
+def _values(image: Image) -> tuple[np.ndarray, list[int]]:
+    """The present values of the variables in one piece, and where each begins (-1 for none)."""
+    parts: list[np.ndarray] = [np.zeros(0, np.uint8)]
+    places, size = [], 0
+    for found in image.variables:
+        cell = container(found.container).cells.get(found.slot.name)
+        if cell is not None:
+            cell.settle()
+        places.append(size if cell is not None and cell.ready else -1)
+        if cell is not None and cell.ready:
+            value = cell.value().reshape(-1).view(np.uint8)
+            parts.append(np.pad(value, (0, -value.size % ALIGNMENT)))
+            size += parts[-1].size
+    return np.concatenate(parts), places
 
 
 def _digest(*tensors: np.ndarray) -> str:
@@ -92,7 +115,7 @@ def _header(tensors: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> byte
     return len(text).to_bytes(8, "little") + text
 
 
-def _metadata(image: Image) -> dict[str, Any]:
+def _metadata(image: Image, values: list[int]) -> dict[str, Any]:
     position = len(image.support)
     places = []
     for code, symbols in image.objects:
@@ -111,8 +134,8 @@ def _metadata(image: Image) -> dict[str, Any]:
         "registers": image.registers,
         "donated": list(image.donated),
         "variables": [
-            [v.slot.name, v.slot.dtype, list(v.slot.shape), v.container, v.read, v.written]
-            for v in image.variables
+            [v.slot.name, v.slot.dtype, list(v.slot.shape), v.container, v.read, v.written, place]
+            for v, place in zip(image.variables, values, strict=True)
         ],
         "reasons": {str(status): text for status, text in image.reasons.items()},
         "cpu": image.cpu,
@@ -124,10 +147,13 @@ def _metadata(image: Image) -> dict[str, Any]:
 def load(path: str | Path, *, threads: int | None = None) -> Executable:
     """A .gcx file as an Executable; its constants stay mapped from the file.
 
+    Variables that are not there yet are made, with the values that were saved.
     Raises GraphError for a damaged file and for code this CPU cannot execute.
     """
-    image = read(path)
+    file = _File(Path(path))
+    image = file.image()
     check_host(image.triple, image.cpu, image.features)
+    file.make_variables(image)
     return Executable(image, threads=threads)
 
 
@@ -253,6 +279,21 @@ class _File:
             triple=_text(data["triple"]),
         )
 
+    def make_variables(self, image: Image) -> None:
+        """Make the variables that are not there yet."""
+        values = self.tensor("variables", "U8") if image.variables else np.zeros(0, np.uint8)
+        for found, row in zip(image.variables, self.metadata["variables"], strict=True):
+            home, slot = container(found.container), found.slot
+            known = home.cells.get(slot.name)
+            if known is not None and not known.was_reset:
+                continue
+            cell, place = home.declare(slot.name, slot, None), _number(row[-1])
+            if place >= 0:
+                raw = values[place : place + slot.nbytes]
+                if raw.size != slot.nbytes:
+                    raise self.damaged(f"the value of variable {slot.name!r}")
+                cell.assign(raw.view(numpy_dtype(slot.dtype)).reshape(slot.shape))
+
     def _cut(self, objects: np.ndarray, start: Any, size: Any) -> bytes:
         if not 0 <= _number(start) <= _number(start) + _number(size) <= objects.size:
             raise self.damaged("object code outside the file")
@@ -294,11 +335,12 @@ def _slots(rows: Any) -> Iterator[Slot]:
 
 
 def _state_slots(rows: Any) -> Iterator[StateSlot]:
-    for name, dtype, shape, container, read, written in rows:
+    for name, dtype, shape, home, read, written, place in rows:
         (slot,) = _slots([(name, dtype, shape)])
         if type(read) is not bool or type(written) is not bool:
             raise TypeError((read, written))
-        yield StateSlot(slot, _text(container), read, written)
+        _number(place)
+        yield StateSlot(slot, _text(home), read, written)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,137 @@
+"""Variables in files: saved graphs, compiled files and dumps carry their values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import count
+
+import numpy as np
+import pytest
+from test_artifact import edited
+
+import graphc as gc
+from graphc.cli import main
+from graphc.errors import GraphError, RunError
+from graphc.runtime import artifact
+
+_names = count()
+
+
+@pytest.fixture
+def home():
+    """A container of its own for each test."""
+    with gc.container(f"files_{next(_names)}") as container:
+        yield container
+    container.reset()
+
+
+SECOND = """
+import sys, numpy as np, graphc as gc
+f = gc.load(sys.argv[1])
+for _ in range(3):
+    made = f(np.ones(3))
+found = gc.load(sys.argv[1])(np.ones(3))
+print(made.tolist(), found.tolist(), "llvmlite" in sys.modules)
+"""
+
+
+def in_another_process(path):
+    done = subprocess.run(
+        [sys.executable, "-c", SECOND, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_values_travel_with_saved_graphs(home, tmp_path):
+    v = gc.Variable(np.arange(3.0), name="v")
+    big = gc.Variable(np.full(100, 2.0), name="big")
+    step = gc.compile(lambda x: v.assign_add(x * big[0]))
+    step(np.ones(3))
+    saved, compiled = tmp_path / "m.gir", tmp_path / "m.gcx"
+    step.save(saved, np.ones(3))
+    wanted = "[8.0, 9.0, 10.0] [10.0, 11.0, 12.0]"
+    assert in_another_process(saved) == f"{wanted} True"
+    artifact.save(step.executable(np.ones(3)).image, compiled)
+    assert in_another_process(compiled) == f"{wanted} False"
+    main(["compile", str(saved), "-o", str(compiled)])
+    assert in_another_process(compiled) == f"{wanted} False"
+    np.testing.assert_array_equal(gc.load(saved)(np.ones(3)), [4, 5, 6])  # v is there already
+    (tmp_path / "m.safetensors").unlink()
+    home.reset()
+    with pytest.raises(GraphError, match="cannot read weights file"):
+        gc.load(saved)
+
+
+def test_dumped_stages_run(home, tmp_path):
+    v = gc.Variable(np.arange(3.0), name="v")
+    gc.compile(lambda x: v.assign_add(x), dump=tmp_path)(np.ones(3))
+    home.reset()
+    for stage in sorted(tmp_path.glob("*.gir")):
+        home.reset()
+        np.testing.assert_array_equal(gc.load(stage)(np.ones(3)), [1, 2, 3])
+        main(["run", str(stage), "--seed", "0", "--check"])
+
+
+def test_audit_counts_variables(home, tmp_path, capsys):
+    w, b = gc.Variable(np.zeros((20, 10)), name="w"), gc.Variable(np.zeros(10), name="b")
+    gc.compile(lambda x: x @ w + b).save(tmp_path / "m.gir", np.ones((4, 20)))
+    main(["audit", str(tmp_path / "m.gir"), "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in record["variables"]] == [f"{home.name}/w", f"{home.name}/b"]
+    assert record["total"]["parameters"] == 210
+    main(["audit", str(tmp_path / "m.gir")])
+    assert "210 parameters in 0 constants and 2 variables" in capsys.readouterr().out
+
+
+def compiled_counter(path):
+    v = gc.Variable(np.zeros(4), name="v")
+    step = gc.compile(lambda: v.assign_add(1))
+    artifact.save(step.executable().image, path)
+    return v
+
+
+@pytest.mark.parametrize("place", [1000, -1000, "here", None, [0], 0.5])
+def test_damaged_places_of_values(home, tmp_path, place):
+    compiled_counter(tmp_path / "m.gcx")
+    home.reset()
+
+    def change(_entries, metadata):
+        metadata["variables"][0][-1] = place
+
+    edited(tmp_path / "m.gcx", change)
+    if place == -1000:  # no value was saved
+        with pytest.raises(RunError, match="before it has a value"):
+            gc.load(tmp_path / "m.gcx")()
+    else:
+        with pytest.raises(GraphError, match="damaged"):
+            gc.load(tmp_path / "m.gcx")
+
+
+def test_a_variable_of_another_type_is_there_already(home, tmp_path):
+    compiled_counter(tmp_path / "m.gcx")
+    home.reset()
+    gc.Variable(np.zeros(3), name="v")
+    with pytest.raises(RunError, match=r"is used as f64\[4\]"):
+        gc.load(tmp_path / "m.gcx")()
+
+
+@pytest.mark.parametrize(
+    "line", ['{"main": 3}', '{"main": {"v": 3}}', "{", '{"main": {"v": "00"}}']
+)
+def test_damaged_lines_of_variables(home, tmp_path, line):
+    v = gc.Variable(np.arange(3.0), name="v")
+    path = tmp_path / "m.gir"
+    gc.compile(lambda x: x + v).save(path, np.ones(3))
+    home.reset()
+    lines = path.read_text().splitlines()
+    assert lines[1].startswith("# variables ")
+    path.write_text("\n".join([lines[0], f"# variables {line}", *lines[2:]]))
+    if line == "{":  # a comment like any other
+        with pytest.raises(RunError, match="was reset"):
+            gc.load(path)(np.ones(3))
+        return
+    with pytest.raises(GraphError, match=r"not understood|names a digest|which is not in"):
+        gc.load(path)
