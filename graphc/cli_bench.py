@@ -62,8 +62,8 @@ def _compiled(
     import numpy as np
 
     from graphc.cli_audit import audit
-    from graphc.ir.types import Type, substitute
     from graphc.frontend.stored import values_of
+    from graphc.ir.types import Type, substitute
     from graphc.ops.interpret import interpret
 
     started = perf_counter()
