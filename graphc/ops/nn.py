@@ -144,10 +144,12 @@ def _layer_norm_gradient(
     mean, _, scale = _moments(y, axes, epsilon)  # the forward pass has made these
     # -z, as z itself would be kept since the forward pass: only x is, and one value per row.
     minus = f.multiply(f.subtract(mean, y), scale)
-    g = f.multiply(wide, weights_[0]) if weights else wide
-    slope = f.multiply(minus, f.mean(f.multiply(g, minus), axes, keepdims=True))
+    both = f.multiply(wide, minus)
+    g, weighted = (f.multiply(v, weights_[0]) if weights else v for v in (wide, both))
+    slope = f.multiply(minus, f.mean(weighted, axes, keepdims=True))
     to_x = f.multiply(f.subtract(f.subtract(g, f.mean(g, axes, keepdims=True)), slope), scale)
-    return _narrowed([to_x, f.negative(f.multiply(wide, minus)), wide], (x, *weights))
+    to_weights = [f.negative(sum_to(both, w.shape)) for w in weights[:1]]
+    return _narrowed([to_x, *to_weights, wide], (x, *weights))
 
 
 def _narrowed(made: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
@@ -176,8 +178,7 @@ def _rms_norm_gradient(
     wide, y, *weights_ = _widened((ct, x, *weights))
     size = f.rsqrt(f.add(f.mean(f.square(y), axes, keepdims=True), epsilon))
     both = f.multiply(wide, y)
-    g = f.multiply(wide, weights_[0]) if weights else wide
-    weighted = f.multiply(both, weights_[0]) if weights else both
+    g, weighted = (f.multiply(v, weights_[0]) if weights else v for v in (wide, both))
     mean = f.mean(weighted, axes, keepdims=True)
     slope = f.multiply(y, f.multiply(mean, f.multiply(f.square(size), size)))
     to_x = f.subtract(f.multiply(g, size), slope)
@@ -287,14 +288,16 @@ def _batch_norm_gradient(
     f, operands = functions, (x, mean, variance, *weights)
     wide, y, mean, variance, *weights_ = _widened((ct, *operands))
     scale = f.rsqrt(f.add(variance, epsilon))
-    g = f.multiply(wide, weights_[0]) if weights else wide
-    # Distances below the mean: those above it would be kept since the forward pass.
-    below = f.subtract(mean, y)
-    cube = f.multiply(f.multiply(f.square(scale), scale), 0.5)
-    to_x = f.multiply(g, scale)
-    to_weight = f.negative(f.multiply(f.multiply(wide, below), scale))
-    to_variance = f.multiply(sum_to(f.multiply(g, below), variance.shape), cube)
-    return _narrowed([to_x, f.negative(to_x), to_variance, to_weight, wide], operands)
+    slope = f.multiply(scale, weights_[0]) if weights else scale
+    # Two sums over what one element of all statistics serves; distances below the mean, as those
+    # above it would be kept since the forward pass.
+    block = broadcast_dims([v.shape for v in (mean, variance, *weights_)])
+    total, moment = sum_to(wide, block), sum_to(f.multiply(wide, f.subtract(mean, y)), block)
+    to_mean = f.negative(f.multiply(total, slope))
+    to_variance = f.multiply(f.multiply(moment, slope), f.multiply(f.square(scale), 0.5))
+    to_weight = f.negative(f.multiply(moment, scale))
+    made = [f.multiply(wide, slope), to_mean, to_variance, to_weight, total]
+    return _narrowed(made, operands)
 
 
 def _batch_norm_reference(x: Any, mean: Any, variance: Any, *weights: Any, epsilon: float) -> Any:
