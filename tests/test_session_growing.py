@@ -143,6 +143,23 @@ def test_names_in_called_functions_are_found() -> None:
     np.testing.assert_array_equal(s.run("sum", {"h": X, "p": X}), X + X)
 
 
+def test_a_name_inside_a_loop_says_so() -> None:
+    def model(x: Any) -> Any:
+        def body(c: Any, v: Any) -> Any:
+            c = gc.name(np.tanh(c + v), "state")
+            return c, c
+
+        return gc.scan(body, x[0], x)[1]
+
+    s = gc.Session()
+    graph = gc.compile(model).graph(X)
+    assert gc.show(gc.parse(gc.show(graph))) == gc.show(graph)
+    found = s.extend(graph)
+    text = message(lambda: s.run("state", {"x": X}))
+    assert "'state' is a value inside" in text and "scan" in text and "test_session_growing" in text
+    np.testing.assert_allclose(s.run(found, {"x": X}), gc.compile(model)(X), rtol=1e-6)
+
+
 def test_a_node_that_cse_merges_keeps_its_name() -> None:
     def model(x: Any) -> Any:
         return gc.name(np.exp(x), "one") * gc.name(np.exp(x), "two")

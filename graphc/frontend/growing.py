@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graphc.errors import FeedError
+from graphc.errors import FeedError, GraphError
 from graphc.frontend.spec import symbols_of
 from graphc.frontend.specialise import specialise
 from graphc.ir.graph import Builder, Graph, Node
@@ -120,7 +120,13 @@ class Growing:
             raise self._unknown(stem)
         return self.by_id[id], port
 
-    def _unknown(self, name: str) -> FeedError:
+    def _unknown(self, name: str) -> GraphError:
+        for node in self.builder.nodes:
+            if any(_has_name(region, name) for region in node.regions):
+                return FeedError(
+                    f"{name!r} is a value inside {node!r}, which is run as a whole",
+                    hint="return it from the loop body or branch to fetch it",
+                ).at(node.loc)
         near = difflib.get_close_matches(name, self.names, 3)
         listed = ", ".join(list(self.names)[:12]) + (", ..." if len(self.names) > 12 else "")
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {listed}"
@@ -248,6 +254,12 @@ class Growing:
 
 def _is(param: Node, bound: Iterable[str]) -> bool:
     return param.attrs["name"] in bound
+
+
+def _has_name(graph: Graph, name: str) -> bool:
+    """Whether a value of a region, or of a region in it, has this name."""
+    inner = (region for node in graph.nodes for region in node.regions)
+    return name in graph.names or any(_has_name(region, name) for region in inner)
 
 
 def _stem(text: str) -> str:
