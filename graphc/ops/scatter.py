@@ -64,8 +64,12 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
     def kernel(x: Any, index: Any, updates: Any, out: Any, params: Any, lo: int, hi: int) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
+        # Out may be x itself, a variable that is updated where it lies: a bad index changes nothing.
         rows, width, drop = params[0], params[1], params[2]
-        for row in range(rows):
+        for k in range(len(index)):
+            if not drop and (np.int64(index[k]) < -rows or np.int64(index[k]) >= rows):
+                return 1
+        for row in range(rows if x.ctypes.data != out.ctypes.data else 0):
             start = np.uint64(row * width)
             for column in range(lo, hi):
                 out[start + np.uint64(column)] = x[start + np.uint64(column)]
@@ -74,9 +78,7 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
             if target < 0:
                 target += rows
             if target < 0 or target >= rows:
-                if drop:
-                    continue
-                return 1
+                continue
             start, source = np.uint64(target * width), np.uint64(k * width)
             for column in range(lo, hi):
                 place = start + np.uint64(column)
