@@ -20,7 +20,7 @@ from graphc.ir.op import Attr, Compute, Loops, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.adjoints import fitted
 from graphc.ops.conv import Ints, window_extent
-from graphc.ops.dims import clamp, row_major_strides, samples_of, shape_of, tensor_type
+from graphc.ops.dims import clamp, row_major_strides, samples_of, shape_of, size_of, tensor_type
 from graphc.ops.linalg import accumulable
 from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import FLOATS, REAL, define, require, require_dtype, sample_array
@@ -70,9 +70,9 @@ def sliding_windows(x: Any, window: Ints, stride: Ints, dilation: Ints) -> Any:
 
 def _infer_choice(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Type:
     dims = pool_type("pool_choice", x, window, stride, dilation)
-    extents = tensor_type("pool_choice", x).dims[-len(window) :]
-    places = math.prod(extents)
-    require(places < 2**31, f"pool_choice: {places} places do not fit i32")
+    places = size_of(tensor_type("pool_choice", x).shape[-len(window) :])
+    fits = not isinstance(places, int) or places < 2**31
+    require(fits, f"pool_choice: {places} places do not fit i32")
     return tensor(I32, dims)
 
 
@@ -209,12 +209,11 @@ spread_op = define(
 
 def to_chosen(ct: Any, x: Any, kind: str, windows: dict[str, Ints]) -> Any:
     """Every element of ct at the place in an array like x that its window chose."""
-    dims, count = x.type.dims, len(windows["window"])
-    rows, places = math.prod(dims[:-count]), math.prod(dims[-count:])
+    dims, count = shape_of(x), len(windows["window"])
     choice = emit("pool_choice", x, kind=kind, **windows)
-    flat = (rows, math.prod(ct.type.dims[-count:]))
-    made = emit("spread", reshape(choice, flat), reshape(ct, flat), extent=places)
-    return reshape(made, dims)
+    flat = (size_of(dims[:-count]), size_of(shape_of(ct)[-count:]))
+    extent = size_of(dims[-count:])
+    return reshape(emit("spread", reshape(choice, flat), reshape(ct, flat), extent=extent), dims)
 
 
 # ------------------------------------------------------------------------------------ sums
