@@ -22,10 +22,14 @@ HEADS = {"transformer": 8, "minilm": 12}
 
 @dataclass(frozen=True)
 class Case:
-    """A named program with its arguments, its work and the error it may show (relative to max)."""
+    """A named program with its arguments, its work and the error it may show (relative to max).
+
+    A training step has no `function`; its `native` makes the loss, the first argument of which are
+    the parameters.
+    """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None
     arguments: Callable[[np.random.Generator], tuple[Any, ...]]
     flops: float
     bytes: float

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.cases import HEADS, HIDDEN
+from benchmarks.training import RATE
 
 
 def call(a, b, c, d):
@@ -124,3 +125,46 @@ def arguments(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         p |= {f"{k}_t": p[k].t().contiguous() for k in ("wx", "wh")}
         p["zero"] = torch.zeros(4 * HIDDEN)
     return inputs
+
+
+# -- training steps: losses of the parameters and the inputs --------------------------------------
+
+
+def convnet(p, x, labels):
+    h = F.max_pool2d(F.relu(F.conv2d(x, p["c1"], p["b1"].view(-1), padding=1)), 2)
+    h = F.max_pool2d(F.relu(F.conv2d(h, p["c2"], p["b2"].view(-1), padding=1)), 2)
+    return F.cross_entropy(torch.addmm(p["b"], h.flatten(1), p["w"]), labels)
+
+
+def layer(p, x):
+    """`torch.lstm` wants weights that an `nn.LSTM` would hold transposed."""
+    return lstm(x, p | {"wx_t": p["wx"].t(), "wh_t": p["wh"].t(), "zero": torch.zeros_like(p["b"])})
+
+
+LOSSES: dict[str, Callable[..., Any]] = {
+    "train-mlp": lambda p, x, labels: F.cross_entropy(mlp(x, p), labels),
+    "train-transformer": lambda p, x, target: F.mse_loss(transformer(x, p), target),
+    "train-lstm": lambda p, x, target: F.mse_loss(layer(p, x), target),
+    "train-conv": convnet,
+}
+LOSS_LOOPS: dict[str, Callable[..., Any]] = {
+    "train-lstm": lambda p, x, target: F.mse_loss(lstm_loop(x, p), target),
+}
+
+
+def training(name: str, params: dict[str, torch.Tensor], compiled: bool) -> Callable[..., Any]:
+    """step(params, *inputs) -> (the params, updated in place, and the loss)."""
+    loss = LOSSES[name]
+    if compiled:
+        loss = torch.compile(LOSS_LOOPS.get(name, loss))
+    leaves = [p.requires_grad_() for p in params.values()]
+    optimiser = torch.optim.SGD(leaves, lr=RATE, fused=True)
+
+    def step(params, *inputs):
+        optimiser.zero_grad()
+        value = loss(params, *inputs)
+        value.backward()
+        optimiser.step()
+        return params, value.detach()
+
+    return step

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
+from benchmarks.training import MOVES, sgd
 
 Run = Callable[[], Any]
 
@@ -22,9 +23,26 @@ class Unavailable(Exception):
     """This peer cannot run this case here; the message says why."""
 
 
+class Training:
+    """A step that consumes its parameters: every run goes on from those of the last one."""
+
+    def __init__(self, step: Callable[..., Any], arguments: tuple[Any, ...], wait: Any) -> None:
+        self.step, self.wait = step, wait
+        self.params, *self.inputs = arguments
+
+    def __call__(self) -> Any:
+        self.params, loss = self.step(self.params, *self.inputs)
+        self.wait((self.params, loss))
+        return loss
+
+
 def kind(case: Case) -> str:
     """`mlp-128` and `mlp-1` are one program of kind `mlp`."""
     return case.name.split("-")[0]
+
+
+def done(result: Any) -> None:
+    """Calls of this peer return when the result is there."""
 
 
 def graphc(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
@@ -32,19 +50,38 @@ def graphc(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
 
     if not hasattr(gc, "compile"):
         raise Unavailable("this graphc has no compile")
+    if case.function is None:
+        step = gc.compile(sgd(gc, case), donate=["params"], threads=threads)
+        return Training(step, arguments, done)
     function = case.native(gc) if case.native else case.function
     return functools.partial(gc.compile(function, threads=threads), *arguments)
 
 
 def numpy(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
+    if case.function is None:
+        raise Unavailable("NumPy has no gradients")
     return functools.partial(case.function, *arguments)
 
 
-def torch_eager(case: Case, arguments: tuple[Any, ...], threads: int) -> functools.partial[Any]:
+def torch_training(
+    case: Case, arguments: tuple[Any, ...], threads: int, compiled: bool
+) -> Training:
     import torch
 
     from benchmarks import in_torch
 
+    torch.set_num_threads(threads)
+    inputs = in_torch.tensors(arguments)
+    return Training(in_torch.training(case.name, inputs[0], compiled), inputs, done)
+
+
+def torch_eager(case: Case, arguments: tuple[Any, ...], threads: int) -> Any:
+    import torch
+
+    from benchmarks import in_torch
+
+    if case.function is None:
+        return torch_training(case, arguments, threads, compiled=False)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     inputs = in_torch.arguments(kind(case), arguments)
@@ -56,6 +93,8 @@ def torch_compile(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
 
     from benchmarks import in_torch
 
+    if case.function is None:
+        return torch_training(case, arguments, threads, compiled=True)
     eager = torch_eager(case, arguments, threads)
     function = in_torch.LOOPS.get(kind(case), eager.func)
     return functools.partial(torch.compile(function), *eager.args)
@@ -66,7 +105,9 @@ def jax(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
 
     from benchmarks import in_jax
 
-    inputs = jax.device_put(arguments)
+    inputs = jax.device_put(arguments, may_alias=False)
+    if case.function is None:
+        return Training(in_jax.training(case.name), inputs, jax.block_until_ready)
     function = jax.jit(in_jax.FUNCTIONS[kind(case)])
     return lambda: jax.block_until_ready(function(*inputs))
 
@@ -76,6 +117,8 @@ def onnxruntime(case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
 
     from benchmarks import in_onnx
 
+    if case.function is None:
+        raise Unavailable("ONNX Runtime does not train")
     model, feeds = in_onnx.build(kind(case), arguments)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -107,5 +150,21 @@ def prepare(peer: str, case: Case, arguments: tuple[Any, ...], threads: int) -> 
     return (graphc if peer == "graphc" else PEERS[peer])(case, arguments, threads)
 
 
+def outcome(run: Run) -> list[np.ndarray]:
+    """What peers must agree on: the result; or the loss, and how far parameters moved in a few
+    steps.
+    """
+    if not isinstance(run, Training):
+        return [fetch(run())]
+    before = flat(run.params)
+    losses = [fetch(run()) for _ in range(MOVES)]
+    return [np.stack(losses), flat(run.params) - before]
+
+
+def flat(params: dict[str, Any]) -> np.ndarray:
+    """A copy of all parameters in one row, in the order of their names."""
+    return np.concatenate([fetch(params[name]).ravel() for name in sorted(params)])
+
+
 def fetch(result: Any) -> np.ndarray:
-    return np.asarray(result)
+    return np.asarray(result.detach() if hasattr(result, "detach") else result)

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cases import CASES
+from benchmarks.suite import CASES
 
 Results = list[dict[str, Any]]
 

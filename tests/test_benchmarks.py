@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import report, roofline, scale, worker
+from benchmarks import peers, report, roofline, scale, training, worker
 from benchmarks.__main__ import jobs
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES as FUNCTIONS
+from benchmarks.suite import CASES
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_case_agrees_with_numpy(name: str) -> None:
     import graphc as gc
 
@@ -29,7 +30,7 @@ def test_case_agrees_with_numpy(name: str) -> None:
     assert worker.difference(result, expected) <= case.tolerance
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "minilm"])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "minilm"])
 def test_every_optimisation_level_gives_the_same_result(name: str) -> None:
     import graphc as gc
 
@@ -38,6 +39,22 @@ def test_every_optimisation_level_gives_the_same_result(name: str) -> None:
     function = case.native(gc) if case.native else case.function
     plain, optimised = (gc.compile(function, opt=opt)(*arguments) for opt in (0, 2))
     assert worker.difference(plain, optimised) <= case.tolerance
+
+
+@pytest.mark.parametrize("name", training.CASES)
+def test_training_steps_move_parameters_as_pytorch_does(name: str) -> None:
+    case = CASES[name]
+    runs = [peers.prepare(p, case, worker.fresh_arguments(case), 1) for p in ("torch", "graphc")]
+    (losses, moves), found = map(peers.outcome, runs)
+    assert max(map(worker.difference, found, (losses, moves))) <= case.tolerance
+    assert losses[-1] < losses[0]
+
+
+def test_a_training_step_goes_on_from_the_last_one() -> None:
+    run = peers.Training(lambda p, x: ({"w": p["w"] - x}, p["w"].sum()), ({"w": np.ones(2)}, 1), id)
+    losses, moves = peers.outcome(run)
+    assert losses.tolist() == [2.0, 0.0, -2.0, -4.0]
+    assert moves.tolist() == [-4.0, -4.0]
 
 
 @pytest.mark.parametrize("kind", scale.GRAPHS)
