@@ -8,7 +8,7 @@ if it reads the value itself only at the place it writes: element by element, be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory, root, roots
@@ -30,24 +30,26 @@ def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) 
         return ()
     memories = [memory(result) for result in graph.results]
     made = [-1] * len(memories)
-    free = []
+    free: dict[int, Node] = {}
     for number, param in enumerate(graph.params):
         if not is_named(param.attrs["name"], names):
             continue
         if (param, 0) not in memories:
-            free.append(number)
+            free[number] = param
         elif graph.results[first := memories.index((param, 0))].type is param.type:
             made[first] = number
-    readers = readers_of(graph, graph.params)
+    readers = readers_of(graph, free.values())
     position = {node: k for k, node in enumerate(graph.nodes)}
-    for number, result in enumerate(graph.results):
-        if made[number] >= 0 or memories.index(memories[number]) != number:
+    for result, candidates in by_name(graph, free):
+        if made[result] >= 0 or memories.index(memories[result]) != result:
             continue
-        for candidate in free:
-            param = graph.params[candidate]
-            if takes_over(result, param, readers[param], position, may_stage=may_stage):
-                made[number] = candidate
-                free.remove(candidate)
+        for number in candidates:
+            param = graph.params[number]
+            if number in free and takes_over(
+                graph.results[result], param, readers[param], position, may_stage=may_stage
+            ):
+                made[result] = number
+                del free[number]
                 break
     return tuple(made)
 
@@ -55,6 +57,28 @@ def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) 
 def is_named(name: str, names: tuple[str, ...]) -> bool:
     """Is it an argument of these names, or part of one?"""
     return any(name == n or name.startswith(f"{n}.") for n in names)
+
+
+def by_name(graph: Graph, params: dict[int, Node]) -> Iterator[tuple[int, list[int]]]:
+    """Results with parameters that may suit them: those that share most of their names first.
+
+    "0.params.w" suits "state.params.w" better than "state.momentum.w".
+    """
+    known: dict[str, list[int]] = {}
+    for number, param in params.items():
+        for ending in endings(param.attrs["name"]):
+            known.setdefault(ending, []).append(number)
+    pairs = [(e, k) for k, name in enumerate(graph.result_names) for e in endings(name)]
+    for ending, result in sorted(pairs, key=lambda pair: -pair[0].count(".")):
+        yield result, known.get(ending, [])
+    for result in range(len(graph.results)):
+        yield result, list(params)
+
+
+def endings(name: str) -> list[str]:
+    """ "a.b.c", "b.c" and "c"."""
+    parts = name.split(".")
+    return [".".join(parts[k:]) for k in range(len(parts))]
 
 
 # ------------------------------------------------------------------------------------ variables
