@@ -67,7 +67,7 @@ class Code:
     # -- plain nodes
 
     def step(self) -> None:
-        plain = (self.unary, self.binary, self.binary, self.fold, self.grow, self.view)
+        plain = (self.unary, self.binary, self.fold, self.grow, self.view, self.update)
         nested = (self.branch, self.scan, self.repeat, self.remember)
         self.choose((*plain, *nested) if self.depth else plain)()
 
@@ -95,6 +95,16 @@ class Code:
     def view(self) -> None:
         x = self.emit("transpose", self.some(tensor(F32, (2, 3))), perm=(1, 0))
         self.keep(self.emit("reshape", x, dims=(2, 3)))
+
+    def update(self) -> None:
+        """One element or two of a vector at a place that may be a loop's counter."""
+        x, new = self.some(tensor(F32, (3,))), self.some(tensor(F32))
+        if self.number(0, 1):
+            block = self.emit("reshape", new, dims=(1,))
+            self.keep(self.emit("dynamic_update_slice", x, block, self.some(COUNT)))
+        else:
+            block = self.emit("broadcast", new, dims=(2,))
+            self.keep(self.emit("slice_update", x, block, starts=(2,), steps=(-2,)))
 
     def flag(self) -> Node:
         scalar = tensor(F32)

@@ -120,6 +120,53 @@ def test_a_carry_that_is_also_stacked_is_read_from_the_stack() -> None:
     equal(compiled(g, threads=1).run(arrays), interpret(g, arrays))
 
 
+FILL = """graph @g(%0 n: i64[], %1 x: f32[SIZE]) {
+  %2 = const() {value=i64[](0)} : i64[]
+  %3 = while(%2, %1, %0) {carries=2} : (i64[], f32[SIZE]) {
+    graph @test(%0 i: i64[], %1 x: f32[SIZE], %2 n: i64[]) {
+      %4 = lt(%0, %2) : bool[]
+      return %4
+    }
+    graph @body(%0 i: i64[], %1 x: f32[SIZE], %2 n: i64[]) {
+      %4 = dynamic_slice(%1, %0) {sizes=[1]} : f32[1]
+      %5 = const() {value=i64[](1)} : i64[]
+      %6 = add(%0, %5) : i64[]
+      %7 = add(%4, %4) : f32[1]
+      %8 = dynamic_update_slice(%1, %7, %6) : f32[SIZE]
+      return %6, %8
+    }
+  }
+  %4 = item(%3) {index=1} : f32[SIZE]
+  return %4
+}"""
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+@pytest.mark.parametrize("size", [8, 5000])  # a small carry is copied first, a large one is not
+def test_an_update_writes_what_changes(size: int, opt: int) -> None:
+    g = parse(FILL.replace("SIZE", str(size)))
+    assert isinstance(g, Graph)
+    executable = compiled(g, opt=opt, threads=2)
+    x = np.ones(size, np.float32)
+    for n in (0, 1, 2, 7):
+        equal(executable.run([np.int64(n), x]), interpret(g, [np.int64(n), x]))
+    assert np.all(x == 1)
+
+
+def test_filling_an_array_takes_time_that_grows_with_the_number_of_elements() -> None:
+    size = 1 << 20
+    executable = compiled(parse(FILL.replace("SIZE", str(size))), threads=1)  # type: ignore[arg-type]
+    x = np.ones(size, np.float32)
+
+    def seconds(n: int) -> float:
+        begin = time.perf_counter()
+        executable.run([np.int64(n), x])
+        return time.perf_counter() - begin
+
+    once = min(seconds(1) for _ in range(3))  # a pass over the array
+    assert min(seconds(2000) for _ in range(3)) < 100 * once
+
+
 # ------------------------------------------------------------------------------------ narrowing
 
 

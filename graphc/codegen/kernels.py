@@ -17,7 +17,8 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.codegen.lowering.lower import lower_loops, lower_written
+from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
+from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
@@ -36,6 +37,7 @@ class Spec:
     workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
     `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
     `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
+    `patch` is what to run instead where the result lies in the memory of this operand.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class Spec:
     core: str | None = None
     library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
     parts: int = 0
+    patch: tuple[int, Spec] | None = None
 
 
 _SPECS: dict[Any, Spec] = {}
@@ -100,7 +103,11 @@ def _make(node: Node, config: Config) -> Spec:
         return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
     lower = lower_written if kind == "nest" else lower_loops
     kernel, grain = lower(region, "kernel", **rules(config))
-    return _loop_spec(kernel, grain, region, config)
+    patch = None
+    if kind == "loop" and (param := patched_param(region)) is not None:
+        part = lower_patch(region, "kernel", **rules(config))
+        patch = param, _loop_spec(*part, region, config)
+    return _loop_spec(kernel, grain, region, config, patch)
 
 
 def rules(config: Config) -> dict[str, bool]:
@@ -116,14 +123,21 @@ def _copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
     return Spec("copy", tuple(operands), 1, 0, sizes)
 
 
-def _loop_spec(kernel: Kernel, grain: int, region: Graph, config: Config) -> Spec:
+def _loop_spec(
+    kernel: Kernel,
+    grain: int,
+    region: Graph,
+    config: Config,
+    patch: tuple[int, Spec] | None = None,
+) -> Spec:
     operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
     operands += [("out", k, 0) for k in range(len(region.results))]
     workspace = 0
     for buffer in kernel.buffers[len(operands) :]:
         operands.append(("work", workspace, 0))
         workspace += work_stride(buffer) * config.thread_count
-    return Spec("loop", tuple(operands), kernel.units, grain, (), workspace, kernel)
+    units = kernel.units
+    return Spec("loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch)
 
 
 # ------------------------------------------------------------------------------------ contractions

@@ -46,6 +46,8 @@ class TableWriter:
         self.used = 0  # registers of the loops around the current row
         self.variables = variables(graph)
         self.donated = donations(graph, config.donate)
+        known = len(graph.params) + len(graph.results) + len(self.variables)
+        self.first_register = FIRST_PARAM + known
         self.scope = self.outermost()
 
     def outermost(self) -> Scope:
@@ -95,8 +97,7 @@ class TableWriter:
         """A scratch base register that nothing around the current row uses."""
         self.used += 1
         self.registers = max(self.registers, self.used)
-        known = len(self.graph.params) + len(self.graph.results) + len(self.variables)
-        return FIRST_PARAM + known + self.used - 1
+        return self.first_register + self.used - 1
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
         inputs = data_params(node)
@@ -126,6 +127,11 @@ class TableWriter:
         self.origins[row] = Origin(repr(node), file, line)
 
     def rows_of(self, spec: Spec, operands: list[Operand]) -> list[int]:
+        if spec.patch is not None:
+            return self.update_rows(spec, *spec.patch, operands)
+        return self.plain_rows(spec, operands)
+
+    def plain_rows(self, spec: Spec, operands: list[Operand]) -> list[int]:
         if spec.kind == "copy":
             sources, targets = operands[: len(spec.params)], operands[len(spec.params) :]
             return list(map(self.table.copy, spec.params, targets, sources))
@@ -135,6 +141,23 @@ class TableWriter:
             units=spec.units, grain=spec.grain, params=self.params(spec.params),
         )  # fmt: skip
         return [row]
+
+    def update_rows(
+        self, spec: Spec, param: int, patch: Spec, operands: list[Operand]
+    ) -> list[int]:
+        """Only the elements that change, if the rest lies there already: known here or at run."""
+        source, target = operands[param], operands[spec.operands.index(("out", 0, 0))]
+        if source == target:
+            return self.plain_rows(patch, operands)
+        if source[0] < self.first_register:  # only those of carries may point to one place
+            return self.plain_rows(spec, operands)
+        skip = self.table.same(source, target)
+        rows = self.plain_rows(patch, operands)
+        end = self.table.jump()
+        self.table.patch(skip, self.table.position)
+        rows += self.plain_rows(spec, operands)
+        self.table.patch(end, self.table.position)
+        return rows
 
     def params(self, values: tuple[int, ...]) -> int:
         if not values:

@@ -153,11 +153,13 @@ class Compute:
     `index` is a tuple of i64 expressions, one per result dimension; `read(k, index)` is the
     element of operand k.  Reading outside an operand's shape is an error of the rule: it must
     clamp or select. `pieces(node)` is for a result made of copies of whole operands: the operand
-    and the offset of each.
+    and the offset of each.  `position(b, node, read, index)` is for a result that is operand 0 but
+    for the elements of operand 1: where in the result the one at `index` lies.
     """
 
     element: Callable[..., Any]
     pieces: Callable[..., list[tuple[int, tuple[int, ...]]]] | None = None
+    position: Callable[..., tuple[Any, ...]] | None = None
     cheap: bool = True  # worth recomputing per consumer instead of storing
 
 

@@ -129,6 +129,11 @@ def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, read(0, index), cases)
 
 
+def _updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    starts = _starts(b, read, 2, node.type.dims, node.inputs[1].type.dims)
+    return tuple(map(b.add, starts, index))
+
+
 def _update_reference(x: Any, updates: Any, *starts: Any) -> Any:
     made = np.array(x)
     legal = _legal_starts(x, starts, updates.shape)
@@ -163,7 +168,7 @@ dynamic_update_slice_op = define(
     gradient=_update_gradient,
     infer=_infer_update,
     reference=_update_reference,
-    lower=Compute(_update, cheap=False),
+    lower=Compute(_update, cheap=False, position=_updated),
     variadic=True,
     samples=_update_samples,
     doc="A copy of x with a block at a computed position replaced; the block is moved inside x "

@@ -81,6 +81,11 @@ def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, read(0, index), cases)
 
 
+def _slice_updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    steps = zip(index, node.attrs["starts"], node.attrs["steps"])
+    return tuple(b.add(b.mul(i, b.integer(step)), b.integer(start)) for i, start, step in steps)
+
+
 def _slice_update_reference(x: Any, updates: Any, starts: Ints, steps: Ints) -> Any:
     made = np.array(x)
     places = [a + d * np.arange(n) for a, d, n in zip(starts, steps, updates.shape)]
@@ -102,7 +107,7 @@ slice_update_op = define(
     gradient=_slice_update_gradient,
     infer=_infer_slice_update,
     reference=_slice_update_reference,
-    lower=Compute(_slice_update, cheap=False),
+    lower=Compute(_slice_update, cheap=False, position=_slice_updated),
     attrs=(Attr("starts", "ints"), Attr("steps", "ints")),
     samples=samples_of(
         [

@@ -79,6 +79,9 @@ class _Walk:
         if words[row] == step_table.BRANCH:
             address = self._base(words[row + 3]) + words[row + 4]
             return following if ctypes.c_int8.from_address(address).value else words[row + 2]
+        if words[row] == step_table.SAME:
+            first, second = (self._base(words[row + k]) + words[row + k + 1] for k in (3, 5))
+            return following if first == second else words[row + 2]
         self._change_register(row)
         if words[row] == step_table.LOOP and self._base(words[row + 2]) > 0:
             return words[row + 3]

@@ -26,9 +26,10 @@ from graphc.errors import GraphError
 from graphc.record import record
 
 NAMES = (
-    "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push", "pop"
+    "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push",
+    "pop", "same",
 )  # fmt: skip
-END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP = range(len(NAMES))
+END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME = range(len(NAMES))
 ARENA, CONSTANTS, FIRST_PARAM = 0, 1, 2
 MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
@@ -36,11 +37,12 @@ ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 _CALL_HEAD = 7
 _WORDS = {
     END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
-    POP: 7,
+    POP: 7, SAME: 7,
 }  # fmt: skip
-_TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3}
+_TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
 _REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4)}
 _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3, 5)}
+_OPERAND_WORDS |= {SAME: (3, 5)}
 _SIZED = (COPY, PUSH, POP)  # rows whose word 2 is a number of bytes
 
 Operand = tuple[int, int]
@@ -85,6 +87,10 @@ class TableBuilder:
     def branch(self, condition: Operand, target: int = 0) -> int:
         """Continue at `target` when the byte at `condition` is zero, else with the next row."""
         return self._row(BRANCH, 5, target, *condition)
+
+    def same(self, first: Operand, second: Operand, target: int = 0) -> int:
+        """Continue at `target` unless both operands are at one address."""
+        return self._row(SAME, 7, target, *first, *second)
 
     def bump(self, register: int, amount: int) -> int:
         """Add `amount` bytes to a scratch register."""

@@ -122,7 +122,7 @@ class Elements:
         if isinstance(lower, Scalar):
             return self._scalar(node, lower, index)
         if isinstance(lower, Compute):
-            made = lower.element(self.b, node, self._reader_of(node), index)
+            made = lower.element(self.b, node, self.reader_of(node), index)
             return to_storage(self.b, made, tensor_type(node).dtype)
         if isinstance(lower, Alias):
             return self._reshaped(node, index)
@@ -130,7 +130,8 @@ class Elements:
             return self._literal(node)
         raise GraphError(f"{node.op.name} cannot be computed element by element", location=node.loc)
 
-    def _reader_of(self, node: Node) -> Callable[[int, Index], Element]:
+    def reader_of(self, node: Node) -> Callable[[int, Index], Element]:
+        """How the rule of a node reads an element of one of its operands."""
         return lambda k, index: self.at(node.inputs[k], tuple(index))
 
     def _scalar(self, node: Node, lower: Scalar, index: Index) -> Element:

@@ -6,6 +6,7 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.columns import Columns
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.padding import Padding, pads_rows
+from graphc.codegen.lowering.patch import Patch
 from graphc.codegen.lowering.pieces import Pieces, pieces_of
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import Space, space_of
@@ -34,6 +35,15 @@ def lower_loops(
     nest = shape(region, space, name, strict, check_finite)
     kernel = nest.lower()
     return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
+
+
+def lower_patch(
+    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False
+) -> tuple[Kernel, int]:
+    """The same for an update of the memory that the region's result lies in."""
+    nest = Patch(region, Space((), frozenset(), ()), name, strict, check_finite)
+    kernel = nest.lower()
+    return kernel, max(1, GRAIN_ELEMENTS // nest.elements_per_unit)
 
 
 def lower_written(

@@ -178,6 +178,11 @@ copy.bytes:
   call void @llvm.memcpy.p0.p0.i64(ptr %copy.to, ptr %copy.from, i64 %copy.size, i1 false)
   br label %next
 
+same:
+{same.first}{same.second}  %same.target = load i64, ptr %word2.at
+  %same.place = icmp eq ptr %same.first, %same.second
+  br i1 %same.place, label %next, label %go
+
 rotate:
   %read.register = load i64, ptr %word2.at
   %write.register = load i64, ptr %word3.at
@@ -193,7 +198,8 @@ rotate:
   br label %next
 
 go:
-  %pc.target = phi i64 [ %jump.target, %jump ], [ %branch.target, %branch ], [ %loop.target, %loop ]
+  %pc.target = phi i64 [ %jump.target, %jump ], [ %branch.target, %branch ],
+    [ %loop.target, %loop ], [ %same.target, %same ]
   br label %row
 
 next:
@@ -220,10 +226,15 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
 
+# Places in the text for the address of the operand at a word of the row.
+_ADDRESSES = (("copy.to", 3), ("copy.from", 5), ("same.first", 3), ("same.second", 5))
+
+
 def walker_ir() -> str:
     """The text of `graphc_walk` and `graphc_acquire`; `graphc_fork` comes from the pool."""
     cases = [f"    i64 {opcode}, label %{name}\n" for opcode, name in enumerate(table.NAMES)]
     stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW, no_memory=NO_MEMORY, empty=EMPTY)
-    control = _CONTROL.replace("{copy.to}", operand_address("copy.to", 3))
-    control = control.replace("{copy.from}", operand_address("copy.from", 5))
+    control = _CONTROL
+    for name, word in _ADDRESSES:
+        control = control.replace(f"{{{name}}}", operand_address(name, word))
     return "".join((_HEAD.lstrip("\n"), *cases, "  ]\n", _CALL, control, STACKS, stop))
