@@ -218,8 +218,9 @@ def _dealt_out(x: Any, phases: Ints, stride: Ints) -> Any:
     """Channels [C * phases] of images as neighbours along the spatial axes."""
     count = len(phases)
     images, channels, *extents = shape_of(x)
-    if all(s == 1 for s in stride):
-        return x
+    if max(phases) == 1:
+        none: list[tuple[int, int]] = [(0, 0)] * (2 + count)
+        return pad_zeros(x, none, (0, 0, *(s - 1 for s in stride)))
     inner = channels // math.prod(phases)  # type: ignore[operator]
     x = reshape(x, (images, inner, *phases, *extents))
     # Phases beyond the window hold zeros.
