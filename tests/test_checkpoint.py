@@ -231,6 +231,17 @@ def test_an_older_step_does_not_hide_behind_another_run(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path).steps() == [10]
 
 
+def test_a_cleared_folder_starts_over(tmp_path: Path) -> None:
+    (tmp_path / "loss.png").write_bytes(b"a picture")
+    with Checkpoints(tmp_path, every_steps=5) as checkpoints:
+        checkpoints.save(10, {"w": 1.0})
+        checkpoints.clear()
+        assert checkpoints.latest() is None
+        assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
+        assert [checkpoints.offer(step, {"w": 2.0}) for step in (4, 5)] == [False, True]
+    assert checkpoints.steps() == [5]
+
+
 def test_steps_and_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(files.time, "monotonic", lambda: now[0])

@@ -150,6 +150,12 @@ class Checkpoints:
         """The steps that have a checkpoint."""
         return self._folder.steps()
 
+    def clear(self) -> None:
+        """Remove every checkpoint of the folder: the next run starts over."""
+        self._writer.wait()
+        self._folder.clear()
+        self._clock.restart(0)
+
     def due(self, step: int) -> bool:
         """Whether `offer` would save this step."""
         return self._clock.due(step)

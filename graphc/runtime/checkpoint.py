@@ -227,6 +227,16 @@ class Folder:
             self.file(old).unlink(missing_ok=True)
         self._damaged.clear()
 
+    def clear(self) -> None:
+        """Remove every checkpoint. Raises CheckpointError where the folder does not allow it."""
+        for step in self.steps():
+            try:
+                self.file(step).unlink(missing_ok=True)
+            except OSError as error:
+                message = f"cannot remove {self.file(step)}: {error.strerror}"
+                raise CheckpointError(message) from None
+        self._damaged.clear()
+
     def latest(self) -> Saved | None:
         """The newest good checkpoint, None in an empty folder.
 
