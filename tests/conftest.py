@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import graphc as gc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,3 +23,14 @@ def _own_cache() -> None:
     """Tests share one object-code cache of their own, so that a second run is quick."""
     folder = Path(tempfile.gettempdir()) / f"graphc-test-cache-{os.getuid()}"
     os.environ.setdefault("GRAPHC_CACHE_DIR", str(folder))
+
+
+_containers = count()
+
+
+@pytest.fixture
+def home() -> Iterator[Any]:
+    """A container of variables for one test alone."""
+    with gc.container(f"test_{next(_containers)}") as container:
+        yield container
+    container.reset()

@@ -5,50 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import numpy as np
 import pytest
+from state_harness import X, agree
 
 import graphc as gc
 from graphc.errors import GraphError, RunError, TraceError, TypeRuleError
 from graphc.ops.interpret import interpret
 from graphc.runtime import variable as runtime
-
-_names = count()
-X = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def home():
-    """A container of its own for each test."""
-    with gc.container(f"test_{next(_names)}") as container:
-        yield container
-    container.reset()
-
-
-def agree(function, variables, arguments=(), runs=4, **options):
-    """Run a compiled function several times and the interpreter beside it: results and state."""
-    compiled = gc.compile(function, **options)
-    graph = compiled.graph(*arguments)
-    state = {(v.container, v.name): v.value for v in variables}
-    for _ in range(runs):
-        wanted = interpret(graph, arguments, state=state)
-        made = compiled(*arguments)
-        made = () if made is None else made if isinstance(made, tuple) else (made,)
-        for got, want in zip(made, wanted, strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-        for v in variables:
-            np.testing.assert_allclose(v.value, state[v.container, v.name], rtol=1e-5, atol=1e-5)
-    return compiled
-
-
-def homes_of(compiled, *arguments):
-    """The base registers that kernels write to."""
-    program = compiled.lower(*arguments)
-    kernels = [n for n in program.graphs[0].nodes if n.op.name == "fused"]
-    return {r.base for n in kernels for r in n.place.regions}
-
 
 # ------------------------------------------------------------------------------------ outside
 
@@ -291,118 +256,6 @@ def test_every_way_of_compiling(home, options):
         return v.sum()
 
     agree(f, [v, w], (X,), **options)
-
-
-# ------------------------------------------------------------------------------------ regions
-
-
-def test_branches(home):
-    v = gc.Variable(X, name="v")
-
-    def f(x):
-        def then(y):
-            v.assign_add(y)
-            return y + v.sum()
-
-        y = gc.cond(x.sum() > 0, then, lambda y: y * 2, x)
-        return y, v.value
-
-    for sign in (1, -1):
-        agree(f, [v], (X * sign,))
-
-
-def test_loops(home):
-    v, w = gc.Variable(np.ones(3), name="v"), gc.Variable(np.float64(2), name="w")
-
-    def f(x):
-        def body(k, y):
-            v.assign_add(y * w)
-            return y + v
-
-        def step(carry, row):
-            w.assign_add(row[0] / 100)
-            return carry + w, v * row
-
-        first = gc.fori(0, 3, body, x)
-        last, rows = gc.scan(step, w.value, np.arange(6.0).reshape(2, 3))
-        until = gc.while_loop(lambda z: z < 100 + w, lambda z: z * 2 + v.sum(), 1.0)
-        return first, last, rows, until
-
-    agree(f, [v, w], (np.arange(3.0),))
-
-
-def test_no_writes_in_the_test_of_a_loop(home):
-    v = gc.Variable(0.0, name="v")
-    with pytest.raises(GraphError, match="test of a while loop"):
-        gc.compile(lambda: gc.while_loop(lambda z: z < v.assign_add(1), lambda z: z + 1, 0.0))()
-
-
-def test_gradients_beside_state(home):
-    v, total = gc.Variable(np.ones(3), name="v"), gc.Variable(0.0, name="total")
-
-    def loss(x):
-        total.assign_add(1)
-        return (x * x * v).sum()
-
-    def f(x):
-        value, slope = gc.value_and_grad(loss)(x)
-        v.assign_sub(0.1 * slope)
-        return value, slope
-
-    agree(f, [v, total], (np.arange(3.0),))
-    assert total.value == 4
-
-
-# ------------------------------------------------------------------------------------ in place
-
-
-def test_updates_are_written_where_they_lie(home):
-    w, m, b = (gc.Variable(np.ones((40, 30), "f4"), name=n) for n in "wmb")
-
-    def f(x, g):
-        m.assign(0.9 * m + x.T @ g)
-        w.assign_sub(0.1 * m)
-        b.assign_sub(0.5 * (x.T @ g) / 3)
-        return (x @ w).sum()
-
-    rng = np.random.default_rng(0)
-    arguments = rng.normal(size=(2, 8, 40)).astype("f4")
-    arguments = arguments[0], arguments[1, :, :30].copy()
-    compiled = agree(f, [w, m, b], arguments)
-    assert {"v0", "v1", "v2"} <= homes_of(compiled, *arguments)
-
-
-def test_finite_checks_leave_variables_as_they_were(home):
-    v = gc.Variable(X, name="v")
-    compiled = gc.compile(lambda x: (v.assign_add(1), np.log(x))[1], check_finite=True)
-    with np.errstate(invalid="ignore"), pytest.raises(RunError, match="non-finite"):
-        compiled(-X)
-    np.testing.assert_array_equal(v, X)
-
-
-def test_a_failed_run_is_not_done_twice(home):
-    v = gc.Variable(0, name="v")
-    table = np.arange(3.0)
-    compiled = gc.compile(lambda i: (v.assign_add(1), gc.take(table, i, mode="raise"))[1])
-    pair = gc.compile(lambda p: (v.assign_add(1), gc.take(table, p[0], mode="raise"))[1])
-    for call in (compiled, lambda i: pair((i,))):
-        for _ in range(4):
-            call(np.array([1]))
-        before = int(v)
-        with pytest.raises(RunError, match="out of range"):
-            call(np.array([5]))
-        assert before <= int(v) <= before + 1
-
-
-def test_scatter_in_place_touches_only_its_rows(home):
-    big = gc.Variable(np.zeros((1 << 16, 64), "f4"), name="big")
-    rows = np.array([5, 5, -1])
-    compiled = gc.compile(lambda i, x: big.scatter_add(i, x).shape and None)
-    for k in range(1, 5):
-        compiled(rows, np.ones((3, 64), "f4"))
-        assert big[5].sum() == 128 * k and big[-1].sum() == 64 * k
-    assert "v0" in homes_of(compiled, rows, np.ones((3, 64), "f4"))
-    assert np.asarray(big).sum() == 3 * 64 * 4
 
 
 # ------------------------------------------------------------------------------------ threads

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import count
 
 import numpy as np
 import pytest
@@ -15,17 +14,6 @@ import graphc as gc
 from graphc.cli import main
 from graphc.errors import GraphError, RunError
 from graphc.runtime import artifact
-
-_names = count()
-
-
-@pytest.fixture
-def home():
-    """A container of its own for each test."""
-    with gc.container(f"files_{next(_names)}") as container:
-        yield container
-    container.reset()
-
 
 SECOND = """
 import sys, numpy as np, graphc as gc

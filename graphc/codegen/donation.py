@@ -110,7 +110,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
             continue
         value = nodes["assign"].inputs[0]
         read, leaf = nodes.get("read"), memory(value)
-        if leaf[0].op.name != "fused" or leaf in results or leaf in made:
+        if leaf[0].op.name not in ("fused", "cond") or leaf in results or leaf in made:
             continue
         kept = read is not None and (read, 0) in results
         if read is None or (
@@ -133,13 +133,34 @@ def takes_over(
 ) -> bool:
     """May a kernel's result lie where `held` lies, given who reads that and the issue order?"""
     kernel, leaf = memory(result)
-    if kernel.op.name != "fused" or leaf_type(kernel, leaf) is not held.type:
+    if leaf_type(kernel, leaf) is not held.type:
         return False
-    return all(
+    in_place = {"fused": reads_in_place, "cond": branches_in_place}.get(kernel.op.name)
+    return in_place is not None and all(
         position[reader] < position[kernel]
-        or (reader is kernel and reads_in_place(kernel, leaf, held, may_stage))
+        or (reader is kernel and in_place(kernel, leaf, held, may_stage))
         for reader in readers
     )
+
+
+def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
+    """May either branch of a cond leave a result where `held` lies, which the branches read?"""
+    passed = [k for k, n in enumerate(node.inputs[1:]) if root(n) is held]
+    if root(node.inputs[0]) is held or any(node.inputs[k + 1] is not held for k in passed):
+        return False
+    for region in node.regions:
+        position = {n: k for k, n in enumerate(region.nodes)}
+        memories = [memory(result) for result in region.results]
+        params = [region.params[k] for k in passed]
+        for param, readers in readers_of(region, params).items():
+            if memories[leaf] == (param, 0):
+                continue
+            written = takes_over(
+                region.results[leaf], param, readers, position, may_stage=may_stage
+            )
+            if (param, 0) in memories or memories.index(memories[leaf]) != leaf or not written:
+                return False
+    return True
 
 
 def leaf_type(node: Node, leaf: int) -> AnyType:
