@@ -15,7 +15,7 @@ from graphc.ir.op import OPS, Alias, Attr, Composite, Sample, Structural
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.control import param_node, results_of, results_type
 from graphc.ops.cotangents import expand_grad
-from graphc.ops.registry import define, require, require_tensor, sample_array
+from graphc.ops.registry import ALL, define, require, require_tensor, sample_array
 from graphc.ops.structural import infer_region
 from graphc.ops.value import Trace, current, tracing
 
@@ -146,6 +146,6 @@ stop_gradient = define(
     reference=lambda x: x,
     lower=Alias(),
     differentiable=False,
-    samples=lambda: [Sample((sample_array("f32", (3, 4), (-4.0, 4.0), 0),))],
+    samples=lambda: [Sample((sample_array(name, (3, 4), (-4.0, 4.0), 0),)) for name in ALL],
     doc="Its operand; no gradient flows through it.",
 )
