@@ -75,14 +75,15 @@ def test_extending_is_linear() -> None:
         lines = [f"  %{k + 1} = neg(%{k}) : f32[4]" for k in range(count)]
         text = "graph @g(%0 x: f32[4]) {\n" + "\n".join(lines) + f"\n  return y: %{count}\n}}"
         s, graph = gc.Session(), gc.parse(text)
-        started = time.perf_counter()
+        started = time.thread_time()  # what other processes do meanwhile does not count
         for k in range(4):
             s.extend(graph, scope=f"s{k}")
         s.graph("s3/y", ["s3/x"])
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
-    assert seconds(20_000) < 12 * seconds(4_000)
-    assert seconds(20_000) / 100_000 < 20e-6
+    large = min(seconds(20_000) for _ in range(3))
+    assert large < 12 * min(seconds(4_000) for _ in range(3))
+    assert large / 100_000 < 20e-6
 
 
 # ------------------------------------------------------------------------------------ names
