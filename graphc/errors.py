@@ -96,3 +96,7 @@ STATUS = {
     3: "cancelled",
     4: "custom op failed",
 }
+
+
+class GraphHint(UserWarning):
+    """Something that works, but would work better another way."""

@@ -173,3 +173,13 @@ def test_an_outer_array_is_not_written_in_a_loop_body() -> None:
 
     with pytest.raises(gc.TraceError, match="around this loop body"):
         gc.compile(writes)(X[0])
+
+
+def test_long_python_loops_get_a_hint() -> None:
+    def function(x: Any) -> Any:
+        for _ in range(1100):
+            x = x + 1
+        return x
+
+    with pytest.warns(gc.GraphHint, match=r"add was traced 1100 times.*gc.scan"):
+        gc.compile(function).graph(X)

@@ -7,6 +7,8 @@ import os
 import re
 import sys
 import types
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphError, TraceError
+from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node
@@ -32,6 +34,7 @@ _INTERNAL = (
     "<frozen",
 )
 _FILES: dict[types.CodeType, str | None] = {}
+MOST_COPIES = 1000  # of one line, before a hint says that there are loops
 
 
 def _user_file(code: types.CodeType) -> str | None:
@@ -208,6 +211,7 @@ def trace_function(
         raise error.at(location_of(error) or location) from None
     finally:
         trace.close()
+    hint_unrolled(trace.builder.nodes)
     graph = Graph(
         identifier(name),
         tuple(node for node, _ in made),
@@ -231,6 +235,21 @@ def _result(trace: Trace, leaf: Any, number: int) -> Node:
         f"result {number} is {type(leaf).__name__}, not an array or a number",
         hint="return arrays in any nesting of dict, list, tuple or dataclass",
     )
+
+
+def hint_unrolled(nodes: Sequence[Node]) -> None:
+    """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
+    if len(nodes) <= MOST_COPIES:
+        return
+    copies = Counter((node.loc, node.op) for node in nodes if node.op.name != "const")
+    (location, op), count = copies.most_common(1)[0]
+    if count > MOST_COPIES and location is not None:
+        warnings.warn_explicit(
+            f"{op.name} was traced {count} times here: a Python loop is copied out; gc.scan or "
+            "gc.fori would compile its body once",
+            GraphHint,
+            *location,
+        )
 
 
 def identifier(name: str) -> str:
