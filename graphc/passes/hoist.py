@@ -4,7 +4,8 @@
 
 Inner loops come first, so that work leaves a nest level by level.  Nothing leaves a branch.  What
 only views data or makes more of it (transposes, broadcasts, counting) stays where it is read: there
-it costs nothing, and outside it would have to be stored.
+it costs nothing, and outside it would have to be stored.  But matrices are transposed outside for
+products that read them by columns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from graphc.ir.types import Type, leaves
 from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.reasons import record
+from graphc.passes.straighten import is_read_across, straightened
 
 SMALL = 1 << 16  # bytes that are in the cache anyway
 HEAVY = 4.0  # operations per element that are worth a load
@@ -50,7 +52,7 @@ def emptied(loop: Node, r: Rewriter, config: Config) -> Node:
     """The loop without its invariant work, which is emitted before it."""
     first = loop.attrs["carries"] + (loop.attrs["scanned"] if loop.op.name == "scan" else 0)
     for number in range(len(loop.regions)):
-        region = loop.regions[number]
+        region = straightened(loop.regions[number], loop.regions[number].params[first:])
         # The test always runs, and so does a body with a known number of turns.
         sure = number < len(loop.regions) - 1 if loop.op.name == "while" else has_turns(loop)
         outside = dict(zip(region.params[first:], loop.inputs[first:], strict=True))
@@ -58,7 +60,10 @@ def emptied(loop: Node, r: Rewriter, config: Config) -> Node:
         moved = leaving(region, found)
         if moved:
             emit_outside(found, moved, outside, r)
-            loop = with_operands(loop, number, moved, outside, config)
+            regions = [region if k == number else g for k, g in enumerate(loop.regions)]
+            loop = with_operands(
+                loop.replace(regions=tuple(regions)), number, moved, outside, config
+            )
             record(loop.id, f"computed before the loop: {', '.join(n.op.name for n in moved[:8])}")
     return loop
 
@@ -116,6 +121,8 @@ def leaving(region: Graph, found: dict[Node, None]) -> list[Node]:
 def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
     """Is reading the value from memory better than computing it in every turn?"""
     lower = node.op.lower
+    if any(is_read_across(node, reader) for reader in readers):
+        return True
     if not node.inputs or isinstance(lower, Compute | Alias) or node.op.name in ("tuple", *NEVER):
         return False
     if not isinstance(node.type, Type):
