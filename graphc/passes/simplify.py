@@ -22,6 +22,7 @@ from graphc.ops.value import Trace, Value, tracing
 from graphc.passes.convolution import few_channels, winograd
 from graphc.passes.reasons import record
 from graphc.passes.sink import sink
+from graphc.passes.totals import add_up_after
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -42,6 +43,12 @@ def simplify(graph: Graph, config: Config) -> Graph:
                 r.nodes.append(made)
                 return made
             if config.opt > 0 and (better := sink(node, r)) is not None:
+                return better
+            if (
+                config.opt > 0
+                and config.fast_math
+                and (better := add_up_after(node, r)) is not None
+            ):
                 return better
         if node.op.name == "item" and node.inputs[0].op.name == "tuple":
             item: Node = node.inputs[0].inputs[node.attrs["index"]]
