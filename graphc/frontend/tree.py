@@ -15,18 +15,20 @@ import dataclasses
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import repeat
-from operator import itemgetter
+from operator import call, itemgetter
 from typing import Any
 
 from graphc.errors import TraceError
 
 MAX_DEPTH = 100
+_Fill = Callable[[Any, list[Any]], bool]
+_Build = Callable[[Sequence[Any], int], Any]
 
 
 class TreeDef:
     """One level of a nesting: the container type, its keys (or auxiliary data) and its children."""
 
-    __slots__ = ("children", "count", "getter", "is_shallow", "keys", "kind", "names")
+    __slots__ = ("build", "children", "count", "fill", "is_shallow", "keys", "kind", "names")
 
     def __init__(self, kind: Any, keys: Any, children: tuple[TreeDef, ...], count: int) -> None:
         self.kind = kind
@@ -35,7 +37,8 @@ class TreeDef:
         self.count = count
         self.names: tuple[str, ...] | None = None
         self.is_shallow = all(child is LEAF for child in children)
-        self.getter = itemgetter(*keys) if kind is dict and len(keys) > 1 else None
+        self.fill: _Fill | None = None
+        self.build: _Build | None = None
 
     def __repr__(self) -> str:
         if self is LEAF:
@@ -162,29 +165,57 @@ def refill(tree: TreeDef, value: Any, leaves: list[Any]) -> bool:
 
     What stands in the place of a leaf is taken as it is.  Much faster than `flatten` on big dicts.
     """
-    kind = tree.kind
+    if tree.fill is None:
+        tree.fill = _filler(tree)
+    return tree.fill(value, leaves)
+
+
+def _filler(tree: TreeDef) -> _Fill:
+    kind, count = tree.kind, len(tree.children)
     if tree is LEAF:
-        leaves.append(value)
-        return True
-    if type(value) is not kind and tree is not NONE:
-        return False
-    if kind is tuple or kind is list:
-        children = value
-    elif kind is dict:
+        return _fill_leaf
+    if tree is NONE:
+        return lambda value, leaves: value is None
+    if kind not in (dict, list, tuple):
+        return lambda value, leaves: _fill_flat(tree, value, leaves)
+    shallow = tree.is_shallow
+    fills = [_filler(child) for child in tree.children]
+    take = _children_of(tree)
+
+    def fill(value: Any, leaves: list[Any]) -> bool:
+        if type(value) is not kind or len(value) != count:
+            return False
         try:
-            children = tree.getter(value) if tree.getter else [value[key] for key in tree.keys]
+            children = take(value)
         except KeyError:
             return False
-    else:
-        found, given = flatten(value)
-        leaves += found
-        return given is tree
-    if len(value) != len(tree.children):
-        return False
-    if tree.is_shallow:
-        leaves += children
-        return True
-    return all(map(refill, tree.children, children, repeat(leaves)))
+        if shallow:
+            leaves += children
+            return True
+        return all(map(call, fills, children, repeat(leaves)))
+
+    return fill
+
+
+def _fill_leaf(value: Any, leaves: list[Any]) -> bool:
+    leaves.append(value)
+    return True
+
+
+def _fill_flat(tree: TreeDef, value: Any, leaves: list[Any]) -> bool:
+    found, given = flatten(value)
+    leaves += found
+    return given is tree
+
+
+def _children_of(tree: TreeDef) -> Callable[[Any], Sequence[Any]]:
+    """How to get at the children of a dict, list or tuple."""
+    if tree.kind is not dict:
+        return lambda value: value
+    keys = tree.keys
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda value: [value[key] for key in keys]
 
 
 # ------------------------------------------------------------------------------------ unflattening
@@ -194,30 +225,59 @@ def unflatten(tree: TreeDef, leaves: Sequence[Any]) -> Any:
     """The nesting with these leaves. Raises TraceError when their number is wrong."""
     if len(leaves) != tree.count:
         raise TraceError(f"a tree of {tree.count} leaves was given {len(leaves)}")
-    return _build(tree, iter(leaves))
+    if tree.build is None:
+        tree.build = _builder(tree)
+    return tree.build(leaves, 0)
 
 
-def _build(tree: TreeDef, leaves: Iterator[Any]) -> Any:
+def _builder(tree: TreeDef) -> _Build:
+    """Builds a nesting from the leaves that begin at a position."""
     if tree is LEAF:
-        return next(leaves)
+        return lambda leaves, start: leaves[start]
     if tree is NONE:
-        return None
-    kind = tree.kind
-    children = [_build(child, leaves) for child in tree.children]
-    if kind is list:
-        return children
-    if kind is tuple:
-        return tuple(children)
+        return lambda leaves, start: None
+    make = _maker(tree)
+    count, keys = len(tree.children), tree.keys
+    if tree.is_shallow and tree.kind is dict:
+        return lambda leaves, start: dict(zip(keys, leaves[start : start + count]))
+    if tree.is_shallow:
+        return lambda leaves, start: make(leaves[start : start + count])
+    parts = []
+    position = 0
+    for child in tree.children:
+        parts.append((_builder(child), position))
+        position += child.count
+
+    def build(leaves: Sequence[Any], start: int) -> Any:
+        return make([inner(leaves, start + offset) for inner, offset in parts])
+
+    def build_dict(leaves: Sequence[Any], start: int) -> Any:
+        return {key: inner(leaves, start + offset) for key, inner, offset in named}
+
+    named = [(key, *part) for key, part in zip(keys, parts)]
+    return build_dict if tree.kind is dict else build
+
+
+def _maker(tree: TreeDef) -> Callable[[Sequence[Any]], Any]:
+    """Makes the container of one level from its children."""
+    kind, keys = tree.kind, tree.keys
+    if kind is list or kind is tuple:
+        return lambda children: kind(children)
     if kind in _CUSTOM:
-        return _CUSTOM[kind].unflatten(tree.keys, children)
+        return lambda children: _CUSTOM[kind].unflatten(keys, children)
     if issubclass(kind, tuple):
-        return kind(*children)
+        return lambda children: kind(*children)
     if kind is defaultdict:
-        return defaultdict(None, zip(tree.keys, children))
+        return lambda children: defaultdict(None, zip(keys, children))
     if issubclass(kind, dict):
-        return kind(zip(tree.keys, children))
-    made = object.__new__(kind)  # a dataclass: __post_init__ must not run on tracers a second time
-    for name, child in zip(tree.keys, children):
+        return lambda children: kind(zip(keys, children))
+    return lambda children: _instance(kind, keys, children)
+
+
+def _instance(kind: Any, names: Sequence[str], children: Sequence[Any]) -> Any:
+    """A dataclass: __post_init__ must not run on tracers a second time."""
+    made = object.__new__(kind)
+    for name, child in zip(names, children):
         object.__setattr__(made, name, child)
     return made
 
