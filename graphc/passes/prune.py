@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.types import AnyType, TupleType
 from graphc.ops.control import results_type
@@ -81,6 +81,7 @@ def results_read(graph: Graph) -> dict[int, set[int]]:
 
 def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
     """The branches with the results that are read and the operands that these need."""
+    node = joined(node, [range(len(node.inputs) - 1)], 1)
     kept = sorted(read)
     needed: set[Node] = set()
     for region in node.regions:
@@ -99,11 +100,13 @@ def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
 
 def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
     """The loop with the carries, slices, invariants and stacked results that are needed."""
-    body, count = node.regions[-1], node.attrs["carries"]
+    count = node.attrs["carries"]
+    end = count + (node.attrs["scanned"] if node.op.name == "scan" else 0)
+    node = joined(node, [range(count, end), range(end, len(node.inputs))])
+    body = node.regions[-1]
     still = {k for k in range(count) if body.results[k] is body.params[k]}
     kept, needed = needed_results(node, read - still)
     carries = [k for k in range(count) if k in kept and k not in still]
-    end = count + (node.attrs["scanned"] if node.op.name == "scan" else 0)
     used = [k for k in range(len(node.inputs)) if not needed.isdisjoint(slot(node, k))]
     slices = [k for k in used if count <= k < end]
     invariants = [k for k in used if k >= end] + [k for k in used if k in still]
@@ -125,6 +128,31 @@ def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
     )
     places: Moved = {k: node.inputs[k] for k in still}
     return made, places | dict(zip(results, range(len(results))))
+
+
+def joined(node: Node, groups: list[range], first: int = 0) -> Node:
+    """The node with one parameter read for operands that are given twice; the other is left over.
+
+    Parameter k stands for operand k + `first`; those of one group may stand for each other.
+    """
+    same: dict[int, int] = {}
+    for group in groups:
+        seen: dict[Node, int] = {}
+        for k in group:
+            if (j := seen.setdefault(node.inputs[k + first], k)) != k:
+                same[k] = j
+    return map_regions(node, lambda region: with_one_of(region, same)) if same else node
+
+
+def with_one_of(region: Graph, same: dict[int, int]) -> Graph:
+    """The region with some parameters read in place of others."""
+    r = Rewriter(region)
+    for k, j in same.items():
+        r.mapped[region.params[k].id] = region.params[j]
+    for node in region.nodes:
+        made = r.mapped[node.id] = r.copy(node)
+        r.nodes.append(made)
+    return r.finish()
 
 
 def needed_results(node: Node, read: set[int]) -> tuple[set[int], set[Node]]:
