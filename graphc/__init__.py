@@ -68,6 +68,7 @@ _HOMES = {
     "scan": "graphc.frontend.control",
     "show": "graphc.frontend.saved",
     "spec": "graphc.frontend.spec",
+    "variables": "graphc.frontend.variable",
     "stop_gradient": "graphc.frontend.markers",
     "switch": "graphc.frontend.control",
     "value_and_grad": "graphc.frontend.grad",

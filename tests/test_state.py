@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc as collector
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +151,30 @@ def test_reset_frees_and_names_are_free_again(home):
     gc.Variable(np.zeros(3), name="v")
     with pytest.raises(RunError, match=r"is used as f64\[1000\]"):
         step()
+
+
+def test_the_variables_of_a_container_by_name(home):
+    v, w = gc.Variable(X, name="v"), gc.Variable(gc.spec((), "f32"), name="w")
+    found = gc.variables(home.name)
+    assert list(found) == ["v", "w"] and not found["w"].initialized
+    found["v"].assign_add(1)
+    np.testing.assert_array_equal(v, X + 1)
+    assert w.container == home.name == found["w"].container
+    gc.reset_container(home.name)
+    assert gc.variables(home.name) == {}
+
+
+def test_a_native_entry_never_points_to_what_was_reset(home):
+    v = gc.Variable(np.ones(1000), name="v")
+    step = gc.compile(lambda: v.assign_add(1))
+    for _ in range(4):
+        step()
+    entry = step.executable().entry
+    assert entry()[0] == 6
+    del step
+    collector.collect()
+    gc.reset_container(home.name)
+    assert entry() is None
 
 
 # ------------------------------------------------------------------------------------ order

@@ -48,6 +48,16 @@ def reset_container(name: str = MAIN) -> None:
     runtime.container(_name("container", name)).reset()
 
 
+def variables(container: str = MAIN) -> dict[str, Variable]:
+    """The variables of a container by name."""
+    found = {}
+    for name, cell in sorted(runtime.container(_name("container", container)).cells.items()):
+        if not cell.was_reset:
+            found[name] = Variable.__new__(Variable)
+            found[name]._cell = cell
+    return found
+
+
 def _name(what: str, name: Any) -> str:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise TypeRuleError(f"a {what} needs a name, got {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -16,12 +16,14 @@ from graphc.runtime.variable import Cell, Container, container
 class Binding:
     """Binds variables by name when a run needs them first, and again after a reset.
 
-    `addresses` are those of the variables, in order, or None while nothing is bound.
+    `addresses` are those of the variables, in order, or None while nothing is bound.  `pause`
+    keeps the native entry from running until a run has bound them again.
     """
 
     def __init__(self, slots: Sequence[StateSlot]) -> None:
         self.slots = slots
         self.addresses: list[int] | None = None
+        self.pause: Callable[[], None] = lambda: None
         self.cells: list[Cell] = []
         written = {slot.container for slot in slots if slot.written}
         # In order of their names, so that runs never wait for one another in a circle.
@@ -53,7 +55,14 @@ class Binding:
             if slot.read:
                 cell.require_value()
         self.addresses = [address_of(cell.allocate()) for cell in self.cells]
+        for home, _ in self.homes:
+            home.followers.add(self)
         return self.addresses
+
+    def unbind(self) -> None:
+        """The variables have moved; nothing runs meanwhile."""
+        self.addresses = None
+        self.pause()
 
     def _found(self) -> list[Cell]:
         return [container(slot.container).find(slot.slot.name) for slot in self.slots]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,16 @@ def make_context(
     context[_NO_WAIT] = address_of(no_wait)
     context[_TRUE] = id(True)
     context[_DONATED] = int(any(taken))
+    if binding is not None:
+        binding.pause = partial(_not_ready, weakref.ref(context))
     context.keep = (shapes, records, tuple(dtypes), homes, no_wait, binding, keep)
     return context
+
+
+def _not_ready(context: weakref.ref[Context]) -> None:
+    found = context()
+    if found is not None:
+        found[READY] = 0
 
 
 def make(address: int, context: Context) -> Callable[..., Any]:

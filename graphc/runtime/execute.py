@@ -191,18 +191,9 @@ class Executable:
         addresses = binding.addresses
         if addresses is None:
             addresses = binding.bind()
-            for home, _ in binding.homes:
-                home.followers.add(self)
             for each in self._frames:
                 each.bases[self.image.first_variable : self.image.first_register] = addresses
         frame.bases[self.image.first_variable : self.image.first_register] = addresses
-
-    def unbind(self) -> None:
-        """The variables have moved; nothing runs meanwhile."""
-        if self._binding is not None:
-            self._binding.addresses = None
-        if self._context is not None:
-            self._context[entry.READY] = 0
 
     def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         donated = self.image.donated or (-1,) * len(self.image.results)
