@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,30 @@ from hypothesis import HealthCheck, given, settings
 from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.ir.graph import Graph
+from graphc.ir.parse import parse
 from graphc.ops.interpret import interpret
 from graphc.passes import pipeline
 from graphc.runtime.execute import Executable
+from graphc.runtime.profile import profile
 
+POWER = """graph @power(%0 x: f64[], %1 n: i64[]) {
+  %2 = const() {value=f64[](1.0)} : f64[]
+  %3 = const() {value=i64[](0)} : i64[]
+  %4 = while(%3, %2, %0, %1) {carries=2} : (i64[], f64[]) {
+    graph @test(%0 i: i64[], %1 y: f64[], %2 x: f64[], %3 n: i64[]) {
+      %4 = lt(%0, %3) : bool[]
+      return %4
+    }
+    graph @body(%0 i: i64[], %1 y: f64[], %2 x: f64[], %3 n: i64[]) {
+      %4 = const() {value=i64[](1)} : i64[]
+      %5 = add(%0, %4) : i64[]
+      %6 = mul(%1, %2) : f64[]
+      return %5, %6
+    }
+  }
+  %5 = item(%4) {index=1} : f64[]
+  return %5
+}"""
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -58,3 +81,56 @@ def test_passes_settle_on_control_flow(g: Graph) -> None:
         value = pipeline.apply(stage, value, config)
         if stage.name in ("fold", "simplify", "dce", "cse", "hoist", "fuse", "tile", "plan"):
             assert pipeline.apply(stage, value, config) is value, stage.name
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(control_graphs(depth=2, most=4))
+def test_control_flow_through_numba(g: Graph) -> None:
+    arrays = whole_numbers(g)
+    equal(compiled(g, backend="numba", threads=1).run(arrays), interpret(g, arrays))
+
+
+def test_a_profile_follows_loops() -> None:
+    g = parse(POWER)
+    assert isinstance(g, Graph)
+    executable = compiled(g, threads=1)
+    lines = profile(executable, [np.float64(3), np.int64(5)])
+    assert {line.count for line in lines if line.kernel != "copy"} == {5, 6}
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_powers_by_a_loop(opt: int) -> None:
+    g = parse(POWER)
+    assert isinstance(g, Graph)
+    executable = compiled(g, opt=opt)
+    for n in range(11):
+        equal(executable.run([np.float64(3), np.int64(n)]), [np.float64(3**n)])
+
+
+OUT_OF_MEMORY = """
+import resource
+import numpy as np
+import pytest
+from test_control import compiled
+from test_control_cases import EYE, STACK
+from graphc.errors import RunError
+from graphc.ir.parse import parse
+
+executable = compiled(parse(STACK), threads=1)
+executable.run([np.int64(9), np.int64(9), EYE])
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20), -1))
+with pytest.raises(RunError, match="no memory for a stack") as caught:
+    executable.run([np.int64(1 << 24), np.int64(1), EYE])
+assert caught.value.location == ("model.py", 7)
+executable.run([np.int64(9), np.int64(9), EYE])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_a_stack_without_memory_is_an_error() -> None:
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr

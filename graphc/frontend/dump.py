@@ -228,4 +228,8 @@ def _memory_lines(built: Built) -> list[str]:
         "constants": image.constants.nbytes,
         "arena": image.arena_bytes,
     }
-    return ["", "bytes", "   " + "   ".join(f"{name} {size:,}" for name, size in sizes.items())]
+    lines = ["", "bytes", "   " + "   ".join(f"{name} {size:,}" for name, size in sizes.items())]
+    if built.executable.stack_slots:
+        grown = f"{built.executable.stack_slots} stacks {built.executable.stack_bytes:,}"
+        lines.append(f"   {grown}, which grow while loops run")
+    return lines
