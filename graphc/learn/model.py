@@ -51,7 +51,8 @@ class Model:
     seed        of the parameters, of random layers and of the order of the samples
     options     of gc.compile: threads, check_finite, ...
 
-    `params`, `state` (running statistics), `optimizer_state` and `step` are what training changes.
+    `params`, `state` (running statistics), `optimizer_state` and `step` are what training changes;
+    `network` is what was given.
     A batch that is no pair (x, y) is both input and target.
     """
 
@@ -66,6 +67,7 @@ class Model:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        self.network = network
         self.seed = seed
         self.key = np.asarray(random.key(seed))
         self.loss = _function("loss", loss)
