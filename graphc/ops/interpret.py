@@ -6,7 +6,8 @@ compiled result; casts to narrower floats are then skipped too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.types import TupleType, Type, leaves
+from graphc.ops.mail import Mail
 
 Array = Any
 _WIDE = {"f16": np.float64, "bf16": np.float64, "f32": np.float64, "c64": np.complex128}
@@ -61,41 +63,21 @@ class _Interpreter:
     def __init__(self, wide: bool, state: State) -> None:
         self.wide = wide
         self.state = state
-        self.channels: dict[str, Array] = {}
-        self.progress = False  # has some device moved on in this round?
+        self.mail = Mail()
 
     def widen(self, array: Array, kind: Type) -> Array:
         target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy
         return np.asarray(array, target)
 
     def program(self, program: Program, arguments: list[Any]) -> list[Array]:
-        """Run the graphs of all devices in turn; a graph stops at a recv whose message is
-        missing.
-        """
-        outputs: list[list[Array] | None] = [None] * len(program.graphs)
-        running = [
-            self.steps(g, arguments if k == 0 else [], k, outputs)
-            for k, g in enumerate(program.graphs)
-        ]
-        while running:
-            self.progress = False
-            still = [r for r in running if next(r, "done") != "done"]
-            if len(still) == len(running) and not self.progress:
-                raise GraphError("deadlock: every device waits for a message")
-            running = still
-        assert outputs[0] is not None
-        return outputs[0]
+        """Run the graphs of all devices at once; each waits where a message has not come yet."""
 
-    def steps(
-        self, graph: Graph, arguments: list[Any], place: int, outputs: list[list[Array] | None]
-    ) -> Iterator[str]:
-        values = self.bind(graph, arguments)
-        for node in graph.nodes:
-            while node.op.name == "recv" and node.attrs["channel"] not in self.channels:
-                yield "waiting"
-            self.progress = True
-            values[node.id] = self.node(node, [values[n.id] for n in node.inputs])
-        outputs[place] = [values[r.id] for r in graph.results]
+        def run(graph: Graph) -> list[Array]:
+            with np.errstate(all="ignore"):  # NumPy keeps it for each thread
+                return self.graph(graph, arguments if graph is program.graphs[0] else [])
+
+        made: list[Array] = self.mail.run([partial(run, graph) for graph in program.graphs])[0]
+        return made
 
     def bind(self, graph: Graph, arguments: list[Any]) -> list[Any]:
         values: list[Any] = [None] * graph.next_id
@@ -118,10 +100,10 @@ class _Interpreter:
             return self.region_node(node, inputs)
         match node.op.name:
             case "send":
-                self.channels[node.attrs["channel"]] = inputs[0] if inputs else ()
+                self.mail.put(node.attrs["channel"], inputs[0] if inputs else ())
                 return ()
             case "recv":
-                return self.channels[node.attrs["channel"]]
+                return self.mail.take(node.attrs["channel"])
             case "read":
                 return self.read(node)
             case "assign":
