@@ -55,7 +55,7 @@ def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints) ->
     require(min(low) >= 0 and min(out) > 0, "winograd_input: a negative extent")
     images, channels, _, _ = x.dims
     strips = Strips(tile, window, images, *out)
-    return tensor(x.dtype, (channels, strips.reach**2, strips.tiles))
+    return tensor(x.dtype, (channels, strips.reach**2, strips.stored))
 
 
 def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> Any:
@@ -69,7 +69,8 @@ def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> An
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
     matrix = _array(INPUT[size])
     made = np.einsum("pi,nctuij,qj->cpqntu", matrix, windows[:, :, ::tile, ::tile], matrix)
-    return made.reshape(channels, size**2, strips.tiles).astype(x.dtype)
+    made = made.reshape(channels, size**2, strips.tiles).astype(x.dtype)
+    return np.pad(made, ((0, 0), (0, 0), (0, strips.stored - strips.tiles)))
 
 
 class _Input:
@@ -93,6 +94,8 @@ class _Input:
             self.along_rows()
             self.along_columns()
             self.copy_out(channel, image, row)
+            if self.strips.stored > self.strips.tiles:
+                self.clear_spare(channel, unit)
 
     def copy_rows(self, channel: Any, image: Any, row: Any) -> None:
         """Rows of x between zeros; row r of a strip goes to plane r % m at line r / m."""
@@ -152,6 +155,15 @@ class _Input:
                         value = b.load(self.full, b.add(source, t))
                         self.write((channel, point, b.add(first, t)), value)
 
+    def clear_spare(self, channel: Any, unit: Any) -> None:
+        """The first strip of a channel writes the tiles that no image has."""
+        b, strips = self.b, self.strips
+        first = b.compare("eq", b.op("irem", unit, b.integer(strips.count)), b.integer(0))
+        spare = strips.stored - strips.tiles
+        with b.when(first), b.loop(self.a**2) as point, b.loop(spare, "vector") as t:
+            place = b.add(b.integer(strips.tiles), t)
+            self.write((channel, point, place), b.const(0.0, F32))
+
 
 def _input_strips(node: Any) -> Strips:
     attrs = node.attrs
@@ -183,6 +195,7 @@ winograd_input_op = define(
             ([(4, 2, 3, 2)], {"tile": 2, "low": (0, 1), "out": (2, 2)}),
             ([(1, 1, 150, 20)], {"low": (2, 0), "out": (151, 18)}),
             ([(2, 2, 9, 11)], {"tile": 2, "window": 5, "low": (2, 1), "out": (9, 9)}),
+            ([(2, 1, 32, 32)], {"tile": 2, "low": (1, 1), "out": (32, 32)}),
         ],
         [([(2, 3, 9)], {"low": (1,), "out": (9,)})],
         dtypes=("f32",),
@@ -248,17 +261,19 @@ def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: In
     require(len(out) == 2 and images > 0, "winograd_output has two spatial axes")
     strips = Strips(tile, window, images, *out)
     require(
-        sums.shape[1:] == (strips.reach**2, strips.tiles),
+        sums.shape[1:] == (strips.reach**2, strips.stored),
         f"winograd_output of {images} images of {list(out)} takes "
-        f"[K, {strips.reach**2}, {strips.tiles}], got {sums}",
+        f"[K, {strips.reach**2}, {strips.stored}], got {sums}",
     )
     return tensor(sums.dtype, (images, sums.shape[0], *out))
 
 
 def _output_reference(sums: Any, tile: int, window: int, images: int, out: Ints) -> Any:
     matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out)
-    split = sums.astype(np.float64).reshape(
-        len(sums), strips.reach, strips.reach, images, strips.down, strips.across
+    split = (
+        sums[:, :, : strips.tiles]
+        .astype(np.float64)
+        .reshape(len(sums), strips.reach, strips.reach, images, strips.down, strips.across)
     )
     made = np.einsum("ip,kpqntu,jq->nktiuj", matrix, split, matrix)
     made = made.reshape(images, len(sums), strips.down * tile, strips.across * tile)
@@ -284,7 +299,9 @@ class _Output:
             if strips.down % strips.rows:
                 left = b.mul(b.sub(b.integer(strips.down), row), b.integer(strips.across))
                 count = b.op("min", count, left)
-            first = b.affine([(channel, self.a**2 * strips.tiles), (strips.tile(b, image, row), 1)])
+            first = b.affine(
+                [(channel, self.a**2 * strips.stored), (strips.tile(b, image, row), 1)]
+            )
             self.along_rows(first, count)
             self.along_columns(count)
             self.copy_out(channel, image, row)
@@ -292,7 +309,7 @@ class _Output:
     def along_rows(self, first: Any, count: Any) -> None:
         """A' along the rows of points."""
         b, m, a = self.b, self.m, self.a
-        tiles = self.strips.tiles
+        tiles = self.strips.stored
         with b.loop(a) as i, b.loop(count, "vector") as t:
             start = b.affine([(i, a * tiles), (first, 1), (t, 1)])
             values = [self.read(0, b.add(start, b.integer(j * tiles))) for j in range(a)]
@@ -362,6 +379,7 @@ winograd_output_op = define(
             ([(2, 16, 4)], {"tile": 2, "images": 4, "out": (2, 1)}),
             ([(1, 36, 190)], {"images": 1, "out": (151, 18)}),
             ([(2, 36, 25)], {"tile": 2, "window": 5, "images": 1, "out": (9, 9)}),
+            ([(1, 16, 528)], {"tile": 2, "images": 2, "out": (32, 32)}),
         ],
         [([(3, 36, 17)], {"images": 2, "out": (9, 11)})],
         dtypes=("f32",),

@@ -19,6 +19,8 @@ from graphc.record import record
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 STRIP_TILES = 256
+# Points that many tiles apart share two sets of the first cache level: rows get some spare tiles.
+SHARED, SPARE = 512, 16
 
 
 def _matrix(rows: str) -> Matrix:
@@ -157,6 +159,11 @@ class Strips:
     @property
     def tiles(self) -> int:
         return self.images * self.down * self.across
+
+    @property
+    def stored(self) -> int:
+        """Tiles from one point to the next in memory; the spare ones are zero."""
+        return self.tiles if self.tiles % SHARED else self.tiles + SPARE
 
     @property
     def rows(self) -> int:

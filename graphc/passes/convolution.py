@@ -80,7 +80,7 @@ def winograd(node: Node, r: Rewriter) -> Node | None:
     groups, inputs, window = node.attrs["groups"], w.type.dims[1], w.type.dims[3]
     tile = TILES[window]
     strips = Strips(tile, window, images, *out)
-    points, tiles = strips.reach**2, strips.tiles
+    points, tiles = strips.reach**2, strips.stored
     shape = {"tile": tile, "window": window, "out": out}
     near = r.emit(OPS["winograd_input"], (x,), {**shape, "low": low})
     far = weights(w, tile, r)
