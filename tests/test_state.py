@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc as collector
 import os
 import threading
@@ -64,6 +65,31 @@ def test_what_does_not_fit_is_refused(home, value):
     with pytest.raises(TypeRuleError, match=r"'v' f32\[2,3\]"):
         gc.compile(lambda: v.assign(value))()
     np.testing.assert_array_equal(v, X)
+
+
+def test_numbers_adapt_to_the_variable(home):
+    v = gc.Variable(np.zeros(2), name="v", dtype="u8")
+    step = gc.compile(lambda: v.assign_add(3))
+    v.assign_add(2)
+    for k in range(4):
+        assert step()[0] == 5 + 3 * k
+    for value in (300, -1, 0.5):
+        with pytest.raises(GraphError):
+            v.assign(value)
+        with pytest.raises(GraphError):
+            gc.compile(lambda value=value: v.assign(value))()
+    assert v.value.tolist() == [14, 14]
+
+
+def test_what_is_no_array_is_refused(home):
+    v = gc.Variable(X, name="v")
+    for value in (None, "text", [[1, 2, 3], [4]], {"a": 1}):
+        with pytest.raises(GraphError):
+            v.assign(value)
+        with pytest.raises(GraphError):
+            gc.Variable(value)
+    with pytest.raises(GraphError, match="cannot be copied"):
+        copy.deepcopy({"v": v})
 
 
 def test_bad_indices_are_refused(home):

@@ -7,7 +7,7 @@ at once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
@@ -15,15 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import RunError, TraceError, TypeRuleError
-from graphc.frontend.signature import as_array
+from graphc.errors import GraphError, RunError, TypeRuleError
+from graphc.frontend.initial import initial_value
 from graphc.frontend.trace import locate
 from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES, DType, Type, tensor
 from graphc.ir.types import dtype as as_dtype
 from graphc.ops.dims import shape_of
 from graphc.ops.state import MAIN
-from graphc.ops.value import _ACTIVE, PUBLIC, Stateful, Trace, Value, current, element_of, lift
+from graphc.ops.value import (
+    PUBLIC,
+    Stateful,
+    Trace,
+    Value,
+    current,
+    element_of,
+    is_python_number,
+    lift,
+)
 from graphc.runtime import variable as runtime
 from graphc.runtime.image import Slot
 
@@ -64,6 +73,14 @@ def _name(what: str, name: Any) -> str:
     return name
 
 
+def _in_place(name: str) -> Any:
+    def change(self: Variable, other: Any) -> Variable:
+        self._change(name, other)
+        return self
+
+    return change
+
+
 class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
     """State: an array that programs read and assign in place.
 
@@ -91,7 +108,7 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
         home = runtime.container(_name("container", container or _default.get()))
         title = _free_name(home) if name is None else _name("variable", name)
         element = None if dtype is None else as_dtype(dtype)
-        kind, initial = _initial(init, element)
+        kind, initial = initial_value(init, element)
         slot = None if kind is None else Slot(title, kind.dtype.name, kind.dims)
         self._cell = home.declare(title, slot, locate(2), initial)
         if slot is not None:
@@ -224,6 +241,9 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
     def __index__(self) -> int:
         return operator.index(self.value)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise GraphError(f"{self._cell!r} cannot be copied", hint="its value can: v.value")
+
     # -- writing
 
     def assign(self, value: Any) -> Any:
@@ -249,16 +269,22 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
         """The value as an array of this dtype."""
         element = self._check(value)
         try:
+            if is_python_number(value):
+                return np.asarray(value, element.numpy)
             return np.asarray(_read(value)).astype(element.numpy, copy=False)
         except OverflowError as error:
             raise TypeRuleError(str(error), location=locate(2)) from None
 
     def _check(self, value: Any) -> DType:
         """Its dtype. Raises TypeRuleError for a value that does not fit it."""
-        given, shape, mine = element_of(value)[0], shape_of(value), self.type
+        try:
+            (given, weak), shape, mine = element_of(value), shape_of(value), self.type
+        except ValueError as error:
+            raise TypeRuleError(str(error), location=locate(2)) from None
+        kind = "u" if weak and given.kind == "i" else given.kind
         sizes = zip(reversed(shape), reversed(mine.dims))
         broadcasts = len(shape) <= mine.rank and all(n in (1, m) for n, m in sizes)
-        casts = _KINDS.index(given.kind) <= _KINDS.index(mine.dtype.kind)
+        casts = _KINDS.index(kind) <= _KINDS.index(mine.dtype.kind)
         if not (broadcasts and casts):
             raise TypeRuleError(
                 f"{self._cell!r} cannot take a value of type {given}[{','.join(map(str, shape))}]",
@@ -323,21 +349,8 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         self._scatter("set", index, value)
 
-    def __iadd__(self, other: Any) -> Any:
-        self._change("add", other)
-        return self
-
-    def __isub__(self, other: Any) -> Any:
-        self._change("subtract", other)
-        return self
-
-    def __imul__(self, other: Any) -> Any:
-        self._change("multiply", other)
-        return self
-
-    def __itruediv__(self, other: Any) -> Any:
-        self._change("divide", other)
-        return self
+    __iadd__, __isub__ = _in_place("add"), _in_place("subtract")
+    __imul__, __itruediv__ = _in_place("multiply"), _in_place("divide")
 
 
 def _read(value: Any) -> Any:
@@ -349,40 +362,6 @@ def _read(value: Any) -> Any:
 
 def _free_name(home: runtime.Container) -> str:
     return next(n for k in count(len(home.cells)) if (n := f"variable_{k}") not in home.cells)
-
-
-def _initial(
-    init: Any, element: DType | None
-) -> tuple[Type | None, Callable[[], np.ndarray[Any, Any]] | None]:
-    """The type and the initial value that `init` stands for, where they are known."""
-    if isinstance(init, Type):
-        kind = init if element is None else tensor(element, init.shape)
-        return tensor(kind.dtype, kind.dims), None  # raises where a dimension is symbolic
-    if isinstance(init, Value):
-        raise TraceError(
-            "a variable cannot start as a traced array",
-            location=locate(3),
-            hint="make it outside the traced function and assign to it inside",
-        )
-    if callable(init) and not hasattr(init, "__array__"):
-        return None, lambda: _outside(lambda: _array(init(), element))
-    array = _outside(lambda: _array(init, element))
-    return tensor(as_dtype(array.dtype), array.shape), lambda: array
-
-
-def _array(value: Any, element: DType | None) -> np.ndarray[Any, Any]:
-    array = as_array(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-    element = element or as_dtype(array.dtype)
-    return array.astype(element.numpy, copy=False)
-
-
-def _outside(function: Callable[[], Any]) -> Any:
-    """Call a function with no trace active: initial values are computed, not traced."""
-    held, _ACTIVE.stack = _ACTIVE.stack, []
-    try:
-        return function()
-    finally:
-        _ACTIVE.stack = held
 
 
 def _store(memory: Any, index: Any, values: Any, mode: str) -> None:
