@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from graphc.codegen.lowering.patch import patched_param
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory, root, roots
 from graphc.ir.op import Scalar
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ops.order import Key
 
-UPDATES = ("slice_update", "dynamic_update_slice")  # read operand 0 at the place they write
 Leaf = tuple[Node, int]  # a node and the number of one of its leaves
 
 
@@ -178,11 +178,10 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
     if any(n is not held for _, n in pairs):
         return False
     reached = {p for p, _ in pairs}
-    last = region.nodes[-1]
     if kind == "library":
-        return last.op.name == "scatter" and only_operand_0(region, last, reached)
-    if len(region.results) == 1 and last.op.name in UPDATES and region.results[0] is last:
-        return kind == "loop" and only_operand_0(region, last, reached)
+        return scatters_onto(region, reached)
+    if (number := patched_param(region)) is not None:
+        return kind == "loop" and reached == {region.params[number]}
     if kind not in ("loop", "staged") and not (kind == "contract" and may_stage):
         return False
     shape = held.type.shape if isinstance(held.type, Type) else None
@@ -195,10 +194,11 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
     return region.results[leaf] in reached
 
 
-def only_operand_0(region: Graph, last: Node, reached: set[Node]) -> bool:
-    """Is the value read by the last node alone, as what it changes?"""
+def scatters_onto(region: Graph, reached: set[Node]) -> bool:
+    """Is the value read by a scatter alone, as what it changes?"""
+    last = region.nodes[-1]
     uses = [(n, k) for n in region.nodes for k, i in enumerate(n.inputs) if i in reached]
-    return uses == [(last, 0)]
+    return last.op.name == "scatter" and uses == [(last, 0)]
 
 
 def readers_of(graph: Graph, held: Iterable[Node]) -> dict[Node, list[Node]]:
