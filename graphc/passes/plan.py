@@ -15,12 +15,13 @@ from bisect import bisect_left, insort
 from graphc.codegen.carries import scratch_bytes
 from graphc.codegen.donation import Leaf, variables, written_in_place
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node
-from graphc.ir.liveness import last_reads, memory, root
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.liveness import last_reads, memory, own_regions, root
 from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, leaves
+from graphc.ir.verify import broken, graphs_of
 
 ALIGNMENT = 64
 
@@ -32,6 +33,23 @@ def plan(graph: Graph, config: Config) -> Graph:
     planner = _Planner(graph, graph.device, Constants())
     planner.add_variables(in_place=not config.check_finite)
     return planner.run()
+
+
+def variables_are_overwritten_last(value: Graph | Program) -> None:
+    """Only kernels after which nobody reads a variable's old value write where it lies.
+
+    Raises VerifyError.
+    """
+    for graph in graphs_of(value):
+        safe: dict[Leaf, str] | None = None
+        for node in graph.nodes:
+            if node.op.name in ("read", "assign") or not isinstance(node.place, Buffer):
+                continue
+            for leaf, region in enumerate(own_regions(node)):
+                if region.base[0] == "v":
+                    safe = written_in_place(graph) if safe is None else safe
+                    if safe.get((node, leaf)) != region.base:
+                        raise broken(graph, node, f"%{node.id} overwrites a variable in use")
 
 
 def plan_block(node: Node, device: Device | None) -> Graph:
