@@ -167,35 +167,32 @@ def merge_key(node: Node) -> object:
 
 
 def every_node_placed(value: Graph | Program) -> None:
+    """Every node has a device, but for region ops whose regions lie on several."""
     every_node(
-        graphs_of(value), "%{node.id} has no device", lambda n: device_of(n.place) is not None
-    )
+        graphs_of(value), "%{node.id} has no device",
+        lambda n: device_of(n.place) is not None or _spans(n),
+    )  # fmt: skip
+
+
+def _spans(node: Node) -> bool:
+    inside = {device_of(n.place) for region in _regions_of(node) for n in region.nodes}
+    return len(inside - {None}) > 1
+
+
+def _regions_of(node: Node) -> Iterator[Graph]:
+    for region in node.regions:
+        yield from scheduled_graphs(region)
 
 
 def one_device_per_graph(value: Graph | Program) -> None:
-    """No cross-device edge is left: every node of a graph is on the graph's device."""
+    """No cross-device edge is left: every node of a graph, and what its regions place, is on the
+    graph's device."""
     for graph in graphs_of(value):
-        for node in graph.nodes:
-            if device_of(node.place) != graph.device:
-                raise broken(graph, node, f"%{node.id} is not on {graph.device}")
-
-
-def channels_paired(value: Graph | Program) -> None:
-    """Every channel has one send and one recv of the same type, and no cycle of waits exists."""
-    sends: dict[str, Node] = {}
-    recvs: dict[str, Node] = {}
-    for graph in graphs_of(value):
-        for node in graph.nodes:
-            table = {"send": sends, "recv": recvs}.get(node.op.name)
-            if table is None:
-                continue
-            channel = node.attrs["channel"]
-            if channel in table:
-                raise broken(graph, node, f"channel {channel} has two {node.op.name}s")
-            table[channel] = node
-    for channel in sends.keys() ^ recvs.keys():
-        lonely = sends.get(channel) or recvs[channel]
-        raise VerifyError(f"channel {channel} has no partner for {lonely!r}")
+        for number, part in enumerate(scheduled_graphs(graph)):
+            for node in part.nodes:
+                device = device_of(node.place)
+                if device != graph.device and (device is not None or number == 0):
+                    raise broken(graph, node, f"%{node.id} is not on {graph.device}")
 
 
 def only_kernels(value: Graph | Program) -> None:

@@ -14,6 +14,7 @@ from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
 from graphc.ir import verify
+from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.passes.cluster import cluster
 from graphc.passes.cse import cse
@@ -25,7 +26,7 @@ from graphc.passes.hoist import hoist
 from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
-from graphc.passes.plan import plan
+from graphc.passes.plan import plan, variables_are_overwritten_last
 from graphc.passes.reasons import collecting
 from graphc.passes.remat import remat
 from graphc.passes.schedule import schedule
@@ -70,12 +71,19 @@ STAGES = (
     Stage(remat),
     Stage(cluster, optional=True),
     Stage(place, ensures=(verify.every_node_placed,)),
-    Stage(partition, ensures=(verify.one_device_per_graph, verify.channels_paired)),
+    Stage(partition, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)),
     Stage(schedule),
     Stage(fuse, ensures=(verify.only_kernels,)),
     Stage(tile),
     Stage(pack, optional=True),
-    Stage(plan, ensures=(verify.every_buffer_assigned, verify.no_overlap_while_live)),
+    Stage(
+        plan,
+        ensures=(
+            verify.every_buffer_assigned,
+            verify.no_overlap_while_live,
+            variables_are_overwritten_last,
+        ),
+    ),
 )
 
 

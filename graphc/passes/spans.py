@@ -1,0 +1,98 @@
+"""Which devices the regions of an op use: what partition asks before it takes an op apart."""
+
+from __future__ import annotations
+
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import STORED
+from graphc.ir.place import Device, device_of
+
+
+def bodies(node: Node) -> tuple[Graph, ...]:
+    """The regions whose results are the results of a region op."""
+    return node.regions if node.op.name == "cond" else node.regions[-1:]
+
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """The operands that the parameters of the regions stand for."""
+    return node.inputs[1:] if node.op.name == "cond" else node.inputs
+
+
+class Wiring:
+    """The devices of a program, its channels so far, and which devices its region ops use."""
+
+    def __init__(self, devices: tuple[Device, ...]) -> None:
+        self.devices = devices
+        self.channels = 0
+        self.inside: dict[Node, tuple[Device, ...]] = {}
+
+    def channel(self) -> str:
+        """The name of a new channel."""
+        self.channels += 1
+        return f"c{self.channels - 1}"
+
+    def check(self, device: Device | None, node: Node) -> Device:
+        """The device, if it is one of the program's. Raises GraphError."""
+        if device not in self.devices:
+            where = f"on {device}" if device else "on no device"
+            listed = ", ".join(d.short for d in self.devices)
+            raise GraphError(
+                f"%{node.id} is {where}, but the program runs on {listed}",
+                details=node.describe(),
+                location=node.loc,
+            )
+        return device
+
+    def place(self, node: Node) -> Device | None:
+        """Where a node is placed: a region op whose regions lie on one device is there, too."""
+        devices = self.devices_in(node)
+        return devices[0] if len(devices) == 1 else device_of(node.place)
+
+    def devices_in(self, node: Node) -> tuple[Device, ...]:
+        """The devices that the regions of a node compute on, in the order of the program."""
+        if not node.regions:
+            return ()
+        found = self.inside.get(node)
+        if found is None:
+            used: set[Device] = set()
+            for region in node.regions:
+                for inner in region.nodes:
+                    used.update(self._uses(inner))
+            found = self.inside[node] = tuple(sorted(used, key=self.devices.index))
+        return found
+
+    def _uses(self, node: Node) -> tuple[Device, ...]:
+        if node.op.name == "item" or node.op.name in STORED:
+            return ()
+        inner = self.devices_in(node)
+        if inner or node.place is None:
+            return inner
+        return (self.check(device_of(node.place), node),)
+
+    def site(self, value: Node, inside: list[Node]) -> Device | Node | None:
+        """Where a value deep in region ops (`inside`, outermost first) is made: a device, a node
+        around the outermost op, or None for a constant."""
+        while inside:
+            if value.op.name == "param":
+                owner = inside.pop()
+                value = operands_of(owner)[_number(owner, value)]
+            elif value.op.name in STORED:
+                return None
+            elif value.op.name in ("push", "pop"):
+                value = value.inputs[0]
+            else:
+                item = value.op.name == "item"
+                source = value.inputs[0] if item else value
+                if len(self.devices_in(source)) <= 1:
+                    if not item:
+                        return self.place(value)
+                    value = source
+                    continue
+                inside.append(source)
+                value = bodies(source)[0].results[value.attrs["index"] if item else 0]
+        return value
+
+
+def _number(owner: Node, param: Node) -> int:
+    """Which parameter of a region op's regions it is."""
+    return next(r.params.index(param) for r in owner.regions if param in r.params)
