@@ -21,7 +21,7 @@ ALLOWED = {
     "ops": BASE | {"ir"},
     "runtime": BASE,
     "codegen": BASE | {"config", "ir", "ops", "runtime"},
-    "passes": BASE | {"collector", "config", "ir", "ops", "codegen"},
+    "passes": BASE | {"collector", "config", "ir", "ops", "codegen", "runtime"},
     "frontend": BASE | {"collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},

@@ -1,0 +1,299 @@
+"""simulate: when every node and transfer of a placed graph or a partitioned program would run.
+
+A device runs one kernel at a time and takes, of those that are ready, the one that stands first in
+the graph.  A value that another device reads travels once for each such device; what travels holds
+up no device, only its link:
+
+    cpu:0   [ a ][ b ][   c   ]
+    link         [a  ]    .              "pair": one transfer at a time between two devices and in
+    cpu:1             [ d(a)  ]          one direction; "serial": one at a time in all; "parallel":
+                                         transfers never wait for one another
+
+A `recv` of a program is such a transfer: it begins when its `send` is reached and its own `after`
+edges are satisfied.  A region op that spans devices takes as long as its region does, simulated
+alone, times its rounds; the devices may do other things meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.place import Device, device_of
+from graphc.ir.types import UNIT, AnyType
+from graphc.passes.cost import nbytes_of, rounds_of
+from graphc.passes.events import NEVER, NO_RESOURCE, Tasks, run
+from graphc.passes.timeline import Timeline, Transfer, peaks
+from graphc.record import record
+
+LINKS = ("pair", "parallel", "serial")
+
+
+class Costs(Protocol):
+    """What a simulation asks: see `CostModel`."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]: ...
+
+    def compute(self, node: Node, device: Device) -> float: ...
+
+    def transfer(self, kind: AnyType, source: Device, target: Device) -> float: ...
+
+    def exact(self, node: Node) -> bool: ...
+
+
+def simulate(
+    value: Graph | Program,
+    cost: Costs,
+    *,
+    links: str = "pair",
+    in_order: bool = False,
+    returns: bool = True,
+) -> Timeline:
+    """The timeline of a placed graph or of a program.
+
+    `in_order`: a device runs its nodes in the order of the graph and waits where it must, as one
+    native call does.  `returns`: the results of a graph travel to the first device of the cost
+    model (in a program they are there).  Raises GraphError for a node without a device and for
+    nodes that wait for one another forever.
+    """
+    if links not in LINKS:
+        raise GraphError(f"links are {', '.join(LINKS)}, got {links!r}")
+    layout = _Layout(cost, links)
+    if isinstance(value, Program):
+        layout.add_program(value)
+    else:
+        layout.add_graph(value, returns)
+    if in_order:
+        layout.chain()
+    start, end = run(layout.tasks)
+    return layout.timeline(value, start, end)
+
+
+@record(frozen=True)
+class _Move:
+    """A task that is a transfer."""
+
+    task: int
+    node: Node
+    source: Device
+    target: Device
+    recv: Node | None
+    nbytes: int
+
+
+class _Layout:
+    """Nodes and transfers as tasks: the number of each, and what the numbers stand for."""
+
+    def __init__(self, cost: Costs, links: str) -> None:
+        self.cost = cost
+        self.links = links
+        self.tasks = Tasks()
+        self.task: dict[Node, int] = {}
+        self.device: dict[Node, Device] = {}
+        self.moves: list[_Move] = []
+        self.moved: dict[tuple[Node, Device], int] = {}
+        self.resources: dict[object, int] = {}
+
+    def resource(self, key: object) -> int:
+        return self.resources.setdefault(key, len(self.resources))
+
+    def link(self, source: Device, target: Device) -> int:
+        if self.links == "parallel":
+            return NO_RESOURCE
+        return self.resource((source, target) if self.links == "pair" else "link")
+
+    def add(self, node: Node, device: Device, seconds: float, resource: int) -> int:
+        number = self.tasks.add(seconds, resource)
+        self.task[node] = number
+        self.device[node] = device
+        return number
+
+    # -- a placed graph: transfers are implied
+
+    def add_graph(self, graph: Graph, returns: bool) -> None:
+        for param in graph.params:
+            self.add(param, home_of(param), 0.0, NO_RESOURCE)
+        for node in graph.nodes:
+            self.add_placed(node)
+        for result in graph.results if returns else ():
+            self.task_at(result, self.cost.devices[0], result.type)
+
+    def add_placed(self, node: Node) -> None:
+        home = home_of(node)
+        if device_of(node.place) is None:
+            before = [
+                self.task_at(source, home_of(param), source.type)
+                for source, param in zip(_operands(node), node.regions[0].params)
+            ]
+            before += [self.task[n] for n in (*node.inputs, *node.after)]
+            seconds, resource = self.regions_seconds([node.regions], node), NO_RESOURCE
+        else:
+            before = [self.task_at(n, home, n.type) for n in dict.fromkeys(node.inputs)]
+            before += [self.task_at(n, home, UNIT) for n in node.after]
+            seconds, resource = self.cost.compute(node, home), self.resource(home)
+        number = self.add(node, home, seconds, resource)
+        for other in before:
+            self.tasks.edge(other, number)
+
+    def task_at(self, node: Node, device: Device, kind: AnyType) -> int:
+        """The task after which a node's value (or its mere end, of type UNIT) is on a device."""
+        source = self.device[node]
+        at_home = device_of(node.place) is None and len(node.regions[0].results) > 1
+        if source == device or at_home:  # the items of a spanning op lie where they were made
+            return self.task[node]
+        number = self.moved.get((node, device))
+        if number is None:
+            seconds = self.cost.transfer(kind, source, device)
+            number = self.moved[node, device] = self.tasks.add(seconds, self.link(source, device))
+            self.tasks.edge(self.task[node], number)
+            self.moves.append(_Move(number, node, source, device, None, nbytes_of(kind)))
+        return number
+
+    # -- a program: sends and recvs stand in it
+
+    def add_program(self, program: Program) -> None:
+        parts = spanning_parts(program)
+        sends = {}
+        for graph in program.graphs:
+            for param in graph.params:
+                self.add(param, graph.device, 0.0, NO_RESOURCE)
+            for node in graph.nodes:
+                seconds = self.cost.compute(node, graph.device)
+                if node in parts:
+                    seconds = self.regions_seconds(parts[node], node)
+                self.add(node, graph.device, seconds, self.resource(graph.device))
+                if node.op.name == "send":
+                    sends[node.attrs["channel"]] = node
+        for node, number in self.task.items():
+            for before in dict.fromkeys((*node.inputs, *node.after)):
+                self.tasks.edge(self.task[before], number)
+            if node.op.name == "recv":
+                self.add_transfer(node, sends)
+
+    def add_transfer(self, recv: Node, sends: dict[str, Node]) -> None:
+        """A recv takes as long as its value travels, and keeps the link busy, not its device."""
+        send = sends.get(recv.attrs["channel"])
+        if send is None:
+            raise GraphError("no send belongs to a recv", details=recv.describe())
+        source, target, number = self.device[send], self.device[recv], self.task[recv]
+        self.tasks.seconds[number] = self.cost.transfer(recv.type, source, target)
+        self.tasks.resource[number] = self.link(source, target)
+        self.tasks.edge(self.task[send], number)
+        sent = send.inputs[0] if send.inputs else send
+        self.moves.append(_Move(number, sent, source, target, recv, nbytes_of(recv.type)))
+
+    # -- region ops that span devices
+
+    def regions_seconds(self, parts: Iterable[tuple[Graph, ...]], node: Node) -> float:
+        """Seconds of a region op: its regions one after the other, or the longest branch."""
+        times = []
+        for number, region in enumerate(node.regions):
+            value: Graph | Program = region
+            if device_of(node.place) is not None:
+                value = Program(region.name, tuple(part[number] for part in parts))
+            times.append(simulate(value, self.cost, links=self.links, returns=False).makespan)
+        return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
+
+    # -- what the tasks have become
+
+    def chain(self) -> None:
+        """The nodes of a device run in the order of their graph; transfers come when they come."""
+        last: dict[Device, int] = {}
+        transfers = {move.task for move in self.moves}
+        for node, number in self.task.items():
+            if number in transfers or node.op.name == "param":
+                continue
+            device = self.device[node]
+            if device in last:
+                self.tasks.edge(last[device], number)
+            last[device] = number
+
+    def timeline(self, value: Graph | Program, start: list[float], end: list[float]) -> Timeline:
+        if NEVER in start:
+            stuck = next(n for n, k in self.task.items() if start[k] == NEVER)
+            message = f"%{stuck.id} waits forever for a value of another device"
+            raise GraphError(message, details=stuck.describe(), location=stuck.loc)
+        transfers = [
+            Transfer(m.node, m.source, m.target, start[m.task], end[m.task], m.nbytes, m.recv)
+            for m in self.moves
+        ]
+        transfers.sort(key=lambda moved: moved.start)
+        starts = {node: start[k] for node, k in self.task.items()}
+        ends = {node: end[k] for node, k in self.task.items()}
+        peak, received = peaks(value, starts, ends, self.device, transfers)
+        guessed = [n for n in self.task if n.op.name != "param" and not self.cost.exact(n)]
+        return Timeline(
+            starts, ends, self.device, self.ran(starts, ends), transfers,
+            max(end, default=0.0), guessed, peak, received,
+        )  # fmt: skip
+
+    def ran(self, start: dict[Node, float], end: dict[Node, float]) -> dict[Device, list[Node]]:
+        """What kept each device busy, in the order in which it ran."""
+        nodes: dict[Device, list[Node]] = {d: [] for d in self.cost.devices}
+        for node, number in self.task.items():
+            where = self.tasks.resource[number]
+            if end[node] > start[node] and where == self.resources.get(self.device[node]):
+                nodes.setdefault(self.device[node], []).append(node)
+        for listed in nodes.values():
+            listed.sort(key=start.__getitem__)
+        return nodes
+
+
+def home_of(node: Node) -> Device:
+    """The device of a node; for a region op that spans several, the one its first result is on.
+
+    Raises GraphError for a node without a place.
+    """
+    at = node
+    while (device := device_of(at.place)) is None:
+        if not at.regions or not at.regions[-1].results:
+            message = f"%{node.id} has no device"
+            raise GraphError(message, details=node.describe(), location=node.loc)
+        at = at.regions[-1].results[0]
+    return device
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """The operands that the parameters of a node's first region stand for."""
+    return node.inputs[1:] if node.op.name in ("cond", "switch") else node.inputs
+
+
+def spanning_parts(program: Program) -> dict[Node, list[tuple[Graph, ...]]]:
+    """The region ops of a program that are parts of one op over several devices.
+
+    Parts talk to each other through channels inside their regions; each is mapped to the regions of
+    all of its op, in device order.
+    """
+    group: dict[str, list[tuple[Node, Graph]]] = {}
+    for graph in program.graphs:
+        for node in graph.nodes:
+            for channel in dict.fromkeys(_channels(node.regions)):
+                group.setdefault(channel, []).append((node, graph))
+    merged: dict[Node, dict[Node, Graph]] = {}
+    for members in group.values():
+        whole: dict[Node, Graph] = {}
+        for node, graph in members:
+            whole |= merged.get(node, {node: graph})
+        for node in whole:
+            merged[node] = whole
+    return {
+        node: [
+            tuple(region.replace(device=graph.device) for region in part.regions)
+            for part, graph in sorted(whole.items(), key=lambda i: program.graphs.index(i[1]))
+        ]
+        for node, whole in merged.items()
+    }
+
+
+def _channels(regions: tuple[Graph, ...]) -> list[str]:
+    """Channels of the sends and recvs in regions, at any depth."""
+    found, pending = [], list(regions)
+    while pending:
+        for node in pending.pop().nodes:
+            pending.extend(node.regions)
+            if node.op.name in ("send", "recv"):
+                found.append(node.attrs["channel"])
+    return found

@@ -1,0 +1,115 @@
+"""The types of devices there are: how fast each computes and moves data, and what runs its code.
+
+    cpu    cpu:0 .. cpu:63, virtual devices of this machine: a worker thread and an arena each
+    null   computes nothing: every result is zeros, at once
+    sim    runs on the CPU; how long that took is what its rates say
+
+Others are registered from outside.  Times are in seconds, rates per second.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.errors import GraphError
+from graphc.record import record
+
+MOST_DEVICES = 64
+RUNNERS = ("cpu", "null")
+
+
+@record(frozen=True)
+class Rates:
+    """How fast a device computes: flops and bytes of memory per second, seconds per kernel call."""
+
+    flops: float
+    bytes: float
+    launch: float
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """Of one kernel: arithmetic and memory traffic overlap, the call comes on top."""
+        return max(flops / self.flops, nbytes / self.bytes) + self.launch
+
+
+@record(frozen=True)
+class Link:
+    """How fast values leave or reach a device: seconds per transfer, bytes per second."""
+
+    latency: float
+    bandwidth: float
+
+    def seconds(self, nbytes: float) -> float:
+        return self.latency + nbytes / self.bandwidth
+
+    def joined(self, other: Link) -> Link:
+        """The way between two devices, as slow as the slower of their links."""
+        return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
+
+
+@record(frozen=True)
+class Kind:
+    """A type of device. `runs_on` names what executes its kernels: "cpu" or "null"."""
+
+    type: str
+    rates: Rates
+    link: Link
+    runs_on: str = "cpu"
+
+
+_INSTANT = Kind("null", Rates(math.inf, math.inf, 0.0), Link(0.0, math.inf), "null")
+_BUILT_IN = {
+    "cpu": Kind("cpu", Rates(1e11, 2e10, 5e-7), Link(2e-6, 1e10)),
+    "null": _INSTANT,
+    "sim": Kind("sim", Rates(1e12, 1e11, 1e-6), Link(5e-6, 2e10)),
+}
+_KINDS = dict(_BUILT_IN)
+
+
+def register_device(type: str, rates: Rates, link: Link, runs_on: str = "cpu") -> Kind:
+    """Make `type:0`, `type:1`, ... devices that graphs are compiled for.
+
+    A type that was registered before is replaced. Raises GraphError for a built-in type, for a name
+    that is none, and for rates that are not positive.
+    """
+    if not type.isidentifier() or not type.isascii() or type in ("job", "task", "device"):
+        raise GraphError(f"{type!r} cannot be a type of device", hint="use a name such as tpu")
+    if type in _BUILT_IN:
+        raise GraphError(f"the device type {type} is built in", hint="choose another name")
+    if runs_on not in RUNNERS:
+        raise GraphError(f"a device runs on {' or '.join(RUNNERS)}, got {runs_on!r}")
+    positive = (rates.flops, rates.bytes, link.bandwidth)
+    if not all(rate > 0 for rate in positive) or not all(
+        0 <= delay < math.inf for delay in (rates.launch, link.latency)
+    ):
+        raise GraphError(
+            f"the rates of {type} must be positive numbers", details=(repr(rates), repr(link))
+        )
+    made = _KINDS[type] = Kind(type, rates, link, runs_on)
+    return made
+
+
+def kind_of(type: str) -> Kind:
+    """A type of device. Raises GraphError for one that is not registered."""
+    found = _KINDS.get(type)
+    if found is None:
+        raise GraphError(
+            f"there is no device of type {type!r}",
+            hint=f"there are {', '.join(sorted(_KINDS))}; register_device adds others",
+        )
+    return found
+
+
+def kinds() -> tuple[Kind, ...]:
+    """Every type of device, by name."""
+    return tuple(_KINDS[name] for name in sorted(_KINDS))
+
+
+def check_device(type: str, index: int) -> Kind:
+    """The kind of a device that exists. Raises GraphError."""
+    kind = kind_of(type)
+    if index >= MOST_DEVICES:
+        raise GraphError(
+            f"there is no device {type}:{index}",
+            hint=f"devices of a type are numbered from 0 to {MOST_DEVICES - 1}",
+        )
+    return kind
