@@ -52,7 +52,8 @@ def test_writes_outside_of_traces(home):
     v.scatter_sub([1, 1], 1)
     v[2, 1] = -1
     np.testing.assert_array_equal(v, [[8, 9], [16, 16], [6, -1]])
-    np.add(v, 1, out=v)
+    v.value = v - 1
+    np.add(v, 2, out=v)
     np.testing.assert_array_equal(v, [[9, 10], [17, 17], [7, 0]])
 
 

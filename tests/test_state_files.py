@@ -36,7 +36,8 @@ def in_another_process(path):
 def test_values_travel_with_saved_graphs(home, tmp_path):
     v = gc.Variable(np.arange(3.0), name="v")
     big = gc.Variable(np.full(100, 2.0), name="big")
-    step = gc.compile(lambda x: v.assign_add(x * big[0]))
+    none = gc.Variable(np.zeros((0, 2)), name="none")
+    step = gc.compile(lambda x: v.assign_add(x * big[0]) + none.sum())
     step(np.ones(3))
     saved, compiled = tmp_path / "m.gir", tmp_path / "m.gcx"
     step.save(saved, np.ones(3))

@@ -177,6 +177,10 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
         trace = current()
         return self._cell.value() if trace is None else self.read(trace)
 
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.assign(value)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

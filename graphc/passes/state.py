@@ -21,6 +21,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect
+from graphc.ir.regions import holds_kernels
 from graphc.ir.types import TupleType, Type
 from graphc.ir.verify import broken, graphs_of
 from graphc.ops.order import OUTSIDE, Key, accesses
@@ -55,7 +56,7 @@ def _problem(graph: Graph) -> tuple[Node, str] | None:
     read: dict[Key, Node] = {}
     written: dict[Key, Node] = {}
     for node in graph.nodes:
-        if node.regions and touched(node):
+        if holds_kernels(node) and touched(node):
             return node, f"%{node.id} holds state in a region"
         if any(source.op.name == "assign" for source in (*node.inputs, *node.after)):
             return node, f"%{node.id} reads or waits for an assign"
