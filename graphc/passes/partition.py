@@ -23,7 +23,7 @@ from graphc.ir.op import OPS, STORED, Attrs
 from graphc.ir.place import Device, parse_device
 from graphc.ir.types import UNIT, AnyType, StackType, TupleType, leaves
 from graphc.passes.reasons import record as explain
-from graphc.passes.spans import Wiring
+from graphc.passes.spans import Wiring, on_device
 from graphc.passes.split import Spread, split
 from graphc.record import record
 
@@ -123,7 +123,8 @@ class Parts:
             return
         device = self.wiring.check(self.device(node), node)
         inputs = tuple([self.local(n, device, position) for n in node.inputs])
-        self.made[node] = self.put(node, device, position, inputs=inputs)
+        regions = tuple([on_device(region, device) for region in node.regions])
+        self.made[node] = self.put(node, device, position, inputs=inputs, regions=regions)
 
     def device(self, node: Node) -> Device | None:
         """Where a node runs; what changes a stack does so where the stack is."""
@@ -154,14 +155,15 @@ class Parts:
         at: tuple[Device, int, int],
         like: Node,
         after: tuple[Node, ...] = (),
+        id: int | None = None,
     ) -> Node:
         """A new node of a device, position and rank, with the line of another."""
         record, (device, position, rank) = OPS[op], at
         made = Node(
-            self.next_id, record, tuple(inputs), record.coerce(attrs), kind,
+            self.next_id if id is None else id, record, tuple(inputs), record.coerce(attrs), kind,
             after=after, place=device, loc=like.loc,
         )  # fmt: skip
-        self.next_id += 1
+        self.next_id += id is None
         self.insert(device, position, rank, made)
         return made
 
@@ -223,7 +225,8 @@ class Parts:
         assert isinstance(whole.node.type, TupleType)
         at = whole.device, whole.position, ITEM
         kind = whole.node.type.elements[number]
-        made = self.emit("item", (whole.node,), {"index": number}, kind, at, like)
+        id = like.id if like.op.name == "item" else None
+        made = self.emit("item", (whole.node,), {"index": number}, kind, at, like, id=id)
         return Made(whole.device, made, whole.position)
 
     # -- messages

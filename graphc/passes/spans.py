@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node
+from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import STORED
 from graphc.ir.place import Device, device_of
 
@@ -96,3 +96,23 @@ class Wiring:
 def _number(owner: Node, param: Node) -> int:
     """Which parameter of a region op's regions it is."""
     return next(r.params.index(param) for r in owner.regions if param in r.params)
+
+
+def on_device(graph: Graph, device: Device) -> Graph:
+    """A region that moves to a device as a whole; the same graph if it is there."""
+    inside = [map_regions(n, lambda region: on_device(region, device)) for n in graph.nodes]
+    everything = (*graph.params, *inside)
+    if inside == graph.nodes and all(node.place == device for node in everything):
+        return graph
+    mapped: dict[Node, Node] = {}
+    for old, node in zip((*graph.params, *graph.nodes), everything, strict=True):
+        mapped[old] = node.replace(
+            inputs=tuple([mapped[n] for n in node.inputs]),
+            after=tuple([mapped[n] for n in node.after]),
+            place=device,
+        )
+    return graph.replace(
+        params=tuple(mapped[p] for p in graph.params),
+        nodes=[mapped[n] for n in graph.nodes],
+        results=tuple(mapped[r] for r in graph.results),
+    )
