@@ -40,8 +40,28 @@ def expressions(rng, values):
         case 11:
             return a - 0.1 * (a.T @ b)
         case 12:
-            return gc.cond(a.sum() > 0, lambda x, y: x * 0.5, lambda x, y: y - 1, a, b)
+            return gc.cond(a[1, 0] > 0.1, lambda x, y: x * 0.5, lambda x, y: y - 1, a, b)
     return gc.fori(0, 3, lambda k, x: x * 0.5 + b, a)
+
+
+def nested(rng, target, other, value):
+    """A statement in a branch, a loop or a function called inside."""
+
+    def change(x):
+        held = target.value
+        target.assign(np.tanh(held * 0.5 + x))
+        if rng.integers(2):
+            other.assign_sub(held * 0.1)
+        return held + other
+
+    match rng.integers(4):
+        case 0:
+            return gc.cond(value[0, 1] > 0.1, change, lambda x: x + other, value)
+        case 1:
+            return gc.fori(0, 3, lambda k, x: np.tanh(change(x)), value)
+        case 2:
+            return gc.scan(lambda c, x: (np.tanh(change(c)), x + target[0]), value, value)[1]
+    return gc.compile(change)(value)
 
 
 def program(seed, variables):
@@ -54,6 +74,9 @@ def program(seed, variables):
             target = variables[rng.integers(len(variables))]
             few = [target.value, values[rng.integers(len(values))]]
             values.append(expressions(rng, few))
+            if not rng.integers(4):
+                other = variables[rng.integers(len(variables))]
+                values.append(nested(rng, target, other, values[-1]))
             if rng.integers(4):
                 target.assign(values[-1 if rng.integers(4) else 0])
         held = [v.value for v in variables]
