@@ -10,6 +10,7 @@ branch of a `cond`, symbolic extents, ops that do not state their cost) is not `
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 
 from graphc.ir.graph import Graph, Node, canonical
@@ -153,7 +154,7 @@ def rounds_of(node: Node) -> int:
     if node.op.name == "scan":
         length = node.attrs["length"]
         return length if isinstance(length, int) else GUESSED_ROUNDS
-    return 1
+    return math.prod(node.attrs["counts"]) if node.op.name == "blocked" else 1
 
 
 def signature(node: Node) -> tuple[object, ...]:

@@ -16,13 +16,15 @@ alone, times its rounds; the devices may do other things meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from graphc.errors import GraphError
+from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.op import STORED
 from graphc.ir.place import Device, device_of
-from graphc.ir.types import UNIT, AnyType
+from graphc.ir.types import UNIT, AnyType, TupleType
 from graphc.passes.cost import nbytes_of, rounds_of
 from graphc.passes.events import NEVER, NO_RESOURCE, Tasks, run
 from graphc.passes.timeline import Timeline, Transfer, peaks
@@ -129,7 +131,7 @@ class _Layout:
                 for source, param in zip(_operands(node), node.regions[0].params)
             ]
             before += [self.task[n] for n in (*node.inputs, *node.after)]
-            seconds, resource = self.regions_seconds([node.regions], node), NO_RESOURCE
+            seconds, resource = self.regions_seconds(node), NO_RESOURCE
         else:
             before = [self.task_at(n, home, n.type) for n in dict.fromkeys(node.inputs)]
             before += [self.task_at(n, home, UNIT) for n in node.after]
@@ -141,9 +143,9 @@ class _Layout:
     def task_at(self, node: Node, device: Device, kind: AnyType) -> int:
         """The task after which a node's value (or its mere end, of type UNIT) is on a device."""
         source = self.device[node]
-        at_home = device_of(node.place) is None and len(node.regions[0].results) > 1
-        if source == device or at_home:  # the items of a spanning op lie where they were made
-            return self.task[node]
+        several = device_of(node.place) is None and isinstance(node.type, TupleType)
+        if source == device or several or node.op.name in STORED:
+            return self.task[node]  # constants, and items of an op that spans devices, do not move
         number = self.moved.get((node, device))
         if number is None:
             seconds = self.cost.transfer(kind, source, device)
@@ -155,7 +157,7 @@ class _Layout:
     # -- a program: sends and recvs stand in it
 
     def add_program(self, program: Program) -> None:
-        parts = spanning_parts(program)
+        parts = spanning(program.graphs)
         sends = {}
         for graph in program.graphs:
             for param in graph.params:
@@ -163,7 +165,7 @@ class _Layout:
             for node in graph.nodes:
                 seconds = self.cost.compute(node, graph.device)
                 if node in parts:
-                    seconds = self.regions_seconds(parts[node], node)
+                    seconds = self.regions_seconds(node, parts[node])
                 self.add(node, graph.device, seconds, self.resource(graph.device))
                 if node.op.name == "send":
                     sends[node.attrs["channel"]] = node
@@ -187,13 +189,17 @@ class _Layout:
 
     # -- region ops that span devices
 
-    def regions_seconds(self, parts: Iterable[tuple[Graph, ...]], node: Node) -> float:
-        """Seconds of a region op: its regions one after the other, or the longest branch."""
+    def regions_seconds(self, node: Node, parts: Sequence[Node] = ()) -> float:
+        """Seconds of a region op: its regions one after the other, or the longest branch.
+
+        In a program the op is in parts, one per device.
+        """
         times = []
         for number, region in enumerate(node.regions):
             value: Graph | Program = region
-            if device_of(node.place) is not None:
-                value = Program(region.name, tuple(part[number] for part in parts))
+            if parts:
+                own = (p.regions[number].replace(device=device_of(p.place)) for p in parts)
+                value = Program(region.name, tuple(own))
             times.append(simulate(value, self.cost, links=self.links, returns=False).makespan)
         return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
 
@@ -259,41 +265,3 @@ def home_of(node: Node) -> Device:
 def _operands(node: Node) -> tuple[Node, ...]:
     """The operands that the parameters of a node's first region stand for."""
     return node.inputs[1:] if node.op.name in ("cond", "switch") else node.inputs
-
-
-def spanning_parts(program: Program) -> dict[Node, list[tuple[Graph, ...]]]:
-    """The region ops of a program that are parts of one op over several devices.
-
-    Parts talk to each other through channels inside their regions; each is mapped to the regions of
-    all of its op, in device order.
-    """
-    group: dict[str, list[tuple[Node, Graph]]] = {}
-    for graph in program.graphs:
-        for node in graph.nodes:
-            for channel in dict.fromkeys(_channels(node.regions)):
-                group.setdefault(channel, []).append((node, graph))
-    merged: dict[Node, dict[Node, Graph]] = {}
-    for members in group.values():
-        whole: dict[Node, Graph] = {}
-        for node, graph in members:
-            whole |= merged.get(node, {node: graph})
-        for node in whole:
-            merged[node] = whole
-    return {
-        node: [
-            tuple(region.replace(device=graph.device) for region in part.regions)
-            for part, graph in sorted(whole.items(), key=lambda i: program.graphs.index(i[1]))
-        ]
-        for node, whole in merged.items()
-    }
-
-
-def _channels(regions: tuple[Graph, ...]) -> list[str]:
-    """Channels of the sends and recvs in regions, at any depth."""
-    found, pending = [], list(regions)
-    while pending:
-        for node in pending.pop().nodes:
-            pending.extend(node.regions)
-            if node.op.name in ("send", "recv"):
-                found.append(node.attrs["channel"])
-    return found
