@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from control_graphs import control_graphs, whole_numbers
 from hypothesis import HealthCheck, given, settings
 
+import graphc as gc
 from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.ir.graph import Graph
@@ -134,3 +136,27 @@ def test_a_stack_without_memory_is_an_error() -> None:
         [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, cwd=folder
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_exchanging_elements_takes_no_pass_over_the_array() -> None:
+    def rotate(x: Any, n: Any) -> Any:
+        def exchange(i: Any, x: Any) -> Any:
+            x = x.copy()
+            x[i], x[i + 1] = x[i + 1], x[i]
+            return x
+
+        return gc.fori(0, n, exchange, x)
+
+    function = gc.compile(rotate)
+    for n in (0, 1, 2, 9):
+        x = np.arange(10, dtype=np.float32)
+        equal([function(x, np.int64(n))], [np.concatenate([x[1 : n + 1], x[:1], x[n + 1 :]])])
+    large = np.arange(1 << 20, dtype=np.float32)
+
+    def seconds(n: int) -> float:
+        begin = time.thread_time()
+        function(large, np.int64(n))
+        return time.thread_time() - begin
+
+    once = min(seconds(1) for _ in range(3))  # a pass over the array
+    assert min(seconds(1000) for _ in range(3)) < 100 * once

@@ -135,12 +135,41 @@ def takes_over(
     kernel, leaf = memory(result)
     if leaf_type(kernel, leaf) is not held.type:
         return False
+    while (source := updated(kernel, position)) is not None:
+        kernel, leaf = source, 0  # the memory is written from here on
     in_place = {"fused": reads_in_place, "cond": branches_in_place}.get(kernel.op.name)
     return in_place is not None and all(
         position[reader] < position[kernel]
         or (reader is kernel and in_place(kernel, leaf, held, may_stage))
         for reader in readers
     )
+
+
+def updated(kernel: Node, position: dict[Node, int]) -> Node | None:
+    """The kernel whose result an update changes, if nothing reads that afterwards.
+
+    It may then lie where the update's result lies, and only the elements that change are written.
+    """
+    number = changed_operand(kernel) if kernel.op.name == "fused" else None
+    if number is None:
+        return None
+    source = kernel.inputs[number]
+    if source.op.name != "fused" or not isinstance(source.type, Type):
+        return None
+    after = (node for node, k in position.items() if k > position[kernel])
+    later = any(source in roots(n) for node in after for n in node.inputs)
+    alone = sum(root(n) is source for n in kernel.inputs) == 1
+    return source if alone and not later else None
+
+
+def changed_operand(kernel: Node) -> int | None:
+    """The number of the operand that a kernel's result is but for some elements."""
+    region, last = kernel.regions[0], kernel.regions[0].nodes[-1]
+    if kernel.attrs["kind"] == "loop":
+        return patched_param(region)
+    array = last.inputs[0] if last.op.name == "scatter" else None
+    found = array is not None and scatters_onto(region, {array})
+    return region.params.index(array) if array is not None and found else None
 
 
 def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
