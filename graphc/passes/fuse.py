@@ -16,7 +16,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import holds_kernels
-from graphc.ir.types import tuple_type
+from graphc.ir.types import leaves, tuple_type
 from graphc.passes.groups import Group, Groups
 from graphc.passes.reasons import record
 
@@ -24,6 +24,13 @@ from graphc.passes.reasons import record
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
     return _Fuser(graph, merge=config.merges).run()
+
+
+LARGER = 4  # times as large as what an update reads of an array is that array
+
+
+def nbytes(node: Node) -> int:
+    return sum(leaf.nbytes for leaf in leaves(node.type))
 
 
 class _Fuser:
@@ -81,8 +88,21 @@ class _Fuser:
                 not grouped
                 or isinstance(lower, Library | Loops)
                 or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.kept))
+                or (position and self.is_part_of_updated(node, source))
             ):
                 self.force(source)
+
+    def is_part_of_updated(self, node: Node, source: Node) -> bool:
+        """Is a small operand of an update a view of the same array? Read before, the array may be
+        updated in place.
+        """
+        arrays: set[Node] = set()
+        while isinstance(lower := node.op.lower, Compute) and lower.position is not None:
+            if not arrays and nbytes(source) * LARGER > nbytes(node):
+                return False
+            node = node.inputs[0]
+            arrays.add(node)
+        return not arrays.isdisjoint(self.groups.bases(source))
 
     def stop(self, node: Node) -> bool:
         """Is the node in memory (so that reading it ends a chain of views)?"""
