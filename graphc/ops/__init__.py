@@ -28,6 +28,7 @@ from graphc.ops import (  # noqa: F401
     indexing,
     linalg,
     logic,
+    loop_gradients,
     nn,
     packing,
     padding,

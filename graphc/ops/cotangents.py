@@ -30,6 +30,8 @@ Note = Callable[[Node, Node], None]  # (gradient node, the forward node whose ru
 Pullback = Callable[[Cotangents], Sequence[Value | None]]
 RegionRule = Callable[["Sweep", Node, list[Value]], tuple[list[Any], Pullback]]
 PULLBACKS: dict[str, RegionRule] = {}
+Needs = Callable[[Node, set[int], set[int]], set[int]]  # (node, active, wanted) -> operands
+STACK_NEEDS: dict[str, Needs] = {}  # which operands of a region op that takes stacks are needed
 MOST_ROUNDS = 100
 
 
@@ -73,8 +75,16 @@ def active_nodes(region: Graph, wrt: Iterable[int]) -> list[bool]:
     return active
 
 
+def takes_stacks(node: Node) -> bool:
+    return any(isinstance(n.type, StackType) for n in node.inputs)
+
+
 def needed_leaves(region: Graph, results: Iterable[int], active: list[bool]) -> list[set[int]]:
-    """By id: which leaves of an active value reach one of these results."""
+    """By id: which leaves of an active value reach one of these results.
+
+    It may say too much of an array, whose missing cotangent is zero.  It is exact for stacks: what
+    popped from one pushes its cotangents, so that what pushed on it finds as many as it pops.
+    """
     needed: list[set[int]] = [set() for _ in range(region.next_id)]
     for number in results:
         node = region.results[number]
@@ -85,8 +95,15 @@ def needed_leaves(region: Graph, results: Iterable[int], active: list[bool]) -> 
         if node.op.name == "item":
             needed[node.inputs[0].id].add(node.attrs["index"])
             continue
-        for position, source in enumerate(node.inputs):
-            if active[source.id] and (node.op.name != "tuple" or position in needed[node.id]):
+        reaching: Iterable[int] = range(len(node.inputs))
+        if node.op.name == "tuple":
+            reaching = needed[node.id]
+        elif node.op.name in STACK_NEEDS and takes_stacks(node):
+            alive = {k for k, n in enumerate(node.inputs) if active[n.id]}
+            reaching = STACK_NEEDS[node.op.name](node, alive, needed[node.id])
+        for position in reaching:
+            source = node.inputs[position]
+            if active[source.id]:
                 needed[source.id].update(range(len(leaves(source.type))))
     return needed
 
@@ -198,7 +215,9 @@ class Sweep:
         for node in reversed(self.region.nodes):
             cotangent = found.pop(node.id, None)
             if cotangent is None:
-                continue
+                if node.id not in self.pullbacks or not takes_stacks(node):
+                    continue
+                cotangent = (None,) * len(leaves(node.type))  # zeros still belong on its stacks
             builder.loc, builder.place = node.loc or outside[0], node.place or outside[1]
             first = len(builder.nodes)
             cotangent = cotangent.total() if isinstance(cotangent, Arrivals) else cotangent

@@ -21,13 +21,12 @@ def gradient(graph: Graph, config: Config) -> Graph:
     """
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda region: gradient(region, config)) if node.regions else node
         if node.op.name == "grad":
-            return expanded(node, r)
-        if node.regions:
-            made = map_regions(node, lambda region: gradient(region, config))
-            if made is not node:
-                r.nodes.append(made)
-                return made
+            return expanded(made, r)
+        if made is not node:
+            r.nodes.append(made)
+            return made
         return None
 
     return rebuild(graph, rewrite)
