@@ -162,6 +162,19 @@ def updated(kernel: Node, position: dict[Node, int]) -> Node | None:
     return source if alone and not later else None
 
 
+def with_updates(graph: Graph, homes: dict[Leaf, str]) -> dict[Leaf, str]:
+    """Where values lie; an array that is updated again and again lies where its last update does."""
+    made = dict(homes)
+    position = {node: k for k, node in enumerate(graph.nodes)}
+    for (kernel, leaf), home in homes.items():
+        found = kernel if leaf == 0 else None
+        while found is not None and (found := updated(found, position)) is not None:
+            if (found, 0) in made:
+                break
+            made[found, 0] = home
+    return made
+
+
 def changed_operand(kernel: Node) -> int | None:
     """The number of the operand that a kernel's result is but for some elements."""
     region, last = kernel.regions[0], kernel.regions[0].nodes[-1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from graphc.codegen.carries import scratch_bytes
-from graphc.codegen.donation import Leaf, updated, variables, written_in_place
+from graphc.codegen.donation import Leaf, variables, with_updates, written_in_place
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import last_reads, memory, own_regions, root
@@ -47,7 +47,7 @@ def variables_are_overwritten_last(value: Graph | Program) -> None:
                 continue
             for leaf, region in enumerate(own_regions(node)):
                 if region.base[0] == "v":
-                    safe = written_in_place(graph) if safe is None else safe
+                    safe = safe or with_updates(graph, written_in_place(graph))
                     if safe.get((node, leaf)) != region.base:
                         raise broken(graph, node, f"%{node.id} overwrites a variable in use")
 
@@ -166,7 +166,7 @@ class _Planner:
         for number, param in enumerate(graph.params):
             nbytes = sizes_of(param.type)
             self.regions[param] = tuple(Region(f"p{number}", 0, n) for n in nbytes)
-        self.share_updates()
+        self.homes = with_updates(graph, self.homes)
         self.place_all()
         mapped: dict[Node, Node] = {}
         for node in (*graph.params, *graph.nodes):
@@ -176,16 +176,6 @@ class _Planner:
             nodes=[mapped[n] for n in graph.nodes],
             results=tuple(mapped[r] for r in graph.results),
         )
-
-    def share_updates(self) -> None:
-        """An array that is updated again and again lies where its last update belongs."""
-        position = {node: k for k, node in enumerate(self.graph.nodes)}
-        for (kernel, leaf), home in list(self.homes.items()):
-            found = kernel if leaf == 0 else None
-            while found is not None and (found := updated(found, position)) is not None:
-                if (found, 0) in self.homes:
-                    break
-                self.homes[found, 0] = home
 
     def place_all(self) -> None:
         last = last_reads(self.graph)
