@@ -23,6 +23,7 @@ from graphc.passes.convolution import few_channels, winograd
 from graphc.passes.reasons import record
 from graphc.passes.sink import sink
 from graphc.passes.totals import add_up_after
+from graphc.passes.trim import trim
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -31,6 +32,8 @@ Rule = Callable[[Node, Rewriter], Node | None]
 def simplify(graph: Graph, config: Config) -> Graph:
     """The graph without composite ops, calls and needless nodes."""
     rules = rules_for(config)
+    if config.opt > 0:
+        graph = trim(graph)
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.op.name == "call":
