@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 
-from graphc.codegen.donation import readers_of, takes_over
+from graphc.codegen.donation import readers_of, takes_over, times_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import peak_bytes, root
 from graphc.ir.place import Buffer, Region
@@ -92,8 +92,7 @@ def kind_of(body: Graph, carry: int, follows: int) -> Carry:
         return Carry.FOLLOWS
     alone = body.results.count(result) == 1 and not any(root(r) is param for r in body.results)
     if alone and isinstance(param.type, Type) and place.base == f"r{carry}":
-        position = {node: k for k, node in enumerate(body.nodes)}
         readers = readers_of(body, (param,))[param]
-        if takes_over(result, param, readers, position):
+        if takes_over(result, param, readers, times_of(body)):
             return Carry.IN_PLACE
     return Carry.SWAPPED

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 
 from graphc.codegen.lowering.patch import patched_param
 from graphc.ir.graph import Graph, Node
-from graphc.ir.liveness import memory, root, roots
+from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Scalar
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ops.order import Key
+from graphc.record import record
 
 Leaf = tuple[Node, int]  # a node and the number of one of its leaves
 
@@ -39,14 +40,14 @@ def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) 
         elif graph.results[first := memories.index((param, 0))].type is param.type:
             made[first] = number
     readers = readers_of(graph, free.values())
-    position = {node: k for k, node in enumerate(graph.nodes)}
+    times = times_of(graph)
     for result, candidates in by_name(graph, free):
         if made[result] >= 0 or memories.index(memories[result]) != result:
             continue
         for number in candidates:
             param = graph.params[number]
             if number in free and takes_over(
-                graph.results[result], param, readers[param], position, may_stage=may_stage
+                graph.results[result], param, readers[param], times, may_stage=may_stage
             ):
                 made[result] = number
                 del free[number]
@@ -102,7 +103,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
     used = variables(graph)
     reads = [nodes["read"] for nodes in used.values() if "read" in nodes]
     readers = readers_of(graph, reads)
-    position = {node: k for k, node in enumerate(graph.nodes)}
+    times = times_of(graph)
     results = {memory(result) for result in graph.results}
     made: dict[Leaf, str] = {}
     for number, nodes in enumerate(used.values()):
@@ -114,7 +115,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
             continue
         kept = read is not None and (read, 0) in results
         if read is None or (
-            not kept and takes_over(value, read, readers[read], position, may_stage=may_stage)
+            not kept and takes_over(value, read, readers[read], times, may_stage=may_stage)
         ):
             made[leaf] = f"v{number}"
     return made
@@ -123,11 +124,23 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
 # ------------------------------------------------------------------------------------ safety
 
 
+@record(frozen=True)
+class Times:
+    """When each node of a graph is issued, and when its memory is read last."""
+
+    issued: dict[Node, int]
+    last: dict[Node, int]
+
+
+def times_of(graph: Graph) -> Times:
+    return Times({node: k for k, node in enumerate(graph.nodes)}, last_reads(graph))
+
+
 def takes_over(
     result: Node,
     held: Node,
     readers: Iterable[Node],
-    position: dict[Node, int],
+    times: Times,
     *,
     may_stage: bool = False,
 ) -> bool:
@@ -135,17 +148,17 @@ def takes_over(
     kernel, leaf = memory(result)
     if leaf_type(kernel, leaf) is not held.type:
         return False
-    while (source := updated(kernel, position)) is not None:
+    while (source := updated(kernel, times)) is not None:
         kernel, leaf = source, 0  # the memory is written from here on
     in_place = {"fused": reads_in_place, "cond": branches_in_place}.get(kernel.op.name)
     return in_place is not None and all(
-        position[reader] < position[kernel]
+        times.issued[reader] < times.issued[kernel]
         or (reader is kernel and in_place(kernel, leaf, held, may_stage))
         for reader in readers
     )
 
 
-def updated(kernel: Node, position: dict[Node, int]) -> Node | None:
+def updated(kernel: Node, times: Times) -> Node | None:
     """The kernel whose result an update changes, if nothing reads that afterwards.
 
     It may then lie where the update's result lies, and only the elements that change are written.
@@ -156,19 +169,18 @@ def updated(kernel: Node, position: dict[Node, int]) -> Node | None:
     source = kernel.inputs[number]
     if source.op.name != "fused" or not isinstance(source.type, Type):
         return None
-    after = (node for node, k in position.items() if k > position[kernel])
-    later = any(source in roots(n) for node in after for n in node.inputs)
+    last = times.last[source] == times.issued[kernel]
     alone = sum(root(n) is source for n in kernel.inputs) == 1
-    return source if alone and not later else None
+    return source if alone and last else None
 
 
 def with_updates(graph: Graph, homes: dict[Leaf, str]) -> dict[Leaf, str]:
-    """Where values lie; an array that is updated again and again lies where its last update does."""
+    """Where values lie: an array that is updated again and again where its last update does."""
     made = dict(homes)
-    position = {node: k for k, node in enumerate(graph.nodes)}
+    times = times_of(graph)
     for (kernel, leaf), home in homes.items():
         found = kernel if leaf == 0 else None
-        while found is not None and (found := updated(found, position)) is not None:
+        while found is not None and (found := updated(found, times)) is not None:
             if (found, 0) in made:
                 break
             made[found, 0] = home
@@ -191,15 +203,13 @@ def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False
     if root(node.inputs[0]) is held or any(node.inputs[k + 1] is not held for k in passed):
         return False
     for region in node.regions:
-        position = {n: k for k, n in enumerate(region.nodes)}
+        times = times_of(region)
         memories = [memory(result) for result in region.results]
         params = [region.params[k] for k in passed]
         for param, readers in readers_of(region, params).items():
             if memories[leaf] == (param, 0):
                 continue
-            written = takes_over(
-                region.results[leaf], param, readers, position, may_stage=may_stage
-            )
+            written = takes_over(region.results[leaf], param, readers, times, may_stage=may_stage)
             if (param, 0) in memories or memories.index(memories[leaf]) != leaf or not written:
                 return False
     return True
