@@ -7,108 +7,56 @@ several threads each hold a frame of their own; a few are kept, within `KEPT_ARE
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import FeedError, LimitError, RunError
-from graphc.runtime import entry, load, pool
+from graphc.runtime import entry
 from graphc.runtime.binding import Binding
-from graphc.runtime.device import default_threads
+from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
-from graphc.runtime.memory import address_of, aligned_bytes
-from graphc.runtime.table import (
-    ARENA,
-    CONSTANTS,
-    FIRST_PARAM,
-    can_split,
-    has_jumps,
-    most_operands,
-    stack_slots,
-)
+from graphc.runtime.table import FIRST_PARAM, has_jumps
 
 CANCELLED, _BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
+_WALKER_REASONS = {
+    CANCELLED: "the run was cancelled",
+    NO_MEMORY: "no memory for a stack to grow",
+    EMPTY: "pop from an empty stack",
+}
 # Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
 # depends on data always drops it.
 GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
 
-# Words of a frame; `graphc.codegen.native.walker` reads them.
-_TABLE, _KERNELS, _WORDS, _OPERANDS, _THREADS, _CANCEL, _ROW, _KERNEL, _IN_USE, _STACKS = range(10)
-_BASES = 16
-
 _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
-class Frame:
-    """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
-
-    `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
-    serves later runs too and is freed with the frame.
-    """
-
-    __slots__ = (
-        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "stacks", "words"
-    )  # fmt: skip
-
-    def __init__(self, executable: Executable) -> None:
-        image = executable.image
-        self.held: ExitStack | None = None
-        self.arrays: tuple[np.ndarray, ...] = ()
-        self.arena = aligned_bytes(image.arena_bytes)
-        self.words = np.zeros(_BASES + image.bases, np.int64)
-        self.address = address_of(self.words)
-        self.flag = self.address + 8 * _IN_USE
-        self.words[_TABLE] = address_of(image.table)
-        self.words[_KERNELS] = address_of(executable.kernels)
-        self.words[_WORDS] = address_of(image.words)
-        self.words[_OPERANDS] = executable.most_operands
-        self.words[_THREADS] = executable.threads
-        self.stacks = np.zeros((executable.stack_slots, 3), np.int64)
-        if executable.stack_slots:
-            self.words[_STACKS] = address_of(self.stacks)
-            weakref.finalize(self, free_stacks, self.stacks).atexit = False
-        self.bases = self.words[_BASES:]
-        self.bases[ARENA] = address_of(self.arena)
-        self.bases[CONSTANTS] = address_of(image.constants)
-
-
-class Executable:
+class Executable(Part):
     """A compiled partition, ready to run."""
 
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         image.check()
-        self.image = image
-        words = image.table.tolist()
-        self.most_operands = most_operands(words)
-        self.stack_slots = stack_slots(words)
-        self._jumps = has_jumps(words)
-        wanted = threads or default_threads()
-        self.threads = min(image.threads, wanted) if can_split(words) else 1
-        self.support = pool.support(image.support)
-        addresses: dict[str, int] = {}
-        for code, symbols in image.objects:
-            addresses.update(load.link(code, symbols, addresses))
-        self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
+        super().__init__(image, threads)
+        self._drops = bool(image.others) or has_jumps(image.table.tolist())
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
         self._lock = threading.Lock()
-        room = KEPT_ARENA_BYTES // max(1, image.arena_bytes)
+        room = KEPT_ARENA_BYTES // max(1, sum(i.arena_bytes for i in image.images))
         self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
-        self._binding = Binding(image.variables) if image.variables else None
+        variables = tuple(v for each in image.images for v in each.variables)
+        self._binding = Binding(variables) if variables else None
         self._keep: list[Any] = [image, self.kernels, self.support]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
@@ -156,7 +104,7 @@ class Executable:
         try:
             status = self._walk(frame)
             if status:
-                raise self.failure(status, int(frame.words[_ROW]))
+                raise self.failure(status, int(frame.words[ROW]))
             if self._binding is not None:
                 self._binding.wrote()
         finally:
@@ -192,8 +140,8 @@ class Executable:
         if addresses is None:
             addresses = binding.bind()
             for each in self._frames:
-                each.bases[self.image.first_variable : self.image.first_register] = addresses
-        frame.bases[self.image.first_variable : self.image.first_register] = addresses
+                each.bind(addresses)
+        frame.bind(addresses)
 
     def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         donated = self.image.donated or (-1,) * len(self.image.results)
@@ -228,31 +176,31 @@ class Executable:
         if self.threads > self.support.threads:
             self.support.start(self.threads)
         begin = time.perf_counter_ns()
-        status = self.support.walk(frame.address)
+        status = self.support.run(frame.address)
         if self._context is not None and not self._context[entry.READY]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
-            self._context[entry.DROP_GIL] = self._jumps or self._fastest > GIL_NANOSECONDS
+            self._context[entry.DROP_GIL] = self._drops or self._fastest > GIL_NANOSECONDS
             self._context[entry.READY] = self._runs >= MEASURED_RUNS
         return status
 
     @property
     def stack_bytes(self) -> int:
         """The memory that stacks have grown to, over all runs so far."""
-        return sum(int(f.stacks[:, 1].sum()) for f in (*self._frames, *self._extra))
+        return sum(frame.stack_bytes for frame in (*self._frames, *self._extra))
 
     def cancel(self) -> None:
         """Stop the runs that are in flight; each raises RunError before its next step."""
         for frame in (*self._frames, *self._extra):
-            frame.words[_CANCEL] = 1
+            frame.cancel()
 
     def _take(self) -> Frame:
         for frame in self._frames:
             if self.support.acquire(frame.flag):
-                frame.words[_CANCEL] = 0
+                frame.words[CANCEL] = 0
                 return frame
-        frame = Frame(self)
-        frame.words[_IN_USE] = 1
+        frame = self._make_frame()
+        frame.words[IN_USE] = 1
         with self._lock:
             count = len(self._frames)
             if count == self._kept_frames:
@@ -265,6 +213,9 @@ class Executable:
                 self._context[entry.FRAMES] = count + 1
         return frame
 
+    def _make_frame(self) -> Frame:
+        return Frame(self)
+
     def give(self, frame: Frame) -> None:
         """End the use of a frame."""
         if frame.held is not None:
@@ -274,14 +225,14 @@ class Executable:
         if frame in self._extra:
             with self._lock:
                 self._extra = tuple(other for other in self._extra if other is not frame)
-        frame.words[_IN_USE] = 0
+        frame.words[IN_USE] = 0
 
     def _after_fork(self) -> None:
         """In a forked child runs of other threads do not exist, nor do the pool's workers."""
         self._lock = threading.Lock()
         self._extra = ()
         for frame in self._frames:
-            frame.words[_IN_USE] = 0
+            frame.after_fork()
         if self._context is not None:
             self._context[entry.READY] = 0
 
@@ -305,26 +256,20 @@ class Executable:
 
     def failure(self, status: int, row: int) -> RunError:
         """The error of a row that ended with a nonzero status."""
-        origin = self.image.origins.get(row)
-        details = (origin.node,) if origin else ()
-        location = origin.location if origin else None
-        if status == CANCELLED:
-            return RunError("the run was cancelled", details=details, location=location)
-        if status == NO_MEMORY:
-            return RunError("no memory for a stack to grow", details=details, location=location)
-        if status == EMPTY:
-            return RunError("pop from an empty stack", details=details, location=location)
-        if status < 0:
-            return RunError(f"the step table is damaged at word {row}", details=details)
-        reason = self.image.reasons.get(status, f"a kernel failed with status {status}")
-        return RunError(reason, details=details, location=location)
+        return explain(self.image, status, row)
 
 
-def free_stacks(stacks: np.ndarray) -> None:
-    """Give the memory of a frame's stacks back."""
-    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load.process_symbol("free"))
-    for memory in stacks[:, 0].tolist():
-        free(memory or None)
+def explain(image: Image, status: int, row: int) -> RunError:
+    """The error of a row of an image that ended with a nonzero status."""
+    origin = image.origins.get(row)
+    details = (origin.node,) if origin else ()
+    location = origin.location if origin else None
+    reason = _WALKER_REASONS.get(status)
+    if reason is None and status < 0:
+        return RunError(f"the step table is damaged at word {row}", details=details)
+    if reason is None:
+        reason = image.reasons.get(status, f"a kernel failed with status {status}")
+    return RunError(reason, details=details, location=location)
 
 
 def _no_entry(*_arrays: np.ndarray) -> None:

@@ -4,7 +4,7 @@ run."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -84,6 +84,21 @@ class StateSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """A way for messages of so many bytes from one device of a program to another, by number.
+
+    A buffered channel copies the value when it is sent; otherwise the value stays where it is until
+    the run ends, and the receiver copies it.
+    """
+
+    name: str
+    nbytes: int
+    source: int
+    target: int
+    buffered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a step comes from: the text of its node and the user's file and line."""
 
@@ -112,6 +127,9 @@ class Image:
     comes from; `reasons` maps a kernel status to words.  `text` is the graph as gir; `cpu`,
     `features` (see `graphc.runtime.device.needed_features`) and `triple` say what can execute the
     objects.
+
+    The image of a program of several devices is that of its first device; `others` are those of
+    the other devices, without params and results, and `channels` what they talk through.
     """
 
     name: str
@@ -134,6 +152,14 @@ class Image:
     cpu: str = ""
     features: tuple[str, ...] = ()
     triple: str = ""
+    device: str = "cpu:0"
+    channels: tuple[Channel, ...] = ()
+    others: tuple[Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of all devices."""
+        return self, *self.others
 
     @property
     def first_register(self) -> int:
@@ -152,6 +178,18 @@ class Image:
 
     def check(self) -> None:
         """Raise GraphError unless sizes, offsets, jumps and kernel indices are within bounds."""
+        for number, image in enumerate(self.images):
+            image._check_alone(number, self.channels)
+        if any(image.params or image.results or image.others for image in self.others):
+            raise GraphError("only the first device has params, results and other devices")
+        for channel in self.channels:
+            ends = channel.source, channel.target
+            if not all(0 <= end <= len(self.others) for end in ends) or ends[0] == ends[1]:
+                raise GraphError(f"channel {channel.name!r} leads from {ends[0]} to {ends[1]}")
+            if not 0 <= channel.nbytes < MOST_BYTES:
+                raise GraphError(f"channel {channel.name!r} carries {channel.nbytes} bytes")
+
+    def _check_alone(self, number: int, channels: Sequence[Channel]) -> None:
         slots = (*self.params, *self.results, *(v.slot for v in self.variables))
         for slot in slots:
             _check_slot(slot)
@@ -171,8 +209,12 @@ class Image:
         sizes += [-1] * self.registers
         step_table.validate(
             self.table,
-            step_table.Bounds(len(self.kernels), self.words.size, sizes, self.first_register),
-        )
+            step_table.Bounds(
+                len(self.kernels), self.words.size, sizes, self.first_register,
+                [c.nbytes if c.source == number else -1 for c in channels],
+                [c.nbytes if c.target == number else -1 for c in channels],
+            ),
+        )  # fmt: skip
 
     def _check_donated(self) -> None:
         given = [param for param in self.donated if param >= 0]

@@ -1,4 +1,4 @@
-"""The native support functions of a process: step-table walker, thread pool, call entry.
+"""The native support functions of a process: step-table walker, thread pool, teams, call entry.
 
 The object code comes with the first image that is loaded (codegen emits it); every later image of
 the same interface version shares it, so that a process has one pool.
@@ -19,11 +19,16 @@ from graphc.runtime.device import MOST_THREADS
 
 SYMBOLS = (
     "graphc_walk",
+    "graphc_run",
     "graphc_acquire",
     "graphc_entry",
     "graphc_pool_start",
     "graphc_pool_reset",
     "graphc_spin",
+    "graphc_team_open",
+    "graphc_team_stop",
+    "graphc_team_fail",
+    "graphc_crew_reset",
 )
 SPIN_NANOSECONDS = 100_000
 
@@ -32,19 +37,29 @@ _support: Support | None = None
 
 
 class Support:
-    """The linked support object: `walk(frame)`, `acquire(flag)` and the pool."""
+    """The linked support object: `run(frame)`, `acquire(flag)`, the pool and the teams.
+
+    `walk` runs one table, `run` also those of the other devices of a team.
+    """
 
     def __init__(self, code: bytes) -> None:
         self.code = code
         self.addresses = load.link(code, SYMBOLS)
         native = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
         self.walk: Callable[[int], int] = native(self.addresses["graphc_walk"])
+        self.run: Callable[[int], int] = native(self.addresses["graphc_run"])
         # Holding the GIL is cheaper than dropping it for one compare-and-swap.
         locked = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
         self.acquire: Callable[[int], int] = locked(self.addresses["graphc_acquire"])
         start = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
         self._start = start(self.addresses["graphc_pool_start"])
+        on_team = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.open_team: Callable[[int], None] = on_team(self.addresses["graphc_team_open"])
+        self.stop_team: Callable[[int], None] = on_team(self.addresses["graphc_team_stop"])
+        fail = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int)
+        self.fail_team: Callable[[int, int, int], None] = fail(self.addresses["graphc_team_fail"])
         self._reset = ctypes.CFUNCTYPE(None)(self.addresses["graphc_pool_reset"])
+        self._reset_crew = ctypes.CFUNCTYPE(None)(self.addresses["graphc_crew_reset"])
         self._spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.addresses["graphc_spin"])
         self._spins = 0
         self.threads = 1
@@ -72,6 +87,7 @@ class Support:
     def reset(self) -> None:
         """Forget the workers: a forked child has none."""
         self._reset()
+        self._reset_crew()
         self.threads = 1
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from graphc.errors import LimitError
 from graphc.record import record
 from graphc.runtime import table as step_table
-from graphc.runtime.execute import Executable, Frame
+from graphc.runtime.execute import Executable
+from graphc.runtime.frame import Frame
 from graphc.runtime.image import Origin
 from graphc.runtime.memory import address_of
 

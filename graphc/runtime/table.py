@@ -27,9 +27,11 @@ from graphc.record import record
 
 NAMES = (
     "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push",
-    "pop", "same",
+    "pop", "same", "send", "wait",
 )  # fmt: skip
-END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME = range(len(NAMES))
+(
+    END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME, SEND, WAIT,
+) = range(len(NAMES))  # fmt: skip
 ARENA, CONSTANTS, FIRST_PARAM = 0, 1, 2
 MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
@@ -37,12 +39,12 @@ ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 _CALL_HEAD = 7
 _WORDS = {
     END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
-    POP: 7, SAME: 7,
+    POP: 6, SAME: 7, SEND: 6, WAIT: 6,
 }  # fmt: skip
 _TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
-_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4)}
-_OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3, 5)}
-_OPERAND_WORDS |= {SAME: (3, 5)}
+_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
+_OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3,)}
+_OPERAND_WORDS |= {SAME: (3, 5), SEND: (4,), WAIT: (4,)}
 _SIZED = (COPY, PUSH, POP)  # rows whose word 2 is a number of bytes
 
 Operand = tuple[int, int]
@@ -120,9 +122,17 @@ class TableBuilder:
         """Copy `size` bytes onto a stack."""
         return self._row(PUSH, 7, size, *handle, *source)
 
-    def pop(self, size: int, handle: Operand, target: Operand) -> int:
-        """Copy the `size` bytes on top of a stack to the target and take them off."""
-        return self._row(POP, 7, size, *handle, *target)
+    def pop(self, size: int, handle: Operand, register: int) -> int:
+        """Take `size` bytes off a stack; a scratch register points to them until the next push."""
+        return self._row(POP, 6, size, *handle, register)
+
+    def send(self, size: int, channel: int, source: Operand) -> int:
+        """Hand `size` bytes to a channel, when it is empty."""
+        return self._row(SEND, 6, size, channel, *source)
+
+    def wait(self, size: int, channel: int, target: Operand) -> int:
+        """Wait for a channel's message and copy its `size` bytes to the target."""
+        return self._row(WAIT, 6, size, channel, *target)
 
     def end(self) -> int:
         """Stop the walk with success."""
@@ -167,12 +177,16 @@ def stack_slots(words: Sequence[int]) -> int:
 
 @record(frozen=True)
 class Bounds:
-    """What a table may refer to: counts, and the byte size of each base (-1 where unknown)."""
+    """What a table may refer to: counts, the byte size of each base (-1 where unknown), and the
+    bytes that each channel carries to or from this device (-1 for channels of others).
+    """
 
     kernels: int
     params: int
     sizes: Sequence[int]
     first_register: int
+    sent: Sequence[int] = ()
+    received: Sequence[int] = ()
 
 
 def validate(table: np.ndarray, bounds: Bounds) -> None:
@@ -210,6 +224,11 @@ def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None
         raise _bad(row, f"{NAMES[opcode]} of {words[row + 2]} bytes")
     if opcode == STACK and not 0 <= words[row + 2] < MOST_STACKS:
         raise _bad(row, f"no stack slot {words[row + 2]}")
+    if opcode in (SEND, WAIT):
+        size, channel = words[row + 2 : row + 4]
+        channels = bounds.sent if opcode == SEND else bounds.received
+        if not 0 <= channel < len(channels) or size < 0 or channels[channel] != size:
+            raise _bad(row, f"{NAMES[opcode]} of {size} bytes on channel {channel}")
     for word in _REGISTER_WORDS.get(opcode, ()):
         if not bounds.first_register <= words[row + word] < len(bounds.sizes):
             raise _bad(row, f"no scratch register {words[row + word]}")

@@ -265,12 +265,12 @@ run:
   br i1 %held, label %run.held, label %run.free
 
 run.held:
-  %status.held = call i32 @graphc_walk(ptr %frame)
+  %status.held = call i32 @graphc_run(ptr %frame)
   br label %ran
 
 run.free:
   %thread = call ptr @PyEval_SaveThread()
-  %status.free = call i32 @graphc_walk(ptr %frame)
+  %status.free = call i32 @graphc_run(ptr %frame)
   call void @PyEval_RestoreThread(ptr %thread)
   br label %ran
 
@@ -365,5 +365,5 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 
 
 def entry_ir() -> str:
-    """The text of `graphc_entry`; it calls `graphc_walk`."""
+    """The text of `graphc_entry`; it calls `graphc_run`."""
     return "".join((_CHECK, _PREPARE, _RUN, guards_ir()))

@@ -3,7 +3,8 @@
     slot    memory   bytes there   bytes in use            handle = address of the slot
 
 A push that finds the memory full doubles it with realloc, so n pushes copy less than 2n values.  A
-value of no bytes takes one, so that taking off too many of them is noticed.
+pop only points a register at the value, which is there until the next push.  A value of no bytes
+takes one, so that taking off too many of them is noticed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ def open_stack(name: str) -> str:
     """IR that loads the slot behind the handle at word 3, and the bytes of a value at word 2."""
     return f"""\
 {operand_address(f"{name}.handle", 3)}\
-{operand_address(f"{name}.value", 5)}\
   %{name}.slot = load ptr, ptr %{name}.handle
   %{name}.room.at = getelementptr i64, ptr %{name}.slot, i64 1
   %{name}.top.at = getelementptr i64, ptr %{name}.slot, i64 2
@@ -55,6 +55,7 @@ stack:
 
 push:
 {open_stack("push")}\
+{operand_address("push.value", 5)}\
   %push.end = add i64 %push.top, %push.step
   %push.room = load i64, ptr %push.room.at
   %push.fits = icmp ule i64 %push.end, %push.room
@@ -91,7 +92,9 @@ pop.take:
   %pop.end = sub i64 %pop.top, %pop.step
   %pop.memory = load ptr, ptr %pop.slot
   %pop.from = getelementptr i8, ptr %pop.memory, i64 %pop.end
-  call void @llvm.memcpy.p0.p0.i64(ptr %pop.value, ptr %pop.from, i64 %pop.size, i1 false)
+  %pop.register = load i64, ptr %word5.at
+  %pop.base.at = getelementptr ptr, ptr %bases, i64 %pop.register
+  store ptr %pop.from, ptr %pop.base.at
   store i64 %pop.end, ptr %pop.top.at
   br label %next
 """

@@ -1,4 +1,4 @@
-"""The support object: walker, thread pool and call entry, compiled once and cached."""
+"""The support object: walker, thread pool, teams and call entry, compiled once and cached."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import replace
 from graphc.codegen import cache
 from graphc.codegen.native.entry import entry_ir
 from graphc.codegen.native.pool import pool_ir
+from graphc.codegen.native.team import team_ir
 from graphc.codegen.native.walker import walker_ir
 from graphc.codegen.target import Target, optimise_and_object
 
 
 def support_ir(target: Target) -> str:
     """The LLVM IR text of everything native that is not a kernel."""
-    return "\n".join((walker_ir(), entry_ir(), pool_ir(target.triple)))
+    return "\n".join((walker_ir(), entry_ir(), pool_ir(target.triple), team_ir(target.triple)))
 
 
 def support_object(target: Target) -> bytes:

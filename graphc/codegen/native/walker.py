@@ -7,21 +7,25 @@ concurrent runs only need frames of their own.
 
     word 0 table    1 kernel addresses   2 kernel parameters   3 most operands of a row   4 threads
          5 cancel   6 row that stopped   7 kernel of that row  8 in use         9 stack slots
+        10 team or null                 11 number of the device                12 log or null
          16... bases
 
-A stack slot is three words: memory (from malloc), bytes there, bytes in use; see `stacks.py`.
+A stack slot is three words: memory (from malloc), bytes there, bytes in use; see `stacks.py`.  The
+team of a run on several devices is described in `channels.py`, the log in `tracing.py`.
+`graphc_walk_traced` does the same as `graphc_walk` and notes when each row begins.
 """
 
 from __future__ import annotations
 
 from graphc.codegen.native.stacks import EMPTY, NO_MEMORY, STACKS, operand_address
+from graphc.codegen.native.tracing import MARK_ROW
 from graphc.runtime import table
 
 CANCELLED = -1
 BAD_ROW = -2
 
 _HEAD = """
-define i32 @graphc_walk(ptr %frame) {
+define i32 @NAME(ptr %frame) {
 entry:
   %table = load ptr, ptr %frame
   %fns.at = getelementptr i64, ptr %frame, i64 1
@@ -41,7 +45,7 @@ entry:
 
 row:
   %pc = phi i64 [ 0, %entry ], [ %pc.next, %next ], [ %pc.target, %go ]
-  %cancel = load atomic i64, ptr %cancel.at monotonic, align 8
+MARK  %cancel = load atomic i64, ptr %cancel.at monotonic, align 8
   %cancelled = icmp ne i64 %cancel, 0
   br i1 %cancelled, label %stop, label %dispatch
 
@@ -197,6 +201,16 @@ rotate:
   store i64 %written, ptr %spare.at
   br label %next
 
+send:
+{send.value}  %send.status = call i32 @graphc_send(ptr %frame, ptr %word, ptr %send.value)
+  %sent = icmp eq i32 %send.status, 0
+  br i1 %sent, label %next, label %stop
+
+wait:
+{wait.value}  %wait.status = call i32 @graphc_receive(ptr %frame, ptr %word, ptr %wait.value)
+  %received = icmp eq i32 %wait.status, 0
+  br i1 %received, label %next, label %stop
+
 go:
   %pc.target = phi i64 [ %jump.target, %jump ], [ %branch.target, %branch ],
     [ %loop.target, %loop ], [ %same.target, %same ]
@@ -209,17 +223,19 @@ next:
 _STOP = """
 stop:
   %reason = phi i32 [ {cancelled}, %row ], [ {bad_row}, %dispatch ], [ %status, %failed ],
-    [ {no_memory}, %push.grow ], [ {empty}, %pop ]
+    [ {no_memory}, %push.grow ], [ {empty}, %pop ], [ %send.status, %send ], [ %wait.status, %wait ]
   store i64 %pc, ptr %row.at
   ret i32 %reason
 }}
+"""
 
-define i32 @graphc_acquire(ptr %flag) {{
+_ACQUIRE = """
+define i32 @graphc_acquire(ptr %flag) {
   %pair = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
-  %won = extractvalue {{ i64, i1 }} %pair, 1
+  %won = extractvalue { i64, i1 } %pair, 1
   %result = zext i1 %won to i32
   ret i32 %result
-}}
+}
 
 declare ptr @realloc(ptr, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -227,14 +243,20 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 
 # Places in the text for the address of the operand at a word of the row.
-_ADDRESSES = (("copy.to", 3), ("copy.from", 5), ("same.first", 3), ("same.second", 5))
+_ADDRESSES = (
+    ("copy.to", 3), ("copy.from", 5), ("same.first", 3), ("same.second", 5),
+    ("send.value", 4), ("wait.value", 4),
+)  # fmt: skip
 
 
 def walker_ir() -> str:
-    """The text of `graphc_walk` and `graphc_acquire`; `graphc_fork` comes from the pool."""
+    """The text of `graphc_walk`, `graphc_walk_traced` and `graphc_acquire`."""
     cases = [f"    i64 {opcode}, label %{name}\n" for opcode, name in enumerate(table.NAMES)]
     stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW, no_memory=NO_MEMORY, empty=EMPTY)
     control = _CONTROL
     for name, word in _ADDRESSES:
         control = control.replace(f"{{{name}}}", operand_address(name, word))
-    return "".join((_HEAD.lstrip("\n"), *cases, "  ]\n", _CALL, control, STACKS, stop))
+    text = "".join((_HEAD, *cases, "  ]\n", _CALL, control, STACKS, stop))
+    plain = text.replace("NAME", "graphc_walk").replace("MARK", "")
+    traced = text.replace("NAME", "graphc_walk_traced").replace("MARK", MARK_ROW)
+    return plain + traced + _ACQUIRE

@@ -1,0 +1,97 @@
+"""`Part`: the share of one device in a program, linked.  `Frame`: the state of one run of it."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from graphc.runtime import load, pool
+from graphc.runtime.device import default_threads
+from graphc.runtime.image import Image
+from graphc.runtime.memory import address_of, aligned_bytes
+from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
+
+# Words of a frame; `graphc.codegen.native.walker` reads them.
+TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
+TEAM, DEVICE, LOG = 10, 11, 12
+BASES = 16
+
+
+class Part:
+    """An image whose kernels are linked.  `threads` is what one kernel may use."""
+
+    def __init__(self, image: Image, threads: int | None) -> None:
+        self.image = image
+        words = image.table.tolist()
+        self.most_operands = most_operands(words)
+        self.stack_slots = stack_slots(words)
+        wanted = threads or default_threads()
+        self.threads = min(image.threads, wanted) if can_split(words) else 1
+        self.support = pool.support(image.support)
+        addresses: dict[str, int] = {}
+        for code, symbols in image.objects:
+            addresses.update(load.link(code, symbols, addresses))
+        self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
+
+
+class Frame:
+    """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
+
+    `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
+    serves later runs too and is freed with the frame.
+    """
+
+    __slots__ = (
+        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "stacks", "variables",
+        "words",
+    )  # fmt: skip
+
+    def __init__(self, part: Part) -> None:
+        image = part.image
+        self.held: ExitStack | None = None
+        self.arrays: tuple[np.ndarray, ...] = ()
+        self.arena = aligned_bytes(image.arena_bytes)
+        self.words = np.zeros(BASES + image.bases, np.int64)
+        self.address = address_of(self.words)
+        self.flag = self.address + 8 * IN_USE
+        self.words[TABLE] = address_of(image.table)
+        self.words[KERNELS] = address_of(part.kernels)
+        self.words[WORDS] = address_of(image.words)
+        self.words[OPERANDS] = part.most_operands
+        self.words[THREADS] = part.threads
+        self.stacks = np.zeros((part.stack_slots, 3), np.int64)
+        if part.stack_slots:
+            self.words[STACKS] = address_of(self.stacks)
+            weakref.finalize(self, free_stacks, self.stacks).atexit = False
+        self.bases = self.words[BASES:]
+        self.bases[ARENA] = address_of(self.arena)
+        self.bases[CONSTANTS] = address_of(image.constants)
+        self.variables = slice(image.first_variable, image.first_register)
+
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that stacks have grown to."""
+        return int(self.stacks[:, 1].sum())
+
+    def bind(self, addresses: Sequence[int]) -> None:
+        """Point at the variables."""
+        self.bases[self.variables] = addresses
+
+    def cancel(self) -> None:
+        """Have the run stop before its next step."""
+        self.words[CANCEL] = 1
+
+    def after_fork(self) -> None:
+        """A forked child has no thread that uses the frame."""
+        self.words[IN_USE] = 0
+
+
+def free_stacks(stacks: np.ndarray) -> None:
+    """Give the memory of a frame's stacks back."""
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load.process_symbol("free"))
+    for memory in stacks[:, 0].tolist():
+        free(memory or None)
