@@ -17,13 +17,16 @@ from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import leaves, tuple_type
+from graphc.passes.again import computed_again
+from graphc.passes.dce import dce
+from graphc.passes.early import updated_early
 from graphc.passes.groups import Group, Groups
 from graphc.passes.reasons import record
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
-    return _Fuser(graph, merge=config.merges).run()
+    return _Fuser(graph, config).run()
 
 
 LARGER = 4  # times as large as what an update reads of an array is that array
@@ -34,9 +37,15 @@ def nbytes(node: Node) -> int:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, merge: bool) -> None:
+    def __init__(self, graph: Graph, config: Config) -> None:
+        self.config = config
+        graph = updated_early(graph) if config.merges else graph
+        self.groups = Groups(graph, config.merges)
+        better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
+        if copies:
+            graph = dce(better, config)
+            self.groups = Groups(graph, config.merges, copies)
         self.graph = graph
-        self.groups = Groups(graph, merge)
         self.mapped: list[Node | None] = [None] * graph.next_id
         self.next_id = graph.next_id
         self.nodes: list[Node] = []
@@ -186,7 +195,7 @@ class _Fuser:
     def emit_single(self, node: Node) -> None:
         made = node
         if holds_kernels(node):
-            made = map_regions(node, lambda region: _Fuser(region, self.groups.merge).run())
+            made = map_regions(node, lambda region: _Fuser(region, self.config).run())
         made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
             after=tuple(dict.fromkeys(self.value(n) for n in node.after)),

@@ -12,7 +12,7 @@ each reader inlines them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import field
 
 from graphc.codegen.lowering.space import dims_of
@@ -75,9 +75,11 @@ class Group:
 class Groups:
     """The groups of a graph: `of(node)` is the group of a node or None."""
 
-    def __init__(self, graph: Graph, merge: bool) -> None:
+    def __init__(self, graph: Graph, merge: bool, apart: Container[int] = ()) -> None:
+        """`apart` are ids of nodes that run beside their readers, not beside what they read."""
         self.graph = graph
         self.merge = merge
+        self.apart = apart
         self.group: list[Group | None] = [None] * graph.next_id
         self.weights: list[int] = [0] * graph.next_id
         self.stages: list[int] = [0] * graph.next_id
@@ -278,6 +280,8 @@ class Groups:
         A backward pass computes much from forward values alone; what is no smaller than they are is
         computed where it is read.
         """
+        if node.id in self.apart:
+            return source.id not in self.apart
         far = self.order(node) - self.order(source) > FAR
         return far and not smaller(node, source)
 
