@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from graphc.codegen.carries import Carry, Layout, layout_of, region_of
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
+from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import StackType, Type, leaves
 from graphc.runtime.table import ABSENT, Operand
 
@@ -212,8 +213,15 @@ def push_rows(writer: TableWriter, node: Node) -> None:
 
 
 def pop_rows(writer: TableWriter, node: Node) -> None:
-    row = writer.table.pop(element_bytes(node), writer.place(node.inputs[0]), writer.place(node, 1))
-    writer.note(row, node)
+    """Point a register at the value; it is copied where a later push could move it."""
+    nbytes, register = element_bytes(node), writer.register()
+    target = writer.place(node, 1)
+    writer.note(writer.table.pop(nbytes, writer.place(node.inputs[0]), register), node)
+    inside = (n for g in scheduled_graphs(writer.current) for n in g.nodes)
+    if any(n.op.name == "push" for n in inside):
+        writer.table.copy(nbytes, target, (register, 0))
+    else:
+        writer.moved[node, 1] = register, 0
 
 
 def element_bytes(node: Node) -> int:

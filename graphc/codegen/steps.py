@@ -15,6 +15,7 @@ from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import memory
 from graphc.ir.op import STORED
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
@@ -49,6 +50,8 @@ class TableWriter:
         known = len(graph.params) + len(graph.results) + len(self.variables)
         self.first_register = FIRST_PARAM + known
         self.scope = self.outermost()
+        self.moved: dict[tuple[Node, int], Operand] = {}  # what lies elsewhere than planned
+        self.current = graph
 
     def outermost(self) -> Scope:
         groups = {"p": self.graph.params, "r": self.graph.results, "v": self.variables}
@@ -67,6 +70,7 @@ class TableWriter:
 
     def graph_rows(self, graph: Graph) -> None:
         """The rows of a graph whose bases lie where the scope says."""
+        self.current = graph
         for node in graph.nodes:
             if node.op.name == "fused":
                 self.kernel_row(node, spec_of(node, self.config))
@@ -80,10 +84,10 @@ class TableWriter:
     @contextmanager
     def inside(self, scope: Scope) -> Iterator[None]:
         """Rows of a region; the registers taken there are free again afterwards."""
-        outer, used = self.scope, self.used
+        outer = self.scope, self.used, self.current
         self.scope = {"c": (CONSTANTS, 0), **scope}
         yield
-        self.scope, self.used = outer, used
+        self.scope, self.used, self.current = outer
 
     def base(self, region: Region, extra: int = 0) -> Operand:
         register, start = self.scope[region.base]
@@ -91,6 +95,8 @@ class TableWriter:
 
     def place(self, node: Node, leaf: int = 0) -> Operand:
         """Where a value of the current graph lies."""
+        if self.moved and not leaf and (found := self.moved.get(memory(node))) is not None:
+            return found
         return self.base(buffer_of(node).regions[leaf])
 
     def register(self) -> int:
@@ -101,9 +107,10 @@ class TableWriter:
 
     def kernel_row(self, node: Node, spec: Spec) -> None:
         inputs = data_params(node)
-        regions = {
-            "in": [buffer_of(n).regions[0] for n in node.inputs[: len(inputs)]],
-            "out": list(buffer_of(node).regions),
+        results = list(buffer_of(node).regions)
+        places = {
+            "in": [self.place(n) for n in node.inputs[: len(inputs)]],
+            "out": [self.base(region) for region in results],
         }
         operands = []
         if spec.workspace > workspace_bytes(node):
@@ -115,8 +122,9 @@ class TableWriter:
                 scratch = node.inputs[-1] if spec.workspace else node
                 operands.append(self.base(buffer_of(scratch).regions[0], index))
             else:
-                operands.append(self.base(regions[kind][index], extra))
-        if all(r.nbytes == 0 for r in regions["out"]):
+                register, start = places[kind][index]
+                operands.append((register, start + extra))
+        if all(r.nbytes == 0 for r in results):
             return
         for row in self.rows_of(spec, operands):
             self.note(row, node)
@@ -171,7 +179,7 @@ class TableWriter:
     def result_row(self, number: int, result: Node) -> None:
         """Copy a result that lies elsewhere (an argument, a constant, or an earlier result)."""
         region = buffer_of(result).regions[0]
-        target, source = self.scope[f"r{number}"], self.base(region)
+        target, source = self.scope[f"r{number}"], self.place(result)
         if target != source and region.nbytes:
             self.table.copy(region.nbytes, target, source)
 
