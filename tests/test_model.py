@@ -325,6 +325,18 @@ def test_progress_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(line.rstrip()) < 80 for line in drawn)
 
 
+def test_a_narrow_terminal_shows_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("graphc.learn.progress._PAUSE", 0.0)
+    monkeypatch.setenv("COLUMNS", "60")
+    history = regression().fit((X, Y), 1, batch=30, validation=(X, Y))
+    *others, last = stream.getvalue().split("\r")[1:]
+    assert all(len(line) < 60 for line in others)
+    assert last.startswith("epoch 1/1 [=====] 3/3  ")
+    assert last.rstrip().endswith(f"val_loss {history['val_loss'][0]:.4g}")
+
+
 def test_short_epochs_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)

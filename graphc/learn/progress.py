@@ -10,7 +10,7 @@ from typing import Any
 
 from graphc.learn.callbacks import Callback
 
-_WIDTH = 24
+_WIDTH, _LEAST = 24, 5  # of the bar; the narrow one leaves room for the figures
 _PAUSE = 0.1  # seconds between two drawings
 
 
@@ -49,10 +49,11 @@ class Progress(Callback):
         is_last = model.stop_training or epoch + 1 == model.epochs
         if self.is_bar:
             is_long = now - self._began > _PAUSE
-            if is_long or is_last or now - self._drawn > _PAUSE:
-                self._draw(model, logs, now)
             if is_long or is_last:
+                self._draw(model, logs, now, is_last=True)
                 self._end_line()
+            elif now - self._drawn > _PAUSE:
+                self._draw(model, logs, now)
         elif self.is_shown:
             self._write(self._line(model, logs, now) + "\n")
 
@@ -64,22 +65,31 @@ class Progress(Callback):
         self._write("\n")
         self._width = 0
 
-    def _draw(self, model: Any, figures: Mapping[str, float], now: float) -> None:
+    def _draw(
+        self, model: Any, figures: Mapping[str, float], now: float, is_last: bool = False
+    ) -> None:
+        """Draw over the line; the last drawing of a line may be longer than the terminal is wide,
+        one that is to be drawn over may not.
+        """
         self._drawn = now
-        line = self._line(model, figures, now)[: shutil.get_terminal_size().columns - 1]
+        room = shutil.get_terminal_size().columns - 1
+        line = self._line(model, figures, now, room)
+        line = line if is_last else line[:room]
         self._write("\r" + line.ljust(self._width))
         self._width = len(line)
 
-    def _line(self, model: Any, figures: Mapping[str, float], now: float) -> str:
-        done, steps = model.position, model.steps_per_epoch
-        filled = _WIDTH * done // steps
-        bar = "=" * filled + ">" * (filled < _WIDTH) + " " * (_WIDTH - filled - 1)
+    def _line(
+        self, model: Any, figures: Mapping[str, float], now: float, room: int | None = None
+    ) -> str:
+        done, steps = int(model.position), int(model.steps_per_epoch)
         seconds = (now - self._start) / max(1, done - self._measured)
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        return (
-            f"epoch {model.epoch + 1}/{model.epochs} [{bar}] {done}/{steps}  "
-            f"{duration(seconds)}/step  {numbers}"
-        )
+        before = f"epoch {model.epoch + 1}/{model.epochs} ["
+        after = f"] {done}/{steps}  {duration(seconds)}/step  {numbers}"
+        left = _WIDTH if room is None else room - len(before) - len(after)
+        width = max(_LEAST, min(_WIDTH, left))
+        filled = width * done // steps
+        return before + "=" * filled + ">" * (filled < width) + " " * (width - filled - 1) + after
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
