@@ -134,7 +134,12 @@ class Executable(Part):
         return frame, outputs
 
     def _enter(self, frame: Frame, binding: Binding) -> None:
-        """Wait for the variables of a run; point every frame at them if none does yet."""
+        """Wait for the variables of a run; point every frame at them if none does yet.
+
+        A frame that is kept although the wait was broken off must not point anywhere else.
+        """
+        if binding.addresses is not None:
+            frame.bind(binding.addresses)
         frame.held = binding.hold()
         addresses = binding.addresses
         if addresses is None:
