@@ -171,6 +171,8 @@ def test_reset_frees_and_names_are_free_again(home):
     assert step()[0] == 6
     gc.reset_container(home.name)
     again = gc.Variable(np.full(1000, 2.0), name="v")
+    with pytest.raises(RunError, match="was made anew"):
+        v.assign(0)
     for k in range(4):
         assert step()[0] == 3 + k
     assert again.value[0] == 6

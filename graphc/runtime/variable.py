@@ -137,6 +137,14 @@ class Cell:
         self.ready, self.was_reset = True, False
 
     def _store(self, value: np.ndarray[Any, Any]) -> None:
+        if self.container.cells.get(self.name) is not self:
+            raise RunError(
+                f"variable {self.name!r} was made anew after container {self.container.name!r} was "
+                "reset",
+                details=(f"{self!r}",),
+                location=self.location,
+                hint="use the new one",
+            )
         np.copyto(self.allocate(), value, casting="same_kind")
         self.has_value()
 
