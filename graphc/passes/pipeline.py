@@ -135,14 +135,15 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
     started = time.perf_counter()
     with collecting() as reasons:
         value = apply(stage, before, config)
-    note = Note(f"{len(before)} -> {len(value)} nodes" if value is not before else "no change")
+    counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
+    note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
     note.reasons = tuple(reasons.lines)
     return Record(stage.name, value, time.perf_counter() - started, note)
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
-    """Run a stage on a graph or on every graph of a program."""
-    if isinstance(value, Program):
+    """Run a stage on a graph, on every graph of a program, or on a program as a whole."""
+    if isinstance(value, Program) and stage.name not in _OF_PROGRAMS:
         if stage.name in _BEFORE_PARTITION:
             return value
         return value.map(lambda graph: stage.run(graph, config))  # type: ignore[arg-type, return-value]
@@ -150,6 +151,7 @@ def apply(stage: Stage, value: Stages, config: Config) -> Stages:
 
 
 _BEFORE_PARTITION = frozenset(("place", "partition"))
+_OF_PROGRAMS = frozenset(("compress", "schedule"))
 
 
 def check(

@@ -12,10 +12,11 @@ MOST_LINES = 10_000
 
 @dataclass
 class Reasons:
-    """The decisions of one stage: (node id, text), and how many there were in all."""
+    """The decisions of one stage: (node id, text), how many there were in all, and their sum."""
 
     lines: list[tuple[int, str]] = field(default_factory=list)
     count: int = 0
+    summary: str = ""
 
 
 _CURRENT: ContextVar[Reasons | None] = ContextVar("reasons", default=None)
@@ -29,6 +30,13 @@ def record(node_id: int, text: str) -> None:
     reasons.count += 1
     if reasons.count <= MOST_LINES:
         reasons.lines.append((node_id, text))
+
+
+def summarise(text: str) -> None:
+    """Say in one line what the stage has done."""
+    reasons = _CURRENT.get()
+    if reasons is not None:
+        reasons.summary = text
 
 
 @contextmanager

@@ -1,11 +1,150 @@
-"""schedule: the issue order of every device. With one device it is the order of the nodes."""
+"""schedule: the issue order of every device, and when each recv begins.
+
+A simulation says when every node would start; that is the order in which its device issues it.  A
+recv, if nothing held it back, would begin when the run does and hold memory until it is read.
+`slack` finds how late it may begin; here it gets an `after` edge to the last kernel that ends
+before that.  What is kept is never slower in the simulation, and holds fewer bytes.  With one
+device the order is that of the nodes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import field
+from math import inf
+
 from graphc.config import Config
-from graphc.ir.graph import Graph
+from graphc.errors import VerifyError
+from graphc.ir.channels import no_deadlock
+from graphc.ir.graph import Graph, Node, Program, Rewriter, node_effect, rebuild
+from graphc.ir.op import Effect
+from graphc.ir.place import device_of
+from graphc.passes import reasons
+from graphc.passes.cost import CostModel
+from graphc.passes.simulate import Costs, simulate
+from graphc.passes.slack import Hold, holds, windows
+from graphc.passes.timeline import Timeline
+from graphc.record import record
+
+MICRO = 1e-6
+NEARLY = 1 + 1e-9  # sums of the same times in another order differ in their last bits
 
 
-def schedule(graph: Graph, config: Config) -> Graph:
-    """The graph in issue order."""
-    return graph
+def schedule(value: Graph | Program, config: Config) -> Graph | Program:
+    """The program in issue order, with recvs held back."""
+    if not isinstance(value, Program) or len(value.graphs) < 2:
+        return value
+    devices = [d for g in value.graphs if (d := device_of(g.device)) is not None]
+    plan = scheduled(value, CostModel(devices))
+    for hold in plan.holds:
+        reasons.record(hold.window.recv.id, explanation(hold, hold in plan.taken))
+    reasons.summarise(plan.summary())
+    return plan.program
+
+
+@record(frozen=True, eq=False)
+class Plan:
+    """A scheduled program: what was decided, and its simulation before and after."""
+
+    program: Program
+    before: Timeline
+    after: Timeline
+    holds: list[Hold] = field(default_factory=list)
+    taken: list[Hold] = field(default_factory=list)
+
+    def summary(self) -> str:
+        spans = f"{_us(self.before.makespan)} -> {_us(self.after.makespan)} us"
+        peaks = ", ".join(
+            f"{device.short} {bytes:,} -> {self.after.peak.get(device, 0):,}"
+            for device, bytes in sorted(self.before.peak.items())
+        )
+        guessed = len(self.after.inaccurate)
+        doubt = f"; inaccurate: the cost of {guessed} nodes is guessed" if guessed else ""
+        count = f"{len(self.taken)} of {len(self.holds)} recvs held back"
+        return f"{count}; makespan {spans}; peak live bytes {peaks or 'none'}{doubt}"
+
+
+def scheduled(program: Program, cost: Costs, links: str = "pair") -> Plan:
+    """The best issue order that the simulation knows of, and recvs held back within it."""
+    before = simulate(program, cost, links=links, in_order=True)
+    ordered = in_issue_order(program, cost, links, before)
+    base = simulate(ordered, cost, links=links, in_order=True)
+    if base.makespan > before.makespan * NEARLY:
+        ordered, base = program, before
+    found = holds(ordered, base, windows(ordered, base, links))
+    possible = [hold for hold in found if hold.kernel is not None]
+    for taken in (possible, [hold for hold in possible if hold.free]):
+        if not taken:
+            continue
+        held = held_back(ordered, taken)
+        after = simulate(held, cost, links=links, in_order=True)
+        saves = sum(after.peak.values()) < sum(base.peak.values())
+        if saves and after.makespan <= base.makespan * NEARLY:
+            return Plan(held, before, after, found, taken)
+    return Plan(ordered, before, base, found, [])
+
+
+def held_back(program: Program, taken: Iterable[Hold]) -> Program:
+    """The program with `after` edges from recvs to the kernels they wait for."""
+    waits = {hold.window.recv: hold.kernel for hold in taken}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        kernel = waits.get(node)
+        if kernel is None:
+            return None
+        made = node.replace(after=tuple(dict.fromkeys((*node.after, r.new(kernel)))))
+        r.nodes.append(made)
+        return made
+
+    return program.map(lambda graph: rebuild(graph, rewrite))
+
+
+def explanation(hold: Hold, taken: bool) -> str:
+    """Why a recv begins when it does."""
+    window = hold.window
+    reader = f"%{window.reader.id}" if window.reader is not None else "the end of the run"
+    slack = f"{_us(window.slack)} us of slack before {reader}"
+    if hold.kernel is None:
+        return f"begins at once: no kernel to wait for ends in the {slack}"
+    waits = f"{_us(hold.delay)} us, until %{hold.kernel.id} has run"
+    if taken:
+        return f"held back {waits}: {slack}"
+    return f"begins at once: held back {waits}, it would save no memory in all"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds / MICRO:.1f}"
+
+
+# ------------------------------------------------------------------------------------ issue order
+
+
+def in_issue_order(program: Program, cost: Costs, links: str, fixed: Timeline) -> Program:
+    """Every device's nodes by the time they start when a device takes what is ready first, if that
+    is faster than the order they stand in (whose simulation is `fixed`)."""
+    free = simulate(program, cost, links=links)
+    ordered = program.map(lambda g: by_start(g, free if free.makespan < fixed.makespan else fixed))
+    try:
+        no_deadlock(ordered)
+    except VerifyError:  # parts of one loop start at different times, and what lies between waits
+        return program
+    return ordered
+
+
+def by_start(graph: Graph, timeline: Timeline) -> Graph:
+    """The nodes by start; a recv, and what costs nothing, directly before its first reader."""
+    start: dict[Node, float] = {}
+    soonest: dict[Node, float] = {}
+    for node in reversed(graph.nodes):
+        own = timeline.start[node]
+        start[node] = soonest.get(node, own) if _waits(node, timeline) else own
+        for source in (*node.inputs, *node.after):
+            soonest[source] = min(soonest.get(source, inf), start[node])
+    nodes = sorted(graph.nodes, key=start.__getitem__)
+    return graph if nodes == graph.nodes else graph.replace(nodes=nodes)
+
+
+def _waits(node: Node, timeline: Timeline) -> bool:
+    if node.op.name == "recv":
+        return True
+    return timeline.end[node] == timeline.start[node] and node_effect(node) is Effect.PURE
