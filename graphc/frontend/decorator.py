@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
+from types import MethodType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -248,6 +249,7 @@ class BoundFunction:
     def __init__(self, function: CompiledFunction, instance: Any) -> None:
         self._function = function
         self._instance = instance
+        self.__wrapped__ = MethodType(function.function, instance)  # its signature has no self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)

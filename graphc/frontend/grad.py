@@ -27,7 +27,7 @@ from graphc.frontend.region import (
 )
 from graphc.frontend.tree import flatten, leaf_names, unflatten
 from graphc.ir.types import Type
-from graphc.ops.value import Value, current, functions, lift
+from graphc.ops.value import Stateful, Value, current, functions, lift
 
 Function = Callable[..., Any]
 Wrt = int | str | Sequence[int | str]
@@ -66,6 +66,8 @@ def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> F
 
 def _compiling(traced: Function, function: Function, name: str) -> Function:
     """A function for traces that compiles itself when it is called on arrays."""
+    if not callable(function):
+        raise TraceError(f"{name} takes a function, got {type(function).__name__}")
     compiled: list[Any] = []
     title = f"{name}_{getattr(function, '__name__', 'f')}"
 
@@ -134,7 +136,8 @@ def _pair(made: Any) -> tuple[Any, Any]:
 
 def _loss(value: Any) -> Value:
     """The value of a function that is differentiated: one float."""
-    made = lift(value, enclosing()) if not isinstance(value, dict | list | tuple) else None
+    is_one = isinstance(value, Value | Stateful | np.ndarray | np.generic | int | float | complex)
+    made = lift(value, enclosing()) if is_one else None
     if made is None or made.shape != () or made.element.kind != "f":
         found = type(value).__name__ if made is None else str(made.type)
         raise TraceError(
@@ -163,7 +166,10 @@ def _title(path: str, names: Sequence[str]) -> str:
 def _keys(names: Sequence[str], wrt: Wrt, args: Any, kwargs: dict[str, Any]) -> list[Key]:
     """Where each entry of wrt is: a position in args or a name in kwargs."""
     keys: list[Key] = []
-    for entry in (wrt,) if isinstance(wrt, int | str) else wrt:
+    entries = wrt if isinstance(wrt, tuple | list) else (wrt,)
+    for entry in entries:
+        if isinstance(entry, int) and -len(args) <= entry < 0:
+            entry += len(args)
         name = names[entry] if isinstance(entry, int) and 0 <= entry < len(names) else entry
         position = names.index(name) if name in names else entry
         if isinstance(position, int) and 0 <= position < len(args):
@@ -280,6 +286,8 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     The pullback is linear, so its own pullback carries tangents forward; what only the backward
     pass would need is dropped as dead code.
     """
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        raise TraceError("jvp takes tuples of primals and tangents, one of each per argument")
     if current() is None:
         from graphc.frontend.decorator import compile
 
@@ -288,13 +296,27 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     leaves, tree = flatten(result)
     zeros = unflatten(tree, [functions.zeros_like(leaf) for leaf in leaves])
     _, push = vjp(pullback, zeros)
-    moved, _ = flatten(tuple(primals))
-    ways, _ = flatten(tuple(tangents))
-    if [np.shape(a) if not isinstance(a, Value) else a.shape for a in moved] != [
-        np.shape(t) if not isinstance(t, Value) else t.shape for t in ways
-    ]:
+    return result, push(_moving(tuple(primals), tuple(tangents)))[0]
+
+
+def _moving(primals: Any, tangents: Any) -> Any:
+    """The tangents of the primals that are floats; None of the others, whatever was given."""
+    moved, tree = flatten(primals)
+    floats = [_kind(leaf) in "fc" for leaf in moved]
+    alone = unflatten(tree, [leaf if keep else None for leaf, keep in zip(moved, floats)])
+    ways, structure = flatten(tangents)
+    if structure is tree:
+        ways = [way for way, keep in zip(ways, floats) if keep]
+    elif structure is not flatten(alone)[1]:
+        raise TraceError(f"jvp: the tangents are {structure!r}, the primals {tree!r}")
+    points = [leaf for leaf, keep in zip(moved, floats) if keep]
+    if [np.shape(x) for x in points] != [np.shape(way) for way in ways]:
         raise TraceError("jvp: each tangent must have the shape of its primal")
-    return result, push(tuple(tangents))[0]
+    return unflatten(flatten(alone)[1], ways)
+
+
+def _kind(leaf: Any) -> str:
+    return leaf.element.kind if isinstance(leaf, Value) else np.asarray(leaf).dtype.kind
 
 
 # ---------------------------------------------------------------------------------------- matrices
@@ -304,9 +326,9 @@ def jacobian(function: Function, wrt: int = 0) -> Function:
     """The function that computes the derivative of every result element by every element of one
     argument: result shape + argument shape, in the nesting of the result."""
 
-    def jacobians(*args: Any) -> Any:
+    def jacobians(*args: Any, **kwargs: Any) -> Any:
         def of_one(x: Any) -> Any:
-            return function(*args[:wrt], x, *args[wrt + 1 :])
+            return function(*args[:wrt], x, *args[wrt + 1 :], **kwargs)
 
         result, pullback = vjp(of_one, args[wrt])
         leaves, tree = flatten(result)
