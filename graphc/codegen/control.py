@@ -117,8 +117,8 @@ class Loop:
                 self.table.rotate(register, *self.others[k])
             else:
                 self.table.set(register, self.scope[f"r{k}"])
-        for register, step in self.travel.items():
-            self.table.bump(register, step)
+        if self.travel:
+            self.table.bump(*(word for move in self.travel.items() for word in move))
 
     def leave(self, ran: bool) -> None:
         """Final values go home where they do not lie there already.

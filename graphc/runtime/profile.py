@@ -99,7 +99,8 @@ class _Walk:
             bases[register], bases[write] = bases[write], bases[spare]
             bases[spare] = bases[register]
         elif words[row] == step_table.BUMP:
-            bases[register] += words[row + 3]
+            for word in range(row + 2, row + words[row + 1], 2):
+                bases[words[word]] += words[word + 1]
         elif words[row] == step_table.LOOP:
             bases[register] -= 1
         else:

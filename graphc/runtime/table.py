@@ -42,7 +42,7 @@ _WORDS = {
     POP: 6, SAME: 7, SEND: 6, WAIT: 6,
 }  # fmt: skip
 _TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
-_REGISTER_WORDS = {BUMP: (2,), SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
+_REGISTER_WORDS = {SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
 _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3,)}
 _OPERAND_WORDS |= {SAME: (3, 5), SEND: (4,), WAIT: (4,)}
 _SIZED = (COPY, PUSH, POP)  # rows whose word 2 is a number of bytes
@@ -94,9 +94,9 @@ class TableBuilder:
         """Continue at `target` unless both operands are at one address."""
         return self._row(SAME, 7, target, *first, *second)
 
-    def bump(self, register: int, amount: int) -> int:
-        """Add `amount` bytes to a scratch register."""
-        return self._row(BUMP, 4, register, amount)
+    def bump(self, *moves: int) -> int:
+        """Add bytes to scratch registers: register, amount, register, amount, ..."""
+        return self._row(BUMP, 2 + len(moves), *moves)
 
     def set(self, register: int, source: Operand) -> int:
         """Point a scratch register at an operand; with base ABSENT store a plain number."""
@@ -218,7 +218,7 @@ def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None
     if opcode == CALL:
         _validate_call(words, row, size, bounds)
         return
-    if _WORDS.get(opcode) != size:
+    if _WORDS.get(opcode) != size and not (opcode == BUMP and size % 2 == 0):
         raise _bad(row, f"opcode {opcode} in a row of {size} words")
     if opcode in _SIZED and words[row + 2] < 0:
         raise _bad(row, f"{NAMES[opcode]} of {words[row + 2]} bytes")
@@ -229,7 +229,8 @@ def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None
         channels = bounds.sent if opcode == SEND else bounds.received
         if not 0 <= channel < len(channels) or size < 0 or channels[channel] != size:
             raise _bad(row, f"{NAMES[opcode]} of {size} bytes on channel {channel}")
-    for word in _REGISTER_WORDS.get(opcode, ()):
+    registers = _REGISTER_WORDS.get(opcode, ()) if opcode != BUMP else range(2, size, 2)
+    for word in registers:
         if not bounds.first_register <= words[row + word] < len(bounds.sizes):
             raise _bad(row, f"no scratch register {words[row + word]}")
     for word in _OPERAND_WORDS.get(opcode, ()):

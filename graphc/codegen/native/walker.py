@@ -141,13 +141,22 @@ branch:
   br i1 %taken, label %go, label %next
 
 bump:
-  %bump.register = load i64, ptr %word2.at
-  %bump.amount = load i64, ptr %word3.at
+  %bump.first = add i64 %pc, 2
+  br label %bump.pair
+
+bump.pair:
+  %bump.word = phi i64 [ %bump.first, %bump ], [ %bump.following, %bump.pair ]
+  %bump.register.at = getelementptr i64, ptr %table, i64 %bump.word
+  %bump.register = load i64, ptr %bump.register.at
+  %bump.amount.at = getelementptr i64, ptr %bump.register.at, i64 1
+  %bump.amount = load i64, ptr %bump.amount.at
   %bump.at = getelementptr i64, ptr %bases, i64 %bump.register
   %bump.old = load i64, ptr %bump.at
   %bump.new = add i64 %bump.old, %bump.amount
   store i64 %bump.new, ptr %bump.at
-  br label %next
+  %bump.following = add i64 %bump.word, 2
+  %bump.more = icmp slt i64 %bump.following, %pc.next
+  br i1 %bump.more, label %bump.pair, label %next
 
 set:
   %set.register = load i64, ptr %word2.at
