@@ -28,6 +28,7 @@ HIDDEN, WIDTH = 256, 64
 BATCH, LENGTH, RATE, WARM_UP = 32, 64, 1e-2, 50
 STRETCH, SHARE = 4096, 20
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+COUNT = click.IntRange(min=1)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -101,15 +102,13 @@ def train(text, ids, folder: Path, hidden=HIDDEN, epochs=3, seed=0, fresh=False,
     start = time.perf_counter()
     training, held = (ids.encode(part) for part in parts(text))
     data = gc.data.windows(training, LENGTH, BATCH, shuffle=True, seed=seed, drop_last=True)
-    validation = gc.data.windows(held, LENGTH, BATCH)
+    measured = gc.data.windows(held, LENGTH, BATCH)
     model = learner(network(len(ids), hidden), epochs * len(data), seed)
-    checkpoints = gc.Checkpoints(folder)
+    checkpoints = gc.Checkpoints(folder, every_seconds=10)
     if fresh:
         checkpoints.clear()
     resumed = max(checkpoints.steps(), default=0)
-    history = model.fit(
-        data, epochs, validation=validation, checkpoint=checkpoints, verbose=verbose
-    )
+    history = model.fit(data, epochs, validation=measured, checkpoint=checkpoints, verbose=verbose)
     history.plot(folder / "loss.png")
     return model, {
         "characters": len(training),
@@ -136,10 +135,12 @@ def show(report: dict) -> None:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--epochs", default=3, show_default=True, help="Epochs in all, with earlier runs.")
+@click.option("--epochs", default=3, show_default=True, type=COUNT, help="With earlier runs.")
 @click.option("--text", "files", type=FILE, multiple=True, help="Learn from this text instead.")
 @click.option("--prompt", default="def ", show_default=True, help="What the written text goes on.")
-@click.option("--write", default=600, show_default=True, help="How many characters to write.")
+@click.option(
+    "--write", default=600, show_default=True, type=COUNT, help="How many characters to write."
+)
 @click.option("--temperature", default=0.7, show_default=True, type=click.FloatRange(min=1e-3))
 @click.option("--seed", default=0, show_default=True, help="Of training and of writing.")
 @click.option("--folder", type=FOLDER, help="Checkpoints, picture.  [default: runs/char_lstm]")
@@ -150,14 +151,14 @@ def main(files, prompt, write, temperature, folder, quick, as_json, **options) -
     """Learn the language of a text and write in it."""
     text = read_text(files, QUICK if quick else CHARACTERS)
     ids = gc.data.Characters(text)
-    try:
-        begun = ids.encode(prompt or "\n")[None]
-    except gc.FeedError as error:
-        raise click.ClickException(f"--prompt: {error}") from None
     place = tempfile.TemporaryDirectory() if quick and folder is None else nullcontext(folder)
     options |= {"hidden": 32 if quick else HIDDEN, "verbose": 0 if as_json else 1}
-    with place as found:
-        model, report = train(text, ids, Path(found or "runs/char_lstm"), **options)
+    try:
+        begun = ids.encode(prompt or "\n")[None]
+        with place as found:
+            model, report = train(text, ids, Path(found or "runs/char_lstm"), **options)
+    except gc.GraphError as error:
+        raise click.ClickException(str(error)) from None
     key = gc.random.key(options["seed"])
     written = writer(model.network)(model.params, begun, key, np.float32(temperature), write)
     report["written"] = prompt + ids.decode(written)

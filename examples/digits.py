@@ -25,6 +25,7 @@ import graphc as gc
 from graphc import nn
 
 BATCH, RATE, WARM_UP = 32, 3e-3, 50
+COUNT = click.IntRange(min=1)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -101,11 +102,10 @@ def train(folder: Path, epochs=30, seed=0, fresh=False, verbose=1) -> dict:
     if fresh:
         checkpoints.clear()
     resumed = max(checkpoints.steps(), default=0)
-    history = model.fit(
-        data, epochs, validation=validation, checkpoint=checkpoints, verbose=verbose
-    )
+    measured = gc.data.arrays(validation, len(validation[0]))
+    history = model.fit(data, epochs, validation=measured, checkpoint=checkpoints, verbose=verbose)
     history.plot(folder / "loss.png")
-    found = model.predict(test[0]).argmax(axis=1)
+    found = model.predict(test[0], batch=len(test[0])).argmax(axis=1)
     return {
         "parameters": model.parameter_count,
         "epochs": model.epoch,
@@ -134,7 +134,7 @@ def show(report: dict) -> None:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--epochs", default=30, show_default=True, help="Epochs in all, with earlier runs.")
+@click.option("--epochs", default=30, show_default=True, type=COUNT, help="With earlier runs.")
 @click.option("--seed", default=0, show_default=True, help="First weights and order of samples.")
 @click.option("--folder", type=FOLDER, help="Checkpoints and picture.  [default: runs/digits]")
 @click.option("--fresh", is_flag=True, help="Start over: remove the folder's checkpoints first.")
@@ -147,11 +147,11 @@ def main(epochs, seed, folder, fresh, quick, as_json) -> None:
     place = tempfile.TemporaryDirectory() if quick and folder is None else nullcontext(folder)
     with place as found:
         folder = Path(found or "runs/digits")
-        report = train(folder, 3 if quick else epochs, seed, fresh, verbose=0 if as_json else 1)
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        show(report)
+        try:
+            report = train(folder, 3 if quick else epochs, seed, fresh, verbose=0 if as_json else 1)
+        except gc.GraphError as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(json.dumps(report)) if as_json else show(report)
 
 
 if __name__ == "__main__":
