@@ -55,11 +55,13 @@ def _problem(graph: Graph) -> tuple[Node, str] | None:
     """The first node that is not in normal form, and why."""
     read: dict[Key, Node] = {}
     written: dict[Key, Node] = {}
-    for node in graph.nodes:
-        if holds_kernels(node) and touched(node):
-            return node, f"%{node.id} holds state in a region"
+    stateful = [n for n in graph.nodes if n.regions or n.op.effect is not Effect.PURE]
+    for node in graph.nodes if any(n.op.name == "assign" for n in stateful) else ():
         if any(source.op.name == "assign" for source in (*node.inputs, *node.after)):
             return node, f"%{node.id} reads or waits for an assign"
+    for node in stateful:
+        if holds_kernels(node) and touched(node):
+            return node, f"%{node.id} holds state in a region"
         if node.op.name not in ("read", "assign"):
             continue
         key = key_of(node)
