@@ -217,3 +217,16 @@ def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.Mo
     monkeypatch.setattr(pipeline, "STAGES", stages)
     with pytest.raises(VerifyError, match=r"after schedule: .* duplicates"):
         pipeline.run(chain(), Config(verify=2, threads=1))
+
+
+def test_a_tuple_that_nobody_reads_reads_no_stack() -> None:
+    """Rewriting leaves it behind where its items are what it was made of."""
+    text = """%2 = stack() {type=f32[4]} : stack<f32[4]>
+              %3 = tuple(%2, %0) : (stack<f32[4]>, f32[4])
+              %4 = push(%2, %0) : stack<f32[4]>
+              %5 = pop(%4) : (stack<f32[4]>, f32[4])
+              %6 = item(%5) {index=1} : f32[4]"""
+    verify.verify(graph(text))
+    taken = text.replace("%4 = push(%2, %0)", "%7 = item(%3) {index=1} : f32[4]\n%4 = push(%2, %7)")
+    with pytest.raises(VerifyError, match="read twice"):
+        verify.verify(graph(taken))

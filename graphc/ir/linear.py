@@ -43,9 +43,13 @@ def has_stack(kind: AnyType) -> bool:
 
 
 def reads(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Every pair of a reader (of a result: itself) and what it reads."""
+    """Every pair of a reader (of a result: itself) and what it reads.
+
+    A tuple that nobody takes anything of reads nothing: rewriting leaves such behind.
+    """
+    taken = {source for node in graph.nodes for source in node.inputs}
     for node in graph.nodes:
-        if node.op.name != "item":
+        if node.op.name != "item" and (node.op.name != "tuple" or node in taken):
             for source in node.inputs:
                 yield node, source
     for result in graph.results:
