@@ -156,6 +156,24 @@ def test_two_functions_share_a_container(home):
     np.testing.assert_array_equal(read(1.0), np.full(3, 7.0))
 
 
+def test_two_sessions_see_one_counter(home):
+    counter = gc.Variable(0, name="counter")
+    count = gc.compile(lambda: gc.name(counter.assign_add(1), "step"))
+    sessions = [gc.Session(), gc.Session()]
+    for session in sessions:
+        session.extend(count.graph())
+    for k in range(10):
+        assert sessions[k % 2].run("step") == k + 1
+    assert count() == 11 and home.nbytes == 8
+    gc.reset_container(home.name)
+    assert home.nbytes == 0
+    for session in sessions:
+        with pytest.raises(RunError, match="was reset"):
+            session.run("step")
+    counter.assign(40)
+    assert [session.run("step") for session in sessions] == [41, 42]
+
+
 def test_reset_frees_and_names_are_free_again(home):
     v = gc.Variable(np.zeros(1000), name="v")
     step = gc.compile(lambda: v.assign_add(1))
