@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
+from graphc.ir.op import Effect
 
 
 def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
@@ -23,6 +24,11 @@ def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
 def holds_kernels(node: Node) -> bool:
     """Are the node's regions graphs of kernels of their own, with memory of their own?"""
     return bool(node.regions) and node.op.name != "fused"
+
+
+def talks(node: Node) -> bool:
+    """Does the node send or receive messages, perhaps in its regions?"""
+    return node_effect(node) >= Effect.COMM
 
 
 def scheduled_graphs(graph: Graph) -> Iterator[Graph]:

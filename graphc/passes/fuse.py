@@ -15,7 +15,7 @@ from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
-from graphc.ir.regions import holds_kernels
+from graphc.ir.regions import holds_kernels, talks
 from graphc.ir.types import leaves, tuple_type
 from graphc.passes.again import computed_again
 from graphc.passes.dce import dce
@@ -124,17 +124,25 @@ class _Fuser:
     # -- order
 
     def ordered(self, units: list[Any]) -> list[Any]:
-        """Kahn's algorithm; among ready units the one whose last node came first."""
+        """Kahn's algorithm; among ready units the one whose last node came first.
+
+        Nothing is sent after a message was awaited that came later.
+        """
         owner: dict[int, int] = {}
         for k, unit in enumerate(units):
             for node in unit.nodes if isinstance(unit, Group) else [unit]:
                 owner[node.id] = k
         waits: list[set[int]] = [set() for _ in units]
         readers: list[list[int]] = [[] for _ in units]
+        told: list[int] = []
         for k, unit in enumerate(units):
-            for source in self.sources(unit):
-                j = owner.get(source.id)
-                if j is not None and j != k and j not in waits[k]:
+            before = [owner.get(source.id, k) for source in self.sources(unit)]
+            if not isinstance(unit, Group) and talks(unit):
+                if unit.op.name != "send":
+                    before, told = before + told, []
+                told.append(k)
+            for j in before:
+                if j != k and j not in waits[k]:
                     waits[k].add(j)
                     readers[j].append(k)
         order_of = self.groups.order

@@ -27,6 +27,7 @@ from graphc.ir.op import (
     Reduction,
     Scalar,
 )
+from graphc.ir.regions import talks
 from graphc.ir.types import Type
 from graphc.record import record
 
@@ -85,6 +86,7 @@ class Groups:
         self.stages: list[int] = [0] * graph.next_id
         self.position: list[int] = [0] * graph.next_id
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
+        self.told = -1  # the last stage of a message so far
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
         self.few_scalars = len(scalars) <= MOST_SCALARS
@@ -129,7 +131,7 @@ class Groups:
                 self.place(node)
         elif isinstance(lower, Compute | Library | Loops):
             self.place(node)
-        elif node.inputs or node.after:
+        elif node.inputs or node.after or talks(node):
             self.outside(node, node.inputs)
 
     def visit_view(self, node: Node) -> bool:
@@ -153,7 +155,12 @@ class Groups:
         for base in sources:
             if (group := self.of(base)) is not None:
                 group.read = True
-        self.stages[node.id] = self.stage_after([*sources, *node.after])
+        stage = self.stage_after([*sources, *node.after])
+        if talks(node):
+            # What comes from other devices may be the answer to what was sent before.
+            stage = stage if node.op.name == "send" else max(stage, self.told + 1)
+            self.told = max(self.told, stage)
+        self.stages[node.id] = stage
 
     def bases(self, node: Node) -> list[Node]:
         """The stored values that reading a node reads."""
