@@ -156,8 +156,7 @@ class Groups:
             if (group := self.of(base)) is not None:
                 group.read = True
         stage = self.stage_after([*sources, *node.after])
-        if talks(node):
-            # What comes from other devices may be the answer to what was sent before.
+        if talks(node):  # what comes from other devices may be the answer to what was sent before
             stage = stage if node.op.name == "send" else max(stage, self.told + 1)
             self.told = max(self.told, stage)
         self.stages[node.id] = stage
