@@ -18,7 +18,6 @@ from graphc.ir.types import Type
 from graphc.ops.value import number_dtype
 from graphc.record import record
 
-
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
 
 
