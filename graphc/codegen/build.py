@@ -10,24 +10,27 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
 from graphc.codegen import cache, contract, llvm, numba_route, source
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
+from graphc.codegen.messages import channels_of
 from graphc.codegen.native.support import support_object
 from graphc.codegen.packed import hardware_for
 from graphc.codegen.steps import TableWriter
 from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
 from graphc.config import Config
-from graphc.errors import STATUS, GraphError
+from graphc.errors import STATUS
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.types import Type
 from graphc.record import record
+from graphc.runtime.cluster import executable
 from graphc.runtime.device import needed_features
+from graphc.runtime.devices import check_device
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Slot, StateSlot
 
@@ -226,26 +229,41 @@ def state_slot(nodes: Mapping[str, Node]) -> StateSlot:
 
 
 def build(program: Graph | Program, config: Config) -> tuple[Executable, Compiled]:
-    """Compile a planned program of one device and make it runnable."""
+    """Compile a planned program and make it runnable."""
     image, compiled = build_image(program, config)
-    return Executable(image, threads=config.thread_count), compiled
+    return executable(image, threads=config.threads), compiled
 
 
 def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compiled]:
     """The image of a planned program: everything a process needs to run it, as data."""
     graphs = program.graphs if isinstance(program, Program) else (program,)
-    if len(graphs) != 1:
-        raise GraphError("this build runs programs of one device", hint="give one device")
-    graph = graphs[0]
-    if graph.device is not None and graph.device.type != "cpu":
-        raise GraphError(f"there is no device {graph.device}", hint="available: cpu:0")
     compiler = Compiler(config)
-    writer = TableWriter(graph, config, compiler)
-    writer.write()
+    channels = channels_of(graphs, bool(config.donate))
+    numbers = {name: number for number, name in enumerate(channels)}
+    writers = [TableWriter(graph, config, compiler, numbers) for graph in graphs]
+    compiler.need(spec for writer in writers for spec in writer.specs())
+    for writer in writers:
+        writer.write()
     compiled = compiler.finish()
-    target = compiler.target
     objects = sorted(compiled.objects.items(), key=lambda o: not o[1][0].startswith("graphc_"))
-    image = Image(
+    linked = tuple((code, tuple(symbols)) for code, symbols in objects)
+    support = support_object(compiler.target)
+    first, *others = [image_of(writer, compiler.target, linked, support) for writer in writers]
+    return replace(first, channels=tuple(channels.values()), others=tuple(others)), compiled
+
+
+def image_of(
+    writer: TableWriter,
+    target: Target,
+    objects: tuple[tuple[bytes, tuple[str, ...]], ...],
+    support: bytes,
+) -> Image:
+    """The image of the share of one device."""
+    graph = writer.graph
+    device = graph.device
+    if device is not None:
+        check_device(device.type, device.index)
+    return Image(
         name=graph.name,
         params=slots(graph.params, [p.attrs["name"] for p in graph.params]),
         results=slots(graph.results, graph.result_names),
@@ -253,10 +271,10 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
         words=np.array(writer.words or [0], np.int64),
         constants=writer.constants(),
         kernels=tuple(writer.kernels),
-        objects=tuple((code, tuple(symbols)) for code, symbols in objects),
-        support=support_object(target),
+        objects=objects,
+        support=support,
         arena_bytes=peak_bytes(graph),
-        threads=config.thread_count,
+        threads=writer.config.thread_count,
         registers=writer.registers,
         donated=writer.donated if any(p >= 0 for p in writer.donated) else (),
         variables=tuple(map(state_slot, writer.variables.values())),
@@ -265,8 +283,8 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
         cpu=target.cpu,
         features=needed_features(target.features, target.vector_bits, target.triple),
         triple=target.triple,
+        device=device.short if device is not None else "cpu:0",
     )
-    return image, compiled
 
 
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from graphc.codegen.carries import Carry, Layout, layout_of, region_of
+from graphc.codegen.messages import recv_rows, send_rows
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
 from graphc.ir.regions import scheduled_graphs
@@ -238,4 +239,6 @@ CONTROL_ROWS: dict[str, Callable[[TableWriter, Node], None]] = {
     "stack": stack_rows,
     "push": push_rows,
     "pop": pop_rows,
+    "send": send_rows,
+    "recv": recv_rows,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,15 @@ Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0
 class TableWriter:
     """Writes the rows of one graph and of its regions, each in a scope of its own."""
 
-    def __init__(self, graph: Graph, config: Config, compiler: Compiler) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: Config,
+        compiler: Compiler,
+        channels: Mapping[str, int] | None = None,
+    ) -> None:
         self.graph = graph
+        self.channels = channels or {}
         self.config = config
         self.compiler = compiler
         self.table = TableBuilder()
@@ -60,10 +67,14 @@ class TableWriter:
         taken = {f"r{k}": scope[f"p{p}"] for k, p in enumerate(self.donated) if p >= 0}
         return {"arena": (ARENA, 0), "c": (CONSTANTS, 0), **scope, **taken}
 
+    def specs(self) -> Iterator[Spec]:
+        """The kernels that the rows will call."""
+        for graph in scheduled_graphs(self.graph):
+            for node in graph.nodes:
+                if node.op.name == "fused":
+                    yield spec_of(node, self.config)
+
     def write(self) -> None:
-        scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
-        kernels = [node for node in scheduled if node.op.name == "fused"]
-        self.compiler.need([spec_of(node, self.config) for node in kernels])
         self.graph_rows(self.graph)
         self.assign_rows()
         self.table.end()

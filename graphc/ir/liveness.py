@@ -42,7 +42,8 @@ def roots(node: Node) -> list[Node]:
 def last_reads(graph: Graph) -> dict[Node, int]:
     """Position of the last node that reads a value's memory.
 
-    Results and what variables are assigned are read after the end.
+    Results and what variables are assigned are read after the end, and so may be what is sent: the
+    receiver copies it when it needs it.
     """
     last: dict[Node, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -50,7 +51,7 @@ def last_reads(graph: Graph) -> dict[Node, int]:
         for source in node.inputs:
             for memory in roots(source):
                 last[memory] = position
-    stored = (n.inputs[0] for n in graph.nodes if n.op.name == "assign")
+    stored = (source for n in graph.nodes if n.op.name in ("assign", "send") for source in n.inputs)
     for result in (*graph.results, *stored):
         for memory in roots(result):
             last[memory] = len(graph.nodes)

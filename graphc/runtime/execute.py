@@ -35,7 +35,7 @@ GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
 
-_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 class Executable(Part):
@@ -61,7 +61,7 @@ class Executable(Part):
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
-        _executables.add(self)
+        executables.add(self)
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
@@ -300,7 +300,7 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
 
 
 def _after_fork() -> None:
-    for executable in list(_executables):
+    for executable in list(executables):
         executable._after_fork()
 
 

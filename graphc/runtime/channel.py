@@ -1,0 +1,33 @@
+"""The memory of one run's channels: who waits for what is in `graphc.codegen.native.channels`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.runtime.image import ALIGNMENT, Channel
+from graphc.runtime.memory import address_of, aligned_bytes
+
+WORDS = 16  # of a channel: two cache lines, of which the sender and the receiver write the first
+_BUFFER, _SOURCE, _TARGET = 2, 3, 4
+
+
+class Channels:
+    """One message slot per channel; a buffered channel has room for its value."""
+
+    __slots__ = ("address", "buffers", "words")
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        self.words = aligned_bytes(8 * WORDS * len(channels), 8 * WORDS).view(np.int64)
+        self.words[:] = 0
+        self.address = address_of(self.words)
+        sizes = [-(-c.nbytes // ALIGNMENT) * ALIGNMENT if c.buffered else 0 for c in channels]
+        self.buffers = aligned_bytes(sum(sizes))
+        position = address_of(self.buffers)
+        for slot, channel, size in zip(self.words.reshape(-1, WORDS), channels, sizes, strict=True):
+            slot[_SOURCE], slot[_TARGET] = channel.source, channel.target
+            if channel.buffered:
+                # A message of no bytes has no memory; what it points to is never read.
+                slot[_BUFFER] = slot[_BUFFER - 1] = position
+                position += size

@@ -1,0 +1,148 @@
+"""`Cluster`: an executable of several devices.
+
+The caller's thread runs the first device; each other device gets a worker thread for the time of
+the run (see `graphc.codegen.native.team`).  A run holds a frame for every device and channels of
+its own, so runs of several threads do not meet.  The first failure wins and stops the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from graphc.errors import RunError
+from graphc.runtime import entry
+from graphc.runtime.channel import Channels
+from graphc.runtime.device import default_threads
+from graphc.runtime.execute import CANCELLED, Executable, executables, explain
+from graphc.runtime.frame import DEVICE, TEAM, Frame, Part
+from graphc.runtime.image import Image
+from graphc.runtime.memory import address_of, aligned_bytes
+
+NO_WORKER, GONE = -5, -6  # further statuses
+_DEVICE_WORDS = 32
+_DEVICES, _CHANNELS, _CHANNEL_COUNT = 0, 5, 6  # words of a team
+_FRAME, _FIRST_ROW = 1, 2  # words of a device
+
+_gone: set[str] = set()
+
+
+class TeamFrame(Frame):
+    """The state of one run on several devices: a frame for each, and their channels."""
+
+    __slots__ = ("_cluster", "channels", "others", "team", "team_address")
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster.parts, cluster.support  # what the words point to
+        self.others = [Frame(part) for part in cluster.parts]
+        self.channels = Channels(cluster.image.channels)
+        count = 1 + len(self.others)
+        self.team = aligned_bytes(8 * _DEVICE_WORDS * (1 + count), 8 * _DEVICE_WORDS).view(np.int64)
+        self.team[:] = 0
+        self.team_address = address_of(self.team)
+        self.team[[_DEVICES, _CHANNEL_COUNT]] = count, len(cluster.image.channels)
+        self.team[_CHANNELS] = self.channels.address
+        for number, frame in enumerate((self, *self.others)):
+            record = self.team[_DEVICE_WORDS * (1 + number) :]
+            record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
+            frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
+        cluster.support.open_team(self.team_address)
+
+    @property
+    def stack_bytes(self) -> int:
+        return int(self.stacks[:, 1].sum()) + sum(frame.stack_bytes for frame in self.others)
+
+    def bind(self, addresses: Sequence[int]) -> None:
+        """Point every device at its variables: those of the first come first."""
+        for frame in (self, *self.others):
+            count = frame.variables.stop - frame.variables.start
+            frame.bases[frame.variables] = addresses[:count]
+            addresses = addresses[count:]
+
+    def cancel(self) -> None:
+        self._cluster[1].stop_team(self.team_address)
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._cluster[1].open_team(self.team_address)
+
+
+class Cluster(Executable):
+    """A compiled program of several devices. `threads` is what one kernel may use: without it the
+    devices share the threads of this machine.
+    """
+
+    def __init__(self, image: Image, *, threads: int | None = None) -> None:
+        threads = threads or max(1, default_threads() // len(image.images))
+        sizes = accumulate((each.table.size for each in image.images), initial=0)
+        self.first_rows = list(sizes)[:-1]
+        image.check()
+        self.parts = [Part(other, threads) for other in image.others]
+        super().__init__(image, threads=threads)
+        self.threads = max(part.threads for part in (self, *self.parts))
+
+    def _make_frame(self) -> Frame:
+        return TeamFrame(self)
+
+    def begin(
+        self, arrays: Sequence[np.ndarray], *, checked: bool = False
+    ) -> tuple[Frame, list[np.ndarray]]:
+        """As `Executable.begin`. Raises RunError when a device is gone."""
+        if (device := self._missing()) is not None:
+            raise RunError(
+                f"device {device} is gone", hint=f"graphc.runtime.cluster.reconnect({device!r})"
+            )
+        return super().begin(arrays, checked=checked)
+
+    def _missing(self) -> str | None:
+        return next((i.device for i in self.image.images if i.device in _gone), None)
+
+    def failure(self, status: int, row: int) -> RunError:
+        """The error of a row, counted over the tables of all devices."""
+        missing = self._missing()
+        if status in (CANCELLED, GONE) and missing is not None:
+            return RunError(f"device {missing} was lost during the run")
+        number = bisect_right(self.first_rows, row) - 1
+        image = self.image.images[number]
+        if status == NO_WORKER:
+            return RunError(
+                f"no thread can be started for device {image.device}",
+                hint="the system limits the threads of a process",
+            )
+        error = explain(image, status, row - self.first_rows[number])
+        error.message += f" (on {image.device})"
+        return error
+
+    def lose(self, device: str) -> None:
+        """Fail the runs in flight if the device takes part in them."""
+        for number, image in enumerate(self.image.images):
+            if image.device == device:
+                if self._context is not None:
+                    self._context[entry.READY] = 0
+                for frame in (*self._frames, *self._extra):
+                    assert isinstance(frame, TeamFrame)
+                    self.support.fail_team(frame.team_address, number, GONE)
+
+
+def executable(image: Image, *, threads: int | None = None) -> Executable:
+    """What runs an image on one device or on several."""
+    return (Cluster if image.others else Executable)(image, threads=threads)
+
+
+def disconnect(device: str) -> None:
+    """Take a device ("cpu:1") out of service: runs on several devices that use it fail, those in
+    flight and, until it is back, later ones.
+    """
+    _gone.add(device)
+    for found in list(executables):
+        if isinstance(found, Cluster):
+            found.lose(device)
+
+
+def reconnect(device: str) -> None:
+    """Put a device back into service."""
+    _gone.discard(device)
