@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from graphc.errors import GraphError
 from graphc.runtime.device import default_threads
@@ -29,8 +31,16 @@ class Config:
     target         "cpu" or "cpu:<llvm cpu name>"
     check_finite   every kernel checks its result; the first node that goes NaN or Inf is named
     dump           folder that receives every stage
-    compress       16-bit transfers between devices, with error_budget as the largest error a value
-                   may take; one device has no transfers
+    compress       16-bit transfers of f32 values between devices: True or "truncate" cuts off the
+                   lower half, "nearest" rounds, "saturate" rounds and keeps finite values finite
+    error_budget   most that short transfers may change a result, relative to its largest magnitude;
+                   implies compress and chooses the transfers, by measuring if there is a sample
+    sample         one array per parameter of the graph, in order, to measure such errors with
+    soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
+    place_seconds  time to search for a better placement, at a nominal speed: results do not depend
+                   on the machine
+    costs          "static" (from flops and bytes), "measured" (what `graphc devices --calibrate` and
+                   profiled runs have stored, where known), or a file of measured costs
     memory_limit   most bytes of intermediate values and results; more is a LimitError
     fast_math      sums and products may be reassociated and fused; without it, strict order
     parity         reserved: results equal in every bit on CPU and CUDA
@@ -45,8 +55,12 @@ class Config:
     backend: str = "llvm"
     target: str = "cpu"
     dump: Path | None = None
-    compress: bool = False
+    compress: bool | str = False
     error_budget: float | None = None
+    sample: tuple[Any, ...] | None = field(default=None, compare=False, repr=False)
+    soft_placement: bool = False
+    place_seconds: float = 0.5
+    costs: str = "static"
     memory_limit: int | None = None
     check_finite: bool = False
     fast_math: bool = True
@@ -62,12 +76,18 @@ class Config:
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if not isinstance(self.threads, int) or self.threads < 0:
             raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
-        for name in ("compress", "error_budget", "parity"):
-            if getattr(self, name):
-                raise GraphError(
-                    f"{name} is not available in this version",
-                    hint="it concerns several devices, and this version runs on one",
-                )
+        modes = (True, False, "truncate", "nearest", "saturate")
+        if not any(self.compress is mode or self.compress == mode for mode in modes):
+            listed = ", ".join(map(repr, modes))
+            raise GraphError(f"compress must be one of {listed}, got {self.compress!r}")
+        budget = self.error_budget
+        if budget is not None and not (isinstance(budget, int | float) and 0 <= budget < math.inf):
+            raise GraphError(f"error_budget must be a number that is not negative, got {budget!r}")
+        if self.parity:
+            raise GraphError(
+                "parity is not available in this version",
+                hint="it concerns CUDA devices, and this version runs on CPUs",
+            )
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
@@ -95,6 +115,8 @@ class Config:
         devices = values.get("devices", ())
         if "devices" in values:
             values["devices"] = (devices,) if isinstance(devices, str) else tuple(devices)  # type: ignore[arg-type]
+        if "sample" in values:
+            values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
         if values.get("dump"):
             values["dump"] = Path(str(values["dump"]))
         return Config(**values)  # type: ignore[arg-type]

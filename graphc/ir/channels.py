@@ -47,7 +47,15 @@ def channels_paired(value: Graph | Program) -> None:
 def no_deadlock(value: Graph | Program) -> None:
     """No device waits forever for a message."""
     if isinstance(value, Program) and len(value.graphs) > 1:
-        _Proof(value).level(value.graphs)
+        one_order(value)
+
+
+def one_order(program: Program) -> list[Node]:
+    """The nodes of all devices (regions excluded) in an order in which one thread could run them.
+
+    Raises VerifyError if there is none.
+    """
+    return _Proof(program).level(program.graphs)
 
 
 class _Proof:
@@ -55,12 +63,13 @@ class _Proof:
         self.sends, _ = ends(program.graphs)
         self.outside: dict[Node, Node] = {}  # what a parameter that never changes stands for
 
-    def level(self, graphs: Sequence[Graph]) -> None:
+    def level(self, graphs: Sequence[Graph]) -> list[Node]:
         """Run the graphs, or the corresponding regions of one op's parts, of all devices."""
         self.aligned(graphs)
         whole = spanning(graphs)
         at = [iter(graph.nodes) for graph in graphs]
         heads = [next(nodes, None) for nodes in at]
+        order: list[Node] = []
         sent: set[str] = set()
         passed: set[Node] = set()
         moved = True
@@ -69,12 +78,14 @@ class _Proof:
             for k, nodes in enumerate(at):
                 head = heads[k]
                 while head is not None and self.ready(head, heads, sent, whole, passed):
+                    order.append(head)
                     moved, head = True, next(nodes, None)
                     heads[k] = head
         stuck = [head for head in heads if head is not None]
         if stuck:
             listed = ", ".join(f"%{head.id} {head.op.name}" for head in stuck)
             raise _broken(f"deadlock: every device waits for another ({listed})", stuck[0])
+        return order
 
     def aligned(self, graphs: Sequence[Graph]) -> None:
         """Both ends of a channel run equally often: they lie in the same region."""

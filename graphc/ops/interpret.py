@@ -30,14 +30,16 @@ def interpret(
     *,
     wide: bool = False,
     state: State | None = None,
+    sent: dict[str, list[Array]] | None = None,
 ) -> list[Array]:
-    """The results for these argument arrays, in order; `state` is read and written.
+    """The results for these argument arrays, in order; `state` is read and written, and `sent`
+    receives the messages of every channel.
 
     Raises FeedError for wrong arguments, RunError for a variable without a value and GraphError,
     with the node's line, for what NumPy refuses.
     """
     check_arguments(value.params, arguments)
-    interpreter = _Interpreter(wide, {} if state is None else state)
+    interpreter = _Interpreter(wide, {} if state is None else state, sent)
     with np.errstate(all="ignore"):
         if isinstance(value, Program):
             return interpreter.program(value, list(arguments))
@@ -60,10 +62,12 @@ def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
 
 
 class _Interpreter:
-    def __init__(self, wide: bool, state: State) -> None:
+    def __init__(
+        self, wide: bool, state: State, sent: dict[str, list[Array]] | None = None
+    ) -> None:
         self.wide = wide
         self.state = state
-        self.mail = Mail()
+        self.mail = Mail(sent)
 
     def widen(self, array: Array, kind: Type) -> Array:
         target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy

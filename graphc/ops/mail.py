@@ -20,9 +20,13 @@ class _Stopped(Exception):
 
 
 class Mail:
-    """The channels of one run; the first error wakes everybody who waits."""
+    """The channels of one run; the first error wakes everybody who waits.
 
-    def __init__(self) -> None:
+    `sent`, if given, receives every message by channel.
+    """
+
+    def __init__(self, sent: dict[str, list[Any]] | None = None) -> None:
+        self.sent = sent
         self.changed = threading.Condition()
         self.boxes: dict[str, deque[Any]] = defaultdict(deque)
         self.waiting: dict[int, str] = {}  # device number -> channel
@@ -33,6 +37,8 @@ class Mail:
     def put(self, channel: str, message: Any) -> None:
         with self.changed:
             self.boxes[channel].append(message)
+            if self.sent is not None:
+                self.sent.setdefault(channel, []).append(message)
             self.changed.notify_all()
 
     def take(self, channel: str) -> Any:

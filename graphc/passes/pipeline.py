@@ -17,6 +17,7 @@ from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.passes.cluster import cluster
+from graphc.passes.compress import compress
 from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.fold import fold
@@ -72,6 +73,7 @@ STAGES = (
     Stage(cluster, optional=True),
     Stage(place, ensures=(verify.every_node_placed,)),
     Stage(partition, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)),
+    Stage(compress),
     Stage(schedule),
     Stage(fuse, ensures=(verify.only_kernels,)),
     Stage(tile),
