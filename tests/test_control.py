@@ -160,3 +160,12 @@ def test_exchanging_elements_takes_no_pass_over_the_array() -> None:
 
     once = min(seconds(1) for _ in range(3))  # a pass over the array
     assert min(seconds(1000) for _ in range(3)) < 100 * once
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_products_of_few_rows_ahead_of_a_loop(opt: int) -> None:
+    before = (Path(__file__).parent / "golden/hoist/ahead.gir").read_text().split("----")[0]
+    g = parse(before)
+    assert isinstance(g, Graph)
+    arrays = whole_numbers(g)
+    equal(compiled(g, opt=opt).run(arrays), interpret(g, arrays))

@@ -17,6 +17,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, reb
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type, leaves
+from graphc.passes.ahead import multiplied_ahead
 from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.reasons import record
@@ -38,6 +39,8 @@ def raised(graph: Graph, config: Config) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda g: raised(g, config)) if holds_kernels(node) else node
+        if node.op.name == "scan" and config.fast_math:
+            made = multiplied_ahead(made, r)
         if node.op.name in ("while", "scan"):
             made = emptied(made, r, config)
         if made is node:
