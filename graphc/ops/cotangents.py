@@ -235,7 +235,7 @@ class Sweep:
 
     def arrive(self, found: dict[int, Any], node: Node, cotangent: Any) -> None:
         """Add a cotangent to those that reached a value so far."""
-        if cotangent is None or not self.active[node.id]:
+        if cotangent is None or not self.active[node.id] or not self.needed[node.id]:
             return
         before = found.get(node.id)
         if isinstance(node.type, TupleType):
