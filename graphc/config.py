@@ -39,8 +39,8 @@ class Config:
     soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
     place_seconds  time to search for a better placement, at a nominal speed: results do not depend
                    on the machine
-    costs          "static" (from flops and bytes), "measured" (what `graphc devices --calibrate` and
-                   profiled runs have stored, where known), or a file of measured costs
+    costs          "static" (from flops and bytes), "measured" (where `graphc devices --calibrate`
+                   or a profiled run has stored seconds), or a file of such costs
     memory_limit   most bytes of intermediate values and results; more is a LimitError
     fast_math      sums and products may be reassociated and fused; without it, strict order
     parity         reserved: results equal in every bit on CPU and CUDA

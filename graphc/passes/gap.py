@@ -1,0 +1,46 @@
+"""How far a placement is from the best: brute force for small problems, a bound for large ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from graphc.errors import LimitError
+from graphc.passes.assignment import Problem, Run, evaluate, lower_bound
+from graphc.record import record
+
+MOST_ASSIGNMENTS = 1 << 20
+
+
+@record(frozen=True)
+class Gap:
+    """A makespan beside the best one, or, when `exact` is false, beside what none is below."""
+
+    makespan: float
+    best: float
+    exact: bool
+
+    @property
+    def relative(self) -> float:
+        return self.makespan / self.best - 1 if self.best else 0.0
+
+
+def gap_of(problem: Problem, run: Run, most: int = 4096) -> Gap:
+    """The gap of a run, against brute force where that takes at most so many assignments."""
+    if assignments(problem) <= most:
+        return Gap(run.makespan, brute_force(problem).makespan, True)
+    return Gap(run.makespan, lower_bound(problem), False)
+
+
+def assignments(problem: Problem) -> int:
+    """How many assignments there are."""
+    return math.prod(len(devices) for devices in problem.feasible)
+
+
+def brute_force(problem: Problem) -> Run:
+    """The best of all assignments. Raises LimitError where they are too many."""
+    count = assignments(problem)
+    if count > MOST_ASSIGNMENTS:
+        raise LimitError(f"there are {count} placements, at most {MOST_ASSIGNMENTS} are tried")
+    runs = (evaluate(problem, where) for where in itertools.product(*problem.feasible))
+    return min(runs, key=lambda run: run.makespan)
