@@ -1,0 +1,274 @@
+"""A .gcx file that is read: header parsed, data mapped, every number checked before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.image import ALIGNMENT, Channel, Image, Origin, Slot, StateSlot, numpy_dtype
+from graphc.runtime.memory import aligned_bytes
+from graphc.runtime.variable import container
+
+FORMAT = 4  # also counts changes of the words that support objects read (frame, context)
+_MOST_HEADER = 100_000_000
+_EXECUTED = ("table", "words", "objects")
+_DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
+
+
+def tensor_name(kind: str, device: int) -> str:
+    return f"{kind}.{device}" if device else kind
+
+
+def named(kind: str, tensors: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """One tensor for each device."""
+    return {tensor_name(kind, device): tensor for device, tensor in enumerate(tensors)}
+
+
+def digest(tensors: Mapping[str, np.ndarray]) -> str:
+    """The digest of what is executed."""
+    made = hashlib.sha256()
+    for name, tensor in tensors.items():
+        if name.partition(".")[0] in _EXECUTED:
+            made.update(tensor.data)
+    return made.hexdigest()
+
+
+class File:
+    """An open .gcx file: header parsed, data mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        try:
+            with path.open("rb") as file:
+                self.size = os.fstat(file.fileno()).st_size
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        except OSError as error:
+            raise GraphError(f"cannot read {path}: {error.strerror}") from None
+        self.data = np.frombuffer(data, np.uint8)
+        self.start, self.entries = self._parse()
+        self.metadata = self._metadata()
+
+    def damaged(self, reason: str) -> GraphError:
+        return GraphError(f"{self.name} is damaged: {reason}")
+
+    def _parse(self) -> tuple[int, dict[str, Any]]:
+        length = int.from_bytes(self.data[:8].tobytes(), "little")
+        if self.size < 8 or length > min(_MOST_HEADER, self.size - 8):
+            raise self.damaged("no safetensors header")
+        try:
+            entries = json.loads(self.data[8 : 8 + length].tobytes())
+        except (ValueError, RecursionError):
+            raise self.damaged("its header is not JSON") from None
+        if not isinstance(entries, dict):
+            raise self.damaged("its header is not a table")
+        return 8 + length, entries
+
+    def _metadata(self) -> dict[str, Any]:
+        try:
+            metadata = json.loads(self.entries["__metadata__"]["graphc"])
+            self.format = metadata["format"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise GraphError(f"{self.name} is no .gcx file") from None
+        return dict(metadata)
+
+    def tensor(self, name: str, dtype: str) -> np.ndarray:
+        """A view of a tensor's data; aligned data is never copied."""
+        try:
+            entry = self.entries[name]
+            begin, end = entry["data_offsets"]
+            (size,) = entry["shape"]
+            found = entry["dtype"]
+        except (KeyError, TypeError, ValueError):
+            raise self.damaged(f"no tensor {name!r}") from None
+        whole = all(type(number) is int for number in (begin, end, size))
+        room = self.size - self.start
+        if not whole or not 0 <= begin <= end <= room or found != dtype:
+            raise self.damaged(f"tensor {name!r} lies outside the file or has another dtype")
+        if end - begin != size * _DTYPES[dtype].itemsize:
+            raise self.damaged(f"the size of tensor {name!r}")
+        raw = self.data[self.start + begin : self.start + end]
+        align = ALIGNMENT if name.startswith("constants") else _DTYPES[dtype].itemsize
+        if raw.size and raw.__array_interface__["data"][0] % align:
+            raw = _aligned_copy(raw)
+        return raw.view(_DTYPES[dtype])
+
+    def image(self) -> Image:
+        """The checked image."""
+        if self.format != FORMAT:
+            raise GraphError(
+                f"{self.name} has format {self.format!r}; this graphc reads format {FORMAT}",
+                hint="--rebuild compiles the graph that the file holds",
+            )
+        try:
+            image = self._image()
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise self.damaged("its metadata is incomplete") from None
+        try:
+            image.check()
+        except GraphError as error:
+            raise self.damaged(error.message) from None
+        return image
+
+    def _image(self) -> Image:
+        data = self.metadata
+        count = 1 + len(data["others"])
+        objects = self.tensor("objects", "U8")
+        executed = {
+            **named("table", [self.tensor(tensor_name("table", k), "I64") for k in range(count)]),
+            **named("words", [self.tensor(tensor_name("words", k), "I64") for k in range(count)]),
+            "objects": objects,
+        }
+        if data["digest"] != digest(executed):
+            raise self.damaged("its code or its tables are not those that were saved")
+        common = {
+            "objects": tuple(
+                (self._cut(objects, start, size), tuple(map(_text, symbols)))
+                for start, size, symbols in data["objects"]
+            ),
+            "support": self._cut(objects, 0, data["support"]),
+            "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
+            "cpu": _text(data["cpu"]),
+            "features": tuple(map(_text, data["features"])),
+            "triple": _text(data["triple"]),
+        }
+        first, *others = (
+            self._part(k, share, executed, common) for k, share in enumerate(self._shares())
+        )
+        return replace(
+            first,
+            text=bytes(self.tensor("text", "U8")).decode(),
+            channels=tuple(_channels(data["channels"])),
+            others=tuple(others),
+        )
+
+    def _shares(self) -> list[dict[str, Any]]:
+        """What the metadata say about each device."""
+        return [self.metadata, *self.metadata["others"]]
+
+    def _part(
+        self,
+        device: int,
+        share: dict[str, Any],
+        executed: Mapping[str, np.ndarray],
+        common: dict[str, Any],
+    ) -> Image:
+        return Image(
+            name=_text(share["name"]),
+            device=_text(share["device"]),
+            params=tuple(_slots(share["params"])),
+            results=tuple(_slots(share["results"])),
+            table=executed[tensor_name("table", device)],
+            words=executed[tensor_name("words", device)],
+            constants=self.tensor(tensor_name("constants", device), "U8"),
+            kernels=tuple(map(_text, share["kernels"])),
+            arena_bytes=_number(share["arena"]),
+            threads=_number(share["threads"]),
+            registers=_number(share["registers"]),
+            donated=tuple(map(_number, share["donated"])),
+            variables=tuple(_state_slots(share["variables"])),
+            origins=_Origins(self, tensor_name("origins", device)),
+            **common,
+        )
+
+    def make_variables(self, image: Image) -> None:
+        """Make the variables that are not there yet."""
+        stored = any(each.variables for each in image.images)
+        values = self.tensor("variables", "U8") if stored else np.zeros(0, np.uint8)
+        for each, share in zip(image.images, self._shares(), strict=True):
+            for found, row in zip(each.variables, share["variables"], strict=True):
+                self._make_variable(found, values, _number(row[-1]))
+
+    def _make_variable(self, found: StateSlot, values: np.ndarray, place: int) -> None:
+        home, slot = container(found.container), found.slot
+        known = home.cells.get(slot.name)
+        if known is not None and not known.was_reset:
+            return
+        cell = home.declare(slot.name, slot, None)
+        if place >= 0:
+            raw = values[place : place + slot.nbytes]
+            if raw.size != slot.nbytes:
+                raise self.damaged(f"the value of variable {slot.name!r}")
+            cell.assign(raw.view(numpy_dtype(slot.dtype)).reshape(slot.shape))
+
+    def _cut(self, objects: np.ndarray, start: Any, size: Any) -> bytes:
+        if not 0 <= _number(start) <= _number(start) + _number(size) <= objects.size:
+            raise self.damaged("object code outside the file")
+        return objects[start : start + size].tobytes()
+
+
+class _Origins(Mapping[int, Origin]):
+    """Rows to their origins, read from the file when a step first fails."""
+
+    def __init__(self, file: File, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._rows: dict[int, Origin] | None = None
+
+    def _read(self) -> dict[int, Origin]:
+        if self._rows is None:
+            try:
+                rows = json.loads(self._file.tensor(self._name, "U8").tobytes())
+                self._rows = {
+                    row: Origin(_text(node), _text(file), _number(line))
+                    for row, node, file, line in rows
+                }
+            except (ValueError, TypeError, RecursionError):
+                raise self._file.damaged("its table of origins") from None
+        return self._rows
+
+    def __getitem__(self, row: int) -> Origin:
+        return self._read()[row]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def _slots(rows: Any) -> Iterator[Slot]:
+    for name, dtype, shape in rows:
+        yield Slot(_text(name), _text(dtype), tuple(_number(extent) for extent in shape))
+
+
+def _state_slots(rows: Any) -> Iterator[StateSlot]:
+    for name, dtype, shape, home, read, written, place in rows:
+        (slot,) = _slots([(name, dtype, shape)])
+        if type(read) is not bool or type(written) is not bool:
+            raise TypeError((read, written))
+        _number(place)
+        yield StateSlot(slot, _text(home), read, written)
+
+
+def _channels(rows: Any) -> Iterator[Channel]:
+    for name, nbytes, source, target, buffered in rows:
+        if type(buffered) is not bool:
+            raise TypeError(buffered)
+        yield Channel(_text(name), _number(nbytes), _number(source), _number(target), buffered)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _aligned_copy(raw: np.ndarray) -> np.ndarray:
+    copy = aligned_bytes(raw.size)
+    copy[:] = raw
+    return copy
