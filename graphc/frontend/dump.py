@@ -28,6 +28,7 @@ from graphc.frontend.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.literal import Literal
 from graphc.runtime.files import write_atomically
+from graphc.runtime.table import CALL
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -142,18 +143,20 @@ def _write_kernels(folder: Path, built: Built, config: Config) -> None:
 
 def kernel_uses(built: Built) -> list[tuple[str, int, str]]:
     """(name, number of steps, what it computes) of every kernel, most used first."""
-    image = built.executable.image
     program = built.program
     graphs = program.graphs if isinstance(program, Program) else (program,)
     nodes = {repr(node): node for graph in graphs for node in graph.nodes}
-    uses: Counter[int] = Counter()
-    titles: dict[int, str] = {}
-    for row, origin in image.origins.items():
-        kernel = int(image.table[row + KERNEL_WORD])
-        uses[kernel] += 1
-        if kernel not in titles:
-            titles[kernel] = kernel_title(nodes.get(origin.node), origin.node)
-    return [(image.kernels[k], count, titles[k]) for k, count in uses.most_common()]
+    uses: Counter[str] = Counter()
+    titles: dict[str, str] = {}
+    for image in built.executable.image.images:
+        for row, origin in image.origins.items():
+            if image.table[row] != CALL:
+                continue
+            kernel = image.kernels[image.table[row + KERNEL_WORD]]
+            uses[kernel] += 1
+            if kernel not in titles:
+                titles[kernel] = kernel_title(nodes.get(origin.node), origin.node)
+    return [(kernel, count, titles[kernel]) for kernel, count in uses.most_common()]
 
 
 def kernel_title(node: Node | None, text: str) -> str:
@@ -225,11 +228,11 @@ def _memory_lines(built: Built) -> list[str]:
     sizes = {
         "arguments": sum(slot.nbytes for slot in image.params),
         "results": sum(slot.nbytes for slot in image.results),
-        "constants": image.constants.nbytes,
-        "arena": image.arena_bytes,
+        "constants": sum(each.constants.nbytes for each in image.images),
+        "arena": sum(each.arena_bytes for each in image.images),
     }
     lines = ["", "bytes", "   " + "   ".join(f"{name} {size:,}" for name, size in sizes.items())]
-    if built.executable.stack_slots:
-        grown = f"{built.executable.stack_slots} stacks {built.executable.stack_bytes:,}"
+    if stacks := sum(part.stack_slots for part in built.executable.parts):
+        grown = f"{stacks} stacks {built.executable.stack_bytes:,}"
         lines.append(f"   {grown}, which grow while loops run")
     return lines

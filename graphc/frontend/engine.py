@@ -33,7 +33,7 @@ class Built:
     @property
     def steps(self) -> int:
         """How many kernel calls one run makes; a block that loops counts its calls once."""
-        return len(self.executable.image.origins)
+        return sum(len(image.origins) for image in self.executable.image.images)
 
     @property
     def compiled(self) -> int:
@@ -78,7 +78,8 @@ def build(
     built = Built(stages, executable, kernels, total, finished - lowered)
     image = executable.image
     results = sum(slot.nbytes for slot in image.results)
-    check_bytes(image.name, image.arena_bytes + results, "intermediate values and results")
+    arenas = sum(each.arena_bytes for each in image.images)
+    check_bytes(image.name, arenas + results, "intermediate values and results")
     if config.dump is not None:
         from graphc.frontend.dump import write_dump
 

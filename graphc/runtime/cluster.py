@@ -33,12 +33,12 @@ _gone: set[str] = set()
 class TeamFrame(Frame):
     """The state of one run on several devices: a frame for each, and their channels."""
 
-    __slots__ = ("_cluster", "channels", "others", "team", "team_address")
+    __slots__ = ("_parts", "_support", "channels", "others", "team", "team_address")
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._cluster = cluster.parts, cluster.support  # what the words point to
-        self.others = [Frame(part) for part in cluster.parts]
+        self._support, self._parts = cluster.support, cluster.others  # what the words point to
+        self.others = [Frame(part) for part in cluster.others]
         self.channels = Channels(cluster.image.channels)
         count = 1 + len(self.others)
         self.team = aligned_bytes(8 * _DEVICE_WORDS * (1 + count), 8 * _DEVICE_WORDS).view(np.int64)
@@ -64,11 +64,11 @@ class TeamFrame(Frame):
             addresses = addresses[count:]
 
     def cancel(self) -> None:
-        self._cluster[1].stop_team(self.team_address)
+        self._support.stop_team(self.team_address)
 
     def after_fork(self) -> None:
         super().after_fork()
-        self._cluster[1].open_team(self.team_address)
+        self._support.open_team(self.team_address)
 
 
 class Cluster(Executable):
@@ -78,12 +78,11 @@ class Cluster(Executable):
 
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         threads = threads or max(1, default_threads() // len(image.images))
+        super().__init__(image, threads=threads)
+        self.others = [Part(other, threads) for other in image.others]
+        self.threads = max(part.threads for part in self.parts)
         sizes = accumulate((each.table.size for each in image.images), initial=0)
         self.first_rows = list(sizes)[:-1]
-        image.check()
-        self.parts = [Part(other, threads) for other in image.others]
-        super().__init__(image, threads=threads)
-        self.threads = max(part.threads for part in (self, *self.parts))
 
     def _make_frame(self) -> Frame:
         return TeamFrame(self)

@@ -44,6 +44,7 @@ class Executable(Part):
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         image.check()
         super().__init__(image, threads)
+        self.others: list[Part] = []  # of further devices
         self._drops = bool(image.others) or has_jumps(image.table.tolist())
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
@@ -68,6 +69,11 @@ class Executable(Part):
         if self._context is None:
             return _no_entry
         return entry.make(self.support.addresses["graphc_entry"], self._context)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The shares of all devices."""
+        return [self, *self.others]
 
     @property
     def params(self) -> tuple[Slot, ...]:
