@@ -31,6 +31,7 @@ class RegionTrace(FunctionTrace):
     def __init__(self, outer: Trace) -> None:
         super().__init__()
         self.outer = outer
+        self.builder.place = outer.builder.place
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
 
     def capture(self, value: Value) -> Value:

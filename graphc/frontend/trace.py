@@ -108,6 +108,7 @@ class FunctionTrace(Trace):
         self.locate = locate
         self.names: dict[str, int] = {}  # of values and parameters
         self._parameters: set[str] = set()
+        self.groups = 0  # colocation groups so far
 
     @property
     def given_names(self) -> dict[str, int]:

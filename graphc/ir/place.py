@@ -157,6 +157,11 @@ def parse_region(text: str) -> Region:
     return Region(found[1] or "arena", int(found[2]), int(found[3]))
 
 
+def variable_group(container: str, name: str) -> str:
+    """The colocation group of what touches a variable."""
+    return re.sub(r"[^\w.]", "_", f"{container}.{name}")
+
+
 def device_of(place: Place | None) -> Device | None:
     """The device of a placed node."""
     if isinstance(place, Buffer):

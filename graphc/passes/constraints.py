@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
-from graphc.ir.place import Buffer, Constraint, Device, Spec
+from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.ir.types import StackType, leaves
 from graphc.passes.reasons import record as explain
 
@@ -26,13 +26,14 @@ def spec_of(node: Node) -> Spec | None:
     return None
 
 
-def tie_of(node: Node) -> tuple[str, ...] | None:
-    """What ties a node to others: its colocation group, or the variable that it touches."""
+def ties_of(node: Node) -> list[str]:
+    """What ties a node to others: its colocation group, and the variable that it touches."""
+    found = []
     if node.op.name in ("read", "assign"):
-        return "variable", node.attrs["container"], node.attrs["name"]
+        found.append(variable_group(node.attrs["container"], node.attrs["name"]))
     if isinstance(node.place, Constraint) and node.place.group:
-        return "group", node.place.group
-    return None
+        found.append(node.place.group)
+    return found
 
 
 class Classes:
@@ -44,7 +45,7 @@ class Classes:
         self.parent = list(range(count))
         self.allowed: list[tuple[int, ...]] = [tuple(range(len(devices)))] * count
         self.asked: list[list[tuple[Node, Spec]]] = [[] for _ in range(count)]
-        self.ties: dict[object, int] = {}
+        self.ties: dict[str, int] = {}
         self.matching: dict[Spec, tuple[int, ...]] = {}
 
     def root(self, item: int) -> int:
@@ -58,12 +59,8 @@ class Classes:
         spec = spec_of(node)
         if spec is not None:
             self.require(item, node, spec)
-        tie = tie_of(node)
-        if tie is not None:
+        for tie in ties_of(node):
             self.unite(self.ties.setdefault(tie, item), item, node)
-            if tie[0] == "variable" and isinstance(node.place, Constraint) and node.place.group:
-                group = "group", node.place.group
-                self.unite(self.ties.setdefault(group, item), item, node)
 
     def pin(self, item: int, node: Node, device: int) -> None:
         """The item is on a device whatever happens, as this node shows."""
@@ -144,8 +141,8 @@ def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError
 def conflict(first: tuple[Node, Spec], second: tuple[Node, Spec], tied: Node) -> GraphError:
     """The error for two nodes that must share a device but ask for different ones."""
     (a, wants), (b, asks) = first, second
-    tie = tie_of(tied) or ("stack",)
-    why = f"{tie[0]} {tie[-1]!r}" if len(tie) > 1 else "a stack, or a region"
+    ties = ties_of(tied)
+    why = f"colocation {ties[0]!r}" if ties else "one op"
     return GraphError(
         f"%{a.id} must run on {wants} and %{b.id} on {asks}, but {why} holds them together",
         details=(_line(a, wants), _line(b, asks)),

@@ -33,8 +33,9 @@ class _Greedy:
         self.where: Where = [-1] * len(problem.feasible)
         self.offers: dict[int, Offers] = {}
         self.free = [0.0] * problem.devices
-        self.link_free: dict[int, float] = {}
-        self.arrived: dict[int, float] = {}
+        self.link_free = [[0.0] * problem.devices for _ in self.free]
+        self.arrived: dict[tuple[int, int], float] = {}
+        self.copies: dict[int, list[int]] = {}  # the devices that a value has reached
         self.end = [0.0] * len(problem.seconds)
         self.left = self.work_of_classes()
         self.results = {problem.maker[value]: value for value in problem.results}
@@ -69,37 +70,45 @@ class _Greedy:
         group = self.problem.group[task]
         if self.where[group] < 0:
             devices = self.problem.feasible[group]
+            self.where[group] = devices[0]
             if len(devices) > 1:
-                offers = sorted((self.done(task, d), d) for d in devices)
-                self.offers[group] = offers
-                self.where[group] = offers[0][1]
-            else:
-                self.where[group] = devices[0]
+                done = self.done(task)
+                self.offers[group] = sorted((done[d], d) for d in devices)
+                self.where[group] = self.offers[group][0][1]
         self.commit(task, self.where[group])
 
-    def done(self, task: int, device: int) -> float:
-        """When a task, and what shares its class, would be done and its results at home."""
+    def done(self, task: int) -> list[float]:
+        """When a task, and what shares its class, would be done and its result at home, for each
+        device."""
         problem = self.problem
-        begin = self.free[device]
+        done = self.free.copy()
         for value in problem.reads[task]:
-            begin = max(begin, self.arrival(value, device))
-        done = begin + self.left[problem.group[task]][device]
-        if device and task in self.results:
-            done += problem.transfer(self.results[task], device, 0)
+            for device, at in enumerate(self.arrivals(value)):
+                if at > done[device]:
+                    done[device] = at
+        done = [begin + more for begin, more in zip(done, self.left[problem.group[task]])]
+        if task in self.results:
+            value = self.results[task]
+            done = [at + problem.transfer(value, d, 0) for d, at in enumerate(done)]
         return done
 
-    def arrival(self, value: int, device: int) -> float:
-        """When a value could be on a device."""
+    def arrivals(self, value: int) -> list[float]:
+        """When a value could be on each device."""
         problem = self.problem
         maker = problem.maker[value]
-        source = self.where[problem.group[maker]]
-        if source == device:
-            return self.end[maker]
-        known = self.arrived.get(value * problem.devices + device)
-        if known is not None:
-            return known
-        begin = max(self.end[maker], self.link_free.get(source * problem.devices + device, 0.0))
-        return begin + problem.transfer(value, source, device)
+        source, end, nbytes = (
+            self.where[problem.group[maker]],
+            self.end[maker],
+            problem.nbytes[value],
+        )
+        ways = zip(self.link_free[source], problem.latency[source], problem.pace[source])
+        found = [
+            (end if end > free else free) + latency + nbytes * pace for free, latency, pace in ways
+        ]
+        for device in self.copies.get(value, ()):
+            found[device] = self.arrived[value, device]
+        found[source] = end
+        return found
 
     def commit(self, task: int, device: int) -> None:
         """Run the task on the device, and the transfers that it needs."""
@@ -107,11 +116,10 @@ class _Greedy:
         begin = 0.0
         for value in problem.reads[task]:
             source = self.where[problem.group[problem.maker[value]]]
-            at = self.arrival(value, device)
-            if source != device:
-                self.arrived[value * problem.devices + device] = at
-                link = source * problem.devices + device
-                self.link_free[link] = max(self.link_free.get(link, 0.0), at)
+            at = self.arrivals(value)[device]
+            if source != device and (value, device) not in self.arrived:
+                self.arrived[value, device] = self.link_free[source][device] = at
+                self.copies.setdefault(value, []).append(device)
             begin = max(begin, at)
         seconds = problem.seconds[task][device]
         if seconds:

@@ -13,7 +13,7 @@ from dataclasses import field
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
 from graphc.passes.assignment import Problem
-from graphc.passes.constraints import Classes, carries_stack, inner_nodes, spec_of, tie_of
+from graphc.passes.constraints import Classes, carries_stack, inner_nodes, spec_of, ties_of
 from graphc.passes.cost import CostModel, Work, nbytes_of
 from graphc.passes.groups import Group, Groups
 from graphc.record import record
@@ -92,7 +92,7 @@ class Units:
             return
         if node.op.name == "item":
             self.put(node, self.of[node.inputs[0]])
-        elif not self.groups.is_view(node) or spec_of(node) is not None or tie_of(node) is not None:
+        elif not self.groups.is_view(node) or spec_of(node) is not None or ties_of(node):
             self.put(node, len(self.units))
             self.units[-1].spans = self.spanning.get(node)
         elif (unit := self.kept(node)) is not None:
