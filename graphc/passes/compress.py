@@ -19,6 +19,7 @@ from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Alias
+from graphc.ir.place import device_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
 from graphc.ops.compression import WORST
 from graphc.passes import reasons
@@ -88,7 +89,8 @@ def compressed(program: Program, config: Config) -> Plan:
 
 def explanation(edge: Edge, plan: Plan) -> str:
     """What one channel saves and costs."""
-    name = f"{edge.channel} to {edge.send.attrs['to']}"
+    device = device_of(edge.recv.place)
+    name = f"{edge.channel} to {device.short}" if device else edge.channel
     if edge.refused:
         return f"{name} stays exact: {edge.refused}"
     choice = plan.choices[edge.channel]

@@ -132,9 +132,10 @@ def in_issue_order(program: Program, cost: Costs, links: str, fixed: Timeline) -
 
 
 def by_start(graph: Graph, timeline: Timeline) -> Graph:
-    """The nodes by start; a recv, and what costs nothing, directly before its first reader."""
+    """The nodes by start; a recv, and what costs nothing, directly before its first reader (a
+    result at the end)."""
     start: dict[Node, float] = {}
-    soonest: dict[Node, float] = {}
+    soonest: dict[Node, float] = dict.fromkeys(graph.results, inf)
     for node in reversed(graph.nodes):
         own = timeline.start[node]
         start[node] = soonest.get(node, own) if _waits(node, timeline) else own
@@ -145,6 +146,7 @@ def by_start(graph: Graph, timeline: Timeline) -> Graph:
 
 
 def _waits(node: Node, timeline: Timeline) -> bool:
-    if node.op.name == "recv":
+    """Does a node run no sooner than it is read? Widening is part of the kernel that reads it."""
+    if node.op.name in ("recv", "widen16"):
         return True
     return timeline.end[node] == timeline.start[node] and node_effect(node) is Effect.PURE
