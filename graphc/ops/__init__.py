@@ -35,6 +35,7 @@ from graphc.ops import (  # noqa: F401
     polygamma,
     pooling,
     pooling_adjoint,
+    pooling_tiles,
     powers,
     products,
     quantiles,

@@ -20,6 +20,7 @@ from graphc.ir.op import OPS, Composite, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
 from graphc.passes.convolution import few_channels, winograd
+from graphc.passes.pooling import tiled_choice, tiled_extreme, tiled_pool
 from graphc.passes.reasons import record
 from graphc.passes.sink import sink
 from graphc.passes.totals import add_up_after
@@ -266,7 +267,12 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "pow": (small_power,),
     "where": (known_choice,),
     "conv": (few_channels,),
+    "pool": (tiled_extreme,),
+    "spread": (tiled_choice,),
 }
 
 # Rules that change how a result is rounded.
-LOOSE_RULES: dict[str, tuple[Rule, ...]] = {"conv": (few_channels, winograd)}
+LOOSE_RULES: dict[str, tuple[Rule, ...]] = {
+    "conv": (few_channels, winograd),
+    "pool": (tiled_pool,),
+}
