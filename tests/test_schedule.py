@@ -1,0 +1,218 @@
+"""Recv scheduling: golden numbers, never slower, less memory, a reason for each decision."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+from device_graphs import CPUS, at_random, checked, config, count, parted, same, spread, traced
+from graphs import arguments, random_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphc.ir.channels import no_deadlock
+from graphc.ir.graph import Graph, Node, Program, Rewriter, rebuild
+from graphc.ir.parse import parse
+from graphc.passes import pipeline
+from graphc.passes.cost import CostModel
+from graphc.passes.schedule import explanation, scheduled
+from graphc.passes.simulate import simulate
+from graphc.passes.slack import holds, windows
+
+MICRO = 1e-6
+HERE, THERE = "@/job:localhost/device:cpu:0", "@/job:localhost/device:cpu:1"
+X = np.linspace(-2, 2, 4, dtype=np.float32)
+
+
+class Fixed(CostModel):
+    """Every node of an op takes so many microseconds, every transfer `transfer`."""
+
+    def __init__(self, transfer: float = 5, devices: int = 2, **given: float) -> None:
+        super().__init__(CPUS[:devices])
+        self.given = given
+        self.seconds_per_transfer = transfer * MICRO
+
+    def compute(self, node, device):
+        return self.given.get(node.op.name, 0.0) * MICRO
+
+    def transfer(self, kind, source, target):
+        return self.seconds_per_transfer
+
+    def exact(self, node):
+        return True
+
+
+class Drawn(Fixed):
+    """Costs that depend on nothing but a seed and the node."""
+
+    def __init__(self, seed: int, devices: int) -> None:
+        super().__init__(devices=devices)
+        self.seed = seed
+
+    def compute(self, node, device):
+        return random.Random(f"{self.seed} {node.op.name} {node.id}").choice((0, 1, 3, 10)) * MICRO
+
+    def transfer(self, kind, source, target):
+        return (1 + kind.nbytes / 16) * MICRO if hasattr(kind, "nbytes") else MICRO
+
+
+def eight_transfers() -> Program:
+    """G4: eight variables of cpu:1, read one by one by a chain on cpu:0."""
+    lines = []
+    for k in range(8):
+        attrs = f'{{name="v{k}", container="main", type=f32[1024]}}'
+        lines.append(f"%{k} = read() {attrs} : f32[1024] {THERE}")
+    lines += [f"%{k + 8} = add(%{k + 7 if k else 0}, %{k}) : f32[1024] {HERE}" for k in range(8)]
+    graph = parse("graph @g() {\n" + "\n".join(lines) + "\nreturn %15\n}\n")
+    assert isinstance(graph, Graph)
+    return parted(graph)
+
+
+@pytest.mark.parametrize(("links", "buffers"), [("parallel", 8), ("pair", 5), ("serial", 5)])
+def test_eight_transfers_to_a_chain(links: str, buffers: int) -> None:
+    """G4: the peak of received buffers falls from 8 (5 on one link) to 2, the makespan stays."""
+    program = eight_transfers()
+    free = simulate(program, Fixed(add=10), links=links)
+    plan = scheduled(program, Fixed(add=10), links)
+    assert free.received[CPUS[0]] == buffers
+    assert plan.before.received[CPUS[0]] == buffers
+    assert plan.after.received[CPUS[0]] == 2
+    for timeline in (free, plan.before, plan.after):
+        assert timeline.makespan == pytest.approx(85 * MICRO)
+    assert simulate(plan.program, Fixed(add=10), links=links).makespan == pytest.approx(85 * MICRO)
+    assert len(plan.taken) == 6
+    assert "6 of 8 recvs held back; makespan 85.0 -> 85.0 us" in plan.summary()
+    checked(plan.program)
+    state = {("main", f"v{k}"): np.full(1024, k, np.float32) for k in range(8)}
+    same(program, plan.program, [], state=state)
+
+
+def test_no_slack_no_delay() -> None:
+    """A chain that crosses at every node leaves nothing to hold back."""
+    graph = traced(lambda x: np.tanh(np.sin(np.tanh(np.sin(x)))), X)
+    program = parted(spread(graph, lambda n: CPUS[n.op.name == "tanh"]))
+    plan = scheduled(program, Fixed(sin=10, tanh=10))
+    assert all(window.slack == 0 for window in windows(program, plan.before))
+    assert plan.taken == []
+    assert plan.program is program
+    assert all("begins at once" in explanation(hold, False) for hold in plan.holds)
+
+
+def test_the_analysis_edits_nothing() -> None:
+    program = eight_transfers()
+    timeline = simulate(program, Fixed(add=10), in_order=True)
+    texts = [graph.nodes.copy() for graph in program.graphs]
+    found = holds(program, timeline, windows(program, timeline))
+    assert texts == [graph.nodes for graph in program.graphs]
+    assert sum(hold.kernel is not None for hold in found) == 6
+
+
+def late_first() -> Program:
+    """cpu:1 stands before a value that comes late, though it has other work."""
+    lines = (
+        f"%1 = tanh(%0) : f32[4] {HERE}",
+        f"%2 = sin(%1) : f32[4] {THERE}",
+        f"%3 = cos(%0) : f32[4] {THERE}",
+        f"%4 = add(%2, %3) : f32[4] {THERE}",
+    )
+    graph = parse("graph @g(%0 x: f32[4]) {\n" + "\n".join(lines) + "\nreturn %4\n}\n")
+    assert isinstance(graph, Graph)
+    return parted(graph)
+
+
+def test_what_is_ready_first_is_issued_first() -> None:
+    program = late_first()
+    plan = scheduled(program, Fixed(tanh=50, sin=10, cos=40))
+    assert plan.before.makespan == pytest.approx((50 + 5 + 10 + 40 + 5) * MICRO)
+    assert plan.after.makespan == pytest.approx((50 + 5 + 10 + 5) * MICRO)
+    order = [n.op.name for n in plan.program.graphs[1].nodes]
+    assert order.index("cos") < order.index("sin")
+    same(program, plan.program, [X])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    random_graphs(most=25),
+    st.integers(0, 10**6),
+    st.integers(2, 4),
+    st.sampled_from(("pair", "parallel", "serial")),
+)
+def test_never_slower_never_more_memory_never_stuck(
+    graph: Graph, seed: int, devices: int, links: str
+) -> None:
+    program = parted(at_random(graph, seed, devices), devices)
+    cost = Drawn(seed, devices)
+    plan = scheduled(program, cost, links)
+    checked(plan.program)
+    before = simulate(program, cost, links=links, in_order=True)
+    after = simulate(plan.program, cost, links=links, in_order=True)
+    assert after.makespan <= before.makespan * (1 + 1e-9)
+    free = plan.program.map(without_after)
+    loose = simulate(free, cost, links=links, in_order=True)
+    assert sum(after.peak.values()) <= sum(loose.peak.values())
+    same(program, plan.program, arguments(graph, seed))
+
+
+def without_after(graph: Graph) -> Graph:
+    """The graph with nothing that holds its recvs back."""
+    return rebuild(graph, lambda node, r: released(node, r) if node.op.name == "recv" else None)
+
+
+def released(node: Node, r: Rewriter) -> Node:
+    made = node.replace(after=())
+    r.nodes.append(made)
+    return made
+
+
+def test_loops_over_devices_are_ordered_and_stay_alive() -> None:
+    def f(x, y):
+        from test_partition import branch, loop
+
+        return (*branch(*loop(x, y)), np.sin(x))
+
+    graph = traced(f, X, X + 3)
+    for seed in range(12):
+        program = parted(at_random(graph, seed, 3), 3)
+        plan = scheduled(program, CostModel(CPUS[:3]))
+        no_deadlock(plan.program)
+        assert plan.after.makespan <= plan.before.makespan * (1 + 1e-9)
+        same(program, plan.program, [X, X + 3])
+
+
+def test_every_stage_prints_parses_runs_and_says_why() -> None:
+    graph = traced(lambda x: np.tanh(x @ x.T).sum(0) * np.sin(x)[:, 0], np.ones((4, 4), "f4"))
+    given = at_random(graph, 4, 2)
+    records = pipeline.run(given, config(verify=3, compress=True), after="place")
+    value = np.arange(16, dtype=np.float32).reshape(4, 4) / 8
+    named = {r.name: r for r in records}
+    same(given, named["partition"].value, [value])
+    same(named["compress"].value, named["schedule"].value, [value])
+    note = named["schedule"].note
+    assert "recvs held back; makespan" in note and "peak live bytes cpu:0" in note
+    assert len(note.reasons) == count(named["partition"].value, "recv")
+
+
+def test_one_device_is_left_alone() -> None:
+    graph = traced(np.tanh, X)
+    program = Program("g", (graph,))
+    assert pipeline.schedule(program, config(1)) is program
+    assert pipeline.schedule(graph, config(1)) is graph
+
+
+def test_scheduling_takes_linear_time() -> None:
+    def chain(x, n):
+        for _ in range(n):
+            x = np.tanh(np.sin(x) + x)
+        return x
+
+    per_node = []
+    for n in (200, 2000):
+        graph = traced(lambda x, n=n: chain(x, n), X)
+        program = parted(at_random(graph, 0, 4), 4)
+        started = time.thread_time()
+        scheduled(program, CostModel(CPUS))
+        per_node.append((time.thread_time() - started) / len(program))
+    assert per_node[1] < 4 * per_node[0] + 20e-6
+    assert per_node[1] < 500e-6
