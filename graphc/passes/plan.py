@@ -28,7 +28,7 @@ ALIGNMENT = 64
 
 def plan(graph: Graph, config: Config) -> Graph:
     """The graph with a Buffer as the place of every value that holds data."""
-    if all(isinstance(n.place, Buffer) or n.type is UNIT for n in (*graph.params, *graph.nodes)):
+    if all(map(is_planned, (*graph.params, *graph.nodes))):
         return graph
     planner = _Planner(graph, graph.device, Constants())
     planner.add_variables(in_place=not config.check_finite)
@@ -50,6 +50,11 @@ def variables_are_overwritten_last(value: Graph | Program) -> None:
                     safe = safe or with_updates(graph, written_in_place(graph))
                     if safe.get((node, leaf)) != region.base:
                         raise broken(graph, node, f"%{node.id} overwrites a variable in use")
+
+
+def is_planned(node: Node) -> bool:
+    """Does the node have all the memory that it and its regions need?"""
+    return isinstance(node.place, Buffer) or (node.type is UNIT and not holds_kernels(node))
 
 
 def plan_block(node: Node, device: Device | None) -> Graph:
