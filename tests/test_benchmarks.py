@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,29 @@ def test_training_steps_move_parameters_as_pytorch_does(name: str) -> None:
     (losses, moves), found = map(peers.outcome, runs)
     assert max(map(worker.difference, found, (losses, moves))) <= case.tolerance
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", training.CASES)
+def test_a_warm_training_step_is_one_native_call_and_allocates_nothing(name: str) -> None:
+    case = CASES[name]
+    run = peers.prepare("graphc", case, worker.fresh_arguments(case), 1)
+    places = {array.ctypes.data for array in run.params.values()}
+    for _ in range(3):
+        run()
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, f: called.append(f.__name__) if event == "c_call" else None)
+    run()
+    sys.setprofile(None)
+    assert called.count("graphc_entry") == 1
+    tracemalloc.start()
+    run()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak - held < 8192  # the dictionary of parameters and the loss
+    assert {array.ctypes.data for array in run.params.values()} == places
 
 
 def test_a_training_step_goes_on_from_the_last_one() -> None:
