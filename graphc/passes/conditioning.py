@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
-from graphc.codegen.loops import Expr, Scalars
+from graphc.codegen.loops import Assign, Declare, Expr, Fail, If, Scalars, Statement
 from graphc.codegen.lowering.evaluate import Elements, Index
 from graphc.ir.channels import ends, one_order
 from graphc.ir.graph import Node, Program
@@ -78,10 +78,43 @@ def _of_expression(node: Node) -> Factors:
     assert isinstance(node.type, Type)
     index = tuple([b.make("var", I64, (), k) for k in range(len(node.type.shape))])
     made = elements.at(node, index)
+    written = _Written(b.body)
+    if written.loops:
+        return dict.fromkeys(range(len(node.inputs)), inf)
     known: dict[int, Factors] = {}
     for expr in sorted(b.table.values(), key=lambda e: e.number):
-        known[expr.number] = _combined(expr, [known[a.number] for a in expr.args])
+        parts = [known[a.number] for a in expr.args]
+        if expr.op == "reg":
+            parts = written.factors(expr.data[0], known)
+        known[expr.number] = _largest(parts) if expr.op == "reg" else _combined(expr, parts)
     return known[made.number]
+
+
+class _Written:
+    """What the statements of an expression give its registers, under which conditions; `loops` if
+    some do more than choose."""
+
+    def __init__(self, body: list[Statement]) -> None:
+        self.loops = False
+        self.values: dict[int, list[Expr]] = defaultdict(list)
+        self.conditions: list[Expr] = []
+        self.visit(body)
+
+    def visit(self, body: list[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, Declare | Assign):
+                self.values[statement.register.index].append(statement.value)
+            elif isinstance(statement, If):
+                self.conditions.append(statement.condition)
+                self.visit(statement.body)
+            elif not isinstance(statement, Fail):
+                self.loops = True
+
+    def factors(self, register: int, known: dict[int, Factors]) -> list[Factors]:
+        """The factors of everything a register may hold by now."""
+        choices = [known[c.number] for c in self.conditions if c.number in known]
+        values = [known[v.number] for v in self.values[register] if v.number in known]
+        return [_unbounded(choices), *values]
 
 
 def _bind(elements: Elements, operand: Node, number: int) -> None:
