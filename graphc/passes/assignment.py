@@ -7,6 +7,7 @@ carries one transfer at a time in each direction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from graphc.passes.events import Tasks, run
@@ -112,6 +113,11 @@ def evaluate(problem: Problem, where: Sequence[int]) -> Run:
             arrival(value, at[maker[value]], 0)
     start, end = run(tasks)
     return Run(list(where), start, end, moves, tasks)
+
+
+def assignments(problem: Problem) -> int:
+    """How many assignments there are."""
+    return math.prod(map(len, problem.feasible))
 
 
 def lower_bound(problem: Problem) -> float:

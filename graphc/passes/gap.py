@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 from graphc.errors import LimitError
-from graphc.passes.assignment import Problem, Run, evaluate, lower_bound
+from graphc.passes.assignment import Problem, Run, assignments, evaluate, lower_bound
 from graphc.record import record
 
 MOST_ASSIGNMENTS = 1 << 20
@@ -30,11 +29,6 @@ def gap_of(problem: Problem, run: Run, most: int = 4096) -> Gap:
     if assignments(problem) <= most:
         return Gap(run.makespan, brute_force(problem).makespan, True)
     return Gap(run.makespan, lower_bound(problem), False)
-
-
-def assignments(problem: Problem) -> int:
-    """How many assignments there are."""
-    return math.prod(len(devices) for devices in problem.feasible)
 
 
 def brute_force(problem: Problem) -> Run:

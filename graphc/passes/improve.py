@@ -1,7 +1,7 @@
 """Better placements than the greedy one: several starts, then local search along what is critical.
 
-A move takes a class, or two that exchange a value, to another device; the first move that shortens
-the simulated run is made.  When none does, a few random classes are moved and the search goes on
+Where there are few assignments, all are tried.  Else a move takes a class, or two that exchange a
+value, to another device; the first move that shortens the simulated run is made.  When none does, a few random classes are moved and the search goes on
 from there (iterated local search: Lourenco, Martin and Stutzle, 2003).
 
 The budget is counted in simulated tasks at a nominal speed and not by the clock, and the random
@@ -12,17 +12,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphc.passes.assignment import Problem, Run, Where, evaluate, lower_bound, ranks
+from graphc.passes.assignment import (
+    Problem,
+    Run,
+    Where,
+    assignments,
+    evaluate,
+    lower_bound,
+    ranks,
+)
+from graphc.passes.gap import brute_force
 from graphc.passes.greedy import greedy
 
 NOMINAL = 5e-6  # seconds of the budget that simulating one task takes
-MOST_FRUITLESS = 30  # random restarts in a row that gain nothing
+FEW_ASSIGNMENTS = 1024  # so many are all tried: local search would take as long
+MOST_FRUITLESS = 40  # random restarts in a row that gain nothing
 LEAST_GAIN = 1e-9  # relative; less is rounding
 EXHAUSTIVE_PAIRS = 64  # classes of which all pairs are tried
 
 
 def improve(problem: Problem, first: Run, seconds: float) -> Run:
     """The best run found from a first one within a budget of nominal seconds."""
+    count = assignments(problem)
+    if count <= FEW_ASSIGNMENTS and count * len(problem.seconds) * NOMINAL <= seconds:
+        found = brute_force(problem)
+        return found if better(found.makespan, first.makespan) else first
+    return local_search(problem, first, seconds)
+
+
+def local_search(problem: Problem, first: Run, seconds: float) -> Run:
+    """The best run that moves lead to."""
     return _Search(problem, first, seconds).run()
 
 
