@@ -38,9 +38,7 @@ def eight_transfers() -> Graph:
         lines.append(f"  %{k + 1} = tanh(%0) : f32[1024] @/job:localhost/device:cpu:0")
     for k in range(8):
         left = f"%{k + 8}" if k else "%1"
-        lines.append(
-            f"  %{k + 9} = add({left}, %{k + 1}) : f32[1024] @/job:localhost/device:cpu:1"
-        )
+        lines.append(f"  %{k + 9} = add({left}, %{k + 1}) : f32[1024] @/job:localhost/device:cpu:1")
     return gc.parse("\n".join([*lines, "  return %16", "}"]))
 
 
@@ -48,9 +46,7 @@ def microseconds(timeline: Timeline) -> float:
     return round(timeline.makespan / MICRO, 6)
 
 
-@pytest.mark.parametrize(
-    ("links", "buffers"), [("parallel", 8), ("pair", 5), ("serial", 5)]
-)
+@pytest.mark.parametrize(("links", "buffers"), [("parallel", 8), ("pair", 5), ("serial", 5)])
 def test_eight_transfers_to_a_chain(links: str, buffers: int) -> None:
     found = simulate(eight_transfers(), Fixed(add=10), links=links, returns=False)
     assert microseconds(found) == 85

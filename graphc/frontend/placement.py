@@ -26,8 +26,7 @@ from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
 from graphc.ops.value import Trace, Value, current
 
 
-@contextmanager
-def device(name: str | None) -> Iterator[None]:
+def device(name: str | None) -> AbstractContextManager[None]:
     """Nodes traced inside run on a device of this name, any part of which may be left open.
 
     "/job:worker/task:17", "gpu" and "cpu:1" are such names; None lifts the constraint of the blocks
@@ -43,12 +42,10 @@ def device(name: str | None) -> Iterator[None]:
         ) from None
     trace = current()
     if trace is None:
-        yield
-        return
+        return nullcontext()
     outer = _constraint(trace.builder.place)
     spec = None if inner is None else inner if outer.spec is None else _narrowed(outer.spec, inner)
-    with _placing(trace, Constraint(spec, outer.group)):
-        yield
+    return _placing(trace, Constraint(spec, outer.group))
 
 
 def colocate(*values: Any) -> AbstractContextManager[None]:

@@ -1,8 +1,9 @@
 """Better placements than the greedy one: several starts, then local search along what is critical.
 
 Where there are few assignments, all are tried.  Else a move takes a class, or two that exchange a
-value, to another device; the first move that shortens the simulated run is made.  When none does, a few random classes are moved and the search goes on
-from there (iterated local search: Lourenco, Martin and Stutzle, 2003).
+value, to another device; the first move that shortens the simulated run is made.  When none does,
+some random classes are moved and the search goes on from there (iterated local search: Lourenco,
+Martin and Stutzle, 2003).
 
 The budget is counted in simulated tasks at a nominal speed and not by the clock, and the random
 numbers are always the same: the same graph gets the same placement on every machine.

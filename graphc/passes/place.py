@@ -22,13 +22,14 @@ from graphc.passes.constraints import inner_nodes, spec_of, unavailable
 from graphc.passes.cost import CostModel, rounds_of
 from graphc.passes.gap import gap_of
 from graphc.passes.greedy import Offers, greedy
-from graphc.passes.improve import FEW_ASSIGNMENTS, improve
+from graphc.passes.improve import improve
 from graphc.passes.measured import cost_model
 from graphc.passes.reasons import record as explain
 from graphc.passes.units import Unit, Units
 from graphc.runtime.devices import check_device
 
 MICRO = 1e6
+FEW_ASSIGNMENTS = 256  # so many are tried to tell how good the placement is
 
 
 def place(graph: Graph, config: Config) -> Graph:
