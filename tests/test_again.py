@@ -86,3 +86,26 @@ def test_long_chains_between_reductions_stay_linear(opt: int) -> None:
     sizes = [len(k.regions[0].nodes) for k in made]
     assert max(sizes) <= 64
     assert all(b <= 4 * a + 16 for a, b in pairwise(sorted(sizes)))
+
+
+def test_a_step_of_a_loop_saves_what_the_rest_follows_from() -> None:
+    """exp(-z) and the state before; 1 + exp(-z) and the quotient are made again."""
+
+    def loss(u, x):
+        def step(h, x):
+            h = 1 / (1 + np.exp(-(h @ u + x)))
+            return h, 0
+
+        return gc.scan(step, np.zeros(x.shape[1:], np.float32), x)[0].sum()
+
+    u, x = RNG.standard_normal((8, 8)).astype(np.float32), X[:12].reshape(12, 12, 8)
+    gradient = gc.grad(loss, wrt=(0, 1))
+    stages = gc.compile(gradient).stages(u, x)
+    graph = next(s[1] for s in stages if s[0] == "dce")
+    forward = next(n for n in graph.nodes if n.op.name == "scan")
+    stacked = [kind for kind in leaves(forward.type) if kind.shape == x.shape]
+    assert len(stacked) == 2
+    found = gc.compile(gradient)(u, x)
+    expected = gc.compile(gradient, opt=0)(u, x)
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)

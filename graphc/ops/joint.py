@@ -5,7 +5,8 @@
     backward   kept, saved, cotangents ──> gradients            the rest
 
 Only what the backward part reads is saved.  Constants, and views of what is there anyway, are made
-again instead; parameters that the backward part can have in another way (`kept`) are not saved.
+again instead, and so is what follows from other saved values element by element; parameters that
+the backward part can have in another way (`kept`) are not saved.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphc.ir.graph import Builder, Graph, Node
+from graphc.ir.op import Scalar
 from graphc.ir.types import AnyType, StackType, Type, leaves
 from graphc.ops.control import param_node
 from graphc.ops.cotangents import Note, differentiate, zeros
@@ -21,6 +23,7 @@ from graphc.record import record
 
 # Made again on the backward pass where they are read: no work, or less than saving them.
 REMADE = ("const", "iota", "broadcast", "reshape", "transpose", "stack")
+LIGHT = 4.0  # operations per element that cost less than a store and a load
 
 
 def joint(region: Graph, wrt: Sequence[int], seeded: Sequence[int], note: Note | None) -> Graph:
@@ -70,6 +73,7 @@ def split(graph: Graph, params: int, results: int, kept: Iterable[int]) -> Split
         late[node.id] = any(late[n.id] for n in node.inputs)
     cut = _Cut(graph, late, {graph.params[k].id: k for k in kept})
     cut.need(graph.results[results:])
+    cut.thin()
     numbers = sorted(cut.kept)
     saved = [n for n in cut.saved if not isinstance(n.type, StackType)]
     stacks = [Thread(graph, late, n) for n in cut.saved if isinstance(n.type, StackType)]
@@ -108,18 +112,19 @@ class _Cut:
         self.graph = graph
         self.late = late
         self.may_keep = kept
-        self.params = {p.id for p in graph.params}
         self.kept: set[int] = set()
-        self.saved: list[Node] = []
+        self.saved: dict[Node, None] = {}
         self.seen: set[int] = set()
 
-    def need(self, nodes: Iterable[Node]) -> None:
-        pending = list(nodes)
+    def need(self, nodes: Iterable[Node]) -> list[Node]:
+        """Save these nodes, or what they are made of; what was looked at for the first time."""
+        pending, looked_at = list(nodes), []
         while pending:
             node = pending.pop()
             if node.id in self.seen:
                 continue
             self.seen.add(node.id)
+            looked_at.append(node)
             if self.late[node.id]:
                 pending.extend(node.inputs)
             elif node.id in self.may_keep:
@@ -127,7 +132,36 @@ class _Cut:
             elif node.op.name in REMADE and not node.after:
                 pending.extend(node.inputs)
             else:
-                self.saved.append(node)
+                self.saved[node] = None
+        return looked_at
+
+    def thin(self) -> None:
+        """Drop the saved values that follow, in few operations, from others or from less."""
+        for node in reversed(self.graph.nodes):
+            if node not in self.saved or not is_light(node):
+                continue
+            looked_at = self.need(node.inputs)
+            more = [n for n in looked_at if n in self.saved]
+            if sum(map(nbytes, more)) < nbytes(node) and all(map(nbytes, more)):
+                del self.saved[node]
+                continue
+            self.seen.difference_update(n.id for n in looked_at)
+            self.kept.difference_update(self.may_keep.get(n.id, -1) for n in looked_at)
+            for n in more:
+                del self.saved[n]
+
+
+def nbytes(node: Node) -> int:
+    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
+
+
+def is_light(node: Node) -> bool:
+    """Is the node element-wise, of few operations for each element?"""
+    if not isinstance(node.op.lower, Scalar) or node.after or not nbytes(node):
+        return False
+    cost = node.op.cost
+    assert isinstance(node.type, Type)
+    return cost is None or cost(node)[0] <= LIGHT * node.type.size
 
 
 class Thread:
