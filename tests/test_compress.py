@@ -239,6 +239,23 @@ def test_loops_carry_short_values_too() -> None:
     assert 0 < result_error(want[0], got[0]) < 0.1
 
 
+def test_conversions_are_part_of_the_kernels_around_them() -> None:
+    def f(x, w):
+        with gc.device("cpu:1"):
+            y = np.tanh(x @ w[0])
+        with gc.device("cpu:0"):
+            return np.sin(y) * 2 + x
+
+    run = gc.compile(f, devices=["cpu:0", "cpu:1"], compress=True)
+    stages = {name: value for name, value, _, _ in run.stages(X, W)}
+    fused = [n for g in stages["fuse"].graphs for n in g.nodes if n.op.name == "fused"]
+    inside = [[m.op.name for m in n.regions[0].nodes] for n in fused]
+    assert any("matmul" in ops and ops[-1] == "truncate16" for ops in inside)
+    assert any("widen16" in ops and "sin" in ops for ops in inside)
+    (want,) = interpret(stages["compress"], [X, W])
+    np.testing.assert_allclose(run(X, W), want, rtol=2e-6, atol=1e-2)
+
+
 def test_one_conversion_for_several_destinations() -> None:
     graph = traced(lambda x, w: np.sin(np.tanh(x)) + np.cos(np.tanh(x)) * np.exp(x), X, W)
     where = {"sin": 1, "cos": 2}

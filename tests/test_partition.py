@@ -249,6 +249,30 @@ def test_gradients_pass_through(function) -> None:
         same(graph, program, [X, Y])
 
 
+def test_a_gradient_over_two_devices_runs_natively() -> None:
+    def f(x, y, apart=True):
+        def body(s):
+            i, a, b = s
+            with gc.device("cpu:0" if apart else "cpu"):
+                a = np.tanh(a * x + b)
+            with gc.device("cpu:1" if apart else "cpu"):
+                b = np.sin(b) + a * 0.5
+            return i + 1, a, b
+
+        _, a, b = gc.while_loop(lambda s: s[0] < 30, body, (0, x, y))
+        return np.sum(a * b)
+
+    one = gc.compile(gc.value_and_grad(lambda x, y: f(x, y, apart=False), (0, 1)))
+    two = gc.compile(gc.value_and_grad(f, (0, 1)), devices=["cpu:0", "cpu:1"])
+    stages = {name: value for name, value, _, _ in two.stages(X, Y)}
+    loops = [[n for n in g.nodes if n.op.name == "while"] for g in stages["partition"].graphs]
+    assert len(loops[0]) >= 1 and len(loops[1]) >= 1
+    want, got = one(X, Y), two(X, Y)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
+    for a, b in zip(got[1], want[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
 def two_devices(graph: Graph) -> Graph:
     return spread(graph, lambda n: CPUS[n.op.name in ("tanh", "exp", "mul")])
 

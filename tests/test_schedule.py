@@ -12,7 +12,8 @@ from graphs import arguments, random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphc.ir.channels import no_deadlock
+import graphc as gc
+from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, rebuild
 from graphc.ir.parse import parse
 from graphc.passes import pipeline
@@ -176,9 +177,35 @@ def test_loops_over_devices_are_ordered_and_stay_alive() -> None:
     for seed in range(12):
         program = parted(at_random(graph, seed, 3), 3)
         plan = scheduled(program, CostModel(CPUS[:3]))
-        no_deadlock(plan.program)
+        checked(plan.program)
+        assert len(plan.inside) == sum(len(n.regions) for n in first_parts(program))
         assert plan.after.makespan <= plan.before.makespan * (1 + 1e-9)
         same(program, plan.program, [X, X + 3])
+
+
+def first_parts(program: Program) -> list[Node]:
+    """One part of each op that spans devices."""
+    parts = spanning(program.graphs).values()
+    return [found[0] for found in {id(found): found for found in parts}.values()]
+
+
+def test_a_loop_body_is_issued_by_what_is_ready() -> None:
+    def f(x):
+        def body(i, s):
+            a, b = s
+            far = np.tanh(a)
+            return np.sin(far) * b, np.cos(b)
+
+        return gc.fori(0, 9, body, (x, x))
+
+    graph = traced(f, X)
+    program = parted(spread(graph, lambda n: CPUS[n.op.name != "tanh"]))
+    cost = Fixed(tanh=50, sin=10, cos=40, mul=1)
+    plan = scheduled(program, cost)
+    ((_, body),) = plan.inside
+    assert body.before.makespan == pytest.approx((5 + 50 + 5 + 10 + 1 + 40) * MICRO)
+    assert body.after.makespan == pytest.approx((5 + 50 + 5 + 10 + 1) * MICRO)
+    same(program, plan.program, [X])
 
 
 def test_every_stage_prints_parses_runs_and_says_why() -> None:

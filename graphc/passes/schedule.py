@@ -10,17 +10,16 @@ device the order is that of the nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from math import inf
 
 from graphc.config import Config
 from graphc.errors import VerifyError
-from graphc.ir.channels import no_deadlock
+from graphc.ir.channels import no_deadlock, spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.place import device_of
 from graphc.passes import reasons
-from graphc.passes.cost import CostModel
+from graphc.passes.measured import cost_model
 from graphc.passes.simulate import Costs, simulate
 from graphc.passes.slack import Hold, holds, windows
 from graphc.passes.timeline import Timeline
@@ -35,22 +34,33 @@ def schedule(value: Graph | Program, config: Config) -> Graph | Program:
     if not isinstance(value, Program) or len(value.graphs) < 2:
         return value
     devices = [d for g in value.graphs if (d := device_of(g.device)) is not None]
-    plan = scheduled(value, CostModel(devices))
-    for hold in plan.holds:
-        reasons.record(hold.window.recv.id, explanation(hold, hold in plan.taken))
+    plan = scheduled(value, cost_model(devices, config))
+    explain(plan)
     reasons.summarise(plan.summary())
     return plan.program
 
 
+def explain(plan: Plan) -> None:
+    """Note why each recv begins when it does; those of a loop under the loop's number."""
+    for hold in plan.holds:
+        reasons.record(hold.window.recv.id, explanation(hold, hold in plan.taken))
+    for node, inner in plan.inside:
+        for hold in inner.holds:
+            text = explanation(hold, hold in inner.taken)
+            reasons.record(node.id, f"in its {inner.program.name}: %{hold.window.recv.id} {text}")
+
+
 @record(frozen=True, eq=False)
 class Plan:
-    """A scheduled program: what was decided, and its simulation before and after."""
+    """A scheduled program: what was decided, and its simulation before and after; `inside` are the
+    plans of the regions of ops that span devices."""
 
     program: Program
     before: Timeline
     after: Timeline
-    holds: list[Hold] = field(default_factory=list)
-    taken: list[Hold] = field(default_factory=list)
+    holds: list[Hold]
+    taken: list[Hold]
+    inside: list[tuple[Node, Plan]]
 
     def summary(self) -> str:
         spans = f"{_us(self.before.makespan)} -> {_us(self.after.makespan)} us"
@@ -60,17 +70,21 @@ class Plan:
         )
         guessed = len(self.after.inaccurate)
         doubt = f"; inaccurate: the cost of {guessed} nodes is guessed" if guessed else ""
-        count = f"{len(self.taken)} of {len(self.holds)} recvs held back"
+        plans = [self, *(inner for _, inner in self.inside)]
+        taken, held = (sum(len(getattr(p, name)) for p in plans) for name in ("taken", "holds"))
+        count = f"{taken} of {held} recvs held back"
         return f"{count}; makespan {spans}; peak live bytes {peaks or 'none'}{doubt}"
 
 
 def scheduled(program: Program, cost: Costs, links: str = "pair") -> Plan:
     """The best issue order that the simulation knows of, and recvs held back within it."""
     before = simulate(program, cost, links=links, in_order=True)
-    ordered = in_issue_order(program, cost, links, before)
+    program, inside = with_regions(program, cost, links)
+    fixed = simulate(program, cost, links=links, in_order=True) if inside else before
+    ordered = in_issue_order(program, cost, links, fixed)
     base = simulate(ordered, cost, links=links, in_order=True)
-    if base.makespan > before.makespan * NEARLY:
-        ordered, base = program, before
+    if base.makespan > fixed.makespan * NEARLY:
+        ordered, base = program, fixed
     found = holds(ordered, base, windows(ordered, base, links))
     possible = [hold for hold in found if hold.kernel is not None]
     for taken in (possible, [hold for hold in possible if hold.free]):
@@ -80,8 +94,33 @@ def scheduled(program: Program, cost: Costs, links: str = "pair") -> Plan:
         after = simulate(held, cost, links=links, in_order=True)
         saves = sum(after.peak.values()) < sum(base.peak.values())
         if saves and after.makespan <= base.makespan * NEARLY:
-            return Plan(held, before, after, found, taken)
-    return Plan(ordered, before, base, found, [])
+            return Plan(held, before, after, found, taken, inside)
+    return Plan(ordered, before, base, found, [], inside)
+
+
+def with_regions(
+    program: Program, cost: Costs, links: str
+) -> tuple[Program, list[tuple[Node, Plan]]]:
+    """The program with the regions of ops that span devices scheduled, and how."""
+    inside: list[tuple[Node, Plan]] = []
+    regions: dict[Node, list[Graph]] = {}
+    home = {node: graph.device for graph in program.graphs for node in graph.nodes if node.regions}
+    for parts in {id(found): found for found in spanning(program.graphs).values()}.values():
+        for number, region in enumerate(parts[0].regions):
+            graphs = [part.regions[number].replace(device=home[part]) for part in parts]
+            plan = scheduled(Program(region.name, tuple(graphs)), cost, links)
+            inside += [(parts[0], plan), *plan.inside]
+            for part, graph in zip(parts, plan.program.graphs, strict=True):
+                regions.setdefault(part, []).append(graph.replace(device=None))
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node not in regions:
+            return None
+        made = node.replace(regions=tuple(regions[node]))
+        r.nodes.append(made)
+        return made
+
+    return program.map(lambda graph: rebuild(graph, rewrite)), inside
 
 
 def held_back(program: Program, taken: Iterable[Hold]) -> Program:
