@@ -246,7 +246,7 @@ def test_loops_whose_layers_are_constrained_apart_have_no_place_of_their_own() -
                 b = np.tanh(a @ b)
             return (a, b), np.sum(b)
 
-        (a, b), sums = gc.scan(body, (x, x), np.arange(4))
+        (_, b), sums = gc.scan(body, (x, x), np.arange(4))
         return b, sums
 
     placed = stage(f, X)
