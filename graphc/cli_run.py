@@ -41,6 +41,13 @@ _TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, 
 )
 @click.option("--check", is_flag=True, help="Compare compiled and reference results; exit 3.")
 @click.option("--rebuild", is_flag=True, help="Compile the graph inside a .gcx file again.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=MODEL,
+    metavar="FILE",
+    help="Write what ran when: .json for chrome://tracing or Perfetto, .html for a page.",
+)
 @config_options
 @json_option
 def run_command(
@@ -51,23 +58,31 @@ def run_command(
     seed: int | None,
     check: bool,
     rebuild: bool,
+    trace_file: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Run MODEL (.gir, .gcx or any file of a dump) and print or write its results."""
+    if trace_file is not None and engine == "reference":
+        raise GraphError("--trace shows compiled runs", hint="leave --engine reference out")
     given = read_feeds(feeds)
     compiled = model.suffix == ".gcx" and not rebuild
     if compiled and engine == "compiled" and not check:
-        names, results = _run_compiled(model, given, seed, options)
+        names, results = _run_compiled(model, given, seed, trace_file, options)
     else:
-        names, results = _run_graph(model, given, seed, engine, check, options)
+        engines = engine, check, trace_file
+        names, results = _run_graph(model, given, seed, engines, options)
     if output is not None:
         write_results(output, names, results)
     _report(names, results, output, as_json)
 
 
 def _run_compiled(
-    model: Path, feeds: dict[str, Any], seed: int | None, options: dict[str, Any]
+    model: Path,
+    feeds: dict[str, Any],
+    seed: int | None,
+    trace_file: Path | None,
+    options: dict[str, Any],
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
     from graphc.runtime.loaded import load
@@ -87,21 +102,36 @@ def _run_compiled(
         slots = loaded.executable.params
         types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
         feeds = complete_feeds(feeds, loaded.params, types, seed)
-    return loaded.result_names, loaded.run(loaded.arrange((), feeds))
+    arrays = loaded.arrays(loaded.arrange((), feeds))
+    return loaded.result_names, _run(loaded.executable, arrays, trace_file, {})
+
+
+def _run(
+    executable: Any, arrays: list[Any], trace_file: Path | None, titles: dict[str, str]
+) -> list[Any]:
+    """The results; a trace of the run when a file for it is named."""
+    if trace_file is None:
+        results: list[Any] = executable.run(arrays)
+        return results
+    from graphc.runtime.trace import trace, write
+
+    results, found = trace(executable, arrays)
+    write(found, trace_file, titles)
+    return results
 
 
 def _run_graph(
     model: Path,
     feeds: dict[str, Any],
     seed: int | None,
-    engine: str,
-    check: bool,
+    engines: tuple[str, bool, Path | None],
     options: dict[str, Any],
 ) -> tuple[tuple[str, ...], list[Any]]:
+    engine, check, trace_file = engines
     loaded = load_graph(model, make_config(options))
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
-    both = [_compiled, _reference_from(loaded)]
+    both = [_compiled_to(trace_file), _reference_from(loaded)]
     if engine == "reference":
         both.reverse()
     results = both[0](loaded, values)
@@ -111,10 +141,26 @@ def _run_graph(
     return loaded.result_names, results
 
 
-def _compiled(loaded: Any, values: list[Any]) -> list[Any]:
-    with progress("compiling", len(loaded.graph)):
-        results: list[Any] = loaded.run(values)
-    return results
+def _compiled_to(trace_file: Path | None) -> Callable[[Any, list[Any]], list[Any]]:
+    """The compiler, whose run is traced when a file for it is named."""
+
+    def run(loaded: Any, values: list[Any]) -> list[Any]:
+        arrays = loaded.check(values)
+        with progress("compiling", len(loaded.graph)):
+            built = loaded.build(*(a.shape for a in arrays))
+        return _run(built.executable, arrays, trace_file, _titles(built) if trace_file else {})
+
+    return run
+
+
+def _titles(built: Any) -> dict[str, str]:
+    """What the kernel of each node computes."""
+    from graphc.frontend.dump import kernel_title
+    from graphc.ir.graph import Program
+
+    program = built.program
+    graphs = program.graphs if isinstance(program, Program) else (program,)
+    return {repr(node): kernel_title(node, repr(node)) for g in graphs for node in g.nodes}
 
 
 def _reference_from(loaded: Any) -> Callable[[Any, list[Any]], list[Any]]:

@@ -7,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +16,6 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.ir.place import Constraint, parse_spec
-from graphc.ops.value import current
 from graphc.runtime import artifact, cluster
 from graphc.runtime.cluster import Cluster
 from graphc.runtime.image import Channel
@@ -28,22 +24,12 @@ TWO = ["cpu:0", "cpu:1"]
 X = np.random.default_rng(0).standard_normal((32, 32)).astype("f4")
 
 
-@contextmanager
-def on(device: str) -> Iterator[None]:
-    """Nodes traced here run on the device."""
-    trace = current()
-    assert trace is not None
-    before, trace.builder.place = trace.builder.place, Constraint(parse_spec(device))
-    yield
-    trace.builder.place = before
-
-
 def there_and_back(x: Any) -> Any:
-    with on("cpu:0"):
+    with gc.device("cpu:0"):
         y = np.tanh(x)
-    with on("cpu:1"):
+    with gc.device("cpu:1"):
         z = np.exp(y)
-    with on("cpu:0"):
+    with gc.device("cpu:0"):
         return z + y
 
 
@@ -102,7 +88,7 @@ def fan(x: Any) -> Any:
     """Eight branches over four devices, each read by the next."""
     results = []
     for k in range(8):
-        with on(f"cpu:{k % 4}"):
+        with gc.device(f"cpu:{k % 4}"):
             y = x @ x if k % 2 else np.tanh(x)
             x = y + k
             results.append(x.sum(axis=1))
@@ -147,9 +133,9 @@ def test_large_and_empty_values() -> None:
 
 def test_a_donated_argument_that_is_sent_is_copied_first() -> None:
     def step(x: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             y = np.exp(np.exp(x) @ x)
-        with on("cpu:0"):
+        with gc.device("cpu:0"):
             return x * 2, y.sum()
 
     found = made(step, X, donate=("x",))
@@ -168,9 +154,9 @@ def test_a_donated_argument_that_is_sent_is_copied_first() -> None:
 
 def ping_pong(x: Any) -> Any:
     def body(k: Any, value: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             value = np.tanh(value) + 1
-        with on("cpu:0"):
+        with gc.device("cpu:0"):
             return value * 0.5
 
     return gc.fori(0, 200, body, x)
@@ -178,13 +164,13 @@ def ping_pong(x: Any) -> Any:
 
 def until_small(x: Any) -> Any:
     def test(state: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             return state[0].sum() > 1
 
     def body(state: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             y = state[0] * 0.9
-        with on("cpu:0"):
+        with gc.device("cpu:0"):
             return y, state[1] + 1
 
     return gc.while_loop(test, body, (x, np.int32(0)))
@@ -192,11 +178,11 @@ def until_small(x: Any) -> Any:
 
 def either(x: Any) -> Any:
     def left(x: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             return np.tanh(x) + 1
 
     def right(x: Any) -> Any:
-        with on("cpu:0"):
+        with gc.device("cpu:0"):
             return x * 2
 
     return gc.cond(x.sum() > 0, left, right, x)
@@ -215,9 +201,9 @@ def test_control_flow_over_devices(function: Any, opt: int) -> None:
 
 
 def pick(x: Any, index: Any) -> Any:
-    with on("cpu:1"):
+    with gc.device("cpu:1"):
         y = np.tanh(x)[index]
-    with on("cpu:0"):
+    with gc.device("cpu:0"):
         return y @ x
 
 
@@ -233,11 +219,11 @@ def test_the_first_failure_stops_all_devices_and_names_the_place() -> None:
 
 
 def endless(x: Any, go_on: Any) -> Any:
-    with on("cpu:1"):
+    with gc.device("cpu:1"):
         y = gc.while_loop(
             lambda s: go_on > s[1], lambda s: (np.tanh(s[0]), s[1] * 1), (x, go_on - 1)
         )
-    with on("cpu:0"):
+    with gc.device("cpu:0"):
         return y[0] + 1
 
 
@@ -344,9 +330,9 @@ def test_variables_live_on_their_devices() -> None:
 
     @gc.compile(devices=TWO, threads=1)
     def step(x: Any) -> Any:
-        with on("cpu:1"):
+        with gc.device("cpu:1"):
             total.assign(total.value + np.tanh(x))
-        with on("cpu:0"):
+        with gc.device("cpu:0"):
             count.assign(count.value + 1)
             return x * 2
 

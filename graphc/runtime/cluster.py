@@ -46,19 +46,19 @@ class TeamFrame(Frame):
         self.team_address = address_of(self.team)
         self.team[[_DEVICES, _CHANNEL_COUNT]] = count, len(cluster.image.channels)
         self.team[_CHANNELS] = self.channels.address
-        for number, frame in enumerate((self, *self.others)):
+        for number, frame in enumerate(self.frames):
             record = self.team[_DEVICE_WORDS * (1 + number) :]
             record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
             frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
         cluster.support.open_team(self.team_address)
 
     @property
-    def stack_bytes(self) -> int:
-        return int(self.stacks[:, 1].sum()) + sum(frame.stack_bytes for frame in self.others)
+    def frames(self) -> tuple[Frame, ...]:
+        return self, *self.others
 
     def bind(self, addresses: Sequence[int]) -> None:
         """Point every device at its variables: those of the first come first."""
-        for frame in (self, *self.others):
+        for frame in self.frames:
             count = frame.variables.stop - frame.variables.start
             frame.bases[frame.variables] = addresses[:count]
             addresses = addresses[count:]

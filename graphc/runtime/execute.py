@@ -108,14 +108,18 @@ class Executable(Part):
         """
         frame, outputs = self.begin(arrays, checked=checked)
         try:
-            status = self._walk(frame)
-            if status:
-                raise self.failure(status, int(frame.words[ROW]))
-            if self._binding is not None:
-                self._binding.wrote()
+            self.go(frame)
         finally:
             self.give(frame)
         return outputs
+
+    def go(self, frame: Frame) -> None:
+        """Do what a begun run does. Raises RunError when a step fails."""
+        status = self._walk(frame)
+        if status:
+            raise self.failure(status, int(frame.words[ROW]))
+        if self._binding is not None:
+            self._binding.wrote()
 
     def begin(
         self, arrays: Sequence[np.ndarray], *, checked: bool = False

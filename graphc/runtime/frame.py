@@ -73,9 +73,14 @@ class Frame:
         self.variables = slice(image.first_variable, image.first_register)
 
     @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The frames of all devices of the run."""
+        return (self,)
+
+    @property
     def stack_bytes(self) -> int:
         """The memory that stacks have grown to."""
-        return int(self.stacks[:, 1].sum())
+        return sum(int(frame.stacks[:, 1].sum()) for frame in self.frames)
 
     def bind(self, addresses: Sequence[int]) -> None:
         """Point at the variables."""

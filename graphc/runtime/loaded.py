@@ -42,10 +42,13 @@ class LoadedExecutable:
 
     def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Run on one array per parameter; one array per result."""
-        slots = self.executable.params
-        arrays = [_array(value, slot.dtype) for value, slot in zip(values, slots, strict=True)]
-        made: list[np.ndarray[Any, Any]] = self.executable.run(arrays)
+        made: list[np.ndarray[Any, Any]] = self.executable.run(self.arrays(values))
         return made
+
+    def arrays(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The values as arrays."""
+        slots = self.executable.params
+        return [_array(value, slot.dtype) for value, slot in zip(values, slots, strict=True)]
 
     def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
         """One value per parameter. Raises FeedError for missing, double or unknown names."""

@@ -1,0 +1,124 @@
+"""What a traced run writes down, and the files it makes of that."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cluster import TWO, X, made, ping_pong, there_and_back
+
+import graphc as gc
+from graphc.cli import main
+from graphc.errors import GraphError, LimitError
+from graphc.runtime import profile as profiling
+from graphc.runtime.profile import profile
+from graphc.runtime.trace import Trace, trace, write
+
+
+def traced(function: Any, **options: Any) -> tuple[list[np.ndarray], Trace]:
+    return trace(made(function, X), [X], **options)
+
+
+def test_every_row_of_every_device_is_there() -> None:
+    results, found = traced(there_and_back)
+    np.testing.assert_array_equal(results[0], made(there_and_back, X).run([X])[0])
+    assert found.devices == ("cpu:0", "cpu:1") and not found.dropped
+    kinds = [[e.kind for e in found.events if e.device == d] for d in (0, 1)]
+    assert kinds[0] == ["kernel", "send", "wait", "transfer", "kernel"]
+    assert kinds[1] == ["wait", "transfer", "kernel", "send"]
+    for event in found.events:
+        assert 0 <= event.start <= event.end <= found.seconds < 10
+        assert event.origin is not None and event.origin.file.endswith("test_cluster.py")
+
+
+def test_a_message_arrives_after_it_is_sent() -> None:
+    _, found = traced(ping_pong)
+    sends = [e for e in found.events if e.kind == "send"]
+    takes = [e for e in found.events if e.kind == "transfer"]
+    assert len(sends) == len(takes) >= 400
+    for name in {e.name for e in sends}:
+        pairs = zip([s for s in sends if s.name == name], [t for t in takes if t.name == name])
+        assert all(s.start <= t.start and s.peer == t.device for s, t in pairs)
+
+
+def test_times_add_up() -> None:
+    _, found = traced(there_and_back)
+    totals = found.totals(1)
+    assert set(totals) == {"kernel", "send", "transfer", "wait for cpu:0"}
+    last = max(e.end for e in found.events if e.device == 1)
+    first = min(e.start for e in found.events if e.device == 1)
+    assert 0.5 * (last - first) < sum(totals.values()) <= 1.001 * (last - first)
+
+
+def test_a_log_that_is_full() -> None:
+    _, found = traced(ping_pong, room=50)
+    assert found.dropped > 500 and all(
+        0 < sum(e.device == d for e in found.events) < 50 for d in (0, 1)
+    )
+
+
+def test_runs_are_not_traced_afterwards() -> None:
+    executable = made(there_and_back, X)
+    trace(executable, [X])
+    assert all(frame.words[12] == 0 for frame in executable._frames[0].frames)
+    executable.run([X])
+
+
+def test_a_profile_counts_the_rows_of_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = profile(made(ping_pong, X), [X])
+    for kind in ("wait", "transfer"):
+        assert 200 in [t.count for t in times if (t.device, t.kernel) == ("cpu:1", kind)]
+    assert any(t.device == "cpu:1" and t.kernel.startswith("k") and t.count == 200 for t in times)
+    monkeypatch.setattr(profiling, "MOST_ROWS", 100)
+    with pytest.raises(LimitError, match="more than 100 rows"):
+        profile(made(ping_pong, X), [X])
+
+
+def test_chrome_trace_and_page(tmp_path: Any) -> None:
+    _, found = traced(there_and_back)
+    write(found, tmp_path / "t.json")
+    written = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = [e["args"]["name"] for e in written if e["ph"] == "M"]
+    assert names == TWO
+    complete = [e for e in written if e["ph"] == "X"]
+    assert len(complete) == len(found.events)
+    assert {"wait on c0 for cpu:0", "send c0 to cpu:1", "c0 from cpu:0"} <= {
+        e["name"] for e in complete
+    }
+    assert all(re.search(r"test_cluster\.py:\d+$", e["args"]["line"]) for e in complete)
+    arrows = {k: [e["id"] for e in written if e["ph"] == k] for k in "sf"}
+    assert sorted(arrows["s"]) == sorted(arrows["f"]) and len(arrows["s"]) == 2
+    write(found, tmp_path / "t.html")
+    page = (tmp_path / "t.html").read_text()
+    assert "http" not in page and page.count("<script>") == page.count("</script>") == 1
+    data = re.search(r"const trace = (.*);\n", page)
+    assert data is not None and json.loads(data[1])["traceEvents"] == written
+    with pytest.raises(GraphError, match=r"neither a \.json nor a \.html"):
+        write(found, tmp_path / "t.txt")
+
+
+def test_the_command_line_traces_graphs_and_compiled_files(tmp_path: Any) -> None:
+    gc.compile(lambda x: np.tanh(x) @ x).save(tmp_path / "m.gir", X)
+    assert code(["compile", f"{tmp_path}/m.gir", "-o", f"{tmp_path}/m.gcx"]) == 0
+    names = {}
+    for model in ("m.gir", "m.gcx"):
+        path = tmp_path / f"{model}.json"
+        assert code(["run", f"{tmp_path}/{model}", "--seed", "1", "--trace", str(path)]) == 0
+        written = json.loads(path.read_text())["traceEvents"]
+        names[model] = [e["name"] for e in written if e["ph"] == "X"]
+    assert len(names["m.gir"]) == len(names["m.gcx"]) >= 2
+    assert any("tanh" in name for name in names["m.gir"])
+    refused = ["run", f"{tmp_path}/m.gir", "--engine", "reference", "--trace", "t.json"]
+    assert code(refused) == 1
+
+
+def code(arguments: list[str]) -> Any:
+    """The exit code of a command."""
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return end.code or 0
+    return 0
