@@ -35,7 +35,20 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--opt", type=click.Choice(["0", "1", "2"]), help="Optimisation level."),
         click.option("--backend", type=click.Choice(["llvm", "numba"]), help="Kernel backend."),
         click.option("--dump", type=MODEL, help="Write every stage to this folder."),
-        click.option("--compress", is_flag=True, default=None, help="16-bit transfers."),
+        click.option(
+            "--compress",
+            is_flag=False,
+            flag_value="truncate",
+            metavar="[MODE]",
+            type=click.Choice(["truncate", "nearest", "saturate"]),
+            help="Transfers between devices in 16 bits: truncate (default), nearest or saturate.",
+        ),
+        click.option(
+            "--error-budget",
+            type=click.FloatRange(0),
+            metavar="RELATIVE",
+            help="Most that 16-bit transfers may change a result.",
+        ),
         click.option("--check-finite", is_flag=True, default=None, help="Report NaN and Inf."),
         click.option("--fast-math/--strict", default=None, help="Reassociate sums or not."),
         click.option(
@@ -52,8 +65,8 @@ def make_config(options: dict[str, Any]) -> Any:
     from graphc.config import Config
 
     names = (
-        "devices", "threads", "opt", "backend", "dump", "compress", "check_finite", "fast_math",
-        "memory_limit", "target",
+        "devices", "threads", "opt", "backend", "dump", "compress", "error_budget", "check_finite",
+        "fast_math", "memory_limit", "target",
     )  # fmt: skip
     given = {name: options.pop(name) for name in names if name in options}
     if given.get("devices"):
