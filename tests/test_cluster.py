@@ -149,6 +149,21 @@ def test_a_donated_argument_that_is_sent_is_copied_first() -> None:
     assert any(channel.buffered for channel in found.image.channels)
 
 
+def test_a_null_device_answers_zeros() -> None:
+    def function(x: Any) -> Any:
+        with gc.device("null:0"):
+            y = np.tanh(x) + 1
+        with gc.device("cpu:0"):
+            return y + x
+
+    found = made(function, X, devices=["cpu:0", "null:0"])
+    np.testing.assert_array_equal(found.run([X])[0], X)
+    alone = gc.compile(lambda x: np.exp(x), devices=["null:0"])
+    np.testing.assert_array_equal(alone(X), np.zeros_like(X))
+    with pytest.raises(GraphError, match="null:0, which computes no conditions"):
+        made(lambda x: either(x, "null:0"), X, devices=["cpu:0", "null:0"])
+
+
 # ------------------------------------------------------------------------------------ loops
 
 
@@ -176,9 +191,9 @@ def until_small(x: Any) -> Any:
     return gc.while_loop(test, body, (x, np.int32(0)))
 
 
-def either(x: Any) -> Any:
+def either(x: Any, other: str = "cpu:1") -> Any:
     def left(x: Any) -> Any:
-        with gc.device("cpu:1"):
+        with gc.device(other):
             return np.tanh(x) + 1
 
     def right(x: Any) -> Any:

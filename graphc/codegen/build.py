@@ -240,7 +240,7 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     compiler = Compiler(config)
     channels = channels_of(graphs, bool(config.donate))
     numbers = {name: number for number, name in enumerate(channels)}
-    writers = [TableWriter(graph, config, compiler, numbers) for graph in graphs]
+    writers = [writer_of(graph, config, compiler, numbers) for graph in graphs]
     compiler.need(spec for writer in writers for spec in writer.specs())
     for writer in writers:
         writer.write()
@@ -252,6 +252,18 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     return replace(first, channels=tuple(channels.values()), others=tuple(others)), compiled
 
 
+def writer_of(
+    graph: Graph, config: Config, compiler: Compiler, channels: dict[str, int]
+) -> TableWriter:
+    """What writes the step table of a device. Raises GraphError for a device that there is not."""
+    device = graph.device
+    if device is not None and check_device(device.type, device.index).runs_on == "null":
+        from graphc.codegen.null import NullWriter
+
+        return NullWriter(graph, config, compiler, channels)
+    return TableWriter(graph, config, compiler, channels)
+
+
 def image_of(
     writer: TableWriter,
     target: Target,
@@ -261,8 +273,6 @@ def image_of(
     """The image of the share of one device."""
     graph = writer.graph
     device = graph.device
-    if device is not None:
-        check_device(device.type, device.index)
     return Image(
         name=graph.name,
         params=slots(graph.params, [p.attrs["name"] for p in graph.params]),
