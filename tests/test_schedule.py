@@ -90,6 +90,15 @@ def test_eight_transfers_to_a_chain(links: str, buffers: int) -> None:
     same(program, plan.program, [], state=state)
 
 
+def test_no_kernel_holds_what_a_recv_waits_for_and_what_reads_it() -> None:
+    plan = scheduled(eight_transfers(), Fixed(add=10))
+    records = pipeline.run(plan.program, config(verify=3), after="schedule")
+    fused = next(r.value for r in records if r.name == "fuse")
+    assert sum(len(n.after) for n in fused.graphs[0].nodes if n.op.name == "recv") == 6
+    state = {("main", f"v{k}"): np.full(1024, k, np.float32) for k in range(8)}
+    same(plan.program, fused, [], state=state)
+
+
 def test_no_slack_no_delay() -> None:
     """A chain that crosses at every node leaves nothing to hold back."""
     graph = traced(lambda x: np.tanh(np.sin(np.tanh(np.sin(x)))), X)

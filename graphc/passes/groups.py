@@ -151,15 +151,18 @@ class Groups:
 
     def outside(self, node: Node, inputs: Iterable[Node]) -> None:
         """A node that no kernel contains; what it reads must be stored."""
-        sources = [base for source in inputs for base in self.bases(source)]
-        for base in sources:
-            if (group := self.of(base)) is not None:
-                group.read = True
-        stage = self.stage_after([*sources, *node.after])
+        stage = self.stage_after(self.needed((*inputs, *node.after)))
         if talks(node):  # what comes from other devices may be the answer to what was sent before
             stage = stage if node.op.name == "send" else max(stage, self.told + 1)
             self.told = max(self.told, stage)
         self.stages[node.id] = stage
+
+    def needed(self, nodes: Iterable[Node]) -> list[Node]:
+        """The stored values behind some nodes, which something beside their groups waits for."""
+        found = [base for node in nodes for base in self.bases(node)]
+        for group in filter(None, map(self.of, found)):
+            group.read = True
+        return found
 
     def bases(self, node: Node) -> list[Node]:
         """The stored values that reading a node reads."""
@@ -175,12 +178,9 @@ class Groups:
                 found.append(source)
         return found
 
-    def stage_of(self, node: Node) -> int:
-        group = self.of(node)
-        return group.stage if group is not None else self.stages[node.id]
-
     def stage_after(self, nodes: Iterable[Node]) -> int:
-        return max((self.stage_of(n) + 1 for n in nodes), default=0)
+        groups = ((n, self.of(n)) for n in nodes)
+        return max((1 + (g.stage if g else self.stages[n.id]) for n, g in groups), default=0)
 
     # -- placing a node in a group
 
@@ -203,8 +203,7 @@ class Groups:
         self.group[node.id] = chosen
         for source in sources:
             self.reader[source.id] = chosen
-            group = self.of(source)
-            if group is chosen:
+            if (group := self.of(source)) is chosen:
                 continue
             if group is not None:
                 group.read = True
@@ -213,7 +212,7 @@ class Groups:
 
     def fresh(self, node: Node, sources: Sources) -> Group:
         lower = node.op.lower
-        stage = self.stage_after([*sources, *node.after])
+        stage = self.stage_after([*sources, *self.needed(node.after)])
         if isinstance(lower, Reduction):
             axes = frozenset(node.attrs["axes"])
             return Group("loop", stage, dims_of(node.inputs[0]), [node], axes)
