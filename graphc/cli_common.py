@@ -30,6 +30,20 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--devices", metavar="NAMES", help="Devices in order: cpu:0,cpu:1."),
         click.option(
+            "--place",
+            "constraints",
+            multiple=True,
+            metavar="NAME=SPEC",
+            help="Run a named value (or %12) on such a device: h=cpu:1.",
+        ),
+        click.option(
+            "--soft-placement",
+            is_flag=True,
+            default=None,
+            help="Ignore constraints that no device satisfies.",
+        ),
+        click.option("--costs", metavar="WHICH", help="static, measured or a file of costs."),
+        click.option(
             "--threads", type=click.IntRange(0), help="Worker threads per kernel (0: all cores)."
         ),
         click.option("--opt", type=click.Choice(["0", "1", "2"]), help="Optimisation level."),
@@ -65,8 +79,8 @@ def make_config(options: dict[str, Any]) -> Any:
     from graphc.config import Config
 
     names = (
-        "devices", "threads", "opt", "backend", "dump", "compress", "error_budget", "check_finite",
-        "fast_math", "memory_limit", "target",
+        "devices", "constraints", "soft_placement", "costs", "threads", "opt", "backend", "dump",
+        "compress", "error_budget", "check_finite", "fast_math", "memory_limit", "target",
     )  # fmt: skip
     given = {name: options.pop(name) for name in names if name in options}
     if given.get("devices"):

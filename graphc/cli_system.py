@@ -12,7 +12,14 @@ from typing import Any
 
 import click
 
-from graphc.cli_common import json_option, print_json, print_table
+from graphc.cli_common import (
+    MODEL,
+    complete_feeds,
+    json_option,
+    load_graph,
+    print_json,
+    print_table,
+)
 
 
 @click.command("passes")
@@ -55,15 +62,62 @@ def _print_ops(as_json: bool) -> None:
 
 
 @click.command("devices")
+@click.option("--calibrate", is_flag=True, help="Measure what the cost model needs and store it.")
+@click.option("--model", type=MODEL, help="With --calibrate: time the kernels of this graph, too.")
 @json_option
-def devices_command(as_json: bool) -> None:
-    """List the devices of this machine."""
+def devices_command(calibrate: bool, model: Path | None, as_json: bool) -> None:
+    """List the devices of this machine, or measure them."""
+    if calibrate:
+        _calibrate(model, as_json)
+        return
+    if model is not None:
+        raise click.UsageError("--model belongs to --calibrate")
     rows = [_cpu(), *_gpus()]
     if as_json:
         keys = ("name", "model", "units", "memory", "features")
         print_json([dict(zip(keys, row)) for row in rows])
         return
     print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
+
+
+def _calibrate(model: Path | None, as_json: bool) -> None:
+    """Measure rates, and the kernels of a model on random arguments; keep them in the cache."""
+    from graphc.frontend.calibrate import calibrate, observe
+    from graphc.passes.measured import store
+
+    found = calibrate()
+    path = store(found)
+    kernels = 0
+    if model is not None:
+        loaded = load_graph(model)
+        arrays = complete_feeds({}, loaded.params, loaded.types, seed=0)
+        built = loaded.build()
+        seen = observe(built, [arrays[name] for name in loaded.params])
+        kernels = len(seen.seconds)
+        store(seen)
+    (kind,) = found.kinds.values()
+    rates, link = kind.rates, kind.link
+    record = {
+        "device": kind.type,
+        "flops_per_second": rates.flops,
+        "bytes_per_second": rates.bytes,
+        "launch_us": rates.launch * 1e6,
+        "latency_us": link.latency * 1e6,
+        "transfer_bytes_per_second": link.bandwidth,
+        "kernels": kernels,
+        "file": str(path),
+    }
+    if as_json:
+        print_json(record)
+        return
+    click.echo(
+        f"{kind.type}: {rates.flops / 1e9:.1f} GFLOP/s, {rates.bytes / 1e9:.1f} GB/s, "
+        f"{rates.launch * 1e6:.3f} us per kernel call; transfers {link.latency * 1e6:.2f} us and "
+        f"{link.bandwidth / 1e9:.1f} GB/s (one thread per device)"
+    )
+    if model is not None:
+        click.echo(f"{kernels} kernels of {model.name} timed")
+    click.echo(f"stored in {path}")
 
 
 def _cpu() -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ class Config:
     error_budget   most that short transfers may change a result, relative to its largest magnitude;
                    implies compress and chooses the transfers, by measuring if there is a sample
     sample         one array per parameter of the graph, in order, to measure such errors with
+    constraints    "NAME=SPEC": the value that was given this name, or "%12", runs on such a device
     soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
     place_seconds  time to search for a better placement, at a nominal speed: results do not depend
                    on the machine
@@ -58,6 +59,7 @@ class Config:
     compress: bool | str = False
     error_budget: float | None = None
     sample: tuple[Any, ...] | None = field(default=None, compare=False, repr=False)
+    constraints: tuple[str, ...] = ()
     soft_placement: bool = False
     place_seconds: float = 0.5
     costs: str = "static"

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import STORED
-from graphc.ir.place import Constraint, Device, Spec, parse_device
+from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
 from graphc.passes.assignment import Problem, Run, evaluate
 from graphc.passes.constraints import inner_nodes, spec_of, unavailable
 from graphc.passes.cost import CostModel, rounds_of
@@ -39,9 +39,35 @@ def place(graph: Graph, config: Config) -> Graph:
         check_device(device.type, device.index)
         if device in devices[:number]:
             raise GraphError(f"{device} is twice in the device list")
+    graph = constrained(graph, config.constraints)
     if len(devices) == 1:
         return placed(graph, devices[0], config.soft_placement)
     return _Placement(cost_model(devices, config), config).place(graph, region=False)[0]
+
+
+def constrained(graph: Graph, given: Sequence[str]) -> Graph:
+    """The graph with the constraints of `Config.constraints`. Raises GraphError for names that it
+    does not have."""
+    asked: dict[int, Spec] = {}
+    ids = {f"%{n.id}": n.id for n in graph.nodes} | graph.names
+    for text in given:
+        name, _, spec = text.partition("=")
+        if name not in ids:
+            listed = ", ".join([*graph.names][:8]) or "none: gc.name gives some"
+            raise GraphError(f"no value is named {name!r}", hint=f"names are {listed}")
+        asked[ids[name]] = parse_spec(spec)
+    if not asked:
+        return graph
+
+    def ask(node: Node, r: Rewriter) -> Node | None:
+        if node.id not in asked:
+            return None
+        group = node.place.group if isinstance(node.place, Constraint) else None
+        made = node.replace(place=Constraint(asked[node.id], group))
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, ask)
 
 
 # ------------------------------------------------------------------------------------ one device
@@ -125,6 +151,7 @@ class _Placement:
     def explain(
         self, units: Units, problem: Problem, before: Run, run: Run, offers: dict[int, Offers]
     ) -> None:
+        self.summary(units, problem, before, run)
         for number, unit in enumerate(units.units):
             group = problem.group[number]
             node = next((n for n in unit.nodes if n.op.name != "param"), None)
@@ -134,7 +161,6 @@ class _Placement:
             chosen = self.cost.devices[run.where[group]].short
             text = f"on {chosen}, done at {_us(run.end[number])}{mark}"
             explain(node.id, text + self.rejected(unit, group, before, run, offers))
-        self.summary(units, problem, before, run)
 
     def rejected(
         self, unit: Unit, group: int, before: Run, run: Run, offers: dict[int, Offers]
