@@ -1,0 +1,166 @@
+"""The cost model: static and measured seconds, regions, transfers, what is only guessed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.frontend.calibrate import observe
+from graphc.ir.graph import Graph, Node
+from graphc.ir.place import parse_device
+from graphc.ir.types import F32, tensor, tuple_type
+from graphc.passes.cost import GUESSED_ROUNDS, CostModel, key_of
+from graphc.passes.measured import Measured, cost_model, load, store
+from graphc.passes.place import place
+from graphc.passes.reasons import collecting
+from graphc.runtime.devices import Kind, Link, Rates, register_device
+
+CPU, OTHER, NULL = (parse_device(name) for name in ("unit:0", "unit:1", "null:0"))
+X = gc.spec((8, 8), "f32")
+
+
+@pytest.fixture(autouse=True)
+def unit() -> None:
+    """A device that does one flop, moves two bytes and needs 100 seconds to start a kernel."""
+    register_device("unit", Rates(1.0, 2.0, 100.0), Link(7.0, 4.0))
+
+
+def only(function: object, *specs: object, op: str = "") -> Node:
+    graph = gc.compile(function).graph(*specs)
+    return next(n for n in graph.nodes if n.op.name == op) if op else graph.nodes[-1]
+
+
+def test_a_kernel_takes_the_longer_of_arithmetic_and_memory() -> None:
+    cost = CostModel((CPU,))
+    product = only(lambda x: x @ x, X)
+    assert cost.compute(product, CPU) == 2 * 8**3 + 100
+    added = only(lambda x: x + x, X)
+    assert cost.compute(added, CPU) == 3 * 256 / 2 + 100
+    moved = only(lambda x: x.T, X)
+    assert cost.compute(moved, CPU) == 2 * 256 / 2 + 100
+    assert all(map(cost.exact, (product, added, moved)))
+
+
+def test_views_and_constants_cost_nothing_and_neither_does_the_null_device() -> None:
+    cost = CostModel((CPU, NULL))
+    assert cost.compute(only(lambda x: x.reshape(64), X), CPU) == 0
+    assert cost.compute(only(lambda x: x + np.ones((8, 8), np.float32), X, op="const"), CPU) == 0
+    assert cost.compute(only(lambda x: x @ x, X), NULL) == 0
+
+
+def test_transfers_take_latency_and_bytes_over_bandwidth() -> None:
+    cost = CostModel((CPU, OTHER))
+    kind = tensor(F32, (8,))
+    assert cost.transfer(kind, CPU, CPU) == 0
+    assert cost.transfer(kind, CPU, OTHER) == 7 + 32 / 4
+    assert cost.transfer(tuple_type((kind, kind)), CPU, OTHER) == 7 + 64 / 4
+    assert cost.transfer(kind, CPU, NULL) == 7 + 32 / 4
+
+
+def test_regions_add_up_as_often_as_they_run() -> None:
+    cost = CostModel((CPU,))
+    one = cost.compute(only(lambda x: np.tanh(x), X), CPU)
+    scan = only(
+        lambda x: gc.scan(lambda c, s: (np.tanh(c), None), x, np.arange(5))[0], X, op="scan"
+    )
+    assert cost.compute(scan, CPU) == pytest.approx(5 * one)
+    assert cost.exact(scan)
+    loop = only(lambda x: gc.while_loop(lambda v: v[0, 0] < 1, np.tanh, x), X, op="while")
+    assert cost.compute(loop, CPU) >= GUESSED_ROUNDS * one
+    assert not cost.exact(loop)
+    branches = (lambda v: np.tanh(np.exp(v)), lambda v: v)
+    branch = only(lambda x: gc.cond(x[0, 0] > 0, *branches, x), X, op="cond")
+    longest = sum(cost.compute(n, CPU) for n in branch.regions[0].nodes)
+    assert cost.compute(branch, CPU) == longest and not cost.exact(branch)
+
+
+def test_symbolic_shapes_are_not_exact() -> None:
+    graph = gc.parse("gir 1\ngraph @g(%0 x: f32[N]) {\n  %1 = tanh(%0) : f32[N]\n  return %1\n}\n")
+    cost = CostModel((CPU,))
+    assert cost.compute(graph.nodes[0], CPU) == 100 and not cost.exact(graph.nodes[0])
+
+
+def test_what_is_guessed_shows_in_the_reasons() -> None:
+    def f(x):
+        with gc.device("cpu:1"):
+            return gc.while_loop(lambda v: v[0, 0] < 1, np.tanh, x)
+
+    with collecting() as reasons:
+        place(gc.compile(f).graph(X), Config.create(devices=["cpu:0", "cpu:1"]))
+    texts = [text for _, text in reasons.lines]
+    assert any("(inaccurate)" in text for text in texts)
+    assert any("1 costs are inaccurate" in text for text in texts)
+
+
+# ------------------------------------------------------------------------------------ measured
+
+
+def fused(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op.name == "fused"]
+
+
+def test_measured_seconds_take_the_place_of_static_ones() -> None:
+    node = only(lambda x: x @ x, X)
+    assert key_of(node) == "matmul(f32[8,8],f32[8,8]) -> f32[8,8]"
+    cost = CostModel((CPU, OTHER), {key_of(node): {"unit": 3.5}})
+    assert cost.compute(node, CPU) == cost.compute(node, OTHER) == 3.5
+    assert CostModel((CPU,), {key_of(node): {"cpu": 3.5}}).compute(node, CPU) == 1124
+
+
+def test_kernels_are_told_apart_by_what_they_compute() -> None:
+    def kernel(function):
+        run = gc.compile(function)
+        return fused(run.stages(np.ones((8, 8), np.float32))[-1].value.graphs[0])[0]
+
+    keys = {key_of(kernel(f)) for f in (np.tanh, np.exp, lambda x: np.tanh(x), np.tanh)}
+    assert len(keys) == 2
+
+
+def test_the_table_reproduces_what_was_measured(tmp_path) -> None:
+    from graphc.frontend.loaded import LoadedGraph
+
+    graph = gc.compile(lambda x: np.tanh(x @ x) @ x).graph(gc.spec((256, 256), "f32"))
+    built = LoadedGraph(graph, Config.create(threads=1)).build()
+    x = np.ones((256, 256), np.float32)
+    path = store(observe(built, [x]), tmp_path / "costs.json")
+    config = Config.create(costs=str(path))
+    again = observe(built, [x], rounds=15)
+    cost = cost_model([parse_device("cpu:0")], config)
+    for node in fused(built.program.graphs[0]):
+        seconds = cost.compute(node, parse_device("cpu:0"))
+        assert seconds == pytest.approx(again.seconds[key_of(node)]["cpu"], rel=0.5)
+    plain = cost_model([parse_device("cpu:0")], Config.create())
+    assert plain.measured == {}
+
+
+def test_stored_costs_are_merged_and_read_back(tmp_path) -> None:
+    path = tmp_path / "costs.json"
+    kind = Kind("cpu", Rates(1e9, 2e9, 3e-7), Link(4e-6, 5e9))
+    store(Measured({"cpu": kind}, {"a": {"cpu": 1e-6}}), path)
+    store(Measured({}, {"a": {"gpu": 2e-6}, "b": {"cpu": 3e-6}}), path)
+    found = load(path)
+    assert found.kinds["cpu"] == kind
+    assert found.seconds == {"a": {"cpu": 1e-6, "gpu": 2e-6}, "b": {"cpu": 3e-6}}
+    cost = CostModel([parse_device("cpu:0")], found.seconds, found.kinds)
+    assert cost.rates(parse_device("cpu:0")) == kind.rates
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", json.dumps({"format": 2, "devices": {}, "seconds": {}}),
+     json.dumps({"format": 1, "devices": {"cpu": {"flops": -1}}, "seconds": {}}),
+     json.dumps({"format": 1, "devices": {}, "seconds": {"a": {"cpu": "x"}}})],
+)  # fmt: skip
+def test_damaged_files_are_errors_or_as_good_as_none(tmp_path, text) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(GraphError, match="cannot read measured costs"):
+        load(path)
+    assert load(path, missing=True).seconds == {}
+    with pytest.raises(GraphError, match="cannot read measured costs"):
+        load(tmp_path / "none.json")

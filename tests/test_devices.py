@@ -1,0 +1,152 @@
+"""Devices: names, the registry of types, constraints from the command line, calibration."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphc as gc
+from graphc.cli import main
+from graphc.errors import GraphError
+from graphc.ir.place import Device, Spec, parse_device, parse_place, parse_spec
+from graphc.runtime.devices import Link, Rates, check_device, kind_of, kinds, register_device
+
+NAMES = st.from_regex(r"[a-z]\w{0,5}", fullmatch=True).filter(lambda n: n.isascii())
+NUMBERS = st.integers(0, 99)
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "m.gir"
+
+    @gc.compile
+    def model(x):
+        h = gc.name(np.tanh(x), "h")
+        return h @ h
+
+    model.save(path, gc.spec((32, 32), "f32"))
+    return path
+
+
+@pytest.fixture
+def invoke(capsys):
+    """Run a command: exit status and what it printed."""
+
+    def call(*words: object) -> tuple[int, str]:
+        status = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as request:
+            status = int(request.code or 0)
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
+
+    return call
+
+
+# ------------------------------------------------------------------------------------ names
+
+
+@given(NAMES, st.none() | NUMBERS, NAMES, NUMBERS)
+def test_full_names_are_read_as_they_print(job, task, kind, index) -> None:
+    device = Device(job, task, kind, index)
+    assert parse_device(str(device)) == parse_place(str(device)) == device
+    assert parse_spec(str(device)).matches(device)
+
+
+@given(st.none() | NAMES, st.none() | NUMBERS, st.none() | NAMES, NUMBERS)
+def test_partial_names_match_what_agrees_with_them(job, task, kind, index) -> None:
+    spec = Spec(job, task, kind, index if kind else None)
+    if str(spec):
+        assert parse_spec(str(spec)) == spec
+    full = Device(job or "any", 7 if task is None else task, kind or "any", index)
+    assert spec.matches(full)
+    assert not spec.matches(Device("other0", 100, "other0", 100)) or spec == Spec()
+
+
+def test_short_names() -> None:
+    assert str(parse_device("cpu:1")) == "/job:localhost/device:cpu:1"
+    assert parse_spec("gpu").matches(parse_device("/job:worker/task:3/device:gpu:2"))
+    assert not parse_spec("/job:worker/task:17").matches(parse_device("cpu:0"))
+    for bad in ("", "cpu 1", "/job:", "cpu:x", "/task:-1"):
+        with pytest.raises(GraphError, match="is not a device name"):
+            parse_spec(bad)
+
+
+# ------------------------------------------------------------------------------------ types
+
+
+def test_device_types_are_registered_from_outside() -> None:
+    made = register_device("tpu", Rates(1e14, 1e12, 1e-6), Link(1e-5, 1e10))
+    assert kind_of("tpu") is made and made in kinds()
+    faster = register_device("tpu", Rates(2e14, 1e12, 1e-6), Link(1e-5, 1e10), runs_on="null")
+    assert kind_of("tpu") is faster
+    assert check_device("tpu", 63) is faster
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "link", "runs_on", "message"),
+    [
+        ("cpu", Rates(1, 1, 1), Link(1, 1), "cpu", "built in"),
+        ("no name", Rates(1, 1, 1), Link(1, 1), "cpu", "cannot be a type"),
+        ("task", Rates(1, 1, 1), Link(1, 1), "cpu", "cannot be a type"),
+        ("slow", Rates(0, 1, 1), Link(1, 1), "cpu", "positive"),
+        ("slow", Rates(1, 1, 1), Link(-1, 1), "cpu", "positive"),
+        ("slow", Rates(1, math.nan, 1), Link(1, 1), "cpu", "positive"),
+        ("slow", Rates(1, 1, 1), Link(1, 1), "gpu", "cpu or null"),
+    ],
+)
+def test_what_cannot_be_a_device_type(name, rates, link, runs_on, message) -> None:
+    with pytest.raises(GraphError, match=message):
+        register_device(name, rates, link, runs_on)
+
+
+def test_unknown_types_and_numbers_are_errors() -> None:
+    with pytest.raises(GraphError, match="no device of type 'abacus'"):
+        kind_of("abacus")
+    with pytest.raises(GraphError, match="no device cpu:64"):
+        check_device("cpu", 64)
+
+
+def test_the_way_between_two_devices_is_that_of_the_slower() -> None:
+    joined = Link(1e-6, 1e9).joined(Link(5e-6, 1e10))
+    assert joined == Link(5e-6, 1e9)
+    assert joined.seconds(1e9) == pytest.approx(1.000005)
+
+
+# ------------------------------------------------------------------------------------ commands
+
+
+def test_constraints_on_the_command_line(saved, invoke) -> None:
+    words = ("show", saved, "--after", "place", "--devices", "cpu:0,cpu:1")
+    first = "/job:localhost/device:cpu:0"
+    status, text = invoke(*words, "--place", "h=cpu:1", "--place", f"%2={first}")
+    tanh, product = (line for line in text.split("\n") if " = " in line and "name" not in line)
+    assert status == 0 and "%1 = tanh" in tanh and "device:cpu:1" in tanh
+    assert "%2 = matmul" in product and "device:cpu:0" in product
+    assert invoke(*words, "--place", "q=cpu:1")[0] == 1
+    status, text = invoke(*words, "--place", "h=gpu")
+    assert status == 1 and "must run on /device:gpu" in text
+    assert invoke(*words, "--place", "h=gpu", "--soft-placement")[0] == 0
+
+
+def test_calibration_is_stored_and_used(saved, invoke) -> None:
+    status, text = invoke("devices", "--calibrate", "--model", saved, "--json")
+    record = json.loads(text)
+    assert status == 0 and record["flops_per_second"] > record["bytes_per_second"] > 1e8
+    assert 0 < record["launch_us"] < 100 and 0 < record["latency_us"] < 1000
+    assert record["kernels"] >= 2
+    stored = json.loads((saved.parent / "cache" / "costs.json").read_text())
+    assert stored["devices"]["cpu"]["flops"] == record["flops_per_second"]
+    assert "tanh(f32[32,32]) -> f32[32,32]" in stored["seconds"]
+    words = ("show", saved, "--after", "place", "--devices", "cpu:0,cpu:1")
+    assert invoke(*words, "--costs", "measured")[0] == 0
+    status, text = invoke(*words, "--costs", saved)
+    assert status == 1 and "cannot read measured costs" in text
+    assert invoke("devices", "--model", saved)[0] == 2
