@@ -11,6 +11,7 @@ import pytest
 import graphc as gc
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import planned_bytes
+from graphc.ir.types import leaves
 from graphc.passes import fuse
 
 RNG = np.random.default_rng(5)
@@ -89,6 +90,31 @@ def test_every_weight_is_updated_by_the_kernel_of_its_gradient() -> None:
     assert [k.attrs["kind"] for k in with_einsum].count("staged") == LAYERS
     alone = [k for k in kernels(graph) if set(ops(k)) <= {"const", "mul", "sub"}]
     assert alone == []
+
+
+def test_rates_that_a_step_computes_do_not_hold_updates_back() -> None:
+    def adam(state, rate, x):
+        p, m, v, count = state
+        value, gradients = gc.value_and_grad(loss)(p, x)
+        count = count + 1
+        size = rate * np.sqrt(1 - np.float32(0.99) ** count) / (1 - np.float32(0.9) ** count)
+        m = {k: np.float32(0.9) * m[k] + np.float32(0.1) * g for k, g in gradients.items()}
+        v = {k: np.float32(0.99) * v[k] + np.float32(0.01) * g * g for k, g in gradients.items()}
+        p = {k: p[k] - size * m[k] / (np.sqrt(v[k]) + np.float32(1e-6)) for k in p}
+        return (p, m, v, count), value
+
+    zeros = {k: np.zeros_like(v) for k, v in parameters().items()}
+    state = parameters(), zeros, zeros, np.float32(0)
+    rate = np.float32(0.01)
+    graph = gc.compile(adam, donate=["state"]).lower(state, rate, X).graphs[0]
+    alone = [k for k in kernels(graph) if "sqrt" in ops(k) and "einsum" not in ops(k)]
+    weights = [k for k in alone if leaves(k.type)[0].shape == (WIDTH, WIDTH)]
+    assert weights == []  # each runs in the kernel of its gradient
+    want, _ = gc.compile(adam, opt=0)(state, rate, X)
+    copies = tuple({k: v.copy() for k, v in part.items()} for part in state[:3])
+    got, _ = gc.compile(adam, donate=["state"])((*copies, state[3]), rate, X)
+    for name, array in want[0].items():
+        np.testing.assert_allclose(got[0][name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_no_gradient_waits_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

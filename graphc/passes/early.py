@@ -21,6 +21,9 @@ GIVEN = ("param", "read")
 
 def updated_early(graph: Graph) -> Graph:
     """The graph with updates moved up in the order of its nodes."""
+    made = len(graph.results) + sum(n.op.effect is Effect.WRITE for n in graph.nodes)
+    if made < 2:
+        return graph  # nothing to wait for
     order = _Order(graph)
     for node in graph.nodes:
         if isinstance(node.op.lower, Contraction | Reduction):
@@ -50,13 +53,16 @@ class _Order:
         readers = self.readers.get(gradient, ())
         if not readers or gradient in self.results:
             return
-        if self.position[readers[0]] - self.position[gradient] <= FAR:
-            return
         update = self.update_of(gradient)
-        helpers = self.helpers_of(update, gradient) if update else None
-        if not update or helpers is None or not self.takes_place(update, gradient):
+        if max((self.position[n] for n in update), default=0) - self.position[gradient] <= FAR:
             return
-        first = max(self.turn[gradient], self.ready({*update, *helpers}))
+        helpers = self.helpers_of(update, gradient)
+        if helpers is None:
+            return
+        nodes = update | helpers
+        if not self.takes_place(nodes, gradient):
+            return
+        first = max(self.turn[gradient], self.ready(nodes))
         if first < min(self.position[node] for node in update):
             self.turn |= dict.fromkeys((gradient, *update), first)
             self.turn |= {node: min(self.turn[node], first) for node in helpers}
@@ -93,17 +99,18 @@ class _Order:
 
     def takes_place(self, update: dict[Node, None], gradient: Node) -> bool:
         """Are there no more new values than given ones that they can replace, or the gradient?"""
-        made = [n for n in update if n in self.results or self.is_assigned(n)]
         given = {n for node in update for n in node.inputs if n.op.name in GIVEN}
-        return len(made) <= max(1, sum(n.type is gradient.type for n in given))
+        made = [n for n in update if n in self.results or self.is_assigned(n)]
+        counts = (sum(n.type is gradient.type for n in nodes) for nodes in (made, given))
+        return next(counts) <= max(1, next(counts))
 
     def is_assigned(self, node: Node) -> bool:
         return any(n.op.effect is Effect.WRITE for n in self.readers.get(node, ()))
 
-    def ready(self, update: set[Node]) -> int:
+    def ready(self, update: dict[Node, None]) -> int:
         """When the last other reader of what an update may overwrite is issued."""
         last = -1
-        kinds = {node.type for node in update}
+        kinds = {node.type for node in update if node in self.results or self.is_assigned(node)}
         pending = [n for node in update for n in node.inputs if n.op.name in GIVEN]
         pending = [n for n in pending if n.type in kinds]
         seen: set[Node] = set()
