@@ -35,7 +35,7 @@ class Config:
                    lower half, "nearest" rounds, "saturate" rounds and keeps finite values finite
     error_budget   most that short transfers may change a result, relative to its largest magnitude;
                    implies compress and chooses the transfers, by measuring if there is a sample
-    sample         one array per parameter of the graph, in order, to measure such errors with
+    sample         arguments to measure such errors with: one array per parameter of the graph
     constraints    "NAME=SPEC": the value that was given this name, or "%12", runs on such a device
     soft_placement a constraint that no device satisfies is dropped (and noted) instead of an error
     place_seconds  time to search for a better placement, at a nominal speed: results do not depend

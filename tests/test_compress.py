@@ -286,6 +286,22 @@ def test_the_results_stay_within_the_budget(seed: int, budget: float) -> None:
         assert 0 < len(plan.taken) < len(possible)
 
 
+def test_a_sample_is_nested_as_the_arguments_are() -> None:
+    def f(parts):
+        with gc.device("cpu:1"):
+            y = np.tanh(parts["x"] @ parts["w"])
+        with gc.device("cpu:0"):
+            return np.sin(y) * 2
+
+    given = {"x": X, "w": W[0]}
+    run = gc.compile(f, devices=["cpu:0", "cpu:1"], error_budget=1e-2, sample=(given,))
+    stages = {name: (value, note) for name, value, _, note in run.stages(given)}
+    assert "1 of 3 f32 transfers shortened" in stages["compress"][1]
+    assert "measured" in " ".join(text for _, text in stages["compress"][1].reasons)
+    want = np.sin(np.tanh(X @ W[0])) * 2
+    assert result_error(want, run(given)) <= 1.01e-2
+
+
 def test_the_report_of_each_edge() -> None:
     given = program()
     plan = compressed(given, config(3, compress="nearest", sample=(X, W)))

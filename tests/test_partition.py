@@ -32,6 +32,7 @@ from graphc.ir.graph import Graph, Program
 from graphc.ir.op import STORED
 from graphc.ir.parse import parse
 from graphc.ops.interpret import interpret
+from graphc.passes.cse import cse
 from graphc.passes.partition import partition
 
 ON = ("@/job:localhost/device:cpu:0", "@/job:localhost/device:cpu:1")
@@ -174,6 +175,36 @@ def test_names_stay_with_their_nodes() -> None:
     program = parted(spread(traced(f, X), lambda n: CPUS[n.op.name == "exp"]))
     first, second = program.graphs
     assert set(first.names) == {"a"} and set(second.names) == {"b"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_graphs(), st.integers(0, 10**6))
+def test_cse_never_joins_nodes_on_different_devices(graph: Graph, seed: int) -> None:
+    """G3: after placement equal nodes merge on one device only; nothing grows, twice is once."""
+    given = at_random(graph, seed, 3)
+    merged = cse(given, config(3))
+    assert len(merged) <= len(given)
+    assert cse(merged, config(3)) is merged
+    kept = {(n.place, n.op, n.attrs, n.type) for n in merged.nodes}
+    assert kept == {(n.place, n.op, n.attrs, n.type) for n in given.nodes}
+    program = parted(given, 3)
+    once = program.map(lambda g: cse(g, config(3)))
+    checked(once)
+    assert len(once) <= len(program)
+    assert once.map(lambda g: cse(g, config(3))) is once
+    same(given, once, arguments(graph, seed))
+
+
+def test_equal_nodes_on_two_devices_stay_two() -> None:
+    graph = placed(
+        "%1 = tanh(%0) : f32[4] 0",
+        "%2 = tanh(%0) : f32[4] 1",
+        "%3 = tanh(%0) : f32[4] 1",
+        "%4 = mul(%2, %3) : f32[4] 1",
+        "%5 = add(%1, %4) : f32[4] 0",
+        result="%5",
+    )
+    assert [n.id for n in cse(graph, config()).nodes] == [1, 2, 4, 5]
 
 
 # ---------------------------------------------------------------------------------- loops, branches

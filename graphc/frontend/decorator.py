@@ -31,7 +31,7 @@ from graphc.frontend.trace import (
     trace_function,
     without_internal_frames,
 )
-from graphc.frontend.tree import unflatten
+from graphc.frontend.tree import flatten, unflatten
 from graphc.frontend.variant import UNKNOWN, Compile, Variant, static_leaf
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
@@ -288,7 +288,7 @@ def compile(
     static    names of arguments whose values specialise the compiled code (they must be hashable)
     donate    names of arguments whose memory results may reuse
     options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
-              error_budget, memory_limit, check_finite, fast_math, parity
+              error_budget, sample, memory_limit, check_finite, fast_math, parity
 
     Arguments are values: a write to one inside the function is not seen by the caller.  Arrays
     that the function reads from outside become constants when it is traced.  Raises GraphError for
@@ -296,6 +296,8 @@ def compile(
     """
     if function is not None and not callable(function):
         raise GraphError(f"compile takes a function, got {type(function).__name__}")
+    if options.get("sample") is not None:  # arguments, nested as in a call
+        options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
     config = Config.create(**options)
     if function is None:
         return lambda f: CompiledFunction(f, config, static, donate)
