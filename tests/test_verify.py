@@ -208,10 +208,13 @@ def test_every_buffer_assigned() -> None:
 
 
 def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    def schedule(g: Graph, config: Config) -> Graph:
+    def twice(g: Graph) -> Graph:
         last = g.nodes[-1]
         twin = last.replace(id=g.next_id)
         return g.replace(nodes=[*g.nodes, twin], next_id=g.next_id + 1)
+
+    def schedule(program: Program, config: Config) -> Program:
+        return program.map(twice)
 
     stages = tuple(pipeline.Stage(schedule) if s.name == "schedule" else s for s in pipeline.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", stages)
