@@ -22,6 +22,7 @@ from graphc.cli_common import (
     read_feeds,
     write_results,
 )
+from graphc.cli_trace import COLUMNS, Tracer, as_dicts
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -68,27 +69,30 @@ def run_command(
     given = read_feeds(feeds)
     compiled = model.suffix == ".gcx" and not rebuild
     if compiled and engine == "compiled" and not check:
-        names, results = _run_compiled(model, given, seed, trace_file, options)
+        tracer = Tracer(trace_file)
+        names, results = _run_compiled(model, given, seed, tracer, options)
     else:
-        engines = engine, check, trace_file
-        names, results = _run_graph(model, given, seed, engines, options)
+        config = make_config(options)
+        tracer = Tracer(trace_file, config)
+        loaded = load_graph(model, config)
+        names, results = _run_graph(loaded, given, seed, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)
-    _report(names, results, output, as_json)
+    _report(names, results, output, tracer, as_json)
 
 
 def _run_compiled(
     model: Path,
     feeds: dict[str, Any],
     seed: int | None,
-    trace_file: Path | None,
+    tracer: Tracer,
     options: dict[str, Any],
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
     from graphc.runtime.loaded import load
 
     for name, value in options.items():
-        if value is not None and name != "threads":
+        if value not in (None, ()) and name != "threads":
             option = name.replace("_", "-")
             raise GraphError(
                 f"--{option} has no effect on {model.name}, which is compiled already",
@@ -103,35 +107,20 @@ def _run_compiled(
         types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
         feeds = complete_feeds(feeds, loaded.params, types, seed)
     arrays = loaded.arrays(loaded.arrange((), feeds))
-    return loaded.result_names, _run(loaded.executable, arrays, trace_file, {})
-
-
-def _run(
-    executable: Any, arrays: list[Any], trace_file: Path | None, titles: dict[str, str]
-) -> list[Any]:
-    """The results; a trace of the run when a file for it is named."""
-    if trace_file is None:
-        results: list[Any] = executable.run(arrays)
-        return results
-    from graphc.runtime.trace import trace, write
-
-    results, found = trace(executable, arrays)
-    write(found, trace_file, titles)
-    return results
+    return loaded.result_names, tracer.run(loaded.executable, arrays)
 
 
 def _run_graph(
-    model: Path,
+    loaded: Any,
     feeds: dict[str, Any],
     seed: int | None,
-    engines: tuple[str, bool, Path | None],
-    options: dict[str, Any],
+    engines: tuple[str, bool],
+    tracer: Tracer,
 ) -> tuple[tuple[str, ...], list[Any]]:
-    engine, check, trace_file = engines
-    loaded = load_graph(model, make_config(options))
+    engine, check = engines
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
-    both = [_compiled_to(trace_file), _reference_from(loaded)]
+    both = [_compiled_with(tracer), _reference_from(loaded)]
     if engine == "reference":
         both.reverse()
     results = both[0](loaded, values)
@@ -141,26 +130,17 @@ def _run_graph(
     return loaded.result_names, results
 
 
-def _compiled_to(trace_file: Path | None) -> Callable[[Any, list[Any]], list[Any]]:
-    """The compiler, whose run is traced when a file for it is named."""
+def _compiled_with(tracer: Tracer) -> Callable[[Any, list[Any]], list[Any]]:
+    """The compiler."""
 
     def run(loaded: Any, values: list[Any]) -> list[Any]:
         arrays = loaded.check(values)
         with progress("compiling", len(loaded.graph)):
             built = loaded.build(*(a.shape for a in arrays))
-        return _run(built.executable, arrays, trace_file, _titles(built) if trace_file else {})
+        results: list[Any] = tracer.run(built.executable, arrays, built)
+        return results
 
     return run
-
-
-def _titles(built: Any) -> dict[str, str]:
-    """What the kernel of each node computes."""
-    from graphc.frontend.dump import kernel_title
-    from graphc.ir.graph import Program
-
-    program = built.program
-    graphs = program.graphs if isinstance(program, Program) else (program,)
-    return {repr(node): kernel_title(node, repr(node)) for g in graphs for node in g.nodes}
 
 
 def _reference_from(loaded: Any) -> Callable[[Any, list[Any]], list[Any]]:
@@ -214,19 +194,25 @@ def _distance(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[
     return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), _TOLERANCE[kind.name] * scale
 
 
-def _report(names: tuple[str, ...], results: list[Any], output: Path | None, as_json: bool) -> None:
+def _report(
+    names: tuple[str, ...], results: list[Any], output: Path | None, tracer: Tracer, as_json: bool
+) -> None:
     if as_json:
-        print_json(
-            {
-                "output": str(output) if output else None,
-                "results": [_describe(name, r) for name, r in zip(names, results)],
-            }
-        )
+        found = {
+            "output": str(output) if output else None,
+            "results": [_describe(name, r) for name, r in zip(names, results)],
+        }
+        if tracer.rows is not None:
+            found["trace"] = as_dicts(tracer.rows)
+        print_json(found)
         return
     rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
     print_table("results", ["result", "dtype", "shape", "values"], rows)
     if output is not None:
         click.echo(f"written to {output}")
+    if tracer.rows is not None:
+        print_table("devices", COLUMNS, tracer.rows)
+        click.echo(f"trace written to {tracer.path}")
 
 
 def _describe(name: str, result: Any) -> dict[str, Any]:

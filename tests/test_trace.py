@@ -115,6 +115,17 @@ def test_the_command_line_traces_graphs_and_compiled_files(tmp_path: Any) -> Non
     assert code(refused) == 1
 
 
+def test_the_report_sets_a_simulation_beside_the_run(tmp_path: Any, capsys: Any) -> None:
+    gc.compile(there_and_back, devices=TWO).save(tmp_path / "m.gir", X)
+    command = ["run", f"{tmp_path}/m.gir", "--seed", "1", "--devices", "cpu:0,cpu:1"]
+    assert code([*command, "--trace", f"{tmp_path}/t.html", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["trace"]
+    kinds = [(row["device"], row["kind"]) for row in rows]
+    assert kinds == [(d, k) for d in TWO for k in ("measured", "simulated")]
+    assert all(row["busy_us"] > 0 and row["end_us"] >= row["busy_us"] for row in rows)
+    assert rows[0]["waits_for"].startswith("cpu:1") and rows[1]["waits_for"].startswith("cpu:1")
+
+
 def code(arguments: list[str]) -> Any:
     """The exit code of a command."""
     try:
