@@ -33,6 +33,7 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--place",
             "constraints",
             multiple=True,
+            callback=lambda context, option, value: value or None,
             metavar="NAME=SPEC",
             help="Run a named value (or %12) on such a device: h=cpu:1.",
         ),

@@ -26,8 +26,9 @@ from graphc.ir.types import Type
 from graphc.passes.dce import dce
 from graphc.passes.fuse import fuse
 from graphc.passes.pack import pack
-from graphc.passes.place import place
+from graphc.passes.place import placed
 from graphc.passes.plan import plan
+from graphc.passes.reasons import collecting
 from graphc.passes.reasons import record as note
 from graphc.passes.tile import tile
 from graphc.record import record
@@ -63,8 +64,10 @@ def remat(graph: Graph, config: Config) -> Graph:
 
 def bytes_of(graph: Graph, config: Config) -> int:
     """What the memory limit counts, for the program that this graph becomes."""
-    placed = place(graph, config).replace(device=parse_device(config.devices[0]))
-    return planned_bytes(plan(pack(tile(fuse(placed, config), config), config), config))
+    device = parse_device(config.devices[0])
+    with collecting():  # it stays on one device for this only, whatever its constraints
+        alone = placed(graph, device, soft=True).replace(device=device)
+    return planned_bytes(plan(pack(tile(fuse(alone, config), config), config), config))
 
 
 # ---------------------------------------------------------------------------------------- waiting
