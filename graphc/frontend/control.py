@@ -8,14 +8,23 @@ operands and results are any nesting of containers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.region import Operands, Region, emit_region, enclosing, trace_region
+from graphc.frontend.region import (
+    Operands,
+    Region,
+    adapts,
+    emit_region,
+    enclosing,
+    trace_region,
+)
 from graphc.frontend.trace import Parameter
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.ir.promotion import promote
 from graphc.ir.types import DType, Type, tensor
 from graphc.ops.control import FLAG
 from graphc.ops.value import Stateful, Value, cast_value, current, emit, functions, lift
@@ -37,6 +46,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
     pred is a bool (or number, compared with 0) of rank 0.  Both functions must return the same
     nesting of the same shapes and dtypes.  Raises TraceError naming what differs.
     """
+    _require_functions("cond", (then, otherwise))
     if not isinstance(pred, Value | Stateful):
         return (then if pred else otherwise)(*operands)
     flag = functions.astype(lift(pred, enclosing()), bool)
@@ -55,6 +65,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise TraceError("switch needs at least one branch")
+    _require_functions("switch", branches)
     if not isinstance(index, Value):
         chosen = min(max(int(index), 0), len(branches) - 1)
         return branches[chosen](*operands)
@@ -62,6 +73,15 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise TraceError(f"the index of switch must be one integer, got {index.type}")
     number = index if index.element.name in ("i32", "i64") else functions.astype(index, "i64")
     return _branches("switch", number, branches, operands)
+
+
+def _require_functions(name: str, branches: Sequence[Any]) -> None:
+    for branch in branches:
+        if not callable(branch):
+            raise TraceError(
+                f"{name} chooses between functions, got {type(branch).__name__}",
+                hint="use np.where for a choice of values, or lambda: value",
+            )
 
 
 def _branches(
@@ -98,12 +118,14 @@ def _require_one_tree(name: str, regions: Sequence[Region]) -> None:
 
 
 def _common(regions: Sequence[Region], k: int) -> DType | None:
-    """What result k is cast to: where branches differ, numbers take the dtype of an array."""
+    """What result k is cast to: where branches differ, numbers take the dtype of an array, or the
+    highest kind among them.  Nothing is cast to a lower kind; the type rule then says what differs.
+    """
     kinds = [region.types[k].dtype for region in regions]
     if all(kind is kinds[0] for kind in kinds):
         return None
     strong = {kind for kind, region in zip(kinds, regions) if not region.weak[k]}
-    return strong.pop() if len(strong) == 1 else None
+    return strong.pop() if len(strong) == 1 else None if strong else reduce(promote, kinds)
 
 
 # ---------------------------------------------------------------------------------------- carries
@@ -159,7 +181,7 @@ class Carry:
         raise TraceError(f"{self.name}: the dtypes of the carries do not settle")
 
     def adapted(self, k: int, value: Value, kind: Type) -> Value:
-        if value.weak and value.shape == kind.shape:
+        if value.weak and value.shape == kind.shape and adapts(value.element, kind.dtype):
             return cast_value(value, kind.dtype)
         path = self.given.parameters[k].name
         raise TraceError(
@@ -190,7 +212,7 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     )
     check = trace_region("test", carry.parameters, lambda s: test(unflatten(carry.tree, s)))
     if check.types != [FLAG]:
-        found = ", ".join(map(str, check.types))
+        found = ", ".join(str(kind) for kind in check.types)
         raise TraceError(
             f"the test of while_loop must return one bool, it returns {found}",
             hint="compare, or reduce with .any() or .all()",
@@ -246,7 +268,7 @@ def scan(
     slot t still belongs to x slice t.  Raises TraceError for lengths that differ and for carries
     that change type.
     """
-    count = _length(xs, length)
+    count = _length("scan", xs, length)
     if not is_traced():
         return _scan_now(body, init, xs, count, reverse)
     carry, given = Carry("scan", init), Operands(xs)
@@ -272,23 +294,24 @@ def scan(
 
 def map(body: Callable[[Any], Any], xs: Any) -> Any:
     """body(x) for each slice x along the first axis of xs, stacked along a new first axis."""
+    _length("map", xs)
     return scan(lambda nothing, x: ((), body(x)), (), xs)[1]
 
 
-def _length(xs: Any, length: int | None) -> int:
+def _length(name: str, xs: Any, length: int | None = None) -> int:
     """How many slices there are. Raises TraceError unless all operands agree."""
     leaves, tree = flatten(xs)
     found: dict[str, Any] = {} if length is None else {"length": length}
     for leaf, path in zip(leaves, leaf_names(tree)):
         shape = np.shape(leaf) if not isinstance(leaf, Value) else leaf.shape
         if not shape:
-            raise TraceError(f"scan walks over the first axis, but {path or 'xs'} has rank 0")
+            raise TraceError(f"{name} walks over the first axis, but {path or 'xs'} has rank 0")
         found[path or "xs"] = shape[0]
     if not found:
-        raise TraceError("scan over nothing needs length=")
+        raise TraceError(f"{name} over nothing" + " needs length=" * (name == "scan"))
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name}: {extent}" for name, extent in found.items())
-        raise TraceError(f"scan: the lengths differ ({listed})")
+        raise TraceError(f"{name}: the lengths differ ({listed})")
     return next(iter(found.values()))  # type: ignore[no-any-return]
 
 

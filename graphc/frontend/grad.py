@@ -148,10 +148,12 @@ def _loss(value: Any) -> Value:
 
 
 def _names(function: Function) -> list[str]:
+    """The arguments that have a position: what follows *args is given by keyword alone."""
     try:
-        return list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _title(path: str, names: Sequence[str]) -> str:

@@ -90,10 +90,8 @@ def between(nodes: Sequence[Node], ys: Sequence[Node], xs: Sequence[Node]) -> Be
     return Between(Graph("between", params, kept, results), tuple(outside.values()))
 
 
-def gradients(
-    y: Any, xs: Sequence[Any], unconnected: str = "none", graph: Graph | None = None
-) -> Any:
-    """The gradients of y (summed, if it is no scalar) by each of xs.
+def gradients(y: Any, xs: Any, unconnected: str = "none", graph: Any = None) -> Any:
+    """The gradients of y (summed, if it is no scalar) by each of xs (or by one x).
 
     Inside a compiled function y and xs are traced arrays and the result is a list.  With `graph`
     they are names ("h", "h:1", "%7") and the result is the graph with one more result per gradient,
@@ -102,15 +100,19 @@ def gradients(
     """
     if unconnected not in ("none", "zero"):
         raise GraphError(f'unconnected is "none" or "zero", got {unconnected!r}')
+    xs = [xs] if isinstance(xs, str | Value) else list(xs)
     if graph is not None:
-        return _of_graph(y, xs, unconnected, graph)
+        given = getattr(graph, "graph", graph)  # also of what gc.load returns
+        if not isinstance(given, Graph):
+            raise GraphError(f"gradients takes a graph, got {type(given).__name__}")
+        return _of_graph(y, xs, unconnected, given)
     trace = current()
     if trace is None or not all(isinstance(v, Value) for v in (y, *xs)):
         raise TraceError(
             "gc.gradients differentiates traced arrays",
             hint="call it in a compiled function, or name values of a graph with graph=",
         )
-    return _emitted(trace, y, list(xs), unconnected)
+    return _emitted(trace, y, xs, unconnected)
 
 
 def _emitted(trace: Trace, y: Value, xs: list[Value], unconnected: str) -> list[Value | None]:

@@ -131,7 +131,7 @@ class Growing:
         listed = ", ".join(list(self.names)[:12]) + (", ..." if len(self.names) > 12 else "")
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {listed}"
         return FeedError(
-            f"the session has no node named {name!r}",
+            f"there is no node named {name!r}",
             hint=hint if self.names else "extend it with a graph first",
         )
 

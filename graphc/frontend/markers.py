@@ -17,7 +17,7 @@ from graphc.frontend.region import (
     trace_region,
 )
 from graphc.frontend.trace import Parameter
-from graphc.frontend.tree import flatten, unflatten
+from graphc.frontend.tree import LEAF, NONE, TreeDef, flatten, unflatten
 from graphc.ops.value import Value, current, emit, functions, lift
 
 Function = Callable[..., Any]
@@ -102,20 +102,14 @@ def _custom(function: Function, args: tuple[Any, ...]) -> Any:
 
 
 def _backward(backward: Function, tree: Any, values: Sequence[Value], given: Operands) -> Region:
-    """Trace the backward function: a cotangent for each float argument leaf, zeros if it gives
-    None."""
+    """Trace the backward function: a gradient for each float leaf of the arguments."""
     parameters = [Parameter(f"ct{k}", v.type) for k, v in enumerate(values)]
 
     def call(tracers: list[Any]) -> Any:
         made = backward(unflatten(tree, tracers))
-        count = len(given.tree.children)
-        parts = made if isinstance(made, tuple) and count != 1 else (made,)
-        if len(parts) != count:
-            raise TraceError(f"backward returns {len(parts)} gradient(s) for {count} argument(s)")
-        leaves: list[Any] = []
-        for part, child in zip(parts, given.tree.children):
-            found, structure = flatten(part)
-            leaves += found if structure is child else [None] * child.count
+        arguments = given.tree.children
+        parts = _per_argument(made, arguments)
+        leaves = [leaf for pair in zip(parts, arguments) for leaf in _like(*pair)]
         gradients = []
         for position, operand in zip(given.positions, given.parameters):
             if operand.type.dtype.kind not in "fc":
@@ -127,6 +121,40 @@ def _backward(backward: Function, tree: Any, values: Sequence[Value], given: Ope
         return gradients
 
     return trace_region("backward", parameters, call)
+
+
+def _per_argument(made: Any, arguments: Sequence[TreeDef]) -> Sequence[Any]:
+    """What backward returns, one gradient per argument; one alone needs no tuple."""
+    is_sequence = type(made) in (tuple, list)
+    if len(arguments) == 1 and not (is_sequence and len(made) == 1):
+        return (made,)
+    if len(arguments) == 1 and flatten(made)[1] is arguments[0]:  # the argument is such a sequence
+        return (made,)
+    if not is_sequence or len(made) != len(arguments):
+        count = len(made) if is_sequence else 1
+        raise TraceError(f"backward returns {count} gradient(s) for {len(arguments)} argument(s)")
+    return made  # type: ignore[no-any-return]
+
+
+def _like(gradient: Any, argument: TreeDef) -> list[Any]:
+    """The leaves of a gradient in the nesting of its argument; None stands for all below it."""
+    leaves, found = flatten(gradient)
+    given = iter(leaves)
+
+    def walk(have: TreeDef, want: TreeDef) -> list[Any]:
+        if have is NONE:
+            return [None] * want.count
+        if have is LEAF and want is LEAF:
+            return [next(given)]
+        levels = [(t.kind, t.keys, len(t.children)) for t in (have, want)]
+        if LEAF in (have, want) or levels[0] != levels[1]:
+            raise TraceError(
+                f"backward returns {found!r} for an argument that is {argument!r}",
+                hint="a gradient has the nesting of its argument; None stands for zeros",
+            )
+        return [leaf for pair in zip(have.children, want.children) for leaf in walk(*pair)]
+
+    return walk(found, argument)
 
 
 def _require_no_floats(captured: Sequence[Value]) -> None:

@@ -19,6 +19,7 @@ from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
+from graphc.ir.promotion import weak_promote
 from graphc.ir.types import DType, Type
 from graphc.ops.control import param_node
 from graphc.ops.value import Trace, Value, cast_value, current, is_python_number, lift, tracing
@@ -76,7 +77,8 @@ def trace_region(
 ) -> Region:
     """Trace `call` as a region of the current trace.
 
-    `targets` are dtypes that results which came from Python numbers are cast to.  Raises TraceError
+    `targets` are dtypes that results which came from Python numbers are cast to, where they fit.
+    Raises TraceError
     with the user's line for what has no meaning in a graph.
     """
     trace = RegionTrace(enclosing())
@@ -86,9 +88,9 @@ def trace_region(
         with tracing(trace):
             leaves, tree = flatten(call([tracer for _, tracer in made]))
             values = [as_result(leaf, trace, k) for k, leaf in enumerate(leaves)]
-            for k, target in enumerate(targets):
-                if target is not None and k < len(values) and values[k].weak:
-                    values[k] = cast_value(values[k], target)
+            for k, (value, target) in enumerate(zip(values, targets)):
+                if target is not None and value.weak and adapts(value.element, target):
+                    values[k] = cast_value(value, target)
             results = tuple(v.node for v in values)
     except GraphError as error:
         raise error.at(location_of(error)) from None
@@ -104,6 +106,11 @@ def trace_region(
         next_id=trace.builder.next_id,
     )
     return Region(graph, tree, tuple(v.weak for v in values), trace.captured)
+
+
+def adapts(weak: DType, target: DType) -> bool:
+    """Does a Python number of dtype `weak` become `target` without loss (1 a float, 1.5 no int)?"""
+    return weak_promote(target, weak) is target
 
 
 def as_result(leaf: Any, trace: Trace, number: int) -> Value:

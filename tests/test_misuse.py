@@ -1,0 +1,110 @@
+"""What looks right and is not: numbers that would lose their fraction, gradients in other nestings,
+values where functions belong.  Each is either done as meant or refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+
+X = np.linspace(0.5, 2, 4)
+N = np.arange(3, dtype=np.int32)
+
+
+# ---------------------------------------------------------------------------------------- numbers
+
+
+def test_a_number_in_a_loop_keeps_its_fraction() -> None:
+    @gc.compile
+    def replaced(n: Any) -> Any:
+        return gc.fori(0, n, lambda i, s: 1.5, 0)
+
+    assert replaced(3) == 1.5
+    with pytest.raises(gc.TraceError, match=r"f64\[\] but the body returns i32"):
+        gc.compile(lambda n: gc.scan(lambda c, x: (x, c), 1.5, n))(N)
+
+
+def test_a_number_in_a_branch_keeps_its_fraction() -> None:
+    choose = gc.compile(lambda p, a: gc.cond(p, lambda: 1, lambda: a))
+    assert choose(False, 2.5) == 2.5
+    assert choose(True, 2.5) == 1.0
+    for branches in [(1.5, np.int32(2)), (np.int32(2), 1.5)]:
+        with pytest.raises(gc.GraphError, match="branch 0 returns"):
+            gc.compile(lambda p, b=branches: gc.cond(p, lambda: b[0], lambda: b[1]))(True)
+
+
+# ---------------------------------------------------------------------------------------- nestings
+
+
+def product(p: Any, backward: Callable[[Any], Any]) -> Any:
+    return gc.custom_grad(lambda p: (p["w"] * p["b"], backward))(p)
+
+
+@pytest.mark.parametrize("whole", [lambda g: g, lambda g: (g,), lambda g: [g]])
+def test_none_in_a_custom_gradient_stands_for_one_leaf(whole: Any) -> None:
+    made = gc.grad(lambda p: product(p, lambda ct: whole({"w": 5 * ct, "b": None})))(
+        {"w": 2.0, "b": 3.0}
+    )
+    assert made["w"] == 5 and made["b"] == 0
+
+
+@pytest.mark.parametrize("wrong", [{"w": 1.0}, {"w": 1.0, "b": {"c": 1.0}}, 1.0, (1.0, 1.0)])
+def test_a_custom_gradient_of_another_nesting_is_refused(wrong: Any) -> None:
+    with pytest.raises(gc.TraceError, match=r"backward returns .* for an argument that is dict"):
+        gc.grad(lambda p: product(p, lambda ct: wrong))({"w": 2.0, "b": 3.0})
+
+
+def test_a_custom_gradient_takes_a_tuple_of_one() -> None:
+    doubled = gc.custom_grad(lambda x: (x * 2, lambda ct: (7 * ct,)))
+    assert gc.grad(doubled)(3.0) == 7
+    inside = gc.custom_grad(lambda t: (t[0] * 2, lambda ct: (7 * ct,)))
+    assert gc.grad(inside)((3.0,)) == (7,)
+
+
+def test_wrt_names_an_argument_after_the_starred_ones() -> None:
+    def function(x: Any, *rest: Any, y: Any) -> Any:
+        return x * rest[0] * rest[1] * y
+
+    assert gc.grad(function, wrt="y")(2.0, 3.0, 5.0, y=7.0) == 30
+    assert gc.grad(function, wrt=2)(2.0, 3.0, 5.0, y=7.0) == 42
+
+
+# ---------------------------------------------------------------------------------------- gradients
+
+
+def test_gradients_by_one_value(tmp_path: Path) -> None:
+    made = gc.compile(lambda x: gc.gradients((x * x).sum(), x))(X)
+    np.testing.assert_allclose(made[0], 2 * X)
+    graph = gc.compile(lambda long: {"loss": (long * long).sum()}).graph(X)
+    gc.save(tmp_path / "m.gir", graph)
+    for given in (graph, gc.load(tmp_path / "m.gir")):
+        assert gc.gradients("loss", "long", graph=given).result_names == ("loss", "dloss/dlong")
+    with pytest.raises(gc.GraphError, match="takes a graph, got str"):
+        gc.gradients("loss", ["long"], graph="m.gir")
+    with pytest.raises(gc.FeedError, match="there is no node named 'w'"):
+        gc.gradients("loss", ["w"], graph=graph)
+
+
+# ---------------------------------------------------------------------------------------- loops
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: gc.while_loop(lambda s: s < 5, lambda s: s + 1, x), r"one bool.*bool\[4\]"),
+        (lambda x: gc.while_loop(lambda s: s[0], lambda s: s + 1, x), r"one bool.*f64\[\]"),
+        (lambda x: gc.cond(x[0] > 0, x, x), "cond chooses between functions, got Tracer"),
+        (lambda x: gc.switch(1, [x, x]), "switch chooses between functions"),
+        (lambda x: gc.map(lambda r: r, x[0]), "map walks over the first axis"),
+        (lambda x: gc.map(lambda r: r, (x, x[1:])), "map: the lengths differ"),
+        (lambda x: gc.map(lambda r: r, ()), r"map over nothing\n"),
+    ],
+)
+def test_errors_of_control_flow_name_what_was_called(function: Any, message: str) -> None:
+    with pytest.raises(gc.TraceError, match=message):
+        gc.compile(function)(X)
