@@ -131,8 +131,9 @@ class Parts:
         if node.op.name in ("push", "pop"):
             return self.made[node.inputs[0]].device
         found = self.wiring.place(node)
-        if found is None and node.regions and node.inputs and node.inputs[0] in self.made:
-            return self.made[node.inputs[0]].device  # the regions hold no work
+        if found is None and node.regions:  # which hold no work
+            first = self.made.get(node.inputs[0]) if node.inputs else None
+            return first.device if first is not None else self.wiring.devices[0]
         return found
 
     def put(self, node: Node, device: Device, position: int, **changes: object) -> Made:
