@@ -229,7 +229,7 @@ class _Rewrite:
         for node in graph.nodes:
             unit = self.units.of.get(node)
             if unit is not None:
-                self.made[node] = self.put(node, self.where[unit])
+                self.made[node] = self.put(node, self.where[unit], node.id)
         results = tuple([self.local(r, self.home) for r in graph.results])
         kept = {node.id for node in (*graph.params, *self.nodes)}
         return graph.replace(
@@ -251,11 +251,11 @@ class _Rewrite:
                     found.setdefault(source, self.where[number])
         return found
 
-    def put(self, node: Node, device: Device, id: int | None = None) -> Node:
-        """The node on a device, with what it reads."""
+    def put(self, node: Node, device: Device, id: int) -> Node:
+        """The node on a device, with what it reads, under this id."""
         spread = self.regions.get(node)
         changed = node.replace(
-            id=node.id if id is None else id,
+            id=id,
             inputs=tuple([self.local(n, device) for n in node.inputs]),
             after=tuple([self.local(n, device) for n in node.after]),
             place=None if spread else device,
@@ -269,10 +269,11 @@ class _Rewrite:
         if node in self.made:
             return self.made[node]
         if node.op.name in STORED:
-            self.made[node] = self.put(node, device)
+            self.made[node] = self.put(node, device, node.id)
             return self.made[node]
         if (node, device) not in self.copies:
-            again = any((node, other) in self.copies for other in self.units.cost.devices)
-            self.copies[node, device] = self.put(node, device, self.next_id if again else None)
-            self.next_id += again
+            id = node.id
+            if any((node, other) in self.copies for other in self.units.cost.devices):
+                id, self.next_id = self.next_id, self.next_id + 1
+            self.copies[node, device] = self.put(node, device, id)
         return self.copies[node, device]
