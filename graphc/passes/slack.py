@@ -20,7 +20,6 @@ from math import inf
 from graphc.ir.graph import Node, Program
 from graphc.ir.liveness import root
 from graphc.ir.op import STORED
-from graphc.ir.place import Device
 from graphc.passes.timeline import Timeline, Transfer
 from graphc.record import record
 
@@ -82,25 +81,26 @@ def holds(program: Program, timeline: Timeline, found: list[Window]) -> list[Hol
     """What each recv can wait for so that it begins within its window but as late as possible."""
     kept = kept_until(program, timeline)
     ends = {d: [timeline.end[n] for n in nodes] for d, nodes in timeline.nodes.items()}
-    return [_hold(window, timeline, ends, kept) for window in found]
+    position = {node: k for graph in program.graphs for k, node in enumerate(graph.nodes)}
+    made = []
+    for window in found:
+        nodes = timeline.nodes.get(window.moved.target, [])
+        last = bisect_right(ends.get(window.moved.target, []), window.latest) - 1
+        while last >= 0 and position[nodes[last]] > position[window.recv]:
+            last -= 1  # what takes no time may end as a kernel behind it does
+        made.append(_hold(window, nodes[last] if last >= 0 else None, timeline, kept))
+    return made
 
 
-def _hold(
-    window: Window,
-    timeline: Timeline,
-    ends: dict[Device, list[float]],
-    kept: dict[Node, float],
-) -> Hold:
+def _hold(window: Window, kernel: Node | None, timeline: Timeline, kept: dict[Node, float]) -> Hold:
     moved = window.moved
-    device_ends = ends.get(moved.target, [])
-    last = bisect_right(device_ends, window.latest) - 1
-    if not moved.nbytes or last < 0 or device_ends[last] <= moved.start:
+    if not moved.nbytes or kernel is None or timeline.end[kernel] <= moved.start:
         return Hold(window, None, 0.0, False)
-    delay = device_ends[last] - moved.start
+    delay = timeline.end[kernel] - moved.start
     source = root(moved.node)
     stored = source.op.name in ("param", "read", *STORED)
     free = stored or kept.get(source, 0.0) >= moved.end + delay
-    return Hold(window, timeline.nodes[moved.target][last], delay, free)
+    return Hold(window, kernel, delay, free)
 
 
 def kept_until(program: Program, timeline: Timeline) -> dict[Node, float]:
