@@ -21,7 +21,7 @@ from __future__ import annotations
 
 CANCELLED = -1
 SPIN_NANOSECONDS = 100_000
-PAUSES = 32  # between two looks at the clock; a power of two
+PAUSES = 16  # between two looks at the clock; a power of two
 HEAD, DEVICE, CHANNEL = 256, 256, 128
 
 WAITING = f"""
