@@ -12,6 +12,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.ir.types import StackType, leaves
+from graphc.passes.place import unavailable
 from graphc.passes.reasons import record as explain
 
 
@@ -125,17 +126,6 @@ class Classes:
             return unavailable(node, spec, self.devices)
         other, _ = self.clash(self.asked[item], [(node, spec)])
         return conflict(other, (node, spec), node)
-
-
-def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError:
-    """The error for a constraint that no device of the list satisfies."""
-    listed = ", ".join(map(str, devices))
-    return GraphError(
-        f"%{node.id} must run on {spec}, but the device list holds only {listed}",
-        details=node.describe(),
-        location=node.loc,
-        hint="add such a device to devices=, or let soft_placement=True choose another",
-    )
 
 
 def conflict(first: tuple[Node, Spec], second: tuple[Node, Spec], tied: Node) -> GraphError:
