@@ -101,6 +101,45 @@ def test_no_kernel_holds_what_a_recv_waits_for_and_what_reads_it() -> None:
     same(plan.program, fused, [], state=state)
 
 
+def test_a_kernel_does_not_wait_for_what_only_its_reader_needs() -> None:
+    """A product is not fused with the sum of it and what another device computes meanwhile."""
+
+    def f(x, w, v):
+        with gc.device("cpu:0"):
+            a = np.tanh(x @ w)
+        with gc.device("cpu:1"):
+            b = np.tanh(x @ v)
+        with gc.device("cpu:0"):
+            return a + b
+
+    square = gc.spec((64, 64), "f32")
+    stages = gc.compile(f, devices=["cpu:0", "cpu:1"]).stages(square, square, square)
+    fused = next(value for name, value, _, _ in stages if name == "fuse")
+    order = [n.attrs.get("kind", n.op.name) for n in fused.graphs[0].nodes]
+    assert order == ["send", "send", "contract", "recv", "loop"]
+
+
+def test_no_recv_waits_for_a_view() -> None:
+    """Views are made where they are read; here they cost time, so that they end in the windows."""
+    held = 0
+    for seed in range(8):
+
+        def f(x, seed=seed):
+            draw, values = random.Random(seed), [x, np.sin(x)]
+            for _ in range(20):
+                a, b = draw.choice(values[-6:]), draw.choice(values[-6:])
+                values.append(draw.choice((a.T, a.reshape(16).reshape(4, 4), a * b, np.tanh(a))))
+            return values[-1] + values[-2]
+
+        graph = traced(f, np.ones((4, 4), "f4"))
+        plan = scheduled(parted(at_random(graph, seed, 3), 3), Drawn(seed, 3))
+        waited = {n.op.name for g in plan.program.graphs for r in g.nodes for n in r.after}
+        held += len(plan.taken)
+        assert not waited & {"transpose", "reshape"}
+        pipeline.run(plan.program, config(3, verify=3), after="schedule")
+    assert held
+
+
 def test_no_slack_no_delay() -> None:
     """A chain that crosses at every node leaves nothing to hold back."""
     graph = traced(lambda x: np.tanh(np.sin(np.tanh(np.sin(x)))), X)

@@ -17,18 +17,10 @@ from dataclasses import field
 
 from graphc.codegen.lowering.space import dims_of
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import (
-    Alias,
-    Compute,
-    Contraction,
-    Effect,
-    Library,
-    Loops,
-    Reduction,
-    Scalar,
-)
+from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
 from graphc.ir.regions import talks
 from graphc.ir.types import Type
+from graphc.passes.heard import heard
 from graphc.record import record
 
 MAX_NODES = 64
@@ -87,6 +79,7 @@ class Groups:
         self.position: list[int] = [0] * graph.next_id
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.told = -1  # the last stage of a message so far
+        self.heard = heard(graph)
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
         self.few_scalars = len(scalars) <= MOST_SCALARS
@@ -257,6 +250,7 @@ class Groups:
             if any(self.of(s) is group for s in sources):
                 continue  # it reads the group's own result, perhaps through a view
             near = self.order(node) - self.order(group.nodes[-1]) <= SIBLING_DISTANCE
+            near = near and self.together(node, group)
             if near and self.fits(node, group) and self.raise_over((group,), sources):
                 self.add(group, node)
                 return group
@@ -268,6 +262,8 @@ class Groups:
         for source in direct:
             group = self.of(source)
             if group is None or group in found or self.waits(node, source):
+                continue
+            if not self.together(node, group):
                 continue
             if self.fits(node, group):
                 found.append(group)
@@ -289,6 +285,10 @@ class Groups:
             return source.id not in self.apart
         far = self.order(node) - self.order(source) > FAR
         return far and not smaller(node, source)
+
+    def together(self, node: Node, group: Group) -> bool:
+        """Would neither wait for a message that only the other needs?"""
+        return self.heard[node.id] == self.heard[group.nodes[0].id]
 
     def raise_over(self, inside: tuple[Group, ...], sources: Sources) -> bool:
         """Make the groups' stage exceed that of every other source; False if a reader forbids

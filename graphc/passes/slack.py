@@ -19,7 +19,7 @@ from math import inf
 
 from graphc.ir.graph import Node, Program
 from graphc.ir.liveness import root
-from graphc.ir.op import STORED
+from graphc.ir.op import STORED, Alias, Compute
 from graphc.passes.timeline import Timeline, Transfer
 from graphc.record import record
 
@@ -80,16 +80,22 @@ def first_readers(program: Program) -> dict[Node, Node]:
 def holds(program: Program, timeline: Timeline, found: list[Window]) -> list[Hold]:
     """What each recv can wait for so that it begins within its window but as late as possible."""
     kept = kept_until(program, timeline)
-    ends = {d: [timeline.end[n] for n in nodes] for d, nodes in timeline.nodes.items()}
+    kernels = {d: [n for n in ran if not _is_view(n)] for d, ran in timeline.nodes.items()}
+    ends = {d: [timeline.end[n] for n in nodes] for d, nodes in kernels.items()}
     position = {node: k for graph in program.graphs for k, node in enumerate(graph.nodes)}
     made = []
     for window in found:
-        nodes = timeline.nodes.get(window.moved.target, [])
+        nodes = kernels.get(window.moved.target, [])
         last = bisect_right(ends.get(window.moved.target, []), window.latest) - 1
         while last >= 0 and position[nodes[last]] > position[window.recv]:
             last -= 1  # what takes no time may end as a kernel behind it does
         made.append(_hold(window, nodes[last] if last >= 0 else None, timeline, kept))
     return made
+
+
+def _is_view(node: Node) -> bool:
+    """Is the node made where it is read, so that there is nothing to wait for?"""
+    return isinstance(node.op.lower, Alias | Compute)
 
 
 def _hold(window: Window, kernel: Node | None, timeline: Timeline, kept: dict[Node, float]) -> Hold:
