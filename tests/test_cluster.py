@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,8 +10,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.errors import GraphError, RunError
-from graphc.runtime import artifact, cluster
+from graphc.errors import GraphError
+from graphc.runtime import artifact
 from graphc.runtime.cluster import Cluster
 from graphc.runtime.image import Channel
 
@@ -54,15 +49,6 @@ def check(function: Any, *arguments: Any, **options: Any) -> Cluster:
         for got, expected in zip(results, wanted, strict=True):
             np.testing.assert_array_equal(got, expected)
     return found
-
-
-def in_time(call: Any, seconds: float = 1.0) -> Any:
-    """The result of a call that must end soon, whatever happens."""
-    started = time.perf_counter()
-    try:
-        return call()
-    finally:
-        assert time.perf_counter() - started < seconds
 
 
 # ------------------------------------------------------------------------------------ results
@@ -212,115 +198,7 @@ def test_control_flow_over_devices(function: Any, opt: int) -> None:
         assert inside, "something is sent in every round"
 
 
-# ------------------------------------------------------------------------------------ failures
-
-
-def pick(x: Any, index: Any) -> Any:
-    with gc.device("cpu:1"):
-        y = np.tanh(x)[index]
-    with gc.device("cpu:0"):
-        return y @ x
-
-
-def test_the_first_failure_stops_all_devices_and_names_the_place() -> None:
-    good, bad = np.arange(32), np.full(32, 99)
-    found = made(pick, X, good)
-    wanted = found.run([X, good])[0]
-    for _ in range(10):
-        with pytest.raises(RunError, match="out of range") as caught:
-            in_time(lambda: found(X, bad))
-        assert "cpu:1" in str(caught.value) and "test_cluster.py" in str(caught.value)
-        np.testing.assert_array_equal(found.run([X, good])[0], wanted)
-
-
-def endless(x: Any, go_on: Any) -> Any:
-    with gc.device("cpu:1"):
-        y = gc.while_loop(
-            lambda s: go_on > s[1], lambda s: (np.tanh(s[0]), s[1] * 1), (x, go_on - 1)
-        )
-    with gc.device("cpu:0"):
-        return y[0] + 1
-
-
-def stopped(found: Cluster, stop: Any, words: str) -> None:
-    """A run that never ends, stopped by another thread, then one that ends."""
-    errors: list[RunError] = []
-
-    def run() -> None:
-        with pytest.raises(RunError) as caught:
-            found.run([X, np.int32(1)])
-        errors.append(caught.value)
-
-    runner = threading.Thread(target=run)
-    runner.start()
-    time.sleep(0.05)
-    stop()
-    runner.join(1.0)
-    assert not runner.is_alive() and words in str(errors[0])
-
-
-def ends(found: Cluster) -> None:
-    assert found.run([X, np.int32(np.iinfo(np.int32).min)])[0].shape == X.shape
-
-
-def test_a_cancelled_run() -> None:
-    found = made(endless, X, np.int32(1))
-    for _ in range(3):
-        stopped(found, found.cancel, "cancelled")
-        ends(found)
-
-
-def test_a_device_that_disappears() -> None:
-    found = made(endless, X, np.int32(1))
-    ends(found)
-    stopped(found, lambda: cluster.disconnect("cpu:1"), "device cpu:1 was lost")
-    try:
-        with pytest.raises(RunError, match="device cpu:1 is gone"):
-            ends(found)
-    finally:
-        cluster.reconnect("cpu:1")
-    ends(found)
-
-
-NO_THREADS = """
-import resource
-import numpy as np
-from test_cluster import X, made, there_and_back
-from graphc.errors import RunError
-found = made(there_and_back, X)
-found.give(found.begin([X])[0])
-size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-_, hard = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 20), hard))
-try:
-    found.run([X])
-except RunError as error:
-    assert "no thread can be started for device cpu:1" in str(error), error
-else:
-    raise SystemExit("it ran")
-resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-assert np.isfinite(found.run([X])[0]).all()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_no_thread_for_a_device() -> None:
-    tests = os.path.dirname(__file__)
-    done = subprocess.run(
-        [sys.executable, "-c", NO_THREADS], cwd=tests, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_gets_workers_of_its_own() -> None:
-    found = made(there_and_back, X)
-    wanted = found.run([X])[0]
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if np.array_equal(found.run([X])[0], wanted) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    np.testing.assert_array_equal(found.run([X])[0], wanted)
+# ------------------------------------------------------------------------------------ state, files
 
 
 def test_tables_are_checked_against_the_channels() -> None:
@@ -334,9 +212,6 @@ def test_tables_are_checked_against_the_channels() -> None:
     ):
         with pytest.raises(GraphError):
             replace(image, channels=(wrong, second)).check()
-
-
-# ------------------------------------------------------------------------------------ state, files
 
 
 def test_variables_live_on_their_devices() -> None:

@@ -1,0 +1,168 @@
+"""What happens to a program of several devices when one of them fails, is lost or is stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cluster import X, made, there_and_back
+
+import graphc as gc
+from graphc.errors import RunError
+from graphc.runtime import cluster
+from graphc.runtime.cluster import Cluster
+
+
+def in_time(call: Any, seconds: float = 1.0) -> Any:
+    """The result of a call that must end soon, whatever happens."""
+    started = time.perf_counter()
+    try:
+        return call()
+    finally:
+        assert time.perf_counter() - started < seconds
+
+
+def pick(x: Any, index: Any) -> Any:
+    with gc.device("cpu:1"):
+        y = np.tanh(x)[index]
+    with gc.device("cpu:0"):
+        return y @ x
+
+
+def test_the_first_failure_stops_all_devices_and_names_the_place() -> None:
+    good, bad = np.arange(32), np.full(32, 99)
+    found = made(pick, X, good)
+    wanted = found.run([X, good])[0]
+    for _ in range(10):
+        with pytest.raises(RunError, match="out of range") as caught:
+            in_time(lambda: found(X, bad))
+        assert "cpu:1" in str(caught.value) and os.path.basename(__file__) in str(caught.value)
+        np.testing.assert_array_equal(found.run([X, good])[0], wanted)
+
+
+def chain(x: Any, index: Any) -> Any:
+    """Three devices wait for the fourth, one for the other."""
+    with gc.device("cpu:3"):
+        for _ in range(30):
+            x = np.tanh(x @ x)
+        x = x[index]
+    for device in ("cpu:2", "cpu:1", "cpu:0"):
+        with gc.device(device):
+            x = np.exp(x @ x)
+    return x
+
+
+def test_a_failure_wakes_every_waiting_device_and_leaves_no_thread() -> None:
+    size = 300
+    x = np.full((size, size), 1 / size, "f4")
+    good, bad = np.arange(size), np.full(size, size)
+    found = made(chain, x, good, devices=[f"cpu:{k}" for k in range(4)])
+    wanted = found.run([x, good])[0]
+    threads = count_threads()
+    for _ in range(20):
+        with pytest.raises(RunError, match=r"out of range \(on cpu:3\)"):
+            in_time(lambda: found.run([x, bad]))
+    np.testing.assert_array_equal(found.run([x, good])[0], wanted)
+    assert count_threads() == threads
+
+
+def count_threads() -> int:
+    """The threads of this process, where the system tells."""
+    tasks = "/proc/self/task"
+    return len(os.listdir(tasks)) if os.path.exists(tasks) else 0
+
+
+def endless(x: Any, go_on: Any) -> Any:
+    with gc.device("cpu:1"):
+        y = gc.while_loop(
+            lambda s: go_on > s[1], lambda s: (np.tanh(s[0]), s[1] * 1), (x, go_on - 1)
+        )
+    with gc.device("cpu:0"):
+        return y[0] + 1
+
+
+def stopped(found: Cluster, stop: Any, words: str) -> None:
+    """A run that never ends, stopped by another thread, then one that ends."""
+    errors: list[RunError] = []
+
+    def run() -> None:
+        with pytest.raises(RunError) as caught:
+            found.run([X, np.int32(1)])
+        errors.append(caught.value)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    time.sleep(0.05)
+    stop()
+    runner.join(1.0)
+    assert not runner.is_alive() and words in str(errors[0])
+
+
+def ends(found: Cluster) -> None:
+    assert found.run([X, np.int32(np.iinfo(np.int32).min)])[0].shape == X.shape
+
+
+def test_a_cancelled_run() -> None:
+    found = made(endless, X, np.int32(1))
+    for _ in range(3):
+        stopped(found, found.cancel, "cancelled")
+        ends(found)
+
+
+def test_a_device_that_disappears() -> None:
+    found = made(endless, X, np.int32(1))
+    ends(found)
+    stopped(found, lambda: cluster.disconnect("cpu:1"), "device cpu:1 was lost")
+    try:
+        with pytest.raises(RunError, match="device cpu:1 is gone"):
+            ends(found)
+    finally:
+        cluster.reconnect("cpu:1")
+    ends(found)
+
+
+NO_THREADS = """
+import resource
+import numpy as np
+from test_cluster import X, made, there_and_back
+from graphc.errors import RunError
+found = made(there_and_back, X)
+found.give(found.begin([X])[0])
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+_, hard = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 20), hard))
+try:
+    found.run([X])
+except RunError as error:
+    assert "no thread can be started for device cpu:1" in str(error), error
+else:
+    raise SystemExit("it ran")
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+assert np.isfinite(found.run([X])[0]).all()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_thread_for_a_device() -> None:
+    tests = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_THREADS], cwd=tests, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_gets_workers_of_its_own() -> None:
+    found = made(there_and_back, X)
+    wanted = found.run([X])[0]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(found.run([X])[0], wanted) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(found.run([X])[0], wanted)
