@@ -50,13 +50,11 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--opt", type=click.Choice(["0", "1", "2"]), help="Optimisation level."),
         click.option("--backend", type=click.Choice(["llvm", "numba"]), help="Kernel backend."),
         click.option("--dump", type=MODEL, help="Write every stage to this folder."),
+        click.option("--compress", is_flag=True, default=None, help="16-bit transfers."),
         click.option(
-            "--compress",
-            is_flag=False,
-            flag_value="truncate",
-            metavar="[MODE]",
+            "--compress-mode",
             type=click.Choice(["truncate", "nearest", "saturate"]),
-            help="Transfers between devices in 16 bits: truncate (default), nearest or saturate.",
+            help="How 16-bit transfers drop bits (implies --compress).",
         ),
         click.option(
             "--error-budget",
@@ -84,6 +82,7 @@ def make_config(options: dict[str, Any]) -> Any:
         "compress", "error_budget", "check_finite", "fast_math", "memory_limit", "target",
     )  # fmt: skip
     given = {name: options.pop(name) for name in names if name in options}
+    given["compress"] = options.pop("compress_mode", None) or given.get("compress")
     if given.get("devices"):
         given["devices"] = tuple(name.strip() for name in given["devices"].split(","))
     if given.get("opt") is not None:
