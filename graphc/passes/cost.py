@@ -34,6 +34,7 @@ class Work:
     exact: bool = True
 
 
+FREE = (Structural, Alias)  # ops that take no time, but for their regions
 NOTHING = Work(calls=0.0)
 
 
@@ -76,6 +77,8 @@ class CostModel:
         """Seconds that a node runs on a device."""
         if node.regions:
             return self._region_seconds(node, device)
+        if isinstance(node.op.lower, FREE):
+            return 0.0
         key = (*signature(node), device.type)
         found = self._seconds.get(key)
         if found is None:
@@ -91,7 +94,7 @@ class CostModel:
     def exact(self, node: Node) -> bool:
         """Whether the cost of a node is known rather than guessed."""
         if not node.regions:
-            return self.work(node).exact
+            return isinstance(node.op.lower, FREE) or self.work(node).exact
         if node.op.name in ("while", "cond", "switch"):
             return False
         return all(self.exact(inner) for region in node.regions for inner in region.nodes)
@@ -165,7 +168,7 @@ def signature(node: Node) -> tuple[object, ...]:
 def work_of(node: Node) -> Work:
     """Flops and bytes of a node without regions, as its op states them."""
     lower = node.op.lower
-    if isinstance(lower, Structural | Alias):
+    if isinstance(lower, FREE):
         return NOTHING
     kinds = [leaf for n in (node, *node.inputs) for leaf in leaves(n.type)]
     if any(isinstance(k, StackType) or not k.is_static for k in kinds):

@@ -63,7 +63,7 @@ def simulate(
     """
     if links not in LINKS:
         raise GraphError(f"links are {', '.join(LINKS)}, got {links!r}")
-    layout = _Layout(cost, links)
+    layout = _Layout(cost, links, in_order)
     if isinstance(value, Program):
         layout.add_program(value)
     else:
@@ -89,9 +89,10 @@ class _Move:
 class _Layout:
     """Nodes and transfers as tasks: the number of each, and what the numbers stand for."""
 
-    def __init__(self, cost: Costs, links: str) -> None:
+    def __init__(self, cost: Costs, links: str, in_order: bool) -> None:
         self.cost = cost
         self.links = links
+        self.in_order = in_order
         self.tasks = Tasks()
         self.task: dict[Node, int] = {}
         self.device: dict[Node, Device] = {}
@@ -162,16 +163,18 @@ class _Layout:
         for graph in program.graphs:
             for param in graph.params:
                 self.add(param, graph.device, 0.0, NO_RESOURCE)
+            resource = self.resource(graph.device)
             for node in graph.nodes:
                 seconds = self.cost.compute(node, graph.device)
                 if node in parts:
                     seconds = self.regions_seconds(node, parts[node])
-                self.add(node, graph.device, seconds, self.resource(graph.device))
+                self.add(node, graph.device, seconds, resource)
                 if node.op.name == "send":
                     sends[node.attrs["channel"]] = node
-        for node, number in self.task.items():
-            for before in dict.fromkeys((*node.inputs, *node.after)):
-                self.tasks.edge(self.task[before], number)
+        task, edge = self.task, self.tasks.edge
+        for node, number in task.items():
+            for before in {*node.inputs, *node.after} if node.inputs or node.after else ():
+                edge(task[before], number)
             if node.op.name == "recv":
                 self.add_transfer(node, sends)
 
@@ -200,7 +203,10 @@ class _Layout:
             if parts:
                 own = (p.regions[number].replace(device=device_of(p.place)) for p in parts)
                 value = Program(region.name, tuple(own))
-            times.append(simulate(value, self.cost, links=self.links, returns=False).makespan)
+            found = simulate(
+                value, self.cost, links=self.links, in_order=self.in_order, returns=False
+            )
+            times.append(found.makespan)
         return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
 
     # -- what the tasks have become

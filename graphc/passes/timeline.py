@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import roots
-from graphc.ir.op import STORED
+from graphc.ir.op import STORED, Alias
 from graphc.ir.place import Device
 from graphc.passes.cost import nbytes_of
 from graphc.record import record
+
+Changes = dict[Device, list[tuple[float, int, int]]]  # time, 1 for more, how much
 
 _FREE = ("param", "read", *STORED)  # values that are there before the run
 
@@ -115,50 +117,51 @@ def peaks(
     A value takes room from the start of its node, or of its transfer, until its last reader on that
     device has ended and the last transfer from there has arrived; results stay until the end.
     """
-    last: dict[tuple[Node, Device], float] = {}
-
-    def reads(node: Node, where: Device, until: float) -> None:
-        for root in roots(node):
-            key = root, where
-            last[key] = max(last.get(key, 0.0), until)
-
+    last: dict[Device, dict[Node, float]] = {where: {} for where in set(device.values())}
     finish = max(end.values(), default=0.0)
     for graph in value.graphs if isinstance(value, Program) else (value,):
         for node in graph.nodes:
-            for source in node.inputs:
-                reads(source, device[node], end[node])
+            if node.inputs:
+                _read(last[device[node]], node.inputs, end[node])
         for result in graph.results:
-            reads(result, device[result], finish)
+            _read(last[device[result]], (result,), finish)
     for moved in transfers:
-        reads(moved.node, moved.source, moved.end)
-    held: dict[Device, list[tuple[float, int, int]]] = {}
+        _read(last[moved.source], (moved.node,), moved.end)
+    held: Changes = {}
     for node, begin in start.items():
-        if node.op.name not in _FREE and node.op.name != "recv" and roots(node) == [node]:
-            until = max(end[node], last.get((node, device[node]), 0.0))
+        if node.op.name not in _FREE and node.op.name != "recv" and not _shares(node):
+            until = max(end[node], last[device[node]].get(node, 0.0))
             _hold(held, device[node], begin, until, nbytes_of(node.type))
-    arrived: dict[Device, list[tuple[float, int, int]]] = {}
+    arrived: Changes = {}
     for moved in transfers:
-        name = moved.recv or moved.node
-        for root in roots(name):
-            until = max(moved.end, last.get((root, moved.target), 0.0))
-            _hold(held, moved.target, moved.start, until, moved.nbytes)
-            _hold(arrived, moved.target, moved.start, until, int(moved.nbytes > 0))
+        read = last.get(moved.target, {})
+        base = moved.recv or moved.node
+        until = max(moved.end, *(read.get(root, 0.0) for root in roots(base)))
+        _hold(held, moved.target, moved.start, until, moved.nbytes)
+        _hold(arrived, moved.target, moved.start, until, int(moved.nbytes > 0))
     return _highest(held), _highest(arrived)
 
 
-def _hold(
-    table: dict[Device, list[tuple[float, int, int]]],
-    device: Device,
-    begin: float,
-    until: float,
-    amount: int,
-) -> None:
+def _shares(node: Node) -> bool:
+    """May the value lie in the memory of another?"""
+    return isinstance(node.op.lower, Alias) or node.op.name in ("item", "tuple", "push", "pop")
+
+
+def _read(last: dict[Node, float], nodes: Iterable[Node], until: float) -> None:
+    """What is read until some time has to be there until then."""
+    for node in nodes:
+        for root in roots(node) if _shares(node) else (node,):
+            if until > last.get(root, 0.0):
+                last[root] = until
+
+
+def _hold(table: Changes, device: Device, begin: float, until: float, amount: int) -> None:
     changes = table.setdefault(device, [])
     changes.append((begin, 1, amount))
     changes.append((until, 0, -amount))  # at one time room is given back before it is taken
 
 
-def _highest(table: dict[Device, list[tuple[float, int, int]]]) -> dict[Device, int]:
+def _highest(table: Changes) -> dict[Device, int]:
     return {device: _peak(sorted(changes)) for device, changes in table.items()}
 
 
