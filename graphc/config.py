@@ -78,6 +78,9 @@ class Config:
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if not isinstance(self.threads, int) or self.threads < 0:
             raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
+        limit = self.memory_limit
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise GraphError(f"memory_limit must be a number of bytes, got {limit!r}")
         modes = (True, False, "truncate", "nearest", "saturate")
         if not any(self.compress is mode or self.compress == mode for mode in modes):
             listed = ", ".join(map(repr, modes))

@@ -108,3 +108,46 @@ def test_gradients_by_one_value(tmp_path: Path) -> None:
 def test_errors_of_control_flow_name_what_was_called(function: Any, message: str) -> None:
     with pytest.raises(gc.TraceError, match=message):
         gc.compile(function)(X)
+
+
+# ---------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("limit", ["3MB", -1, True, 1e6])
+def test_memory_limit_is_a_number_of_bytes(limit: Any) -> None:
+    with pytest.raises(gc.GraphError, match="memory_limit must be a number of bytes"):
+        gc.compile(lambda x: x, memory_limit=limit)
+
+
+@pytest.mark.parametrize("option", ["donate", "static"])
+def test_arguments_are_named_in_options(option: str) -> None:
+    for wrong in (0, (0,), None):
+        with pytest.raises(gc.GraphError, match=f"{option} takes names of arguments"):
+            gc.compile(lambda x: x, **{option: wrong})
+
+
+def test_an_optimizer_is_no_name() -> None:
+    with pytest.raises(gc.GraphError, match="optimizer must have init and update, got 'sgd'"):
+        gc.Model(gc.nn.Dense(3, 2), loss=gc.nn.mse, optimizer="sgd")
+
+
+# ---------------------------------------------------------------------------------------- reports
+
+
+def test_a_kernel_is_named_by_what_it_computes() -> None:
+    guarded = gc.compile(gc.grad(lambda x: np.sqrt(x).sum()), check_finite=True)
+    with pytest.raises(gc.RunError, match=r"fused\(.*\) : f64\[4\] of div"):
+        guarded(0 * X)
+    inside = gc.compile(
+        lambda x: gc.scan(lambda c, r: (c + np.log(r), c), 0.0, x)[0], check_finite=True
+    )
+    with pytest.raises(gc.RunError, match=r"fused\(.*\) : f64\[\] of log"):
+        inside(0 * X)
+
+
+def test_gradients_by_variables() -> None:
+    with gc.container("test_gradients_by_variables"):
+        v = gc.Variable(X, name="v")
+    made = gc.compile(lambda: gc.gradients((v * v).sum(), v))()
+    np.testing.assert_allclose(made[0], 2 * X)
+    gc.reset_container("test_gradients_by_variables")

@@ -143,7 +143,7 @@ class TableWriter:
     def note(self, row: int, node: Node) -> None:
         """A row that fails names this node."""
         file, line = node.loc or ("", 0)
-        self.origins[row] = Origin(repr(node), file, line)
+        self.origins[row] = Origin(node.summary(), file, line)
 
     def rows_of(self, spec: Spec, operands: list[Operand]) -> list[int]:
         if spec.patch is not None:

@@ -47,6 +47,16 @@ def _no_entry(*args: Any) -> None:
     """Stands for the native entry before the first call."""
 
 
+def _argument_names(option: str, given: Any) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in listed):
+        raise GraphError(
+            f"{option} takes names of arguments, got {given!r}", hint=f'{option}="x" or ("x", "y")'
+        )
+    return listed
+
+
 class CompiledFunction:
     """A model function that compiles itself for every new signature of its arguments.
 
@@ -62,8 +72,8 @@ class CompiledFunction:
         bound: bool = False,
     ) -> None:
         self.function = function
-        self.static = (static,) if isinstance(static, str) else tuple(static)
-        self.donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.static = _argument_names("static", static)
+        self.donate = _argument_names("donate", donate)
         self.config = replace(config, donate=self.donate)
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound)

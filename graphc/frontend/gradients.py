@@ -22,7 +22,7 @@ from graphc.ir.types import TupleType
 from graphc.ops.control import param_node
 from graphc.ops.cotangents import has_gradient
 from graphc.ops.paths import explain_path, flows
-from graphc.ops.value import Trace, Value, current, functions, tracing
+from graphc.ops.value import Stateful, Trace, Value, current, functions, lift, tracing
 from graphc.record import record
 
 
@@ -100,13 +100,15 @@ def gradients(y: Any, xs: Any, unconnected: str = "none", graph: Any = None) -> 
     """
     if unconnected not in ("none", "zero"):
         raise GraphError(f'unconnected is "none" or "zero", got {unconnected!r}')
-    xs = [xs] if isinstance(xs, str | Value) else list(xs)
+    xs = [xs] if isinstance(xs, str | Value | Stateful) else list(xs)
     if graph is not None:
         given = getattr(graph, "graph", graph)  # also of what gc.load returns
         if not isinstance(given, Graph):
             raise GraphError(f"gradients takes a graph, got {type(given).__name__}")
         return _of_graph(y, xs, unconnected, given)
     trace = current()
+    if trace is not None:
+        y, *xs = (lift(v, trace) if isinstance(v, Stateful) else v for v in (y, *xs))
     if trace is None or not all(isinstance(v, Value) for v in (y, *xs)):
         raise TraceError(
             "gc.gradients differentiates traced arrays",

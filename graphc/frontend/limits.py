@@ -54,7 +54,7 @@ def check_limit(value: Graph | Program, limit: int) -> None:
 
 
 def _live_at_peak(graph: Graph) -> list[tuple[int, Node]]:
-    """(bytes, node) of every arena value that is alive when most bytes are."""
+    """(bytes, node) of every node with arena values that are alive when most bytes are."""
     intervals = arena_intervals(graph)
     change = [0] * (len(graph.nodes) + 2)
     for first, last, _, nbytes, _ in intervals:
@@ -62,12 +62,16 @@ def _live_at_peak(graph: Graph) -> list[tuple[int, Node]]:
         change[last + 1] -= nbytes
     live = list(accumulate(change))
     peak = live.index(max(live))
-    return [(nbytes, node) for first, last, _, nbytes, node in intervals if first <= peak <= last]
+    total: dict[int, tuple[int, Node]] = {}
+    for first, last, _, nbytes, node in intervals:
+        if first <= peak <= last:
+            total[node.id] = (total.get(node.id, (0, node))[0] + nbytes, node)
+    return list(total.values())
 
 
 def _line(nbytes: int, node: Node) -> str:
     where = f" at {node.loc[0]}:{node.loc[1]}" if node.loc else ""
-    return f"{nbytes} bytes: {node!r}{where}"
+    return f"{nbytes} bytes: {node.summary()}{where}"
 
 
 def _declared(*nodes: Node) -> int:

@@ -77,9 +77,21 @@ class Node:
         inside = ", ".join(f"%{n.id}" for n in self.inputs)
         return f"%{self.id} = {self.op.name}({inside}) : {self.type}"
 
+    def summary(self) -> str:
+        """The node as messages name it: a fused one with the ops that it is made of."""
+        if self.op.name != "fused":
+            return repr(self)
+        inside = [n.op.name for region in self.regions for n in region.nodes]
+        made = list(dict.fromkeys(name for name in inside if name not in _UNTOLD)) or inside
+        more = f" and {len(made) - 6} more" if len(made) > 6 else ""
+        return f"{self!r} of {', '.join(made[:6])}{more}"
+
     def describe(self) -> tuple[str, ...]:
         """The node and its inputs with their types, for error messages."""
         return (repr(self), *(f"  {n!r}" for n in self.inputs[:6]))
+
+
+_UNTOLD = frozenset(["const", "item", "tuple", "broadcast", "reshape"])  # they compute nothing
 
 
 class Graph:

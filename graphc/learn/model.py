@@ -72,6 +72,11 @@ class Model:
         self.key = np.asarray(random.key(seed))
         self.loss = _function("loss", loss)
         self.metrics = _named(metrics)
+        if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
+            raise GraphError(
+                f"optimizer must have init and update, got {optimizer!r}",
+                hint="optimizer=gc.optim.adam(1e-3)",
+            )
         self.optimizer = optimizer
         self.params = _owned(_initial(network, params, self.key))
         make_state = getattr(network, "state", None)
