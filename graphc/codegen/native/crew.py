@@ -5,13 +5,20 @@
 A worker is started when a run finds none free, and never ended.  It touches nothing of a team after
 its turn has changed, so the memory of a team may go then.
 
-    worker (256 bytes)  +0 parked  +8 team  +16 frame  +24 device  +64 state  +72 turn
-                        +128 mutex  +192 condition variable
+On a busy machine the system may put a worker on the core of the caller that waits for it, and leave
+both there.  A worker that finds itself there asks to be elsewhere for a moment, if there are enough
+cores for all devices; which cores it may use is not changed.
+
+    worker (256 bytes)  +0 parked  +8 team  +16 frame  +24 device  +32 core of the caller
+                        +40 when it moved last  +64 state  +72 turn  +128 mutex
+                        +192 condition variable
 """
 
 from __future__ import annotations
 
 MOST_WORKERS = 256
+MOVE_NANOSECONDS = 1_000_000  # at least between two moves
+_MASK = 128  # bytes of a set of cores
 
 _WORKERS = f"""
 @graphc_crew = internal global [{MOST_WORKERS} x [256 x i8]] zeroinitializer, align 256
@@ -32,6 +39,7 @@ next:
   %team = load ptr, ptr %team.at
   %frame = load ptr, ptr %frame.at
   %device = load i64, ptr %device.at
+  call void @graphc_crew_spread(ptr %slot)
   %status = call i32 @graphc_step(ptr %frame)
   %ok = icmp eq i32 %status, 0
   br i1 %ok, label %over, label %failed
@@ -159,7 +167,94 @@ define void @graphc_crew_reset() {{
 }}
 """
 
+_SPREAD = f"""
+define internal void @graphc_crew_spread(ptr %slot) {{
+entry:
+  %mask = alloca [{_MASK} x i8], align 8
+  %other = alloca [{_MASK} x i8], align 8
+  %near.at = getelementptr i8, ptr %slot, i64 32
+  %near = load i64, ptr %near.at
+  %core = call i64 @graphc_core()
+  %same = icmp eq i64 %core, %near
+  br i1 %same, label %together, label %end
+
+together:
+  %last.at = getelementptr i8, ptr %slot, i64 40
+  %last = load i64, ptr %last.at
+  %now = call i64 @graphc_now()
+  %since = sub i64 %now, %last
+  %again = icmp slt i64 %since, {MOVE_NANOSECONDS}
+  br i1 %again, label %end, label %ask
+
+ask:
+  store i64 %now, ptr %last.at
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 {_MASK}, i1 false)
+  %got = call i32 @sched_getaffinity(i32 0, i64 {_MASK}, ptr %mask)
+  br label %count
+
+count:
+  %w = phi i64 [ 0, %ask ], [ %w.next, %count ]
+  %sum = phi i64 [ 0, %ask ], [ %sum.next, %count ]
+  %word.at = getelementptr i64, ptr %mask, i64 %w
+  %word = load i64, ptr %word.at
+  %bits = call i64 @llvm.ctpop.i64(i64 %word)
+  %sum.next = add i64 %sum, %bits
+  %word.other = getelementptr i64, ptr %other, i64 %w
+  store i64 %word, ptr %word.other
+  %w.next = add i64 %w, 1
+  %more = icmp slt i64 %w.next, {_MASK // 8}
+  br i1 %more, label %count, label %judge
+
+judge:
+  %team.at = getelementptr i8, ptr %slot, i64 8
+  %team = load ptr, ptr %team.at
+  %devices = load i64, ptr %team
+  %room = icmp sge i64 %sum.next, %devices
+  %known = icmp ult i64 %core, {8 * _MASK}
+  %worth = and i1 %room, %known
+  br i1 %worth, label %move, label %end
+
+move:
+  %number = lshr i64 %core, 6
+  %shift = and i64 %core, 63
+  %bit = shl i64 1, %shift
+  %keep = xor i64 %bit, -1
+  %core.at = getelementptr i64, ptr %other, i64 %number
+  %cores = load i64, ptr %core.at
+  %less = and i64 %cores, %keep
+  store i64 %less, ptr %core.at
+  %moved = call i32 @sched_setaffinity(i32 0, i64 {_MASK}, ptr %other)
+  %restored = call i32 @sched_setaffinity(i32 0, i64 {_MASK}, ptr %mask)
+  br label %end
+
+end:
+  ret void
+}}
+
+define internal i64 @graphc_core() {{
+  %core = call i32 @sched_getcpu()
+  %wide = sext i32 %core to i64
+  ret i64 %wide
+}}
+
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i64 @llvm.ctpop.i64(i64)
+"""
+
+_NO_SPREAD = """
+define internal void @graphc_crew_spread(ptr %slot) {
+  ret void
+}
+
+define internal i64 @graphc_core() {
+  ret i64 -1
+}
+"""
+
 
 def crew_ir(triple: str) -> str:
     """The text of the workers."""
-    return _WORKERS + _START.replace("SIG_SETMASK", "3" if "darwin" in triple else "2")
+    start = _START.replace("SIG_SETMASK", "3" if "darwin" in triple else "2")
+    return "".join((_WORKERS, _SPREAD if "linux" in triple else _NO_SPREAD, start))

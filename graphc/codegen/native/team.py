@@ -255,7 +255,10 @@ post:
   %slot.team = getelementptr i8, ptr %slot, i64 8
   %slot.frame = getelementptr i8, ptr %slot, i64 16
   %slot.device = getelementptr i8, ptr %slot, i64 24
+  %slot.core = getelementptr i8, ptr %slot, i64 32
   %slot.state = getelementptr i8, ptr %slot, i64 64
+  %core = call i64 @graphc_core()
+  store i64 %core, ptr %slot.core
   store ptr %team, ptr %slot.team
   store ptr %frame, ptr %slot.frame
   store i64 %d, ptr %slot.device
