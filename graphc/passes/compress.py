@@ -5,20 +5,20 @@
 
 The conversions are nodes like any other and are fused into the kernels around them.  Only f32 is
 shortened (see `ops/compression.py`), and never feeds, results, what variables are assigned, what
-`gc.exact` marks, or anything within a device.  With an error budget `budget` chooses the channels.
+`gc.exact` marks, views of any of these, or anything within a device.  With an error budget the
+module `budget` chooses the channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
 from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
-from graphc.ir.liveness import root
-from graphc.ir.op import OPS, Alias
+from graphc.ir.op import OPS, Alias, Compute
 from graphc.ir.place import device_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
 from graphc.ops.compression import WORST
@@ -110,10 +110,10 @@ def edges_of(program: Program) -> list[Edge]:
     """Every channel that carries f32, also inside regions."""
     sends, recvs = ends(program.graphs)
     readers = _exact_readers(program)
-    kept = {root(result): "it is a result" for result in program.results}
+    kept = dict.fromkeys(_moved_from(program.results), "it is a result")
     for graph in program.graphs:
-        stored = (n.inputs[0] for n in graph.nodes if n.op.name == "assign")
-        kept |= {root(value): "a variable keeps it" for value in stored}
+        stored = [n.inputs[0] for n in graph.nodes if n.op.name == "assign"]
+        kept |= dict.fromkeys(_moved_from(stored), "a variable keeps it")
     found = []
     for channel, send in sends.items():
         kind = recvs[channel].type
@@ -125,12 +125,10 @@ def edges_of(program: Program) -> list[Edge]:
 
 
 def _refused(send: Node, recv: Node, program: Program, readers: set[Node]) -> str:
-    if root(send.inputs[0]) in program.params:
+    sources = _moved_from(send.inputs)
+    if not sources.isdisjoint(program.params):
         return "it is a feed"
-    value = send.inputs[0]
-    while isinstance(value.op.lower, Alias) and value.op.name != "exact":
-        value = value.inputs[0]
-    exact = value.op.name == "exact" or recv in readers
+    exact = recv in readers or any(n.op.name == "exact" for n in sources)
     return "it is marked exact" if exact else ""
 
 
@@ -142,7 +140,20 @@ def _exact_readers(program: Program) -> set[Node]:
         for node in pending.pop().nodes:
             pending.extend(node.regions)
             if node.op.name == "exact":
-                found.update(node.inputs)
+                found |= _moved_from(node.inputs)
+    return found
+
+
+def _moved_from(values: Iterable[Node]) -> set[Node]:
+    """The values themselves and what they have only moved elements of."""
+    found: set[Node] = set()
+    pending = list(values)
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            moves = isinstance(node.op.lower, Alias | Compute) and node.op.name != "exact"
+            pending += node.inputs if moves else ()
     return found
 
 
