@@ -65,10 +65,10 @@ def observe(built: Built, arrays: Sequence[np.ndarray[Any, Any]], rounds: int = 
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
         for row in profile(built.executable, list(arrays)):
-            name = parse_device(row.device).short
-            node = kernels.get((name, row.origin.node)) if row.origin is not None else None
+            where, text = parse_device(row.device), row.origin.node if row.origin else ""
+            node = kernels.get((where.short, text.partition(" of ")[0]))
             for key in keys_of(node) if node is not None else ():
-                kind = parse_device(row.device).type
+                kind = where.type
                 times.setdefault((key, kind), []).append(row.seconds / row.count)
     table: dict[str, dict[str, float]] = {}
     for (key, kind), found in times.items():
