@@ -237,6 +237,26 @@ def test_variables_live_on_their_devices() -> None:
     assert used == {"cpu:0": ["cluster_count"], "cpu:1": ["cluster_total"]}
 
 
+def test_what_is_sent_is_the_value_before_it_is_overwritten() -> None:
+    state = gc.Variable(X, name="cluster_state")
+
+    @gc.compile(devices=TWO, threads=1)
+    def step(x: Any) -> Any:
+        with gc.device("cpu:1"):
+            old = state.value
+            state.assign(old * 0.5 + 1)
+        with gc.device("cpu:0"):  # busy long after the assignment
+            for _ in range(10):
+                x = np.tanh(x @ x)
+            return x.sum() * 0 + old
+
+    given = np.ones((200, 200), "f4")
+    wanted = X
+    for _ in range(30):
+        np.testing.assert_array_equal(step(given), wanted)
+        wanted = wanted * np.float32(0.5) + np.float32(1)
+
+
 def test_a_file_holds_all_devices(tmp_path: Any) -> None:
     found = made(fan, X, devices=[f"cpu:{k}" for k in range(4)])
     artifact.save(found.image, tmp_path / "fan.gcx")
