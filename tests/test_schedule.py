@@ -256,6 +256,7 @@ def test_a_loop_body_is_issued_by_what_is_ready() -> None:
     ((_, body),) = plan.inside
     assert body.before.makespan == pytest.approx((5 + 50 + 5 + 10 + 1 + 40) * MICRO)
     assert body.after.makespan == pytest.approx((5 + 50 + 5 + 10 + 1) * MICRO)
+    assert plan.before.makespan - plan.after.makespan == pytest.approx(9 * 40 * MICRO)
     same(program, plan.program, [X])
 
 
