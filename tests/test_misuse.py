@@ -151,3 +151,65 @@ def test_gradients_by_variables() -> None:
     made = gc.compile(lambda: gc.gradients((v * v).sum(), v))()
     np.testing.assert_allclose(made[0], 2 * X)
     gc.reset_container("test_gradients_by_variables")
+
+
+# ---------------------------------------------------------------------------------------- counts
+
+
+def test_counts_are_integers_traced_or_not() -> None:
+    def run(call: Any) -> None:
+        call()
+
+    for wrap in (gc.compile, lambda f: f):
+        with pytest.raises(gc.TraceError, match=r"bounds of fori must be integers, got 2\.7"):
+            run(wrap(lambda: gc.fori(0, 2.7, lambda i, s: s + 1, 0)))
+        with pytest.raises(gc.TraceError, match=r"index of switch must be one integer, got 1\.7"):
+            run(wrap(lambda: gc.switch(1.7, [lambda: 1.0, lambda: 2.0])))
+        with pytest.raises(gc.TraceError, match=r"length of scan must be an integer, got 2\.5"):
+            run(wrap(lambda: gc.scan(lambda c, x: (c, x), 0.0, length=2.5)))
+    with pytest.raises(gc.TraceError, match="length of scan must be known when tracing"):
+        gc.compile(lambda n: gc.scan(lambda c, x: (c, x), 0.0, length=n))(3)
+
+
+def test_a_variable_counts_with_its_value_of_the_run() -> None:
+    with gc.container("test_a_variable_counts"):
+        n = gc.Variable(np.int64(2), name="n")
+    total = gc.compile(lambda: gc.fori(0, n, lambda i, s: s + i, 0))
+    chosen = gc.compile(lambda: gc.switch(n, [lambda: 1.0, lambda: 2.0, lambda: 3.0]))
+    for value in (2, 0):
+        n.assign(value)
+        assert total() == sum(range(value)) and chosen() == value + 1
+    gc.reset_container("test_a_variable_counts")
+
+
+def test_a_long_loop_needs_no_memory_for_its_counter() -> None:
+    count, total = 100_000, sum(range(3, 100_000))
+
+    def function(x: Any) -> Any:
+        return gc.fori(3, count, lambda i, s: s + x * i, 0.0)
+
+    value, slope = gc.value_and_grad(function)(2.0)
+    assert value == 2 * total and slope == total
+    assert gc.compile(function).executable(2.0).image.arena_bytes < 8 * count
+
+
+# ---------------------------------------------------------------------------------------- matrices
+
+
+def test_second_derivatives_by_several_arguments() -> None:
+    def function(x: Any, y: Any, n: Any = 2) -> Any:
+        return (x * x * y).sum() * n
+
+    y = np.arange(4.0)
+    (xx, xy), (yx, yy) = gc.hessian(function, wrt=(0, "y"))(X, y)
+    np.testing.assert_allclose(xx, np.diag(4 * y))
+    np.testing.assert_allclose(xy, np.diag(4 * X))
+    np.testing.assert_allclose(yx, np.diag(4 * X))
+    np.testing.assert_allclose(yy, np.zeros((4, 4)))
+    for wrt, call in [("y", {"y": y}), (-1, {}), (1, {})]:
+        args = (X,) if call else (X, y)
+        np.testing.assert_allclose(gc.jacobian(function, wrt=wrt)(*args, **call), 2 * X * X)
+    with pytest.raises(gc.TraceError, match=r"n is i64.*which has no gradient"):
+        gc.jacobian(function, wrt=2)(X, y, 2)
+    with pytest.raises(gc.TraceError, match="wrt names 'z'"):
+        gc.jacobian(function, wrt="z")(X, y)

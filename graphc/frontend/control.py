@@ -7,6 +7,7 @@ operands and results are any nesting of containers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -30,6 +31,7 @@ from graphc.ops.control import FLAG
 from graphc.ops.value import Stateful, Value, cast_value, current, emit, functions, lift
 
 MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
+MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each
 
 
 def is_traced() -> bool:
@@ -66,9 +68,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not branches:
         raise TraceError("switch needs at least one branch")
     _require_functions("switch", branches)
+    index = _read(index)
     if not isinstance(index, Value):
-        chosen = min(max(int(index), 0), len(branches) - 1)
-        return branches[chosen](*operands)
+        chosen = _integer(index, "the index of switch must be one integer")
+        return branches[min(max(chosen, 0), len(branches) - 1)](*operands)
     if index.element.kind not in "iu" or index.shape != ():
         raise TraceError(f"the index of switch must be one integer, got {index.type}")
     number = index if index.element.name in ("i32", "i64") else functions.astype(index, "i64")
@@ -226,32 +229,46 @@ def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> A
 
     The bounds may be traced integers; i is an i64 of rank 0.
     """
-    traced_bounds = isinstance(start, Value) or isinstance(stop, Value)
+    start, stop = _read(start), _read(stop)
     if not is_traced():
         state = init
-        for i in range(int(start), int(stop)):
+        for i in range(_integer(start), _integer(stop)):
             state = body(np.int64(i), state)
         return state
-    if not traced_bounds:
-        numbers = np.arange(int(start), max(int(stop), int(start)), dtype=np.int64)
-        return scan(lambda state, i: (body(i, state), ()), init, lazily(numbers))[0]
-    first, last = (functions.astype(_integer(n), "i64") for n in (start, stop))
+    if not isinstance(start, Value) and not isinstance(stop, Value):
+        return _for_range(_integer(start), _integer(stop), body, init)
+    bounds = [n if isinstance(n, Value) else np.int64(_integer(n)) for n in (start, stop)]
+    if any(n.dtype.kind not in "iu" for n in bounds):
+        raise TraceError("the bounds of fori must be integers")
+    first, last = (functions.astype(lift(n, enclosing()), "i64") for n in bounds)
     return while_loop(
         lambda s: s[0] < last, lambda s: (s[0] + np.int64(1), body(s[0], s[1])), (first, init)
     )[1]
 
 
-def lazily(numbers: np.ndarray[Any, Any]) -> Any:
-    """A range of integers as a node that holds no data."""
-    made = emit("iota", extent=len(numbers), dtype="i64")
-    return made + np.int64(numbers[0]) if len(numbers) and numbers[0] else made
+def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """A loop of a known number of steps, over stored counts unless they are many."""
+    count = max(stop - start, 0)
+    if count > MOST_STORED:
+        step, first = np.int64(1), np.int64(start)
+        return scan(
+            lambda s, _: ((s[0] + step, body(s[0], s[1])), ()), (first, init), length=count
+        )[0][1]
+    numbers = emit("iota", extent=count, dtype="i64")
+    numbers = numbers + np.int64(start) if start else numbers
+    return scan(lambda state, i: (body(i, state), ()), init, numbers)[0]
 
 
-def _integer(bound: Any) -> Any:
-    kind = bound.element.kind if isinstance(bound, Value) else np.asarray(bound).dtype.kind
-    if kind not in "iu":
-        raise TraceError("the bounds of fori must be integers")
-    return bound if isinstance(bound, Value) else enclosing().constant(np.int64(bound))
+def _read(number: Any) -> Any:
+    """A variable as its value at this point of a trace; anything else as it is."""
+    return lift(number, enclosing()) if isinstance(number, Stateful) and is_traced() else number
+
+
+def _integer(bound: Any, what: str = "the bounds of fori must be integers") -> int:
+    try:
+        return operator.index(bound)
+    except TypeError:
+        raise TraceError(f"{what}, got {bound!r}") from None
 
 
 def scan(
@@ -301,7 +318,13 @@ def map(body: Callable[[Any], Any], xs: Any) -> Any:
 def _length(name: str, xs: Any, length: int | None = None) -> int:
     """How many slices there are. Raises TraceError unless all operands agree."""
     leaves, tree = flatten(xs)
-    found: dict[str, Any] = {} if length is None else {"length": length}
+    if isinstance(length, Value):
+        raise TraceError(
+            f"the length of {name} must be known when tracing",
+            hint="gc.fori and gc.while_loop take numbers of steps that are computed",
+        )
+    known = None if length is None else _integer(length, f"the length of {name} must be an integer")
+    found: dict[str, Any] = {} if known is None else {"length": known}
     for leaf, path in zip(leaves, leaf_names(tree)):
         shape = np.shape(leaf) if not isinstance(leaf, Value) else leaf.shape
         if not shape:

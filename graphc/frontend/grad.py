@@ -324,23 +324,32 @@ def _kind(leaf: Any) -> str:
 # ---------------------------------------------------------------------------------------- matrices
 
 
-def jacobian(function: Function, wrt: int = 0) -> Function:
+def jacobian(function: Function, wrt: Wrt = 0) -> Function:
     """The function that computes the derivative of every result element by every element of one
-    argument: result shape + argument shape, in the nesting of the result."""
+    argument: result shape + argument shape, in the nesting of the result.  Several in wrt give a
+    tuple in the place of each array."""
 
     def jacobians(*args: Any, **kwargs: Any) -> Any:
-        def of_one(x: Any) -> Any:
-            return function(*args[:wrt], x, *args[wrt + 1 :], **kwargs)
+        names = _names(function)
+        keys = _keys(names, wrt, args, kwargs)
+        chosen_leaves(Operands((args, kwargs), lambda path: _title(path, names)), keys)
+        whole: dict[Key, Any] = dict(enumerate(args))
+        whole.update(kwargs)
 
-        result, pullback = vjp(of_one, args[wrt])
+        def of_chosen(*chosen: Any) -> Any:
+            given = {**whole, **dict(zip(keys, chosen))}
+            return function(*(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs})
+
+        result, pullback = vjp(of_chosen, *(whole[key] for key in keys))
         leaves, tree = flatten(result)
-        return unflatten(tree, [_rows(leaves, k, tree, pullback) for k in range(len(leaves))])
+        rows = [_rows(leaves, k, tree, pullback) for k in range(len(leaves))]
+        return unflatten(tree, [row[0] for row in rows] if isinstance(wrt, int | str) else rows)
 
     return _compiling(jacobians, function, "jacobian")
 
 
 def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any:
-    """One pullback for each element of result leaf k."""
+    """The pullbacks of each element of result leaf k, stacked: one entry per primal."""
     chosen = leaves[k]
     size, element = math.prod(chosen.type.dims), chosen.dtype
     basis = functions.reshape(functions.eye(size, dtype=element), (size, *chosen.shape))
@@ -348,7 +357,7 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
     def row(unit: Any) -> Any:
         seeds = [functions.zeros_like(leaf) for leaf in leaves]
         seeds[k] = unit
-        return pullback(unflatten(tree, seeds))[0]
+        return pullback(unflatten(tree, seeds))
 
     rows = map_slices(row, basis)
     parts, structure = flatten(rows)
@@ -356,7 +365,7 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
     return unflatten(structure, shaped)
 
 
-def hessian(function: Function, wrt: int = 0) -> Function:
+def hessian(function: Function, wrt: Wrt = 0) -> Function:
     """The function that computes the second derivatives of a scalar function by one argument:
-    an array of the argument's shape twice over."""
+    an array of the argument's shape twice over; for several, a tuple of a tuple for each."""
     return jacobian(grad(function, wrt), wrt)
