@@ -15,6 +15,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
+from graphc.passes.cse import cse
 from graphc.passes.reasons import record as explain
 from graphc.runtime.devices import check_device
 
@@ -28,10 +29,14 @@ def place(graph: Graph, config: Config) -> Graph:
             raise GraphError(f"{device} is twice in the device list")
     graph = constrained(graph, config.constraints)
     if len(devices) == 1:
-        return placed(graph, devices[0], config.soft_placement)
-    from graphc.passes.spread import spread  # only programs of several devices pay for it
+        made = placed(graph, devices[0], config.soft_placement)
+    else:
+        from graphc.passes.spread import spread  # only programs of several devices pay for it
 
-    return spread(graph, devices, config)
+        made = spread(graph, devices, config)
+    if config.opt == 0 or all(node.place is None for node in graph.nodes):
+        return made
+    return cse(made, config)  # what had different constraints may have met on one device
 
 
 def constrained(graph: Graph, given: Sequence[str]) -> Graph:

@@ -17,6 +17,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
 from graphc.ir.op import OPS, Composite, Reduction, Scalar
+from graphc.ir.place import Constraint
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
 from graphc.passes.convolution import few_channels, winograd
@@ -110,9 +111,29 @@ def gather(made: Any, trace: Trace) -> Node:
 
 def write_out(node: Node, r: Rewriter) -> Node:
     """A call as a copy of its region."""
-    results = inline(r, node.regions[0], node.inputs, node.after)
+    region = own_groups(node.regions[0], f"_{node.id}")
+    results = inline(r, region, node.inputs, node.after)
     record(node.id, f"@{node.attrs['name']} inlined")
     return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
+
+
+def own_groups(region: Graph, suffix: str) -> Graph:
+    """The region with colocation groups of its own: two calls need not be on one device.
+
+    Groups of variables, whose names have a dot, are the same everywhere.
+    """
+
+    def rename(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda inner: own_groups(inner, suffix))
+        place = node.place
+        if isinstance(place, Constraint) and place.group and "." not in place.group:
+            made = made.replace(place=Constraint(place.spec, place.group + suffix))
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(region, rename)
 
 
 # ------------------------------------------------------------------------------------ rules

@@ -1,0 +1,173 @@
+"""`gc.device` and `gc.colocate` where they meet variables, regions, calls and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node
+from graphc.ir.place import device_of
+from graphc.passes import pipeline
+
+TWO = ["cpu:0", "cpu:1"]
+X = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)
+
+
+def placed(function: object, *arrays: object) -> Graph:
+    for record in gc.compile(function, devices=TWO).stages(*arrays):
+        if record.name == "place":
+            return record.value
+    raise AssertionError
+
+
+def homes(graph: Graph, op: str) -> list[str]:
+    return [device_of(n.place).short for n in graph.nodes if n.op.name == op]
+
+
+def groups(nodes: list[Node]) -> set[str | None]:
+    return {n.place.group if n.place else None for n in nodes}
+
+
+def test_nodes_follow_a_variable_and_a_variable_follows_them() -> None:
+    v = gc.Variable(np.ones((4, 4), np.float32), name="follow")
+
+    def f(x):
+        with gc.device("cpu:1"):
+            y = x @ v
+        with gc.colocate(v):
+            z = np.tanh(x)
+        v.assign(y + z)
+        return np.exp(z)
+
+    found = placed(f, X)
+    assert homes(found, "read") == homes(found, "assign") == homes(found, "tanh")
+    v2 = gc.Variable(np.ones((4, 4), np.float32), name="follow2")
+
+    def g(x):
+        y = np.tanh(x)
+        gc.colocate(v2, y)
+        with gc.device("cpu:1"):
+            z = np.exp(y)
+        gc.colocate(y, z)
+        v2.assign_add(y)
+        return z
+
+    assert set(homes(placed(g, X), "assign") + homes(placed(g, X), "tanh")) == {"cpu:1"}
+
+
+def test_regions_inherit_the_constraint_around_them() -> None:
+    def f(x):
+        with gc.device("cpu:1"):
+            return gc.fori(0, 3, lambda i, c: np.tanh(c @ c), x)
+
+    graph = gc.compile(f, devices=TWO).graph(X)
+    (loop,) = (n for n in graph.nodes if n.regions)
+    inside = [n for n in loop.regions[-1].nodes if n.op.name in ("matmul", "tanh")]
+    assert {str(n.place) for n in inside} == {"?/device:cpu:1"}
+    found = placed(f, X)
+    (loop,) = (n for n in found.nodes if n.regions)
+    assert device_of(loop.place).short == "cpu:1"
+    np.testing.assert_allclose(
+        gc.compile(f, devices=TWO)(X), gc.compile(f, soft_placement=True)(X), rtol=1e-6
+    )
+
+
+def test_two_calls_of_a_function_have_groups_of_their_own() -> None:
+    @gc.compile
+    def layer(x):
+        a, b = np.tanh(x), np.exp(x)
+        gc.colocate(a, b)
+        return a @ b
+
+    def f(x):
+        with gc.device("cpu:0"):
+            y = layer(x)
+        with gc.device("cpu:1"):
+            return layer(y)
+
+    found = placed(f, X)
+    assert homes(found, "tanh") == homes(found, "exp") == TWO
+    np.testing.assert_allclose(
+        gc.compile(f, devices=TWO)(X), gc.compile(f, soft_placement=True)(X), rtol=1e-6
+    )
+
+
+def test_groups_are_named_once_for_a_function_and_its_regions() -> None:
+    def f(x):
+        a, b = np.tanh(x), np.sin(x)
+        gc.colocate(a, b)
+
+        def body(_, c):
+            left, right = np.exp(c), np.cos(c)
+            gc.colocate(left, right)
+            return left @ right
+
+        return gc.fori(0, 2, body, a @ b)
+
+    graph = gc.compile(f, devices=TWO).graph(X)
+    (loop,) = (n for n in graph.nodes if n.regions)
+    assert groups([n for n in graph.nodes if n.op.name in ("tanh", "sin")]) == {"g0"}
+    inner = [n for n in loop.regions[-1].nodes if n.op.name in ("exp", "cos")]
+    assert groups(inner) == {"g1"}
+
+
+def test_outside_of_a_trace_nothing_happens() -> None:
+    with gc.device("cpu:1"), gc.colocate(X):
+        assert gc.tanh(X).shape == (4, 4)
+    with pytest.raises(GraphError, match="is not a device name"):
+        gc.device("cpu:one")
+
+
+def test_colocation_needs_something_traced() -> None:
+    def f(x):
+        gc.colocate(3.0, "cpu:1")
+        return x
+
+    with pytest.raises(GraphError, match=r"(?s)traced arrays or variables.*test_placement.py"):
+        gc.compile(f).graph(X)
+
+
+def test_gradients_of_layers_on_two_devices_are_those_of_one() -> None:
+    def loss(w, x):
+        with gc.device("cpu:0"):
+            h = np.tanh(x @ w)
+        with gc.device("cpu:1"):
+            return np.sum(np.tanh(h @ w))
+
+    one = gc.compile(gc.value_and_grad(loss), soft_placement=True)(X, X)
+    two = gc.compile(gc.value_and_grad(loss), devices=TWO)(X, X)
+    np.testing.assert_array_equal(one[0], two[0])
+    np.testing.assert_allclose(one[1], two[1], rtol=1e-6)
+
+
+def test_programs_of_simulated_devices_place_and_partition() -> None:
+    def f(x, w):
+        left = right = x
+        for _ in range(4):
+            left, right = np.tanh(left @ w), np.sin(right @ w)
+        return left + right
+
+    x = gc.spec((512, 512), "f32")
+    value = gc.compile(f).graph(x, x)
+    config = Config.create(devices=["sim:0", "sim:1"])
+    for record in pipeline.STAGES:
+        value = pipeline.apply(record, value, config)
+        if record.name == "schedule":
+            break
+    assert [g.device.short for g in value.graphs] == ["sim:0", "sim:1"]
+
+
+@pytest.mark.parametrize("devices", [["cpu:0"], TWO])
+def test_equal_nodes_that_meet_on_one_device_become_one(devices: list[str]) -> None:
+    def f(x):
+        y = np.tanh(x) * 2
+        with gc.device("cpu:0"):
+            return y + np.tanh(x) * 2
+
+    run = gc.compile(f, devices=devices)
+    np.testing.assert_allclose(run(X), f(X), rtol=1e-6)
+    graph = next(r.value for r in run.stages(X) if r.name == "place")
+    assert len(homes(graph, "tanh")) == len(homes(graph, "const")) == 1
