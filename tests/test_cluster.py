@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen.native.support import support_ir
+from graphc.codegen.target import host
 from graphc.errors import GraphError
 from graphc.runtime import artifact
 from graphc.runtime.cluster import Cluster
@@ -199,6 +201,17 @@ def test_control_flow_over_devices(function: Any, opt: int) -> None:
 
 
 # ------------------------------------------------------------------------------------ state, files
+
+
+@pytest.mark.parametrize(
+    "triple", ["aarch64-unknown-linux-gnu", "arm64-apple-darwin", "x86_64-pc-windows-msvc"]
+)
+def test_the_native_text_is_sound_for_other_systems(triple: str) -> None:
+    import llvmlite.binding as llvm
+
+    text = support_ir(replace(host(), triple=triple))
+    llvm.parse_assembly(text).verify()
+    assert ("sched_getcpu" in text) == ("linux" in triple)
 
 
 def test_tables_are_checked_against_the_channels() -> None:
