@@ -78,6 +78,25 @@ def devices_command(calibrate: bool, model: Path | None, as_json: bool) -> None:
         print_json([dict(zip(keys, row)) for row in rows])
         return
     print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
+    click.echo()
+    titles = ["type", "runs on", "GFLOP/s", "GB/s", "call", "transfer", "GB/s"]
+    print_table("types of devices", titles, [_type_row(kind) for kind in _types()])
+
+
+def _types() -> list[Any]:
+    """The registered types of devices, with calibrated rates where there are any."""
+    from graphc.passes.measured import default_path, load
+    from graphc.runtime.devices import kinds
+
+    measured = load(default_path(), missing=True).kinds
+    return [measured.get(kind.type, kind) for kind in kinds()]
+
+
+def _type_row(kind: Any) -> tuple[str, ...]:
+    rates, link = kind.rates, kind.link
+    speeds = [f"{rate / 1e9:.1f}" for rate in (rates.flops, rates.bytes)]
+    delays = [f"{seconds * 1e6:.3g} us" for seconds in (rates.launch, link.latency)]
+    return kind.type, kind.runs_on, *speeds, *delays, f"{link.bandwidth / 1e9:.1f}"
 
 
 def _calibrate(model: Path | None, as_json: bool) -> None:
