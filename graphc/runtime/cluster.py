@@ -102,11 +102,11 @@ class Cluster(Executable):
 
     def failure(self, status: int, row: int) -> RunError:
         """The error of a row, counted over the tables of all devices."""
-        missing = self._missing()
-        if status in (CANCELLED, GONE) and missing is not None:
-            return RunError(f"device {missing} was lost during the run")
         number = bisect_right(self.first_rows, row) - 1
         image = self.image.images[number]
+        missing = self._missing()
+        if status == GONE or (status == CANCELLED and missing is not None):
+            return RunError(f"device {missing or image.device} was lost during the run")
         if status == NO_WORKER:
             return RunError(
                 f"no thread can be started for device {image.device}",
