@@ -93,6 +93,8 @@ class Config:
                 "parity is not available in this version",
                 hint="it concerns CUDA devices, and this version runs on CPUs",
             )
+        if not self.place_seconds >= 0:
+            raise GraphError(f"place_seconds must not be negative, got {self.place_seconds!r}")
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
@@ -117,9 +119,10 @@ class Config:
         values = {"verify": _verify_level(), **{k: v for k, v in options.items() if v is not None}}
         if "GRAPHC_DUMP" in os.environ:
             values.setdefault("dump", os.environ["GRAPHC_DUMP"])
-        devices = values.get("devices", ())
-        if "devices" in values:
-            values["devices"] = (devices,) if isinstance(devices, str) else tuple(devices)  # type: ignore[arg-type]
+        for name in ("devices", "constraints"):
+            given = values.get(name)
+            if given is not None:
+                values[name] = (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
         if "sample" in values:
             values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
         if values.get("dump"):

@@ -106,7 +106,11 @@ def kinds() -> tuple[Kind, ...]:
 
 def check_device(type: str, index: int) -> Kind:
     """The kind of a device that exists. Raises GraphError."""
-    kind = kind_of(type)
+    try:
+        kind = kind_of(type)
+    except GraphError as error:
+        text = f"there is no device {type}:{index}: no device of type {type!r} is registered"
+        raise GraphError(text, hint=error.hint) from None
     if index >= MOST_DEVICES:
         raise GraphError(
             f"there is no device {type}:{index}",
