@@ -213,3 +213,19 @@ def test_second_derivatives_by_several_arguments() -> None:
         gc.jacobian(function, wrt=2)(X, y, 2)
     with pytest.raises(gc.TraceError, match="wrt names 'z'"):
         gc.jacobian(function, wrt="z")(X, y)
+
+
+# ---------------------------------------------------------------------------------------- text
+
+
+def test_parameter_names_repeat_in_regions_only() -> None:
+    graph = gc.compile(lambda x, y: gc.scan(lambda c, r: (c + r, c), x[0], y)[0]).graph(X, X)
+    text = gc.show(graph)
+    (region,) = next(n.regions for n in graph.nodes if n.regions)
+    names = [p.attrs["name"] for p in region.params]
+    again = text.replace(f" {names[1]}: f64[]", f" {names[0]}: f64[]")
+    for given in (again, again.replace(" = ", "=")):  # as it is printed, and otherwise
+        assert gc.show(gc.parse(given)) == again != text
+    for given in (text.replace("%1 y", "%1 x"), text.replace("%1 y", "%1  x")):
+        with pytest.raises(gc.ParseError, match="parameter name stands twice"):
+            gc.parse(given)

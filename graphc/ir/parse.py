@@ -116,7 +116,7 @@ class _Fast:
                 if len(in_node) > MAX_DEPTH:
                     raise ParseError(f"line {number}: regions nest deeper than {MAX_DEPTH}")
                 opened = self.located(number, header_of_text, header[1])
-                open_graphs.append(Assembler(opened, number, self.tensors))
+                open_graphs.append(Assembler(opened, number, self.tensors, bool(open_graphs)))
                 in_node.append(False)
             elif (alias := _ALIAS.fullmatch(line)) is not None and open_graphs:
                 open_graphs[-1].alias(number, _name(alias[1]), int(alias[2]))
@@ -212,10 +212,11 @@ class _Slow:
             return Program(_graph_name(name), tuple(self.graph(g) for g in graphs))
         return self.graph(tree)
 
-    def graph(self, tree: Any) -> Graph:
+    def graph(self, tree: Any, is_region: bool = False) -> Graph:
         header, *statements = tree.children
         line = header.meta.line
-        assembler = Assembler(self.located(header_of, header), line, self.tensors)
+        opened = self.located(header_of, header)
+        assembler = Assembler(opened, line, self.tensors, is_region)
         results = []
         for child in statements:
             if child is None:
@@ -251,7 +252,7 @@ class _Slow:
             loc_of(loc),
         )
         inner = regions.children if regions is not None else ()
-        assembler.add(record, tuple(self.graph(g) for g in inner))
+        assembler.add(record, tuple(self.graph(g, is_region=True) for g in inner))
 
 
 def _id(token: str) -> int:

@@ -72,10 +72,15 @@ class Header(NamedTuple):
 class Assembler:
     """Builds one graph from its header and lines, checking as it goes. Errors carry the text
     line.
+
+    The names of a region's parameters may repeat: operands have positions.  Passes add parameters.
     """
 
-    def __init__(self, header: Header, line: int, tensors: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, header: Header, line: int, tensors: Mapping[str, Any] | None, is_region: bool
+    ) -> None:
         self.header = header
+        self.is_region = is_region
         self.tensors = tensors
         self.by_id: dict[int, Node] = {}
         self.nodes: list[Node] = []
@@ -137,7 +142,7 @@ class Assembler:
         nodes = self._use(line, tuple(id for _, id in results))
         names = tuple(str(k) if name is None else name for k, (name, _) in enumerate(results))
         for kind, values in (("result", names), ("parameter", [p[1] for p in self.header.params])):
-            if len(set(values)) != len(values):
+            if len(set(values)) != len(values) and not self.is_region:
                 raise ParseError(f"line {line}: a {kind} name stands twice in the graph")
         device = self.header.device
         return Graph(
