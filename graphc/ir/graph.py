@@ -16,7 +16,7 @@ from typing import Any
 
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.op import Attrs, Effect, Op
-from graphc.ir.types import AnyType
+from graphc.ir.types import AnyType, Type
 
 Location = tuple[str, int]
 
@@ -76,6 +76,11 @@ class Node:
             return f"%{self.id} {name if name.isprintable() else repr(name)}: {self.type}"
         inside = ", ".join(f"%{n.id}" for n in self.inputs)
         return f"%{self.id} = {self.op.name}({inside}) : {self.type}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its value; 0 where that is no array of a known size."""
+        return self.type.nbytes if isinstance(self.type, Type) and self.type.is_static else 0
 
     def summary(self) -> str:
         """The node as messages name it: a fused one with the ops that it is made of."""

@@ -142,7 +142,7 @@ class _Cut:
                 continue
             looked_at = self.need(node.inputs)
             more = [n for n in looked_at if n in self.saved]
-            if sum(map(nbytes, more)) < nbytes(node) and all(map(nbytes, more)):
+            if sum(n.nbytes for n in more) < node.nbytes and all(n.nbytes for n in more):
                 del self.saved[node]
                 continue
             self.seen.difference_update(n.id for n in looked_at)
@@ -151,13 +151,9 @@ class _Cut:
                 del self.saved[n]
 
 
-def nbytes(node: Node) -> int:
-    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
-
-
 def is_light(node: Node) -> bool:
     """Is the node element-wise, of few operations for each element?"""
-    if not isinstance(node.op.lower, Scalar) or node.after or not nbytes(node):
+    if not isinstance(node.op.lower, Scalar) or node.after or not node.nbytes:
         return False
     cost = node.op.cost
     assert isinstance(node.type, Type)

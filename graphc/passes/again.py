@@ -115,7 +115,7 @@ class _Reading:
         for group in sorted(self.may, key=lambda group: group.stage):
             values = self.may[group]
             wanted = [n for n in values if n not in self.must]
-            if sum(map(nbytes, wanted)) > SMALL:
+            if sum(n.nbytes for n in wanted) > SMALL:
                 yield _Cut(group, wanted, self)
 
 
@@ -130,7 +130,7 @@ class _Cut:
         for node in reversed(self.members):
             if node in self.stored and self.follows(node):
                 more = self.needs(node)
-                if sum(map(nbytes, more)) <= nbytes(node):
+                if sum(n.nbytes for n in more) <= node.nbytes:
                     del self.stored[node]
                     self.made[node] = None
                     self.stored |= dict.fromkeys(more)
@@ -158,7 +158,7 @@ class _Cut:
         """Store what one node makes of a stored value instead, if nothing else reads that."""
         for node in self.stored:
             readers = [n for n in self.made if node in n.inputs]
-            if node in self.wanted or len(readers) != 1 or nbytes(readers[0]) > nbytes(node):
+            if node in self.wanted or len(readers) != 1 or readers[0].nbytes > node.nbytes:
                 continue
             del self.stored[node], self.made[readers[0]]
             self.stored[readers[0]] = None
@@ -170,13 +170,9 @@ class _Cut:
 
     def pays(self) -> bool:
         """Does the cut save an array for every node that takes long?"""
-        before, after = (sum(map(nbytes, values)) for values in (self.wanted, self.stored))
-        heavy = sum(nbytes(n) for n in self.made if is_heavy(n))
+        before, after = (sum(n.nbytes for n in values) for values in (self.wanted, self.stored))
+        heavy = sum(n.nbytes for n in self.made if is_heavy(n))
         return bool(self.made) and before - after >= max(SMALL, heavy)
-
-
-def nbytes(node: Node) -> int:
-    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
 
 
 def is_heavy(node: Node) -> bool:

@@ -86,16 +86,12 @@ class Waiting:
 
     @property
     def nbytes(self) -> int:
-        return sum(map(size_of, self.values))
+        return sum(n.nbytes for n in self.values)
 
     def only(self, values: list[Node]) -> Waiting:
         """Some of them; the others are kept."""
         kept = set(self.values).difference(values)
         return Waiting(self.graph, self.turn, self.position, values, kept)
-
-
-def size_of(node: Node) -> int:
-    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
 
 
 def choices(graph: Graph) -> Iterable[tuple[Waiting, int]]:
@@ -122,14 +118,14 @@ def waiting_values(graph: Graph) -> Waiting:
     for node in graph.nodes:
         if node not in results and readers[node.id] and node.op.name != "const":
             last[node] = max(position[reader.id] for reader in readers[node.id])
-            change[position[node.id]] += size_of(node)
-            change[last[node]] -= size_of(node)
+            change[position[node.id]] += node.nbytes
+            change[last[node]] -= node.nbytes
     turn = most = total = 0
     for k, difference in enumerate(change):
         total += difference
         if total > most:
             turn, most = k, total
-    values = [n for n, end in last.items() if position[n.id] < turn < end and size_of(n)]
+    values = [n for n, end in last.items() if position[n.id] < turn < end and n.nbytes]
     return Waiting(graph, turn, position, values)
 
 
@@ -164,7 +160,7 @@ def dropped_values(waiting: Waiting, budget: int) -> set[Node]:
     """All but one value of every segment of `budget` bytes."""
     dropped, filled = set(), 0
     for node in waiting.values:
-        filled += size_of(node)
+        filled += node.nbytes
         if filled > budget:
             filled = 0
         else:

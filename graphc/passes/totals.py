@@ -48,7 +48,7 @@ class _Totals:
         self.invariant = set(body.params[self.end :])
         self.added: set[Node] = set()
         self.terms: dict[int, list[Node]] = {}
-        order = sorted(range(self.carries), key=lambda k: -_nbytes(body.results[k]))
+        order = sorted(range(self.carries), key=lambda k: -body.results[k].nbytes)
         for k in order:
             self.consider(k)
 
@@ -65,8 +65,8 @@ class _Totals:
         terms = self.products(next(n for n in total.inputs if n is not param), added)
         bases = {b: None for term in terms for n in term.inputs if (b := self.base(n)) is not None}
         more = [b for b in bases if b not in self.slices and b not in self.stacked]
-        cost = sum(map(_nbytes, more))
-        if not terms or cost >= 2 * _nbytes(total) or self.is_too_much(cost):
+        cost = sum(n.nbytes for n in more)
+        if not terms or cost >= 2 * total.nbytes or self.is_too_much(cost):
             return
         self.terms[k] = terms
         self.stacked |= dict.fromkeys(more)
@@ -133,10 +133,6 @@ class _Totals:
         inputs = (*(loop.inputs[k] for k in kept), *loop.inputs[self.carries :])
         attrs = {**loop.attrs.values_dict, "carries": len(kept)}
         return r.emit(OPS["scan"], inputs, attrs, regions=(region,))
-
-
-def _nbytes(node: Node) -> int:
-    return node.type.nbytes if isinstance(node.type, Type) and node.type.is_static else 0
 
 
 def _view(node: Node, rows: dict[Node, Node], r: Rewriter) -> Node:
