@@ -22,6 +22,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, inline, rebuild
 from graphc.ir.op import OPS, Composite
 from graphc.ir.types import AnyType, StackType, TupleType, Type, leaves
+from graphc.ops.adjoints import sum_to
 from graphc.ops.arrivals import Arrivals
 from graphc.ops.value import Trace, Value, emit, functions, tracing
 
@@ -282,17 +283,7 @@ def fitted(cotangent: Value, node: Node) -> Value:
     """A cotangent in the shape of its value: summed over the axes the value was broadcast along."""
     kind = node.type
     assert isinstance(kind, Type)
-    if cotangent.shape != kind.shape:
-        lead = len(cotangent.shape) - len(kind.shape)
-        axes = tuple(range(lead)) + tuple(
-            lead + k
-            for k, extent in enumerate(kind.shape)
-            if extent == 1 and cotangent.shape[lead + k] != 1
-        )
-        if axes:
-            cotangent = emit("sum", cotangent, axes=axes, keepdims=False)
-        if cotangent.shape != kind.shape:
-            cotangent = functions.reshape(cotangent, kind.shape)
+    cotangent = sum_to(cotangent, kind.shape)
     if kind.dtype.kind == "f" and cotangent.element.is_complex:
         cotangent = functions.real(cotangent)
     assert cotangent.element is kind.dtype, f"a {cotangent.element} cotangent for {node!r}"
