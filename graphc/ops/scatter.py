@@ -64,7 +64,7 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
     def kernel(x: Any, index: Any, updates: Any, out: Any, params: Any, lo: int, hi: int) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
-        # Out may be x itself, a variable that is updated where it lies: a bad index changes nothing.
+        # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
         rows, width, drop = params[0], params[1], params[2]
         for k in range(len(index)):
             if not drop and (np.int64(index[k]) < -rows or np.int64(index[k]) >= rows):

@@ -216,6 +216,10 @@ class Stateful:
     def element(self) -> DType:
         raise NotImplementedError
 
+    @property
+    def type(self) -> Type:
+        raise NotImplementedError
+
     def read(self, trace: Trace) -> Value:
         """Its value at this point of the trace."""
         raise NotImplementedError

@@ -84,7 +84,8 @@ def evaluate(problem: Problem, where: Sequence[int]) -> Run:
     tasks = Tasks()
     tasks.seconds = [row[device] for row, device in zip(problem.seconds, at)]
     tasks.resource = at.copy()
-    tasks.following = following = [[] for _ in at]
+    following: list[list[int]] = [[] for _ in at]
+    tasks.following = following
     tasks.waiting = waiting = [0] * len(at)
     maker, devices = problem.maker, problem.devices
     arrived: dict[int, int] = {}

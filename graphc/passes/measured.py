@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from graphc.codegen import cache
 from graphc.config import Config
@@ -76,7 +77,7 @@ def load(path: Path, missing: bool = False) -> Measured:
         ) from None
 
 
-def _measured(found: dict[str, dict[str, dict[str, float]]]) -> Measured:
+def _measured(found: dict[str, Any]) -> Measured:
     if found["format"] != FORMAT:
         raise ValueError(f"format {found['format']!r}")
     kinds = {}
