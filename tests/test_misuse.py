@@ -84,8 +84,9 @@ def test_gradients_by_one_value(tmp_path: Path) -> None:
     gc.save(tmp_path / "m.gir", graph)
     for given in (graph, gc.load(tmp_path / "m.gir")):
         assert gc.gradients("loss", "long", graph=given).result_names == ("loss", "dloss/dlong")
-    with pytest.raises(gc.GraphError, match="takes a graph, got str"):
-        gc.gradients("loss", ["long"], graph="m.gir")
+    for wrong in (3, gc.compile(lambda x: x)):
+        with pytest.raises(gc.GraphError, match="gradients takes a graph"):
+            gc.gradients("loss", ["long"], graph=wrong)
     with pytest.raises(gc.FeedError, match="there is no node named 'w'"):
         gc.gradients("loss", ["w"], graph=graph)
 

@@ -15,6 +15,7 @@ from graphc.errors import GraphError, TraceError
 from graphc.frontend.grad import Wrt, chosen_leaves, loss_region
 from graphc.frontend.growing import Growing
 from graphc.frontend.region import emit_closed
+from graphc.frontend.saved import graph_of
 from graphc.frontend.tree import leaf_names
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
@@ -102,10 +103,7 @@ def gradients(y: Any, xs: Any, unconnected: str = "none", graph: Any = None) -> 
         raise GraphError(f'unconnected is "none" or "zero", got {unconnected!r}')
     xs = [xs] if isinstance(xs, str | Value | Stateful) else list(xs)
     if graph is not None:
-        given = getattr(graph, "graph", graph)  # also of what gc.load returns
-        if not isinstance(given, Graph):
-            raise GraphError(f"gradients takes a graph, got {type(given).__name__}")
-        return _of_graph(y, xs, unconnected, given)
+        return _of_graph(y, xs, unconnected, graph_of("gradients", graph))
     trace = current()
     if trace is not None:
         y, *xs = (lift(v, trace) if isinstance(v, Stateful) else v for v in (y, *xs))

@@ -57,6 +57,28 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
     return parse_text(text, tensors)
 
 
+def graph_of(name: str, value: Any) -> Graph:
+    """The traced graph in what the function `name` was given: a graph, its text, a loaded graph.
+
+    Raises GraphError for anything else.
+    """
+    found = parse(value) if isinstance(value, str) else value
+    if callable(getattr(found, "graph", None)):
+        raise GraphError(
+            f"{name} takes a graph, and this is a function that has one for every signature",
+            hint="f.graph(x) with arrays or gc.spec(...) as arguments",
+        )
+    found = getattr(found, "graph", found)
+    if not isinstance(found, Graph):
+        raise GraphError(f"{name} takes a graph of one device, got {type(value).__name__}")
+    if found.device is not None:
+        raise GraphError(
+            f"{found.name} is placed on {found.device} already",
+            hint=f"{name} takes a graph as it was traced, before the passes: f.graph(x)",
+        )
+    return found
+
+
 def save(
     path: str | PathLike[str],
     value: Any,

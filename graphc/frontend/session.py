@@ -30,7 +30,7 @@ from graphc.frontend.request import (
     pruned_for,
     request_of,
 )
-from graphc.frontend.saved import parse
+from graphc.frontend.saved import graph_of
 from graphc.frontend.step import Ledger, Step
 from graphc.frontend.trace import without_internal_frames
 from graphc.frontend.tree import LEAF, TreeDef, flatten, unflatten
@@ -87,7 +87,7 @@ class Session:
         not fit.
         """
         with _plain_errors():
-            found = _graph_of(graph)
+            found = graph_of("extend", graph)
             if not isinstance(scope, str) or not isinstance(inputs or {}, Mapping):
                 raise FeedError('inputs is a dict {"parameter": "name"} and scope a str')
             found = opened(found, self.config)
@@ -300,22 +300,3 @@ class _plain_errors:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, GraphError):
             raise without_internal_frames(error) from None
-
-
-def _graph_of(value: Any) -> Graph:
-    """The graph in what `extend` was given."""
-    found = parse(value) if isinstance(value, str) else value
-    if callable(getattr(found, "graph", None)):
-        raise GraphError(
-            "extend takes a graph, and this is a function that has one for every signature",
-            hint="s.extend(f.graph(x)) with arrays or gc.spec(...) as arguments",
-        )
-    found = getattr(found, "graph", found)
-    if not isinstance(found, Graph):
-        raise GraphError(f"extend takes a graph of one device, got {type(value).__name__}")
-    if found.device is not None:
-        raise GraphError(
-            f"{found.name} is placed on {found.device} already",
-            hint="extend takes a graph as it was traced, before the passes: f.graph(x)",
-        )
-    return found
