@@ -135,10 +135,6 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
         return tensor(DTYPES[slot.dtype], slot.shape)
 
     @property
-    def element(self) -> DType:
-        return self.type.dtype
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype.numpy
 

@@ -1,4 +1,4 @@
-"""Value: a node under construction that answers Python operators, and the public function tables.
+"""Value: a node under construction that answers Python operators; the public function tables.
 
 Public functions (`gc.sum`, `np.sum` on a tracer, `x.sum()`), expansions of composite ops and
 gradient rules are all written over Values.  A `Trace` collects the nodes.  A function called on
@@ -53,9 +53,9 @@ class _Functions:
     """
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in PUBLIC:
-            raise AttributeError(f"no function named {name} is published")
-        return PUBLIC[name]
+        if name in PUBLIC:
+            return PUBLIC[name]
+        raise AttributeError(f"no function named {name} is published")
 
 
 functions = _Functions()
@@ -213,12 +213,12 @@ class Stateful:
     __slots__ = ()
 
     @property
-    def element(self) -> DType:
+    def type(self) -> Type:
         raise NotImplementedError
 
     @property
-    def type(self) -> Type:
-        raise NotImplementedError
+    def element(self) -> DType:
+        return self.type.dtype
 
     def read(self, trace: Trace) -> Value:
         """Its value at this point of the trace."""
@@ -373,8 +373,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """Run one op on arrays through its reference, with the same type checks as in a graph."""
     arrays = [np.asarray(o) for o in operands]
     coerced = op.coerce(attrs)
-    types = tuple(literal_type(a) for a in arrays)
-    result = op.result_type(types, coerced)
+    result = op.result_type(tuple(map(literal_type, arrays)), coerced)
     with np.errstate(all="ignore"):
         made = op.reference(*arrays, **coerced.values_dict)
     if isinstance(result, TupleType):
@@ -394,8 +393,7 @@ def emit_promoted(op: Op | str, *operands: Any, element: DType | None = None, **
         target, weak = element, False
     trace = trace_of(*operands)
     if trace is None:
-        record = OPS[op] if isinstance(op, str) else op
-        return evaluate(record, tuple(np.asarray(o).astype(target.numpy) for o in operands), attrs)
+        return emit(op, *(np.asarray(o).astype(target.numpy) for o in operands), **attrs)
     made = emit(op, *(lift(o, trace, target) for o in operands), **attrs)
     if weak and isinstance(made, Value):
         made.weak = made.element is not BOOL
