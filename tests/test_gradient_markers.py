@@ -9,6 +9,7 @@ import pytest
 
 import graphc as gc
 from graphc.ir.graph import Graph
+from graphc.ir.linear import broken_stacks
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((5, 4))
@@ -183,3 +184,62 @@ def test_long_python_loops_get_a_hint() -> None:
 
     with pytest.warns(gc.GraphHint, match=r"add was traced 1100 times.*gc.scan"):
         gc.compile(function).graph(X)
+
+
+# ---------------------------------------------------------------------------------------- stacks
+
+
+@pytest.mark.parametrize("wrap", [gc.checkpoint, lambda f: f])
+def test_second_derivatives_of_a_loop_that_is_run_again_in_a_loop(wrap: Any) -> None:
+    """On the way back the body of the outer loop makes a stack, and passes others on."""
+
+    @wrap
+    def grown(x: Any) -> Any:
+        return gc.while_loop(lambda s: s < 20, lambda s: s * s, x)
+
+    def function(x: Any) -> Any:
+        return gc.scan(lambda c, _: (grown(c), None), x, length=2)[0]
+
+    assert gc.grad(gc.grad(function))(1.5) == pytest.approx(56 * 1.5**6)  # x**8
+
+
+INNER = """
+gir 1
+graph @g(%0 n: i64[]) {
+  %1 = stack() {type=f64[]} : stack<f64[]>
+  %2 = while(%0, %1, %0) {carries=2} : (i64[], stack<f64[]>) {
+    graph @test(%0 i: i64[], %1 s: stack<f64[]>, %2 n: i64[]) {
+      %3 = lt(%0, %2) : bool[]
+      return %3
+    }
+    graph @body(%0 i: i64[], %1 s: stack<f64[]>, %2 n: i64[]) {
+      %3 = stack() {type=f64[]} : stack<f64[]>
+      %4 = while(%0, %1, %3, %2) {carries=3} : (i64[], stack<f64[]>, stack<f64[]>) {
+        graph @test(%0 i: i64[], %1 a: stack<f64[]>, %2 b: stack<f64[]>, %3 n: i64[]) {
+          %4 = lt(%0, %3) : bool[]
+          return %4
+        }
+        graph @body(%0 i: i64[], %1 a: stack<f64[]>, %2 b: stack<f64[]>, %3 n: i64[]) {
+          return %3, %1, %2
+        }
+      }
+      %5 = item(%4) {index=0} : i64[]
+      %6 = item(%4) {index=1} : stack<f64[]>
+      return %5, %6
+    }
+  }
+  %3 = item(%2) {index=0} : i64[]
+  return %3
+}
+"""
+
+
+def test_a_stack_is_followed_through_the_carries_of_a_loop() -> None:
+    def reasons(text: str) -> list[str]:
+        return [reason for _, reason in broken_stacks(gc.parse(text))]
+
+    assert reasons(INNER) == []
+    other = INNER.replace("{index=1} : stack", "{index=2} : stack")
+    swapped = INNER.replace("return %3, %1, %2", "return %3, %2, %1")
+    for wrong in (other, swapped):
+        assert any("cannot leave it" in reason for reason in reasons(wrong))

@@ -63,13 +63,33 @@ def port(node: Node) -> tuple[Node, int]:
 
 def is_made_inside(stack: Node) -> bool:
     """Does a stack of a region come from anywhere but the region's parameters?"""
-    pending = [stack]
+    return any(node.op.name == "stack" for node in sources(stack))
+
+
+def sources(stack: Node) -> set[Node]:
+    """The parameters of its graph, and the `stack` nodes, that a stack may come from."""
+    found: set[Node] = set()
+    pending, seen = [stack], set()
     while pending:
         node, leaf = memory(pending.pop())
-        if node.op.name == "stack":
-            return True
-        if node.op.name == "cond":
-            pending += [region.results[leaf] for region in node.regions]
-        if node.op.name != "param":
-            pending += [n for n in node.inputs if isinstance(n.type, StackType)]
-    return False
+        if node.op.name in ("param", "stack"):
+            found.add(node)
+        elif (node, leaf) not in seen:
+            seen.add((node, leaf))
+            pending += _given(node, leaf)
+    return found
+
+
+def _given(node: Node, leaf: int) -> list[Node]:
+    """What the result `leaf` of a node may be, if it is a stack: operands, or made in a branch."""
+    if node.op.name in ("while", "scan"):
+        body, carries = node.regions[-1], [leaf]
+        for number in carries:  # grows while carries change places
+            came = {body.params.index(n) for n in sources(body.results[number]) if n in body.params}
+            carries += sorted(came.difference(carries))
+        return [node.inputs[number] for number in carries]
+    if node.op.name == "cond":
+        ends = [n for region in node.regions for n in sources(region.results[leaf])]
+        numbers = {r.params.index(n) for r in node.regions for n in ends if n in r.params}
+        return [*(node.inputs[k + 1] for k in numbers), *(n for n in ends if n.op.name == "stack")]
+    return [n for n in node.inputs if isinstance(n.type, StackType)]
