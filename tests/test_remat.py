@@ -105,3 +105,39 @@ def test_impossible_limit_names_values_and_lines() -> None:
     with pytest.raises(gc.LimitError, match="memory_limit is 1000") as caught:
         compiled(chain, memory_limit=1000)(X, WEIGHTS)
     assert "test_remat.py" in str(caught.value)
+
+
+def limited(function: Any, *args: Any) -> None:
+    """Under every limit the function gives the same bits or refuses, and no stage is broken."""
+    plain = gc.compile(function, threads=1, verify=3)
+    wanted, image = plain(*args), plain.executable(*args).image
+    most = image.arena_bytes + sum(slot.nbytes for slot in image.results)
+    fitted = 0
+    for share in (0.95, 0.9, 0.8, 0.7, 0.6):
+        try:
+            made = gc.compile(function, threads=1, memory_limit=int(share * most))(*args)
+        except gc.LimitError:
+            continue
+        fitted += 1
+        for a, b in zip(wanted, made, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert fitted
+
+
+def test_values_that_read_nothing_or_stacks_are_not_computed_again() -> None:
+    """Counts (no operand that could wait) and what loops and branches with stacks return."""
+    x, y = np.linspace(0.1, 1, 64), np.linspace(-1, 1, 64)
+
+    def function(x: Any, y: Any) -> Any:
+        def grown(s: Any) -> Any:
+            return gc.while_loop(lambda s: (s * s).sum() < 90, lambda s: s * 1.5 + np.sin(s), s)
+
+        def chosen(s: Any) -> Any:
+            return gc.cond(s.sum() > 0, lambda: grown(s), lambda: np.cos(s))
+
+        a = np.cumsum(np.sort(grown(x) * y))
+        b = chosen(np.tanh(a)) + gc.fori(0, 3, lambda i, s: np.tanh(s + y) * i, a)
+        c = gc.checkpoint(chosen)(np.sort(b * y))
+        return np.tanh(c + a).sum() + (np.exp(-b * b) * a).sum()
+
+    limited(gc.grad(function, wrt=(0, 1)), x, y)

@@ -130,10 +130,13 @@ def waiting_values(graph: Graph) -> Waiting:
 
 
 def is_pure(node: Node) -> bool:
-    """Can the node be computed again?"""
+    """Can the node be computed again?  Its operands wait behind barriers, which take arrays; what
+    has none cannot be told to wait."""
     made_by_kernels = Scalar | Compute | Reduction | Contraction | Library | Alias
     return (
-        isinstance(node.op.lower, made_by_kernels)
+        bool(node.inputs)
+        and all(isinstance(n.type, Type) for n in node.inputs)
+        and isinstance(node.op.lower, made_by_kernels)
         and node.op.name != "barrier"
         and node_effect(node) is Effect.PURE
     )
@@ -145,12 +148,12 @@ def cheap_values(waiting: Waiting) -> list[Node]:
     cheap: set[Node] = set()
     for node in waiting.graph.nodes[: waiting.turn + 1]:
         sources = (n for n in node.inputs if waiting.position[n.id] >= 0)
-        plain = node.op.name == "const" or (
+        plain = not node.inputs or (
             is_pure(node) and not isinstance(node.op.lower, Contraction | Library)
         )
         if plain and all(n in cheap or n in there for n in sources):
             cheap.add(node)
-    return [n for n in waiting.values if n in cheap]
+    return [n for n in waiting.values if n in cheap and n.inputs]
 
 
 # ---------------------------------------------------------------------------------------- dropping
@@ -202,7 +205,10 @@ class _Again(Rewriter):
 
     def trigger_of(self, reader: Node) -> Node | None:
         """What copies for a late reader wait for: something that it reads, or comes after."""
-        late = [n for n in reader.inputs if self.position[n.id] > self.turn]
+        # A stack is linear: nothing but its one reader may wait for it.
+        late = [
+            n for n in reader.inputs if self.position[n.id] > self.turn and isinstance(n.type, Type)
+        ]
         return self.new(late[0]) if late else self.latest
 
     def inputs_of(self, reader: Node, trigger: Node) -> tuple[Node, ...]:
@@ -223,7 +229,7 @@ class _Again(Rewriter):
         return node in self.dropped or (
             self.position[node.id] >= 0
             and node not in self.kept
-            and node.op.name != "const"
+            and is_pure(node)
             and self.position[node.id] <= self.turn
             and node not in self.graph.results
         )
@@ -233,7 +239,7 @@ class _Again(Rewriter):
         for source in node.inputs:
             if source.id in self.copies:
                 inputs.append(self.copies[source.id])
-            elif source.op.name == "const":
+            elif not source.inputs and source.op.name != "param":
                 inputs.append(self.new(source))
             else:
                 inputs.append(self.behind(source, trigger))
