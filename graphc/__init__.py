@@ -83,6 +83,7 @@ _MODULES = {
     "linalg": "graphc.ops.products",
     "nn": "graphc.learn.nn",
     "optim": "graphc.learn.optim",
+    "parallel": "graphc.learn.parallel",
     "random": "graphc.ops.random",
 }
 
