@@ -60,7 +60,12 @@ def split(batch: Any, parts: int) -> list[Any]:
     Raises TypeRuleError for a leaf that is no array, and for different numbers of rows.
     """
     leaves, tree = flatten(batch, keep_order=True)
-    starts = accumulate(sizes(_rows(leaves, tree), parts), initial=0)
+    return _pieces(batch, sizes(_rows(leaves, tree), parts))
+
+
+def _pieces(batch: Any, lengths: Sequence[int]) -> list[Any]:
+    leaves, tree = flatten(batch, keep_order=True)
+    starts = accumulate(lengths, initial=0)
     return [unflatten(tree, [leaf[a:b] for leaf in leaves]) for a, b in pairwise(starts)]
 
 
@@ -166,7 +171,7 @@ def _cut(leaf: Any, start: int, stop: int) -> Any:
 def _on_device(function: Model, params: Any, share: _Share, ways: tuple[str, ...]) -> Any:
     """The results of a device's replicas, combined as far as they can be there."""
     with device(share.device):
-        parts = split(share.batch, len(share.sizes)) if len(share.sizes) > 1 else [share.batch]
+        parts = _pieces(share.batch, share.sizes) if len(share.sizes) > 1 else [share.batch]
         made = [function(params, part) for part in parts]
         if share.sizes[-1] != share.whole:
             made[-1] = _each(made[-1], ways, lambda x, way: _weighted(x, way, share))
