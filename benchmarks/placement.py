@@ -24,10 +24,10 @@ from graphc.passes.place import place
 SECONDS = 1.0  # of search, at the nominal speed
 
 
-def random_problem(draw: random.Random) -> Problem:
+def random_problem(draw: random.Random, devices: int | None = None) -> Problem:
     """2 to 10 tasks on 2 or 3 devices of different speed, a few of them tied to one."""
     count = draw.randint(2, 10)
-    devices = draw.choice((2, 2, 3)) if count <= 8 else 2
+    devices = devices or (draw.choice((2, 2, 3)) if count <= 8 else 2)
     speed = [draw.choice((1, 1, 4)) for _ in range(devices)]
     seconds = []
     for _ in range(count):

@@ -340,7 +340,7 @@ def test_gaps_are_told_against_the_best_or_a_bound() -> None:
     run = improve(problem, evaluate(problem, greedy(problem)[0]), 1.0)
     assert gap_of(problem, run).exact
     assert gap_of(problem, run).best == brute_force(problem).makespan
-    loose = gap_of(problem, run, most=1)
+    loose = gap_of(problem, run, tasks=1)
     assert not loose.exact and loose.best == lower_bound(problem) <= run.makespan
     assert assignments(problem) > 1
 

@@ -1,4 +1,4 @@
-"""How far a placement is from the best: brute force for small problems, a bound for large ones."""
+"""How far a placement is from the best: of small problems that is known, of large ones a bound."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import itertools
 
 from graphc.errors import LimitError
 from graphc.passes.assignment import Problem, Run, assignments, evaluate, lower_bound
+from graphc.passes.exact import MOST_ASSIGNMENTS, Exact, is_small
 from graphc.record import record
-
-MOST_ASSIGNMENTS = 1 << 20
 
 
 @record(frozen=True)
@@ -24,10 +23,12 @@ class Gap:
         return self.makespan / self.best - 1 if self.best else 0.0
 
 
-def gap_of(problem: Problem, run: Run, most: int = 4096) -> Gap:
-    """The gap of a run, against brute force where that takes at most so many assignments."""
-    if assignments(problem) <= most:
-        return Gap(run.makespan, brute_force(problem).makespan, True)
+def gap_of(problem: Problem, run: Run, tasks: int = 50_000) -> Gap:
+    """The gap of a run, to the best if that is found by simulating at most so many tasks."""
+    if is_small(problem):
+        exact = Exact(problem, run, tasks)
+        if exact.proven:
+            return Gap(run.makespan, exact.best.makespan, True)
     return Gap(run.makespan, lower_bound(problem), False)
 
 

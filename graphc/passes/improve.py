@@ -1,9 +1,9 @@
 """Better placements than the greedy one: several starts, then local search along what is critical.
 
-Where there are few assignments, all are tried.  Else a move takes a class, or two that exchange a
-value, to another device; the first move that shortens the simulated run is made.  When none does,
-some random classes are moved and the search goes on from there (iterated local search: Lourenco,
-Martin and Stutzle, 2003).
+Where there are few assignments, branch and bound finds the best (`exact`).  Else a move takes a
+class, or two that exchange a value, to another device; the first move that shortens the simulated
+run is made.  When none does, some random classes are moved and the search goes on from there
+(iterated local search: Lourenco, Martin and Stutzle, 2003).
 
 The budget is counted in simulated tasks at a nominal speed and not by the clock, and the random
 numbers are always the same: the same graph gets the same placement on every machine.
@@ -17,27 +17,26 @@ from graphc.passes.assignment import (
     Problem,
     Run,
     Where,
-    assignments,
     evaluate,
     lower_bound,
     ranks,
 )
-from graphc.passes.gap import brute_force
+from graphc.passes.exact import Exact, better, is_small
 from graphc.passes.greedy import greedy
 
 NOMINAL = 5e-6  # seconds of the budget that simulating one task takes
-FEW_ASSIGNMENTS = 1024  # so many are all tried: local search would take as long
 MOST_FRUITLESS = 40  # random restarts in a row that gain nothing
-LEAST_GAIN = 1e-9  # relative; less is rounding
 EXHAUSTIVE_PAIRS = 64  # classes of which all pairs are tried
 
 
 def improve(problem: Problem, first: Run, seconds: float) -> Run:
     """The best run found from a first one within a budget of nominal seconds."""
-    count = assignments(problem)
-    if count <= FEW_ASSIGNMENTS and count * len(problem.seconds) * NOMINAL <= seconds:
-        found = brute_force(problem)
-        return found if better(found.makespan, first.makespan) else first
+    if is_small(problem):
+        seconds /= 2
+        exact = Exact(problem, first, seconds / NOMINAL)
+        if exact.proven:
+            return exact.best
+        first = exact.best
     return local_search(problem, first, seconds)
 
 
@@ -170,10 +169,6 @@ class _Search:
         x ^= (x << 17) & (2**64 - 1)
         self.random = x
         return x % limit
-
-
-def better(found: float, than: float) -> bool:
-    return found < than * (1 - LEAST_GAIN)
 
 
 def moved(where: Where, classes: tuple[int, ...], device: int) -> Where:

@@ -23,7 +23,7 @@ from graphc.passes.reasons import record as explain
 from graphc.passes.units import Unit, Units
 
 MICRO = 1e6
-FEW_ASSIGNMENTS = 256  # so many are tried to tell how good the placement is
+PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
 
 
 def spread(graph: Graph, devices: Sequence[Device], config: Config) -> Graph:
@@ -106,7 +106,7 @@ class Placement:
         return f"; the search moved it from {names[taken]} ({_us(done)}), for the end of the run"
 
     def summary(self, units: Units, problem: Problem, before: Run, run: Run) -> None:
-        gap = gap_of(problem, run, FEW_ASSIGNMENTS)
+        gap = gap_of(problem, run, PROOF)
         bound = "the best is" if gap.exact else "none is below"
         last = units.graph.results[-1] if units.graph.results else units.graph.nodes[-1]
         text = f"makespan {_us(run.makespan)}, greedy {_us(before.makespan)}, "
