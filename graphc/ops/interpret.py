@@ -172,7 +172,7 @@ def _last_uses(graph: Graph) -> list[list[int]]:
     return table
 
 
-def evaluate_node(node: Node, arrays: list[Array]) -> Array:
+def evaluate_node(node: Node, arrays: list[Array], state: State | None = None) -> Array:
     """One node on arrays, with NumPy. Raises GraphError for what NumPy refuses."""
     with np.errstate(all="ignore"):
-        return _Interpreter(wide=False, state={}).node(node, arrays)
+        return _Interpreter(wide=False, state={} if state is None else state).node(node, arrays)
