@@ -79,17 +79,25 @@ def layer(x, hide, weights, name):
     return layer_norm(x + outer, weights, f"{name}.output.LayerNorm")
 
 
-def encode(ids, mask, weights):
-    """One unit vector per sentence: ids i32[n, length], mask f32[n, length] -> f32[n, 384]."""
+def embedding(ids, weights):
     words = gc.take(weights["embeddings.word_embeddings.weight"], ids, axis=0)
     positions = weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
     kind = weights["embeddings.token_type_embeddings.weight"][0]
-    x = layer_norm(words + positions + kind, weights, "embeddings.LayerNorm")
+    return layer_norm(words + positions + kind, weights, "embeddings.LayerNorm")
+
+
+def unit_vectors(x, mask):
+    pooled = (x * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    return pooled / np.sqrt((pooled * pooled).sum(axis=-1, keepdims=True))
+
+
+def encode(ids, mask, weights):
+    """One unit vector per sentence: ids i32[n, length], mask f32[n, length] -> f32[n, 384]."""
+    x = embedding(ids, weights)
     hide = (mask[:, None, None, :] - 1) * 1e9
     for i in range(LAYERS):
         x = layer(x, hide, weights, f"encoder.layer.{i}")
-    pooled = (x * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    return pooled / np.sqrt((pooled * pooled).sum(axis=-1, keepdims=True))
+    return unit_vectors(x, mask)
 
 
 def model_folder() -> Path:
