@@ -58,7 +58,7 @@ def test_what_is_split_is_joined(parts: int) -> None:
     [
         ((X, "words"), "of type str"),
         ((X, 3.0), "of type float"),
-        ((X, np.float64(3)), "float64"),
+        ((X, np.float64(3)), "is a number"),
         ((X, np.array(3.0)), "is a number"),
         ((X, Y[:-1]), "0 has 1000, 1 has 999"),
         ((), "no arrays"),
@@ -131,6 +131,26 @@ def test_parameters_travel_once_to_each_device(devices: list[str]) -> None:
     sent = [node.inputs[0].type.nbytes for node in sends]
     assert sent.count(share) == len(devices) - 1
     assert 8 * X.size not in sent
+
+
+def test_replicas_are_differentiated_and_compose() -> None:
+    """A gradient around the replicas, and replicas of two devices each with four of their own."""
+    wanted = gc.compile(gc.value_and_grad(loss))(PARAMS, (X, Y))
+    outside = gc.value_and_grad(parallel.replicate(loss, TEN[:2], 10))
+    check(gc.compile(outside, devices=TEN[:2])(PARAMS, (X, Y)), wanted, 1e-12)
+    inner = parallel.replicate(gc.value_and_grad(loss), TEN[2:4], 4)
+    nested = gc.compile(parallel.replicate(inner, TEN[:2], 2), devices=TEN[:4])
+    check(nested(PARAMS, (X, Y)), wanted, 1e-12)
+
+
+def test_variables_are_batches_and_parameters() -> None:
+    with gc.container("replicas"):
+        params = tree_map(gc.Variable, PARAMS)
+        batch = gc.Variable(X), gc.Variable(Y)
+        replicated = parallel.replicate(loss, TEN[:2], 3)
+        got = gc.compile(lambda: replicated(params, batch), devices=TEN[:2])()
+        assert got == pytest.approx(loss(PARAMS, (X, Y)), rel=1e-12)
+        gc.reset_container("replicas")
 
 
 def test_one_loop_trains_replicas() -> None:

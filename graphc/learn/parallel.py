@@ -11,16 +11,14 @@ function in flight.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-import numpy as np
-
 from graphc.errors import GraphError, TraceError, TypeRuleError
 from graphc.frontend.placement import colocate, device
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.frontend.variable import Variable
 from graphc.ir.types import Dim
 from graphc.learn.asynchronous import Asynchronous, AsynchronousRun
 from graphc.learn.inflight import Flight, concurrent
@@ -78,7 +76,7 @@ def _rows(leaves: Sequence[Any], tree: TreeDef) -> int:
     """The length of the first axis of all arrays of a batch."""
     names = [name or "the batch" for name in leaf_names(tree)]
     for name, leaf in zip(names, leaves):
-        if not isinstance(leaf, Value | np.ndarray):
+        if not (hasattr(leaf, "shape") and hasattr(leaf, "__getitem__")):
             kind = type(leaf).__name__
             raise TypeRuleError(f"a batch is made of arrays, but {name} is of type {kind}")
         require(len(leaf.shape) > 0, f"{name} is a number: a batch has its rows along axis 0")
@@ -162,9 +160,9 @@ def _cut(leaf: Any, start: int, stop: int) -> Any:
     """Rows of an array, taken where the array is: the others need not travel."""
     if start == 0 and stop == leaf.shape[0]:
         return leaf
-    traced = current() is not None and isinstance(leaf, Value)
-    place: AbstractContextManager[None] = colocate(leaf) if traced else nullcontext()
-    with place:
+    if current() is None or not isinstance(leaf, Value | Variable):
+        return leaf[start:stop]
+    with device(None), colocate(leaf):
         return leaf[start:stop]
 
 
