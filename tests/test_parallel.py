@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,23 @@ def test_replicas_are_differentiated_and_compose() -> None:
     check(nested(PARAMS, (X, Y)), wanted, 1e-12)
 
 
+def test_replicas_in_a_loop() -> None:
+    """Ten updates in one run: the loop spans the devices."""
+
+    def train(step: Any) -> Any:
+        def update(params: Any, batch: Any) -> Any:
+            value, slopes = step(params, batch)
+            return tree_map(lambda p, slope: p - 0.1 * slope, params, slopes), value
+
+        return lambda params, x, y: gc.scan(update, params, (x, y))
+
+    data = PARAMS, X.reshape(10, 100, 20), Y.reshape(10, 100, 5)
+    step = gc.value_and_grad(loss)
+    spread = train(parallel.replicate(step, TEN[:2], 7))
+    got = gc.compile(spread, devices=TEN[:2], threads=1)(*data)
+    check(got, gc.compile(train(step))(*data), 1e-11)
+
+
 def test_variables_are_batches_and_parameters() -> None:
     with gc.container("replicas"):
         params = tree_map(gc.Variable, PARAMS)
@@ -212,15 +230,22 @@ def clients() -> Any:
 
 
 def test_clients_converge(clients: Any) -> None:
+    """The last update may be stale by as much as threads are uneven: hence the room."""
     trainer = clients()
     done = trainer.run(streams())
-    np.testing.assert_allclose(trainer.values()["w"], TRUE, atol=0.05)
+    assert squared(trainer.values(), (INPUTS, TARGETS)) < 0.05 * (TARGETS**2).mean()
     assert sorted(done.interleaving) == sorted([0, 1, 2, 3] * 100)
-    assert len(done.losses) == 200
+    assert len(done.losses) == len(done.staleness) == 200
     assert trainer.state["step"].value == 200
-    assert len(done.staleness) == 200
-    assert set(trainer.params) == {"w"}
     assert isinstance(trainer.params["w"], gc.Variable)
+
+
+def test_clients_that_take_turns_converge(clients: Any) -> None:
+    """All read, then all update: each update is stale by those of the clients before it."""
+    trainer = clients()
+    done = trainer.run(streams(4, 100), replay=[0, 1, 2, 3] * 200)
+    assert done.staleness == (0, 1, 2, 3) * 100
+    np.testing.assert_allclose(trainer.values()["w"], TRUE, atol=1e-6)
 
 
 def test_an_interleaving_is_replayed(clients: Any) -> None:
@@ -277,6 +302,29 @@ def test_a_client_that_fails_stops_the_others(clients: Any) -> None:
         trainer.run(streams(2, 2))
     with pytest.raises(GraphError, match="one device or more"):
         clients([])
+
+
+def test_a_client_that_hangs_is_left_behind(clients: Any) -> None:
+    more = threading.Event()
+
+    def late() -> Any:
+        more.wait(20)
+        yield streams()[0][0]
+
+    trainer = clients(FOUR[:2])
+    start = time.perf_counter()
+    with pytest.raises(GraphError, match="no batch"):
+        trainer.run([late(), iter_that_fails()])
+    assert time.perf_counter() - start < 5
+    before = trainer.values()["w"].tobytes()
+    more.set()
+    time.sleep(0.1)
+    assert trainer.values()["w"].tobytes() == before
+
+
+def iter_that_fails() -> Any:
+    raise GraphError("no batch")
+    yield
 
 
 def test_clients_share_variables_that_exist(clients: Any) -> None:

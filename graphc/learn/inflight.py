@@ -10,6 +10,8 @@ from typing import Any
 from graphc.errors import GraphError
 from graphc.record import record
 
+GRACE_SECONDS, GLANCE_SECONDS = 1.0, 0.05
+
 
 @record(frozen=True)
 class Flight:
@@ -31,7 +33,7 @@ def concurrent(
 
     A compiled function runs without the GIL and with a frame of its own for each step in flight, so
     results are those of one call after the other.  Steps that leave cores idle gain throughput.
-    Raises what the first failing step raises, once those in flight are over.
+    Raises what the first failing step raises, once those in flight are over or a second later.
     """
     if in_flight < 1:
         raise GraphError(f"one step or more can be in flight, got {in_flight}")
@@ -56,8 +58,9 @@ def concurrent(
 def together(tasks: Sequence[Callable[[], None]], stop: Callable[[], object]) -> None:
     """Run every task in a thread of its own and wait for all.
 
-    The first failure calls `stop`, which has to make the other tasks end, and is raised at the end;
-    so does an interrupt of the thread that waits.
+    The first failure calls `stop`, which has to make the other tasks end, and is raised when they
+    have; tasks that hang, waiting for data for example, are not waited for longer than a second.
+    An interrupt of the thread that waits calls `stop`, too.
     """
     failures: list[BaseException] = []
 
@@ -72,10 +75,17 @@ def together(tasks: Sequence[Callable[[], None]], stop: Callable[[], object]) ->
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        _wait(threads, failures)
     except BaseException:
         stop()
         raise
     if failures:
         raise failures[0]
+
+
+def _wait(threads: Sequence[threading.Thread], failures: Sequence[BaseException]) -> None:
+    grace = GRACE_SECONDS
+    for thread in threads:
+        while thread.is_alive() and grace > 0:
+            thread.join(GLANCE_SECONDS)
+            grace -= GLANCE_SECONDS if failures else 0
