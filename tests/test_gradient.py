@@ -225,6 +225,26 @@ def test_switch_map_and_fori() -> None:
         np.testing.assert_allclose(made, want, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("limit", [None, 6000])
+def test_the_largest_is_found_again_however_kernels_round(looped: bool, limit: int | None) -> None:
+    """The rule of max compares with the maximum: both sides must be rounded alike."""
+    x, y = rng.standard_normal((8, 9, 7)), rng.standard_normal((8, 9, 7))
+
+    def peaks(x: Any, c: Any) -> Any:
+        h = x * c - (x * c).mean(-1, keepdims=True)
+        return (h * h * y + x * 0.1).max(-1).sum() * 0.01 + (np.tanh(h * h) * h).mean()
+
+    def function(x: Any) -> Any:
+        if looped:
+            return gc.fori(0, 3, lambda i, c: c * 0.5 + peaks(x, c), x.mean() + 1)
+        return peaks(x, 1.7) + peaks(x * x, 0.3)
+
+    made = gc.compile(gc.grad(function), memory_limit=limit and 60 * limit)(x)
+    strict = gc.compile(gc.grad(function), fast_math=False, opt=0)(x)
+    np.testing.assert_allclose(made, strict, rtol=1e-9, atol=1e-12)
+
+
 def test_only_what_a_rule_reads_is_saved() -> None:
     def function(x: Any) -> Any:
         return gc.scan(lambda c, _: (np.tanh(c + 1), None), x, length=7)[0].sum()

@@ -74,7 +74,7 @@ class KernelWriter(FunctionWriter):
     def __init__(self, module: Module, kernel: Kernel) -> None:
         super().__init__(module)
         self.kernel = kernel
-        self.contract = "" if kernel.strict else " contract"
+        self.contract = "" if kernel.strict or kernel.exact else " contract"
         self.entry: list[str] = []
         self.pointers: dict[int, str] = {}
         self.slots: dict[

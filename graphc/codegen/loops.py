@@ -180,6 +180,7 @@ class Kernel:
     units: int = 1
     strict: bool = False  # forbid reassociation of updates and contraction to fma
     notes: tuple[str, ...] = field(default=())  # comment lines for the readable source
+    exact: bool = False  # forbid contraction to fma alone
 
 
 _COMPARE = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

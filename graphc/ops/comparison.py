@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.ir.graph import Node
 from graphc.ir.types import F64, U64, DType
 from graphc.ops import complex_math
 from graphc.ops.registry import ALL, BOOLS, REAL, elementwise, to_bool
@@ -28,12 +29,24 @@ _COMPARISONS: tuple[tuple[str, Any, Any], ...] = (
     ("ge", np.greater_equal, None),
 )
 
+_NAMES = frozenset(name for name, _, _ in _COMPARISONS)
+
 for _name, _function, _complex in _COMPARISONS:
     elementwise(
         _name, binary(_name) if _complex is None else over_pairs(binary(_name), _complex),
         _function, arity=2, dtypes=ALL if _complex else BOOLS + REAL, result=to_bool,
         commutative=_complex is not None, differentiable=False, public_name="",
     )  # fmt: skip
+
+
+def compares_values(node: Node) -> bool:
+    """Does the node compare two computed values?
+
+    Kernels fuse products and sums differently, so a value that is computed twice may differ in its
+    last bit: such a comparison (of a value with its own maximum, say) must see the one that was
+    there first.  Against a constant a last bit is as good as another.
+    """
+    return node.op.name in _NAMES and not any(n.op.name == "const" for n in node.inputs)
 
 
 def _publish(op: str, numpy_function: Any) -> None:

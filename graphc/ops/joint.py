@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import Scalar
 from graphc.ir.types import AnyType, StackType, Type, leaves
+from graphc.ops.comparison import compares_values
 from graphc.ops.control import param_node
 from graphc.ops.cotangents import Note, differentiate, zeros
 from graphc.ops.value import Trace, Value, tracing
@@ -154,6 +155,8 @@ class _Cut:
 def is_light(node: Node) -> bool:
     """Is the node element-wise, of few operations for each element?"""
     if not isinstance(node.op.lower, Scalar) or node.after or not node.nbytes:
+        return False
+    if compares_values(node):
         return False
     cost = node.op.cost
     assert isinstance(node.type, Type)

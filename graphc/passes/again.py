@@ -18,6 +18,7 @@ from graphc.codegen.lowering.space import dims_of
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import Scalar
 from graphc.ir.types import Type
+from graphc.ops.comparison import compares_values
 from graphc.passes.groups import Group, Groups, Sources
 from graphc.passes.reasons import record
 
@@ -99,7 +100,8 @@ class _Reading:
         if groups.is_view(node):
             self.must.update(groups.bases(node))
             return
-        own, plain = groups.of(node), isinstance(node.op.lower, Scalar)
+        plain = isinstance(node.op.lower, Scalar) and not compares_values(node)
+        own = groups.of(node)
         self.must.update(node.after)
         for source in node.inputs:
             group = groups.of(source)

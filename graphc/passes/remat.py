@@ -14,7 +14,7 @@ reader waits for, so that no later pass merges it with the original or moves it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 
 from graphc.config import Config
@@ -23,6 +23,7 @@ from graphc.ir.liveness import planned_bytes
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
 from graphc.ir.place import parse_device
 from graphc.ir.types import Type
+from graphc.ops.comparison import compares_values
 from graphc.passes.dce import dce
 from graphc.passes.fuse import fuse
 from graphc.passes.pack import pack
@@ -97,7 +98,8 @@ class Waiting:
 def choices(graph: Graph) -> Iterable[tuple[Waiting, int]]:
     """What to drop, from cheap to dear: the values that may go, and the bytes of a segment."""
     waiting = waiting_values(graph)
-    for may_drop in (cheap_values(waiting), [n for n in waiting.values if is_pure(n)]):
+    for may_copy in (is_cheap, is_pure):
+        may_drop = values_from(waiting, may_copy)
         for share in SHARES if may_drop else ():
             values = may_drop[: math.ceil(share * len(may_drop))]
             chosen = waiting.only(values)
@@ -138,22 +140,30 @@ def is_pure(node: Node) -> bool:
         and all(isinstance(n.type, Type) for n in node.inputs)
         and isinstance(node.op.lower, made_by_kernels)
         and node.op.name != "barrier"
+        and not compares_values(node)
         and node_effect(node) is Effect.PURE
     )
 
 
-def cheap_values(waiting: Waiting) -> list[Node]:
-    """The waiting values that come from others, or from arguments, without a contraction."""
+def is_cheap(node: Node) -> bool:
+    return is_pure(node) and not isinstance(node.op.lower, Contraction | Library)
+
+
+def values_from(waiting: Waiting, may_copy: Callable[[Node], bool]) -> list[Node]:
+    """The waiting values that follow from others, or from arguments, by copies of such nodes.
+
+    What is compared later with another value is not dropped: see `compares_values`.
+    """
     there = set(waiting.values)
-    cheap: set[Node] = set()
+    made: set[Node] = set()
     for node in waiting.graph.nodes[: waiting.turn + 1]:
         sources = (n for n in node.inputs if waiting.position[n.id] >= 0)
-        plain = not node.inputs or (
-            is_pure(node) and not isinstance(node.op.lower, Contraction | Library)
-        )
-        if plain and all(n in cheap or n in there for n in sources):
-            cheap.add(node)
-    return [n for n in waiting.values if n in cheap and n.inputs]
+        plain = not node.inputs or may_copy(node)
+        if plain and all(n in made or n in there for n in sources):
+            made.add(node)
+    late = waiting.graph.nodes[waiting.turn + 1 :]
+    compared = {n for node in late if compares_values(node) for n in node.inputs}
+    return [n for n in waiting.values if n in made and n.inputs and n not in compared]
 
 
 # ---------------------------------------------------------------------------------------- dropping

@@ -11,7 +11,7 @@ from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Reduction
+from graphc.ir.op import Alias, Compute, Reduction, Scalar
 from graphc.ir.types import DType
 
 
@@ -54,8 +54,9 @@ class Nest:
         self.declare()
         self.body()
         return Kernel(
-            self.name, tuple(self.buffers), 0, self.b.body, units=self.units, strict=self.strict
-        )
+            self.name, tuple(self.buffers), 0, self.b.body, units=self.units, strict=self.strict,
+            exact=any(map(selects_computed, self.region.nodes)),
+        )  # fmt: skip
 
     def body(self) -> None:
         raise NotImplementedError
@@ -72,6 +73,20 @@ class Nest:
         position = flat_index(self.b, index, tensor_type(result).dims)
         for buffer in self.outputs[result.id]:
             store_element(self.b, buffer, position, value)
+
+
+def selects_computed(node: Node) -> bool:
+    """Does the node pick one of the values that this kernel computes?
+
+    Such a value may be computed a second time, in another loop, and be compared with the one that
+    was picked: both must be rounded alike, so no product is fused with a sum in one place only.
+    """
+    if not isinstance(node.op.lower, Reduction) or node.op.lower.combine not in ("max", "min"):
+        return False
+    source = node.inputs[0]
+    while isinstance(source.op.lower, Alias | Compute) and source.inputs:
+        source = source.inputs[0]
+    return isinstance(source.op.lower, Scalar)
 
 
 def unique(nodes: Iterable[Node]) -> list[Node]:
