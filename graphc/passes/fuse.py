@@ -124,7 +124,7 @@ class _Fuser:
     # -- order
 
     def ordered(self, units: list[Any]) -> list[Any]:
-        """Kahn's algorithm; among ready units the one whose last node came first.
+        """Among ready units the one whose last node came first.
 
         Nothing is sent after a message was awaited that came later.
         """
@@ -132,36 +132,23 @@ class _Fuser:
         for k, unit in enumerate(units):
             for node in unit.nodes if isinstance(unit, Group) else [unit]:
                 owner[node.id] = k
-        waits: list[set[int]] = [set() for _ in units]
-        readers: list[list[int]] = [[] for _ in units]
+        waits: list[set[int]] = []
         told: list[int] = []
         for k, unit in enumerate(units):
-            before = [owner.get(source.id, k) for source in self.sources(unit)]
+            before = {owner.get(source.id, k) for source in self.sources(unit)}
             if not isinstance(unit, Group) and talks(unit):
                 if unit.op.name != "send":
-                    before, told = before + told, []
+                    before.update(told)
+                    told = []
                 told.append(k)
-            for j in before:
-                if j != k and j not in waits[k]:
-                    waits[k].add(j)
-                    readers[j].append(k)
+            before.discard(k)
+            waits.append(before)
         order_of = self.groups.order
         rank = [
             max(map(order_of, unit.nodes)) if isinstance(unit, Group) else order_of(unit)
             for unit in units
         ]
-        ready = [(rank[k], k) for k in range(len(units)) if not waits[k]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, k = heapq.heappop(ready)
-            order.append(units[k])
-            for reader in readers[k]:
-                waits[reader].discard(k)
-                if not waits[reader]:
-                    heapq.heappush(ready, (rank[reader], reader))
-        assert len(order) == len(units), "fusion groups form a cycle"
-        return order
+        return [units[k] for k in first_ready(waits, rank)]
 
     def sources(self, unit: Any) -> list[Node]:
         """The stored values a unit reads or waits for."""
@@ -297,13 +284,11 @@ class _Region:
         # These kernels read arrays, so their scalar constants stay in memory.
         lower, copies = node.op.lower, self.fuser.groups.copies
         arrays, sums = isinstance(lower, Library | Loops), isinstance(lower, Contraction)
-        self.append(
-            node,
-            tuple(
-                self.stored(n) if arrays or (sums and copies(n)) else self.operand(n)
-                for n in node.inputs
-            ),
-        )
+        inputs = [
+            self.stored(n) if arrays or (sums and copies(n)) else self.operand(n)
+            for n in node.inputs
+        ]
+        self.append(node, tuple(inputs))
 
     def stored(self, node: Node) -> Node:
         return self.inner.get(node.id) or self.param(node)
@@ -350,6 +335,28 @@ class _Region:
         for position, node in enumerate(self.nodes):
             node.id = len(self.params) + position  # not shared with anybody yet
         return Graph("f", tuple(self.params), self.nodes, tuple(results))
+
+
+def first_ready(waits: list[set[int]], rank: list[int]) -> list[int]:
+    """Kahn's algorithm: what waits for nothing any more, by rank."""
+    numbers = sorted(range(len(rank)), key=rank.__getitem__)
+    if all(rank[j] < rank[k] for k, before in enumerate(waits) for j in before):
+        return numbers
+    readers: list[list[int]] = [[] for _ in waits]
+    for k, before in enumerate(waits):
+        for j in before:
+            readers[j].append(k)
+    ready = [(rank[k], k) for k in numbers if not waits[k]]  # sorted, so a heap
+    order = []
+    while ready:
+        _, k = heapq.heappop(ready)
+        order.append(k)
+        for reader in readers[k]:
+            waits[reader].discard(k)
+            if not waits[reader]:
+                heapq.heappush(ready, (rank[reader], reader))
+    assert len(order) == len(waits), "fusion groups form a cycle"
+    return order
 
 
 @cache

@@ -200,7 +200,7 @@ class Groups:
                 continue
             if group is not None:
                 group.read = True
-            if not self.copies(source):
+            if group is not None or not self.copies(source):
                 chosen.operands.add(source.id)
 
     def fresh(self, node: Node, sources: Sources) -> Group:
@@ -227,9 +227,8 @@ class Groups:
                 chosen = group if self.raise_over((group,), sources) else None
             elif self.mergeable(chosen, group):
                 self.unite(chosen, group, sources)
-        if chosen is None or not self.raise_over((chosen,), sources):
-            return None
-        self.add(chosen, node)
+        if chosen is not None:
+            self.add(chosen, node)
         return chosen
 
     def add(self, group: Group, node: Node) -> None:
