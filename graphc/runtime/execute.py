@@ -21,6 +21,7 @@ from graphc.runtime import entry
 from graphc.runtime.binding import Binding
 from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
+from graphc.runtime.interrupt import stop_on_interrupt
 from graphc.runtime.table import FIRST_PARAM, has_jumps
 
 CANCELLED, _BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
@@ -36,6 +37,12 @@ MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
 
 executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def stop_all() -> None:
+    """Cancel every run of the process that is in flight."""
+    for executable in list(executables):
+        executable.cancel()
 
 
 class Executable(Part):
@@ -63,6 +70,8 @@ class Executable(Part):
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
         executables.add(self)
+        if self._drops:
+            stop_on_interrupt(stop_all)
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
