@@ -17,6 +17,7 @@ alone, times its rounds; the devices may do other things meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import Protocol
 
 from graphc.errors import GraphError
@@ -219,8 +220,9 @@ class _Layout:
             if number in transfers or node.op.name == "param":
                 continue
             device = self.device[node]
-            if device in last:
-                self.tasks.edge(last[device], number)
+            before = last.get(device)
+            if before is not None:
+                self.tasks.edge(before, number)
             last[device] = number
 
     def timeline(self, value: Graph | Program, start: list[float], end: list[float]) -> Timeline:
@@ -235,11 +237,11 @@ class _Layout:
         transfers.sort(key=lambda moved: moved.start)
         starts = {node: start[k] for node, k in self.task.items()}
         ends = {node: end[k] for node, k in self.task.items()}
-        peak, received = peaks(value, starts, ends, self.device, transfers)
+        live = cache(partial(peaks, value, starts, ends, self.device, transfers))
         guessed = [n for n in self.task if n.op.name != "param" and not self.cost.exact(n)]
         return Timeline(
             starts, ends, self.device, self.ran(starts, ends), transfers,
-            max(end, default=0.0), guessed, peak, received,
+            max(end, default=0.0), guessed, live,
         )  # fmt: skip
 
     def ran(self, start: dict[Node, float], end: dict[Node, float]) -> dict[Device, list[Node]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import roots
@@ -13,7 +13,8 @@ from graphc.record import record
 
 Changes = dict[Device, list[tuple[float, int, int]]]  # time, 1 for more, how much
 
-_FREE = ("param", "read", *STORED)  # values that are there before the run
+# Values that are there before the run, and those that transfers hold.
+_HELD_ELSEWHERE = frozenset(("param", "read", "recv", *STORED))
 
 
 @record(frozen=True)
@@ -50,9 +51,8 @@ class Timeline:
     """A simulated run, all times in seconds from its start.
 
     `start`, `end` and `device` are of every node; `nodes` lists those that keep a device busy, in
-    the order in which they run.  `peak` is the largest number of bytes that a device holds at one
-    time (parameters, constants and variables excluded), `received` the largest number of values it
-    has received, or begun to, and still needs.  `inaccurate` are nodes whose cost is guessed.
+    the order in which they run.  `inaccurate` are nodes whose cost is guessed.  `live` counts what
+    devices hold; that takes as long as the simulation, and most ask for times alone.
     """
 
     start: dict[Node, float]
@@ -62,8 +62,18 @@ class Timeline:
     transfers: list[Transfer]
     makespan: float
     inaccurate: list[Node]
-    peak: dict[Device, int]
-    received: dict[Device, int]
+    live: Callable[[], tuple[dict[Device, int], dict[Device, int]]]
+
+    @property
+    def peak(self) -> dict[Device, int]:
+        """The most bytes that each device holds at one time; parameters, constants and variables
+        do not count."""
+        return self.live()[0]
+
+    @property
+    def received(self) -> dict[Device, int]:
+        """The most values that each device has received, or begun to, and still needs."""
+        return self.live()[1]
 
     @property
     def exact(self) -> bool:
@@ -120,18 +130,20 @@ def peaks(
     last: dict[Device, dict[Node, float]] = {where: {} for where in set(device.values())}
     finish = max(end.values(), default=0.0)
     for graph in value.graphs if isinstance(value, Program) else (value,):
+        own = last.get(graph.device) if graph.device is not None else None
         for node in graph.nodes:
             if node.inputs:
-                _read(last[device[node]], node.inputs, end[node])
+                _read(last[device[node]] if own is None else own, node.inputs, end[node])
         for result in graph.results:
             _read(last[device[result]], (result,), finish)
     for moved in transfers:
         _read(last[moved.source], (moved.node,), moved.end)
     held: Changes = {}
     for node, begin in start.items():
-        if node.op.name not in _FREE and node.op.name != "recv" and not _shares(node):
-            until = max(end[node], last[device[node]].get(node, 0.0))
-            _hold(held, device[node], begin, until, nbytes_of(node.type))
+        if node.op.name not in _HELD_ELSEWHERE and not _shares(node):
+            home = device[node]
+            until = max(end[node], last[home].get(node, 0.0))
+            _hold(held, home, begin, until, nbytes_of(node.type))
     arrived: Changes = {}
     for moved in transfers:
         read = last.get(moved.target, {})
@@ -156,6 +168,8 @@ def _read(last: dict[Node, float], nodes: Iterable[Node], until: float) -> None:
 
 
 def _hold(table: Changes, device: Device, begin: float, until: float, amount: int) -> None:
+    if not amount:
+        return
     changes = table.setdefault(device, [])
     changes.append((begin, 1, amount))
     changes.append((until, 0, -amount))  # at one time room is given back before it is taken
