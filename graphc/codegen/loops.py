@@ -29,9 +29,7 @@ Expression ops, (operands) -> result:
     sqrt floor ceil trunc rint (x) floats; rint rounds halves to even
     eq ne lt le gt ge (x, y) -> bool, ordered except ne
     and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic
-    if signed;
-                                                          a count outside 0..bits-1 gives 0 (shr of
-                                                          signed: sign)
+    if signed; a count outside 0..bits-1 gives 0 (shr of signed: sign)
     popcount clz (x)         integers
     call {name} (x...)       a function of `vecmath.FUNCTIONS`, same float type in and out
 

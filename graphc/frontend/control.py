@@ -251,12 +251,13 @@ def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any
     count = max(stop - start, 0)
     if count > MOST_STORED:
         step, first = np.int64(1), np.int64(start)
-        return scan(
-            lambda s, _: ((s[0] + step, body(s[0], s[1])), ()), (first, init), length=count
-        )[0][1]
+        counted = _traced_scan(
+            "fori", lambda s, _: ((s[0] + step, body(*s)), ()), (first, init), None, count, False
+        )
+        return counted[0][1]
     numbers = emit("iota", extent=count, dtype="i64")
     numbers = numbers + np.int64(start) if start else numbers
-    return scan(lambda state, i: (body(i, state), ()), init, numbers)[0]
+    return _traced_scan("fori", lambda s, i: (body(i, s), ()), init, numbers, count, False)[0]
 
 
 def _read(number: Any) -> Any:
@@ -288,7 +289,14 @@ def scan(
     count = _length("scan", xs, length)
     if not is_traced():
         return _scan_now(body, init, xs, count, reverse)
-    carry, given = Carry("scan", init), Operands(xs)
+    return _traced_scan("scan", body, init, xs, count, reverse)
+
+
+def _traced_scan(
+    name: str, body: Callable[[Any, Any], Any], init: Any, xs: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    """The node of a scan; `name` is what errors call it."""
+    carry, given = Carry(name, init), Operands(xs)
     slices = [Parameter(p.name, tensor(p.type.dtype, p.type.shape[1:])) for p in given.parameters]
 
     def step(tracers: list[Any]) -> Any:

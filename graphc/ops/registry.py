@@ -289,7 +289,10 @@ def elementwise_function(
     """The public function of an element-wise op: promotes its operands, then applies the op."""
 
     def function(*operands: Any, dtype: Any = None, **attributes: Any) -> Any:
-        require(len(operands) == arity, f"{name}() takes {arity} array(s), got {len(operands)}")
+        operands, options = operands[:arity], operands[arity:]  # alpha in celu(x, alpha)
+        fits = len(operands) == arity and len(options) <= len(op.attrs)
+        require(fits, f"{name}() takes {arity} array(s), got {len(operands) + len(options)}")
+        attributes |= zip((attr.name for attr in op.attrs), options)
         element = operand_element(rule, operands) if dtype is None else as_dtype(dtype)
         changed = dtype is not None or element is not common_element(*operands)[0]
         return emit_promoted(op, *operands, element=element if changed else None, **attributes)

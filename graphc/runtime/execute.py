@@ -314,7 +314,9 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
     plain = np.asarray(array)
     if plain.shape != slot.shape or plain.dtype.newbyteorder("=") != dtype:
         given = f"{dtype_name(plain.dtype)}[{','.join(map(str, plain.shape))}]"
-        raise FeedError(f"argument {slot.name!r} is {given}; {slot} is expected")
+        same = plain.shape == slot.shape
+        hint = f"convert it: .astype('{dtype.name}')" if same else None
+        raise FeedError(f"argument {slot.name!r} is {given}; {slot} is expected", hint=hint)
     return plain.astype(dtype, order="C", copy=True)
 
 
