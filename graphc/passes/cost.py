@@ -175,7 +175,10 @@ def work_of(node: Node) -> Work:
         return Work(exact=False)
     if node.op.cost is not None:
         return Work(*node.op.cost(node))
-    touched = float(sum(nbytes_of(k) for k in kinds))
+    most = math.inf
+    if isinstance(lower, Compute):  # an element of the result reads one of each operand, or none
+        most = float(nbytes_of(node.type))
+    touched = float(sum(min(nbytes_of(k), most) for k in kinds))
     return Work(0.0, touched, exact=isinstance(lower, Compute) or not _heavy(node))
 
 
