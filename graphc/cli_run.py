@@ -22,7 +22,7 @@ from graphc.cli_common import (
     read_feeds,
     write_results,
 )
-from graphc.cli_trace import COLUMNS, Tracer, as_dicts
+from graphc.cli_trace import BLAMED, COLUMNS, Tracer, as_dicts
 from graphc.errors import GraphError
 
 if TYPE_CHECKING:
@@ -202,9 +202,7 @@ def _report(
             "output": str(output) if output else None,
             "results": [_describe(name, r) for name, r in zip(names, results)],
         }
-        if tracer.rows is not None:
-            found["trace"] = as_dicts(tracer.rows)
-        print_json(found)
+        print_json({**found, **as_dicts(tracer)})
         return
     rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
     print_table("results", ["result", "dtype", "shape", "values"], rows)
@@ -212,6 +210,8 @@ def _report(
         click.echo(f"written to {output}")
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
+        if tracer.blamed:
+            print_table("farthest from the simulation", BLAMED, tracer.blamed)
         click.echo(f"trace written to {tracer.path}")
 
 

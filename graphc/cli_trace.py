@@ -1,5 +1,5 @@
-"""`graphc run --trace`: the trace file, and a table that sets a simulation beside what was
-measured."""
+"""`graphc run --trace`: the trace file, and tables that set a simulation beside what was measured:
+what each device did, and the kernels and messages that took longest beyond what was expected."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from graphc.runtime.trace import Trace
 
 COLUMNS = ["device", "", "busy us", "messages us", "waits us", "end us", "waits for"]
+BLAMED = ["device", "measured us", "simulated us", "what", "line"]
+MOST_BLAMED = 8
 
 
 @record
 class Tracer:
-    """Runs an executable; with a path the run is traced, and `rows` says what each device did."""
+    """Runs an executable; with a path the run is traced. `rows` says what each device did, and
+    `blamed` what differs most from its simulation."""
 
     path: Path | None
     config: Config | None = None
     rows: list[tuple[Any, ...]] | None = None
+    blamed: list[tuple[Any, ...]] | None = None
 
     def run(self, executable: Executable, arrays: list[Any], built: Built | None = None) -> Any:
         """The results."""
@@ -33,11 +37,14 @@ class Tracer:
         from graphc.runtime.trace import trace, write
 
         results, found = trace(executable, arrays)
-        write(found, self.path, titles(built) if built is not None else {})
+        names = titles(built) if built is not None else {}
+        write(found, self.path, names)
         self.rows = measured_rows(found)
         if built is not None and self.config is not None:
-            self.rows += simulated_rows(built, self.config)
+            timeline = simulated(built, self.config)
+            self.rows += simulated_rows(timeline, self.config)
             self.rows.sort(key=lambda row: found.devices.index(row[0]))
+            self.blamed = blamed_rows(found, timeline, names)
         return results
 
 
@@ -47,7 +54,7 @@ def titles(built: Built) -> dict[str, str]:
     from graphc.ir.verify import with_blocks
 
     nodes = [node for graph in with_blocks(built.program) for node in graph.nodes]
-    return {repr(node): kernel_title(node, repr(node)) for node in nodes}
+    return {node.summary(): kernel_title(node, repr(node)) for node in nodes}
 
 
 def measured_rows(found: Trace) -> list[tuple[Any, ...]]:
@@ -62,14 +69,21 @@ def measured_rows(found: Trace) -> list[tuple[Any, ...]]:
     return rows
 
 
-def simulated_rows(built: Built, config: Config) -> list[tuple[Any, ...]]:
-    """The same of a simulation with the costs that the configuration names."""
+def simulated(built: Built, config: Config) -> Timeline:
+    """A simulation with the costs that the configuration names."""
     from graphc.ir.place import parse_device
     from graphc.passes.measured import cost_model
     from graphc.passes.simulate import simulate
 
     devices = tuple(map(parse_device, config.devices))
-    found: Timeline = simulate(built.program, cost_model(devices, config), in_order=True)
+    return simulate(built.program, cost_model(devices, config), in_order=True)
+
+
+def simulated_rows(found: Timeline, config: Config) -> list[tuple[Any, ...]]:
+    """The same of a simulation."""
+    from graphc.ir.place import parse_device
+
+    devices = tuple(map(parse_device, config.devices))
     rows = []
     for device in devices:
         waits: dict[str, float] = {}
@@ -85,15 +99,49 @@ def simulated_rows(built: Built, config: Config) -> list[tuple[Any, ...]]:
     return rows
 
 
+def blamed_rows(found: Trace, timeline: Timeline, names: dict[str, str]) -> list[tuple[Any, ...]]:
+    """The nodes whose measured seconds differ most from the simulated ones, the worst first.
+
+    What the simulation takes as one, a loop with all that it contains, is not among them.
+    """
+    measured: dict[tuple[str, str], float] = {}
+    lines: dict[tuple[str, str], str] = {}
+    for event in found.events:
+        if event.origin is not None and event.kind in ("kernel", "copy", "transfer"):
+            key = found.devices[event.device], event.origin.node
+            measured[key] = measured.get(key, 0.0) + event.seconds
+            lines[key] = ":".join(map(str, event.origin.location or ()))
+    expected = {
+        (timeline.device[node].short, node.summary()): end - timeline.start[node]
+        for node, end in timeline.end.items()
+        if not node.regions or node.op.name == "fused"
+    }
+    both = sorted(expected.keys() & measured, key=lambda k: (-abs(measured[k] - expected[k]), k))
+    return [
+        (k[0], *_microseconds(measured[k], expected[k]), names.get(k[1], k[1]), lines[k])
+        for k in both[:MOST_BLAMED]
+    ]
+
+
+def _microseconds(*seconds: float) -> list[float]:
+    return [round(s * 1e6, 1) for s in seconds]
+
+
 def _row(
     device: str, kind: str, busy: float, messages: float, waits: dict[str, float], end: float
 ) -> tuple[Any, ...]:
     named = ", ".join(f"{name} {seconds * 1e6:.1f}" for name, seconds in waits.items())
-    numbers = [round(s * 1e6, 1) for s in (busy, messages, sum(waits.values()), end)]
+    numbers = _microseconds(busy, messages, sum(waits.values()), end)
     return device, kind, *numbers, named
 
 
-def as_dicts(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+def as_dicts(tracer: Tracer) -> dict[str, list[dict[str, Any]]]:
     """The rows for --json."""
-    names = ("device", "kind", "busy_us", "messages_us", "waits_us", "end_us", "waits_for")
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    rows = ("device", "kind", "busy_us", "messages_us", "waits_us", "end_us", "waits_for")
+    blamed = ("device", "measured_us", "simulated_us", "what", "line")
+    tables = (("trace", rows, tracer.rows), ("blamed", blamed, tracer.blamed))
+    return {
+        title: [dict(zip(names, row, strict=True)) for row in found]
+        for title, names, found in tables
+        if found is not None
+    }

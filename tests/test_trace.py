@@ -110,7 +110,7 @@ def test_the_command_line_traces_graphs_and_compiled_files(tmp_path: Any) -> Non
         written = json.loads(path.read_text())["traceEvents"]
         names[model] = [e["name"] for e in written if e["ph"] == "X"]
     assert len(names["m.gir"]) == len(names["m.gcx"]) >= 2
-    assert any("tanh" in name for name in names["m.gir"])
+    assert any(re.fullmatch(r"%\d+: .*tanh.* -> f32\[32,32\]", name) for name in names["m.gir"])
     refused = ["run", f"{tmp_path}/m.gir", "--engine", "reference", "--trace", "t.json"]
     assert code(refused) == 1
 
@@ -119,11 +119,20 @@ def test_the_report_sets_a_simulation_beside_the_run(tmp_path: Any, capsys: Any)
     gc.compile(there_and_back, devices=TWO).save(tmp_path / "m.gir", X)
     command = ["run", f"{tmp_path}/m.gir", "--seed", "1", "--devices", "cpu:0,cpu:1"]
     assert code([*command, "--trace", f"{tmp_path}/t.html", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["trace"]
+    written = json.loads(capsys.readouterr().out)
+    rows = written["trace"]
     kinds = [(row["device"], row["kind"]) for row in rows]
     assert kinds == [(d, k) for d in TWO for k in ("measured", "simulated")]
     assert all(row["busy_us"] > 0 and row["end_us"] >= row["busy_us"] for row in rows)
     assert rows[0]["waits_for"].startswith("cpu:1") and rows[1]["waits_for"].startswith("cpu:1")
+    blamed = written["blamed"]
+    assert {row["device"] for row in blamed} == set(TWO) and len(blamed) == 5
+    off = [abs(row["measured_us"] - row["simulated_us"]) for row in blamed]
+    assert off == sorted(off, reverse=True)
+    kernels = [row for row in blamed if re.fullmatch(r"%\d+: .* -> f32\[32,32\]", row["what"])]
+    assert len(kernels) == 3 and all(row["simulated_us"] > 0 for row in kernels)
+    assert all(re.search(r"test_cluster\.py:\d+$", row["line"]) for row in kernels)
+    assert sum("recv" in row["what"] for row in blamed) == 2
 
 
 def code(arguments: list[str]) -> Any:

@@ -57,7 +57,7 @@ def calibrate() -> Measured:
 def observe(built: Built, arrays: Sequence[np.ndarray[Any, Any]], rounds: int = 9) -> Measured:
     """The median seconds of every kernel of a compiled graph, and of the op in it if it is one."""
     kernels = {
-        (graph.device.short, repr(node)): node
+        (graph.device.short, node.summary()): node
         for graph in with_blocks(built.program)
         for node in graph.nodes
         if node.op.name == "fused"
@@ -66,7 +66,7 @@ def observe(built: Built, arrays: Sequence[np.ndarray[Any, Any]], rounds: int = 
     for _ in range(rounds):
         for row in profile(built.executable, list(arrays)):
             where, text = parse_device(row.device), row.origin.node if row.origin else ""
-            node = kernels.get((where.short, text.partition(" of ")[0]))
+            node = kernels.get((where.short, text))
             for key in keys_of(node) if node is not None else ():
                 kind = where.type
                 times.setdefault((key, kind), []).append(row.seconds / row.count)

@@ -145,7 +145,7 @@ def kernel_uses(built: Built) -> list[tuple[str, int, str]]:
     """(name, number of steps, what it computes) of every kernel, most used first."""
     program = built.program
     graphs = program.graphs if isinstance(program, Program) else (program,)
-    nodes = {repr(node): node for graph in graphs for node in graph.nodes}
+    nodes = {node.summary(): node for graph in graphs for node in graph.nodes}
     uses: Counter[str] = Counter()
     titles: dict[str, str] = {}
     for image in built.executable.image.images:
