@@ -1,4 +1,4 @@
-"""How good placements are: the gap to brute force on small problems, pass time on large ones.
+"""How good placements are: the gap to the best on small problems, times of stages on large ones.
 
 python -m benchmarks.placement
 """
@@ -10,17 +10,19 @@ import time
 from collections.abc import Iterable, Iterator
 
 import graphc.ops  # noqa: F401  (fills the op table)
+from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.ir.graph import Builder, Graph
+from graphc.ir.graph import Builder, Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor
 from graphc.ops.control import param_node
+from graphc.passes import pipeline
 from graphc.passes.assignment import Problem, evaluate, lower_bound
 from graphc.passes.gap import brute_force
 from graphc.passes.greedy import greedy
 from graphc.passes.improve import improve, local_search
-from graphc.passes.place import place
 
+STAGES = ("place", "partition", "schedule")
 SECONDS = 1.0  # of search, at the nominal speed
 
 
@@ -92,6 +94,19 @@ def wide_graph(count: int, lanes: int = 16) -> Graph:
     return Graph("wide", (x,), builder.nodes, (total,))
 
 
+def stage_seconds(count: int) -> list[float]:
+    """What it takes to place, partition and schedule so many nodes on eight simulated devices."""
+    config = Config.create(devices=[f"sim:{k}" for k in range(8)])
+    value: Graph | Program = wide_graph(count)
+    seconds = []
+    with collector_paused():  # as in a whole compilation
+        for name in STAGES:
+            started = time.perf_counter()
+            value = pipeline.apply(pipeline.STAGES[pipeline.stage_named(name)], value, config)
+            seconds.append(time.perf_counter() - started)
+    return seconds
+
+
 def _row(name: str, values: Iterable[float]) -> str:
     found = sorted(abs(v) for v in values)
     mean = sum(found) / len(found)
@@ -106,14 +121,12 @@ def main() -> None:
     print(f"{'':12} {'optimal':>8} {'mean':>9} {'95 %':>9} {'largest':>9}")
     for name, values in zip(("greedy", "local search", "place", "lower bound"), zip(*rows)):
         print(_row(name, values))
-    print("\nplace on 8 simulated devices")
-    config = Config.create(devices=[f"sim:{k}" for k in range(8)])
+    print("\nseconds on 8 simulated devices")
+    print(f"{'nodes':>7} {''.join(f'{name:>10}' for name in STAGES)} {'all':>9} {'us/node':>9}")
     for count in (9_000, 36_000, 100_000):
-        graph = wide_graph(count)
-        started = time.perf_counter()
-        place(graph, config)
-        seconds = time.perf_counter() - started
-        print(f"{count:7} nodes {seconds:7.2f} s {seconds / count * 1e6:7.1f} us per node")
+        seconds = stage_seconds(count)
+        cells = "".join(f"{s:10.2f}" for s in seconds)
+        print(f"{count:7} {cells} {sum(seconds):9.2f} {sum(seconds) / count * 1e6:9.1f}")
 
 
 if __name__ == "__main__":
