@@ -19,7 +19,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import Scalar
 from graphc.ir.types import Type
 from graphc.ops.comparison import compares_values
-from graphc.passes.groups import Group, Groups, Sources
+from graphc.passes.groups import MAX_NODES, Group, Groups, Sources
 from graphc.passes.reasons import record
 
 MOST_COPIES = 24  # nodes that make a value again
@@ -32,6 +32,9 @@ def computed_again(graph: Graph, groups: Groups) -> tuple[Graph, set[int]]:
 
     The originals may be dead then.
     """
+    kinds = {node.type: node for node in graph.nodes}  # one node of each type
+    if max((node.nbytes for node in kinds.values()), default=0) * MAX_NODES <= SMALL:
+        return graph, set()  # no kernel stores enough
     made: set[Node] = set()  # all that copies are made of
     weight: dict[Node, int] = {}  # of each value that is not stored: how many nodes make a copy
     for cut in _Reading(graph, groups).cuts():
