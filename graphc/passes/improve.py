@@ -25,6 +25,8 @@ from graphc.passes.exact import Exact, better, is_small
 from graphc.passes.greedy import greedy
 
 NOMINAL = 5e-6  # seconds of the budget that simulating one task takes
+NOMINAL_BOUND = 2e-6  # and that bounding its end takes
+EXACT = 0.2  # of the budget is for branch and bound
 MOST_FRUITLESS = 40  # random restarts in a row that gain nothing
 EXHAUSTIVE_PAIRS = 64  # classes of which all pairs are tried
 
@@ -32,11 +34,11 @@ EXHAUSTIVE_PAIRS = 64  # classes of which all pairs are tried
 def improve(problem: Problem, first: Run, seconds: float) -> Run:
     """The best run found from a first one within a budget of nominal seconds."""
     if is_small(problem):
-        seconds /= 2
-        exact = Exact(problem, first, seconds / NOMINAL)
+        exact = Exact(problem, first, EXACT * seconds / NOMINAL_BOUND)
         if exact.proven:
             return exact.best
-        first = exact.best
+        found = local_search(problem, first, (1 - EXACT) * seconds)
+        return min(exact.best, found, key=lambda run: run.makespan)
     return local_search(problem, first, seconds)
 
 
