@@ -171,3 +171,45 @@ def test_equal_nodes_that_meet_on_one_device_become_one(devices: list[str]) -> N
     np.testing.assert_allclose(run(X), f(X), rtol=1e-6)
     graph = next(r.value for r in run.stages(X) if r.name == "place")
     assert len(homes(graph, "tanh")) == len(homes(graph, "const")) == 1
+
+
+def test_a_branch_lies_where_all_that_it_does_lies() -> None:
+    def on_one(function):
+        def branch(a):
+            with gc.device("cpu:1"):
+                return function(a)
+
+        return branch
+
+    def f(x):
+        with gc.device("cpu:0"):
+            return gc.cond(np.sum(x) > 0, on_one(np.tanh), on_one(np.sin), x)
+
+    for opt in (0, 1, 2):
+        run = gc.compile(f, devices=TWO, opt=opt, verify=3)
+        np.testing.assert_allclose(run(X), np.tanh(X), rtol=1e-6)
+    assert homes(placed(f, X), "cond") == ["cpu:1"]
+
+
+def test_an_update_in_a_branch_of_a_loop_may_have_another_device_than_the_loop() -> None:
+    v = gc.Variable(np.zeros((4, 4), np.float32), name="inner_update")
+
+    def f(x):
+        def grow(a):
+            v.assign(v + a)
+            return v * 0.5
+
+        def body(_, c):
+            with gc.device("cpu:0"):
+                d = gc.cond(np.sum(c) > 0, grow, lambda a: a * 2, c)
+            with gc.device("cpu:1"):
+                return np.tanh(d)
+
+        with gc.device("cpu:1"):
+            return gc.fori(0, 3, body, x)
+
+    found = []
+    for options in ({"soft_placement": True}, {"devices": TWO}):
+        v.assign(np.zeros((4, 4), np.float32))
+        found.append((gc.compile(f, **options)(X), np.array(v)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)

@@ -182,7 +182,10 @@ class _Rewrite:
 
     def put(self, node: Node, device: Device, id: int) -> Node:
         """The node on a device, with what it reads, under this id."""
-        spread = self.regions.get(node)
+        spread = self.regions.get(node, ())
+        used = {inner.place for region in spread for inner in region.nodes}
+        if len(used) == 1:  # the op asked for another device than all of its regions
+            (device,), spread = used, ()
         changed = node.replace(
             id=id,
             inputs=tuple([self.local(n, device) for n in node.inputs]),

@@ -211,7 +211,7 @@ class _Sweep(Rewriter):
 
     def new(self, old: Node) -> Node:
         if self.mapped[old.id] is None and old in self.parts:
-            self.mapped[old.id] = self.emit(OPS["tuple"], self.parts[old])
+            self.mapped[old.id] = self.emit(OPS["tuple"], self.parts[old], place=old.place)
         return super().new(old)
 
     def visit(self, node: Node) -> None:
@@ -285,7 +285,8 @@ class _Sweep(Rewriter):
         items = [made]
         if isinstance(made.type, TupleType):
             items = [
-                self.emit(OPS["item"], (made,), {"index": k}, loc=old.loc) for k in range(count)
+                self.emit(OPS["item"], (made,), {"index": k}, loc=old.loc, place=old.place)
+                for k in range(count)
             ]
         for key, value in zip(written, items[position:], strict=False):
             self.values[key] = value
