@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,19 @@ class Config:
         for name in ("devices", "constraints"):
             given = values.get(name)
             if given is not None:
-                values[name] = (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
+                values[name] = _names(name, given)
         if "sample" in values:
             values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
         if values.get("dump"):
             values["dump"] = Path(str(values["dump"]))
         return Config(**values)  # type: ignore[arg-type]
+
+
+def _names(option: str, given: object) -> tuple[str, ...]:
+    """One name or several. Raises GraphError for what is neither."""
+    if isinstance(given, str):
+        return (given,)
+    names = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(name, str) for name in names):
+        raise GraphError(f"{option} must be a list of names, got {given!r}")
+    return names

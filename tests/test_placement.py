@@ -114,6 +114,39 @@ def test_groups_are_named_once_for_a_function_and_its_regions() -> None:
     assert groups(inner) == {"g1"}
 
 
+def test_colocation_in_a_colocation_adds_to_it() -> None:
+    v = gc.Variable(np.ones((4, 4), np.float32), name="nested_group")
+
+    def clash(x):
+        with gc.device("cpu:0"):
+            a = np.tanh(x)
+        with gc.device("cpu:1"):
+            b = np.sin(x)
+        with gc.colocate(a), gc.colocate(b):
+            return a @ b
+
+    with pytest.raises(GraphError, match=r"(?s)%1 must run on .*cpu:0 and %2 .*cpu:1.*'g0'"):
+        gc.compile(clash, devices=TWO)(X)
+
+    def meet(x):
+        with gc.device("cpu:1"):
+            a = np.tanh(x)
+        with gc.colocate(a), gc.colocate(v):
+            b = x * 2
+        return a + b @ v
+
+    def apart(x):
+        a, b = np.tanh(x), np.sin(x)
+        with gc.colocate(a):
+            gc.colocate(b)  # no block: it says nothing of a
+            return a @ b
+
+    found = placed(meet, X)
+    assert homes(found, "tanh") == homes(found, "mul") == homes(found, "read") == ["cpu:1"]
+    nodes = gc.compile(apart, devices=TWO).graph(X).nodes
+    assert [n.place.group for n in nodes if n.op.name in ("tanh", "sin")] == ["g0", "g1"]
+
+
 def test_outside_of_a_trace_nothing_happens() -> None:
     with gc.device("cpu:1"), gc.colocate(X):
         assert gc.tanh(X).shape == (4, 4)

@@ -51,7 +51,8 @@ def device(name: str | None) -> AbstractContextManager[None]:
 def colocate(*values: Any) -> AbstractContextManager[None]:
     """The values (arrays or variables, any nesting) run on one device, wherever that is.
 
-    As a context manager it adds the nodes traced inside: `with gc.colocate(v): ...`.
+    As a context manager it adds the nodes traced inside, `with gc.colocate(v): ...`, and what the
+    blocks around colocate.
     """
     trace = current()
     if trace is None:
@@ -63,8 +64,16 @@ def colocate(*values: Any) -> AbstractContextManager[None]:
             location=locate(),
             hint="constants and plain numbers are wherever they are read",
         )
-    group = _group(trace, leaves)
-    return _placing(trace, Constraint(_constraint(trace.builder.place).spec, group))
+    return _beside(trace, leaves, _group(trace, leaves))
+
+
+@contextmanager
+def _beside(trace: Trace, leaves: list[Any], group: str) -> Iterator[None]:
+    around = _constraint(trace.builder.place)
+    if around.group not in (None, group):
+        group = _group(trace, leaves, around.group)
+    with _placing(trace, Constraint(around.spec, group)):
+        yield
 
 
 @contextmanager
@@ -94,11 +103,13 @@ def _narrowed(outer: Spec, inner: Spec) -> Spec:
     )
 
 
-def _group(trace: Trace, leaves: list[Any]) -> str:
-    """One colocation group for all; groups that some are in already become one."""
+def _group(trace: Trace, leaves: list[Any], outer: str | None = None) -> str:
+    """One colocation group for all, `outer` if given; groups that some are in become one."""
     fixed = [variable_group(v.container, v.name) for v in leaves if isinstance(v, Variable)]
     nodes = [v.node for v in leaves if isinstance(v, Value)]
-    nodes += [v.read(trace).node for v in leaves[1:] if isinstance(v, Variable)]
+    others = leaves if outer else leaves[1:]
+    nodes += [v.read(trace).node for v in others if isinstance(v, Variable)]
+    fixed[:0] = [outer] if outer else []
     known = dict.fromkeys(filter(None, (_constraint(n.place).group for n in nodes)))
     group = fixed[0] if fixed else next(iter(known), None) or _fresh(trace)
     for node in nodes:
