@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +92,19 @@ def make_config(options: dict[str, Any]) -> Any:
 
 
 def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> LoadedGraph:
-    """A .gir file, or the graph inside a .gcx file, as a LoadedGraph."""
+    """A .gir file, or the graph inside a .gcx file, as a LoadedGraph.
+
+    The latter is for the devices that the file was compiled for, where none are given.
+    """
     from graphc.frontend.loaded import LoadedGraph
     from graphc.frontend.saved import graph_of_text, read_text
-    from graphc.runtime.artifact import text_of
+    from graphc.runtime.artifact import devices_of, text_of
 
-    text = text_of(path) if path.suffix == ".gcx" else read_text(path)
+    compiled = path.suffix == ".gcx"
+    text = text_of(path) if compiled else read_text(path)
     value, stage = graph_of_text(path, text, weights=weights)
+    if compiled and config is not None and config.devices == type(config).devices:
+        config = replace(config, devices=devices_of(path))
     return LoadedGraph(value, config, stage)
 
 

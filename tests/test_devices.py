@@ -150,3 +150,31 @@ def test_calibration_is_stored_and_used(saved, invoke) -> None:
     status, text = invoke(*words, "--costs", saved)
     assert status == 1 and "cannot read measured costs" in text
     assert invoke("devices", "--model", saved)[0] == 2
+
+
+def test_files_know_the_devices_that_they_were_compiled_for(tmp_path, invoke) -> None:
+    def f(x):
+        with gc.device("cpu:1"):
+            y = np.tanh(x @ x)
+        return gc.fori(0, 2, lambda i, c: there(np.sin(c)) * 2, y)
+
+    def there(y):
+        with gc.device("cpu:2"):
+            return y + 1
+
+    x = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)
+    run = gc.compile(f, devices=["cpu:0", "cpu:1", "cpu:2"], dump=tmp_path / "dump")
+    gc.save(tmp_path / "m.gir", run.graph(x))
+    expected = run(x)
+    np.save(tmp_path / "x.npy", x)
+    feed = ("--feed", f"x={tmp_path / 'x.npy'}")
+    (stage,) = (tmp_path / "dump").glob("*-place.gir")
+    np.testing.assert_array_equal(gc.load(stage)(x), expected)
+    made = str(tmp_path / "m.gcx")
+    words = ("compile", str(tmp_path / "m.gir"), "--devices", "cpu:0,cpu:1,cpu:2", "-o", made)
+    for command in (
+        words, ("run", str(stage), *feed), ("run", made, *feed, "--check"),
+        ("run", made, *feed, "--rebuild"), ("bench", made, "--seconds", "0.01"),
+    ):  # fmt: skip
+        status, text = invoke(*command)
+        assert status == 0, text

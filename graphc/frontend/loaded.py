@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -19,8 +20,10 @@ from graphc.frontend.spec import bind, symbols_of
 from graphc.frontend.specialise import specialise
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
+from graphc.ir.place import Device, device_of
 from graphc.ir.types import Type
 from graphc.ops.value import Value, current, lift, trace_of
+from graphc.passes.constraints import inner_nodes
 from graphc.runtime.loaded import nest
 
 
@@ -35,7 +38,10 @@ class LoadedGraph:
         self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
     ) -> None:
         self.graph = graph
-        self.config = config or Config.create()
+        config = config or Config.create()
+        if stage == "place" and isinstance(graph, Graph) and config.devices == Config.devices:
+            config = replace(config, devices=_devices_of(graph))
+        self.config = config
         self.stage = stage
         self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
         first = graph.graphs[0] if isinstance(graph, Program) else graph
@@ -158,3 +164,13 @@ class LoadedGraph:
         nodes = tuple(operand.node for operand in operands)
         made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
         return nest(self.result_names, made if isinstance(made, tuple) else (made,))
+
+
+def _devices_of(graph: Graph) -> tuple[str, ...]:
+    """The devices of a placed graph, that of its parameters first."""
+    found = [device_of(param.place) for param in graph.params]
+    inside: list[Device | None] = []
+    for node in graph.nodes:
+        inner_nodes(node, lambda inner: inside.append(device_of(inner.place)))
+    found += sorted({device for device in inside if device is not None}, key=str)
+    return tuple(str(device) for device in dict.fromkeys(found) if device) or Config.devices

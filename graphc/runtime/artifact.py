@@ -174,3 +174,12 @@ def text_of(path: str | Path) -> str:
         return bytes(file.tensor("text", "U8")).decode()
     except UnicodeDecodeError:
         raise file.damaged("its text") from None
+
+
+def devices_of(path: str | Path) -> tuple[str, ...]:
+    """The devices that a .gcx file was compiled for, the first one first."""
+    file = File(Path(path))
+    try:
+        return tuple(str(share["device"]) for share in file.shares())
+    except (KeyError, TypeError):
+        raise file.damaged("its metadata is incomplete") from None

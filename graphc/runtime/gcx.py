@@ -141,7 +141,7 @@ class File:
             "triple": _text(data["triple"]),
         }
         first, *others = (
-            self._part(k, share, executed, common) for k, share in enumerate(self._shares())
+            self._part(k, share, executed, common) for k, share in enumerate(self.shares())
         )
         return replace(
             first,
@@ -150,7 +150,7 @@ class File:
             others=tuple(others),
         )
 
-    def _shares(self) -> list[dict[str, Any]]:
+    def shares(self) -> list[dict[str, Any]]:
         """What the metadata say about each device."""
         return [self.metadata, *self.metadata["others"]]
 
@@ -183,7 +183,7 @@ class File:
         """Make the variables that are not there yet."""
         stored = any(each.variables for each in image.images)
         values = self.tensor("variables", "U8") if stored else np.zeros(0, np.uint8)
-        for each, share in zip(image.images, self._shares(), strict=True):
+        for each, share in zip(image.images, self.shares(), strict=True):
             for found, row in zip(each.variables, share["variables"], strict=True):
                 self._make_variable(found, values, _number(row[-1]))
 
