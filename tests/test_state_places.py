@@ -172,3 +172,27 @@ def test_scatter_in_place_touches_only_its_rows(home):
         assert big[5].sum() == 128 * k and big[-1].sum() == 64 * k
     assert "v0" in homes_of(compiled, rows, np.ones((3, 64), "f4"))
     assert np.asarray(big).sum() == 3 * 64 * 4
+
+
+def test_finite_checks_of_every_device_come_before_any_variable_changes(home):
+    v, w = gc.Variable(X, name="v"), gc.Variable(X, name="w")
+
+    def f(x):
+        with gc.device("cpu:1"):
+            v.assign_add(x)
+        with gc.device("cpu:0"):
+            w.assign_add(x)
+            y = gc.fori(0, 3, lambda i, c: np.tanh(c @ c.T @ c), x)
+            return np.log(y)
+
+    compiled = gc.compile(f, devices=["cpu:0", "cpu:1"], check_finite=True, verify=3)
+    for _ in range(30):
+        with np.errstate(invalid="ignore"), pytest.raises(RunError, match="non-finite"):
+            compiled(-X - 1)
+        np.testing.assert_array_equal(v, X)
+        np.testing.assert_array_equal(w, X)
+    compiled(X + 1)
+    np.testing.assert_array_equal(v, 2 * X + 1)
+    program = {record.name: record.value for record in compiled.stages(X)}["partition"]
+    waits = [node.after for g in program.graphs for node in g.nodes if node.op.name == "assign"]
+    assert len(waits) == 2 and all(any(n.op.name == "recv" for n in after) for after in waits)

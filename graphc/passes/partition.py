@@ -40,11 +40,24 @@ def partition(graph: Graph, config: Config) -> Program:
     first = devices[0]
     if len(devices) == 1:
         return Program(graph.name, (graph.replace(device=first),))
+    if config.check_finite:
+        graph = written_last(graph)
     parts = Parts(graph, Wiring(devices), dict.fromkeys(graph.params, first))
     results = tuple([parts.local(r, first, len(graph.nodes)) for r in graph.results])
     check_variables(parts)
     used = [d for d in devices if d == first or d in parts.lists]
     return Program(graph.name, tuple(_graph(parts, d, d == first, results) for d in used))
+
+
+def written_last(graph: Graph) -> Graph:
+    """The graph whose assigns wait for all else: a check that fails on one device then leaves the
+    variables of the others as they were, too."""
+    assigns = [node for node in graph.nodes if node.op.name == "assign"]
+    others = [node for node in graph.nodes if node.op.name != "assign"]
+    followed = {n for node in others for n in (*node.inputs, *node.after)}
+    ends = tuple(n for n in others if n not in followed and n.op.name not in STORED)
+    made = [n.replace(after=tuple(dict.fromkeys((*n.after, *ends)))) for n in assigns]
+    return graph.replace(nodes=[*others, *made]) if made else graph
 
 
 def _graph(parts: Parts, device: Device, first: bool, results: tuple[Node, ...]) -> Graph:
