@@ -94,8 +94,13 @@ class Config:
                 "parity is not available in this version",
                 hint="it concerns CUDA devices, and this version runs on CPUs",
             )
-        if not self.place_seconds >= 0:
-            raise GraphError(f"place_seconds must not be negative, got {self.place_seconds!r}")
+        seconds = self.place_seconds
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise GraphError(
+                f"place_seconds must be seconds that are not negative, got {seconds!r}"
+            )
+        if not isinstance(self.costs, str | os.PathLike):
+            raise GraphError(f"costs must be static, measured or a file, got {self.costs!r}")
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 

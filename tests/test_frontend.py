@@ -490,6 +490,8 @@ def test_signature_reasons():
         (lambda f: gc.compile(f.function, devices=[]), "devices is empty"),
         (lambda f: gc.compile(f.function, devices=[0, 1]), r"a list of names, got \[0, 1\]"),
         (lambda f: gc.compile(f.function, devices=2), "devices must be a list of names, got 2"),
+        (lambda f: gc.compile(f.function, place_seconds="1"), "place_seconds must be seconds"),
+        (lambda f: gc.compile(f.function, costs=3), "costs must be static, measured or a file"),
         (lambda f: gc.compile(f.function, constraints=3), "constraints must be a list of names"),
         (lambda f: gc.compile(f.function, devices="gpu:0")(X, X), "gpu:0"),
     ],
