@@ -1,0 +1,250 @@
+"""What code for GPUs is written with: `numba.cuda`, or its simulator, and what neither has.
+
+The one door to `numba.cuda` for device code; importing it imports Numba, so it is imported where a
+kernel is made and never before.  With NUMBA_ENABLE_CUDASIM=1 kernels run as Python threads over
+NumPy arrays; the simulator has neither warps nor intrinsics, so each device function here has a
+plain version that computes the same bits.  Pointers are one-dimensional arrays there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+
+try:
+    from numba import cuda as cuda
+    from numba import types
+    from numba.core import config
+except ImportError as error:
+    raise GraphError(
+        f"GPU code needs Numba's CUDA target, which cannot be imported: {error}",
+        hint="pip install 'graphc[cuda]'",
+    ) from None
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+WARP = 32
+FULL_MASK = 0xFFFFFFFF
+
+Device = Callable[..., Any]
+
+
+# ------------------------------------------------------------------------------------- simulated
+
+
+def _exact_fma(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once, for NumPy scalars of one float type."""
+    kind = type(x)
+    if not all(math.isfinite(v) for v in (x, y, z)):
+        return kind(x * y + z)
+    if kind is np.float32:
+        product, addend = float(x) * float(y), float(z)
+        total = product + addend
+        part = total - product
+        error = (product - (total - part)) + (addend - part)
+        if error and math.isfinite(total):  # round to odd, so that the next rounding cannot err
+            toward = math.inf if error > 0 else -math.inf
+            if not np.float64(total).view(np.uint64) & np.uint64(1):
+                total = math.nextafter(total, toward)
+        return np.float32(total)
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    return kind(float(exact)) if exact else kind(x * y + z)
+
+
+def _load4_array(pointer: Any, index: int) -> tuple[Any, ...]:
+    return tuple(pointer[index + k] for k in range(4))
+
+
+def _store4_array(pointer: Any, index: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
+    pointer[index : index + 4] = (x0, x1, x2, x3)
+
+
+def _as_array_plain(pointer: Any, count: int) -> Any:
+    return pointer[:count]
+
+
+def _offset_plain(pointer: Any, count: int) -> Any:
+    return pointer[count:]
+
+
+def _product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return x + y
+
+
+# ------------------------------------------------------------------------------------- compiled
+
+
+def _intrinsics() -> tuple[Device, ...]:
+    """fma, load4, store4, as_array, offset: code that Numba has no function for."""
+    from llvmlite import ir
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    def scalar_of(pointer: Any) -> Any:
+        if not isinstance(pointer, types.CPointer):
+            raise TypeError("a pointer is expected")
+        return pointer.dtype
+
+    def vector_at(builder: Any, pointer: Any, index: Any, element: Any) -> Any:
+        """The address of four elements, as one value."""
+        place = builder.gep(pointer, [index])
+        return builder.bitcast(place, ir.VectorType(element, 4).as_pointer())
+
+    @intrinsic
+    def fma(context: Any, x: Any, y: Any, z: Any) -> Any:
+        """x * y + z, rounded once. All three of one float type."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.fma(*args)
+
+        return x(x, y, z), generate
+
+    @intrinsic
+    def load4(context: Any, pointer: Any, index: Any) -> Any:
+        """Four elements at a position that is a multiple of four, read at once."""
+        element = scalar_of(pointer)
+        made = types.UniTuple(element, 4)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = context.get_data_type(element)
+            vector = builder.load(
+                vector_at(builder, args[0], args[1], kind), align=4 * element.bitwidth // 8
+            )
+            parts = [
+                builder.extract_element(vector, ir.Constant(ir.IntType(32), k)) for k in range(4)
+            ]
+            return cgutils.pack_array(builder, parts)
+
+        return made(pointer, types.int64), generate
+
+    @intrinsic
+    def store4(context: Any, pointer: Any, index: Any, x0: Any, x1: Any, x2: Any, x3: Any) -> Any:
+        """Write four elements at a position that is a multiple of four at once."""
+        element = scalar_of(pointer)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = context.get_data_type(element)
+            vector = ir.Constant(ir.VectorType(kind, 4), ir.Undefined)
+            for k, part in enumerate(args[2:]):
+                vector = builder.insert_element(vector, part, ir.Constant(ir.IntType(32), k))
+            place = vector_at(builder, args[0], args[1], kind)
+            builder.store(vector, place, align=4 * element.bitwidth // 8)
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64, *[element] * 4), generate
+
+    @intrinsic
+    def offset(context: Any, pointer: Any, count: Any) -> Any:
+        """The pointer `count` elements further on."""
+        scalar_of(pointer)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.gep(args[0], [args[1]])
+
+        return pointer(pointer, types.int64), generate
+
+    @intrinsic
+    def as_array(context: Any, pointer: Any, count: Any) -> Any:
+        """A one-dimensional array over memory: for atomics and for code that wants arrays."""
+        kind = types.Array(scalar_of(pointer), 1, "C")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(kind)(context, builder)
+            width = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+            size = context.get_constant(types.intp, width)
+            context.populate_array(
+                array, data=args[0], shape=(args[1],), strides=(size,), itemsize=size, meminfo=None
+            )
+            return array._getvalue()
+
+        return kind(pointer, types.int64), generate
+
+    return fma, load4, store4, as_array, offset
+
+
+def _instruction(text: str, operands: int) -> Device:
+    """A PTX instruction over floats of one type; `{f}` in its text stands for f32 or f64.
+
+    The compiler does not look inside: a product or sum made so is never fused with another one.
+    """
+    from llvmlite import ir
+    from numba.cuda.extending import intrinsic
+
+    def code(builder: Any, args: Any) -> Any:
+        kind = args[0].type
+        name, letter = ("f32", "f") if isinstance(kind, ir.FloatType) else ("f64", "d")
+        places = ", ".join(f"${k}" for k in range(operands + 1))
+        signature = ir.FunctionType(kind, [kind] * operands)
+        constraint = ",".join([f"={letter}", *[letter] * operands])
+        assembly = ir.InlineAsm(signature, f"{text.format(f=name)} {places};", constraint)
+        return builder.call(assembly, args)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return code(builder, args)
+
+    if operands == 1:
+
+        @intrinsic
+        def unary(context: Any, x: Any) -> Any:
+            return x(x), generate
+
+        return unary  # type: ignore[no-any-return]
+
+    @intrinsic
+    def binary(context: Any, x: Any, y: Any) -> Any:
+        return x(x, y), generate
+
+    return binary  # type: ignore[no-any-return]
+
+
+@contextmanager
+def compiling_for(chip: tuple[int, int]) -> Iterator[None]:
+    """Let device functions compile for a chip (compute capability) that need not be here.
+
+    Numba asks the current device for what it is; here the chip compiled for stands in for it.
+    """
+    from numba.cuda import dispatcher
+
+    before = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = before
+
+
+fma: Device
+load4: Device
+store4: Device
+as_array: Device
+offset: Device
+if SIMULATED:
+    fma, load4, store4, as_array, offset = (
+        _exact_fma, _load4_array, _store4_array, _as_array_plain, _offset_plain,
+    )  # fmt: skip
+else:
+    fma, load4, store4, as_array, offset = _intrinsics()
+
+
+def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:
+    return simulated if SIMULATED else _instruction(text, operands)
+
+
+mul_rn = _chosen(_product, "mul.rn.{f}", 2)
+add_rn = _chosen(_sum, "add.rn.{f}", 2)
+sqrt = _chosen(np.sqrt, "sqrt.rn.{f}")
+floor = _chosen(np.floor, "cvt.rmi.{f}.{f}")
+ceil = _chosen(np.ceil, "cvt.rpi.{f}.{f}")
+trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
+rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
