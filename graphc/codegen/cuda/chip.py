@@ -1,0 +1,46 @@
+"""The chips that kernels are shaped for."""
+
+from __future__ import annotations
+
+import re
+
+from graphc.errors import GraphError
+from graphc.record import record
+
+SIMULATOR = "simulator"
+
+
+@record(frozen=True)
+class Chip:
+    """A chip by the name of its code ("sm_90"), and the shapes of launches on it.
+
+    `threads` per block, `blocks` at most per launch (kernels stride over more work than that), and
+    the bytes of shared memory that a kernel may declare.
+    """
+
+    name: str
+    threads: int = 256
+    blocks: int = 2048
+    shared: int = 48 << 10
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, as (major, minor)."""
+        digits = self.name.removeprefix("sm_")
+        return int(digits[:-1]), int(digits[-1])
+
+
+# Every simulated thread is a thread of Python, so launches are as small as they can be.
+SIMULATED = Chip(SIMULATOR, threads=8, blocks=4)
+
+
+def chip_of(target: str) -> Chip:
+    """The chip of a target such as cuda:sm_90 or cuda:simulator. Raises GraphError."""
+    family, _, name = target.partition(":")
+    if family == "cuda" and name == SIMULATOR:
+        return SIMULATED
+    if family != "cuda" or not re.fullmatch(r"sm_(7[05]|8[0-9]|9[0-9]|1[0-2][0-9])", name):
+        raise GraphError(
+            f"there is no CUDA target {target!r}", hint="use cuda:sm_80, cuda:sm_90, ..."
+        )
+    return Chip(name)

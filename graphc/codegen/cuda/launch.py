@@ -1,0 +1,30 @@
+"""What a fused node becomes on a GPU: launches of kernels, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.ir.types import DType
+from graphc.record import record
+
+Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
+Buffers = tuple[tuple[DType, int], ...]
+
+
+@record(frozen=True)
+class Launch:
+    """One kernel on `blocks` blocks of `threads` threads.
+
+    `text` is the source: it identifies the kernel and is what a dump shows.  `make` returns the
+    Python function `k(buffers..., params..., status, row)`; `buffers` are the element type and count
+    behind each pointer, `operands` where in the node's memory they lie, `params` int64 arguments.
+    """
+
+    text: str
+    make: Callable[[], Callable[..., None]]
+    buffers: Buffers
+    operands: tuple[Operand, ...]
+    blocks: int
+    threads: int
+    params: tuple[int, ...] = ()
