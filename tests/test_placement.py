@@ -125,7 +125,8 @@ def test_colocation_in_a_colocation_adds_to_it() -> None:
         with gc.colocate(a), gc.colocate(b):
             return a @ b
 
-    with pytest.raises(GraphError, match=r"(?s)%1 must run on .*cpu:0 and %2 .*cpu:1.*'g0'"):
+    message = r"(?s)%1 must run on .*cpu:0 and %2 .*cpu:1.*gc.colocate.*matmul.*test_placement.py"
+    with pytest.raises(GraphError, match=message):
         gc.compile(clash, devices=TWO)(X)
 
     def meet(x):
@@ -145,6 +146,117 @@ def test_colocation_in_a_colocation_adds_to_it() -> None:
     assert homes(found, "tanh") == homes(found, "mul") == homes(found, "read") == ["cpu:1"]
     nodes = gc.compile(apart, devices=TWO).graph(X).nodes
     assert [n.place.group for n in nodes if n.op.name in ("tanh", "sin")] == ["g0", "g1"]
+
+
+def test_a_variable_is_read_under_another_device_as_a_message() -> None:
+    v = gc.Variable(np.ones((4, 4), np.float32), name="read_elsewhere")
+
+    def f(x):
+        with gc.device("cpu:1"):
+            y = v.value + 1
+        with gc.device("cpu:0"):
+            v.assign(v + x)
+        return y
+
+    def loop(x):
+        with gc.device("cpu:0"):
+            v.assign_add(x)
+
+        def body(_, c):
+            with gc.device("cpu:1"):
+                c = np.tanh(c @ v.value)
+            with gc.device("cpu:0"):
+                v.assign(v * 0.5 + c)
+            return c
+
+        return gc.fori(0, 3, body, x)
+
+    for function in (f, loop):
+        found = []
+        for options in ({"soft_placement": True}, {"devices": TWO, "verify": 3}):
+            v.assign(np.ones((4, 4), np.float32))
+            run = gc.compile(function, **options)
+            found.append((run(X), run(X), np.array(v)))
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    graph = placed(f, X)
+    assert homes(graph, "read") == homes(graph, "assign") == ["cpu:0"]
+    assert "cpu:1" in homes(graph, "add")
+    record = next(r for r in gc.compile(f, devices=TWO).stages(X) if r.name == "place")
+    texts = [text for _, text in record.note.reasons]
+    assert any("'read_elsewhere'" in text and "test_placement.py" in text for text in texts)
+
+
+def test_updates_keep_the_device_that_they_ask_for() -> None:
+    v = gc.Variable(np.ones((4, 4), np.float32), name="asked")
+
+    def twice(x):
+        with gc.device("cpu:1"):
+            v.assign_add(x)
+            v.assign(v * 2)
+
+    def inside(x):
+        def grow(a):
+            with gc.device("cpu:1"):
+                v.assign(a)
+            return a
+
+        return gc.cond(np.sum(x) > 0, grow, lambda a: a, x)
+
+    for function in (twice, inside):
+        assert homes(placed(function, X), "assign") == ["cpu:1"]
+
+
+def test_variables_that_are_only_assigned_are_colocated() -> None:
+    v = gc.Variable(np.ones((4, 4), np.float32))
+    w = gc.Variable(np.ones((4, 4), np.float32))
+
+    def f(x):
+        gc.colocate(v, w)
+        with gc.device("cpu:1"):
+            v.assign(x)
+        w.assign(x + 1)
+
+    def g(x):
+        with gc.device("cpu:1"):
+            v.assign(x)
+        w.assign(x + 1)
+        gc.colocate(v, w)
+
+    def clash(x):
+        gc.colocate(v, w)
+        with gc.device("cpu:1"):
+            v.assign(x)
+        with gc.device("cpu:0"):
+            w.assign(x + 1)
+
+    for function in (f, g):
+        assert homes(placed(function, X), "assign") == ["cpu:1", "cpu:1"]
+    line = clash.__code__.co_firstlineno
+    with pytest.raises(GraphError) as error:
+        placed(clash, X)
+    text = str(error.value)
+    assert f"variable {v.name!r} (made at tests/test_placement.py:" in text
+    assert f"test_placement.py:{line + 3}" in text and f"test_placement.py:{line + 5}" in text
+
+
+def test_a_value_may_be_beside_several_others() -> None:
+    def f(x):
+        a, b, c = np.tanh(x), np.sin(x), np.exp(x)
+        with gc.colocate(a):
+            gc.colocate(a, b)
+            with gc.colocate(c):
+                y = a + 1
+        with gc.device("cpu:1"):
+            z = np.cos(x)
+        gc.colocate(y, z)
+        return a, b, c, y, z
+
+    found = placed(f, X)
+    for op in ("tanh", "sin", "exp", "cos"):
+        assert homes(found, op) == ["cpu:1"]
+    text = gc.show(gc.compile(f).graph(X))
+    assert "~g0~g1" in text
+    assert gc.show(gc.parse(text)) == text
 
 
 def test_outside_of_a_trace_nothing_happens() -> None:

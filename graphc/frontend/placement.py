@@ -18,10 +18,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.frontend.trace import FunctionTrace, locate
+from graphc.frontend.ties import join, root_of, tie
+from graphc.frontend.trace import locate
 from graphc.frontend.tree import flatten
 from graphc.frontend.variable import Variable
-from graphc.ir.graph import Node
+from graphc.ir.op import OPS
 from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
 from graphc.ops.value import Trace, Value, current
 
@@ -64,15 +65,12 @@ def colocate(*values: Any) -> AbstractContextManager[None]:
             location=locate(),
             hint="constants and plain numbers are wherever they are read",
         )
-    return _beside(trace, leaves, _group(trace, leaves))
+    return _beside(trace, _group(trace, leaves))
 
 
 @contextmanager
-def _beside(trace: Trace, leaves: list[Any], group: str) -> Iterator[None]:
-    around = _constraint(trace.builder.place)
-    if around.group not in (None, group):
-        group = _group(trace, leaves, around.group)
-    with _placing(trace, Constraint(around.spec, group)):
+def _beside(trace: Trace, group: str) -> Iterator[None]:
+    with _placing(trace, _constraint(trace.builder.place).beside(group)):
         yield
 
 
@@ -103,32 +101,24 @@ def _narrowed(outer: Spec, inner: Spec) -> Spec:
     )
 
 
-def _group(trace: Trace, leaves: list[Any], outer: str | None = None) -> str:
-    """One colocation group for all, `outer` if given; groups that some are in become one."""
-    fixed = [variable_group(v.container, v.name) for v in leaves if isinstance(v, Variable)]
-    nodes = [v.node for v in leaves if isinstance(v, Value)]
-    others = leaves if outer else leaves[1:]
-    nodes += [v.read(trace).node for v in others if isinstance(v, Variable)]
-    fixed[:0] = [outer] if outer else []
-    known = dict.fromkeys(filter(None, (_constraint(n.place).group for n in nodes)))
-    group = fixed[0] if fixed else next(iter(known), None) or _fresh(trace)
+def _group(trace: Trace, leaves: list[Any]) -> str:
+    """The colocation group that all are in from here on: one that some are in, or a new one."""
+    nodes = [leaf.node for leaf in leaves if isinstance(leaf, Value)]
+    keys = [(leaf.container, leaf.name) for leaf in leaves if isinstance(leaf, Variable)]
+    keys += [(n.attrs["container"], n.attrs["name"]) for n in nodes if n.op is OPS["read"]]
+    groups = [variable_group(*key) for key in keys]
+    groups += [group for node in nodes for group in _constraint(node.place).groups]
+    group = groups[0] if groups else _fresh(trace)
     for node in nodes:
-        _join(node, group)
-    for other in trace.builder.nodes if known.keys() - {group} else ():
-        if _constraint(other.place).group in known:
-            _join(other, group)
+        join(node, group)
+    for key in keys:
+        if variable_group(*key) != group:
+            tie(trace, key, group)
     return group
-
-
-def _join(node: Node, group: str) -> None:
-    # Nodes do not change once a graph is made of them; these are still being traced.
-    node.place = Constraint(_constraint(node.place).spec, group)
 
 
 def _fresh(trace: Trace) -> str:
     """A group name that the function around all regions has not used."""
-    while isinstance(outer := getattr(trace, "outer", None), Trace):
-        trace = outer
-    assert isinstance(trace, FunctionTrace)
-    trace.groups += 1
-    return f"g{trace.groups - 1}"
+    root = root_of(trace)
+    root.groups += 1
+    return f"g{root.groups - 1}"

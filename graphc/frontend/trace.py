@@ -109,6 +109,7 @@ class FunctionTrace(Trace):
         self.names: dict[str, int] = {}  # of values and parameters
         self._parameters: set[str] = set()
         self.groups = 0  # colocation groups so far
+        self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
 
     @property
     def given_names(self) -> dict[str, int]:

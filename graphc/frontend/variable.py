@@ -17,6 +17,7 @@ import numpy as np
 
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.frontend.initial import initial_value
+from graphc.frontend.ties import tied
 from graphc.frontend.trace import locate
 from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES, DType, Type, tensor
@@ -165,6 +166,7 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
             return trace.wrap(since[-1])
         attrs = {"name": self.name, "container": self.container, "type": self.type}
         made: Value = trace.emit(OPS["read"], (), attrs)
+        tied(trace, made.node, (self.container, self.name))
         return made
 
     @property
@@ -263,7 +265,9 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
         given = lift(value, trace, self._check(value))
         given = PUBLIC["broadcast_to"](given, kind.dims)
         attrs = {"name": self.name, "container": self.container}
-        return trace.emit(OPS["assign"], (given.node,), attrs)
+        made = trace.emit(OPS["assign"], (given.node,), attrs)
+        tied(trace, made.node, (self.container, self.name))
+        return made
 
     def _fitting(self, value: Any) -> Any:
         """The value as an array of this dtype."""

@@ -1,7 +1,7 @@
 """Where a node runs and where its result lies: None -> Constraint -> Device -> Buffers.
 
-@?/device:gpu           any gpu                       @?/job:worker/task:17~b   and colocated in
-group b @/job:localhost/device:cpu:0                          a device
+@?/device:gpu           any gpu            @?/job:worker/task:17~b~c  and colocated: groups b, c
+@/job:localhost/device:cpu:0                          a device
 @/job:localhost/device:cpu:0[4096:512]                and a buffer: arena offset, bytes
 @/job:localhost/device:cpu:0[r0+0:512]                base registers: c constants, pK, rK, vK
 @/job:localhost/device:cpu:0[0:512;512:4096]          and memory that is only used while it runs
@@ -68,10 +68,19 @@ class Device:
 
 @record(frozen=True)
 class Constraint:
-    """What the user asked for: a device spec, a colocation group, or both."""
+    """What the user asked for: a device spec, colocation groups (joined by `~`), or both."""
 
     spec: Spec | None = None
     group: str | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return tuple(self.group.split("~")) if self.group else ()
+
+    def beside(self, *groups: str) -> Constraint:
+        """The same, in these groups, too."""
+        every = dict.fromkeys((*self.groups, *groups))
+        return Constraint(self.spec, "~".join(every) or None)
 
     def __str__(self) -> str:
         return f"?{self.spec or ''}" + (f"~{self.group}" if self.group else "")

@@ -1,7 +1,8 @@
 """What a placement must respect: device specs, colocation, variables and stacks that do not move.
 
 Union-find over the nodes that must share a device; a class may go where the specs of all its nodes
-allow.
+allow.  A variable lives where it is assigned: what its reads ask for decides only as far as nothing
+else does, and a read that asks for another device than that sends its value there.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from graphc.errors import GraphError
-from graphc.ir.graph import Node
+from graphc.ir.graph import Location, Node
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.ir.types import StackType, leaves
 from graphc.passes.place import unavailable
 from graphc.passes.reasons import record as explain
+from graphc.runtime.variable import containers
 
 
 def spec_of(node: Node) -> Spec | None:
@@ -28,13 +30,13 @@ def spec_of(node: Node) -> Spec | None:
 
 
 def ties_of(node: Node) -> list[str]:
-    """What ties a node to others: its colocation group, and the variable that it touches."""
+    """What ties a node to others: the variable that it touches, and its colocation groups."""
     found = []
     if node.op.name in ("read", "assign"):
         found.append(variable_group(node.attrs["container"], node.attrs["name"]))
-    if isinstance(node.place, Constraint) and node.place.group:
-        found.append(node.place.group)
-    return found
+    if isinstance(node.place, Constraint):
+        found += node.place.groups
+    return list(dict.fromkeys(found))
 
 
 class Classes:
@@ -47,6 +49,7 @@ class Classes:
         self.allowed: list[tuple[int, ...]] = [tuple(range(len(devices)))] * count
         self.asked: list[list[tuple[Node, Spec]]] = [[] for _ in range(count)]
         self.ties: dict[str, int] = {}
+        self.reads: list[tuple[int, Node]] = []  # what they ask for is heard last
         self.matching: dict[Spec, tuple[int, ...]] = {}
 
     def root(self, item: int) -> int:
@@ -57,11 +60,30 @@ class Classes:
 
     def add(self, item: int, node: Node) -> None:
         """Apply what a node of the item asks for, regions included. Raises GraphError."""
-        spec = spec_of(node)
+        spec, ties = spec_of(node), ties_of(node)
+        if node.op.name == "read" and isinstance(node.place, Constraint):
+            self.reads.append((item, node))
+            spec, ties = None, ties[:1]
         if spec is not None:
             self.require(item, node, spec)
-        for tie in ties_of(node):
-            self.unite(self.ties.setdefault(tie, item), item, node)
+        for tie in ties:
+            self.unite(self.ties.setdefault(tie, item), item, node, tie)
+
+    def hear_reads(self) -> None:
+        """Apply what reads ask for, as far as their variables may still be there."""
+        for item, node in self.reads:
+            for tie in ties_of(node)[1:]:
+                self.unite(self.ties.setdefault(tie, item), item, node, tie, soft=True)
+        for item, node in self.reads:
+            spec = spec_of(node)
+            if spec is None:
+                continue
+            if not set(self.matches(spec)).isdisjoint(self.allowed[self.root(item)]):
+                self.require(item, node, spec)
+            elif not self.matches(spec):
+                self.require(item, node, spec)  # raises, or says that it is ignored
+            else:
+                explain(node.id, f"{touched(node)} lives elsewhere: its value goes to {spec}")
 
     def pin(self, item: int, node: Node, device: int) -> None:
         """The item is on a device whatever happens, as this node shows."""
@@ -91,8 +113,9 @@ class Classes:
             found = self.matching[spec] = tuple(k for k, d in numbered if spec.matches(d))
         return found
 
-    def unite(self, first: int, second: int, node: Node) -> None:
-        """Two items share a device from here on. Raises GraphError when none is left for both."""
+    def unite(self, first: int, second: int, node: Node, tie: str = "", soft: bool = False) -> None:
+        """Two items share a device from here on. Raises GraphError when none is left for both,
+        unless placement or this tie is soft."""
         first, second = self.root(first), self.root(second)
         if first == second:
             return
@@ -101,10 +124,10 @@ class Classes:
         left = tuple(d for d in self.allowed[first] if d in self.allowed[second])
         if not left:
             a, b = self.clash(self.asked[first], self.asked[second])
-            error = conflict(a, b, node)
-            if not self.soft:
+            error = conflict(a, b, node, tie)
+            if not (self.soft or soft):
                 raise error
-            explain(node.id, f"soft placement ignores a colocation: {error.message}")
+            explain(node.id, f"a colocation is ignored: {error.message}")
             return
         self.parent[second] = first
         self.allowed[first] = left
@@ -128,22 +151,51 @@ class Classes:
         return conflict(other, (node, spec), node)
 
 
-def conflict(first: tuple[Node, Spec], second: tuple[Node, Spec], tied: Node) -> GraphError:
+def conflict(
+    first: tuple[Node, Spec], second: tuple[Node, Spec], tied: Node, tie: str = ""
+) -> GraphError:
     """The error for two nodes that must share a device but ask for different ones."""
     (a, wants), (b, asks) = first, second
-    ties = ties_of(tied)
-    why = f"colocation {ties[0]!r}" if ties else "one op"
+    more = () if tied in (a, b) else (f"{tied!r}{_at(tied.loc)}",)
     return GraphError(
-        f"%{a.id} must run on {wants} and %{b.id} on {asks}, but {why} holds them together",
-        details=(_line(a, wants), _line(b, asks)),
+        f"%{a.id} must run on {wants} and %{b.id} on {asks}, but {_reason(tied, tie)}",
+        details=(_line(a, wants), _line(b, asks), *more),
         location=b.loc,
         hint="change one constraint or the colocation, or let soft_placement=True do it",
     )
 
 
+def _reason(tied: Node, tie: str) -> str:
+    """Why two nodes share a device, in words of the user."""
+    tie = tie or next(iter(ties_of(tied)), "")
+    if not tie:
+        return "one op holds them together"
+    if tied.op.name in ("read", "assign") and tie == ties_of(tied)[0]:
+        return f"{touched(tied)} lives on one device"
+    cells = [cell for home in containers() for cell in home.cells.values()]
+    named = [c for c in cells if variable_group(c.container.name, c.name) == tie]
+    if named:
+        return f"{_variable(named[0].name, named[0].location)} is colocated with both"
+    return f"gc.colocate (group {tie!r}) holds them together"
+
+
+def touched(node: Node) -> str:
+    """The variable of a read or assign, and where it was made."""
+    container, name = node.attrs["container"], node.attrs["name"]
+    cells = [home.cells.get(name) for home in containers() if home.name == container]
+    return _variable(name, cells[0].location if cells and cells[0] else None)
+
+
+def _variable(name: str, location: Location | None) -> str:
+    return f"variable {name!r}" + (f" (made{_at(location)})" if location else "")
+
+
+def _at(location: Location | None) -> str:
+    return f" at {location[0]}:{location[1]}" if location is not None else ""
+
+
 def _line(node: Node, spec: Spec) -> str:
-    at = f" at {node.loc[0]}:{node.loc[1]}" if node.loc is not None else ""
-    return f"{node!r} on {spec}{at}"
+    return f"{node!r} on {spec}{_at(node.loc)}"
 
 
 def carries_stack(node: Node) -> bool:

@@ -126,8 +126,9 @@ def own_groups(region: Graph, suffix: str) -> Graph:
     def rename(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda inner: own_groups(inner, suffix))
         place = node.place
-        if isinstance(place, Constraint) and place.group and "." not in place.group:
-            made = made.replace(place=Constraint(place.spec, place.group + suffix))
+        if isinstance(place, Constraint) and place.group:
+            renamed = [g if "." in g else g + suffix for g in place.groups]
+            made = made.replace(place=Constraint(place.spec).beside(*renamed))
         if made is node:
             return None
         r.nodes.append(made)

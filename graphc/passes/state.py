@@ -21,6 +21,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect
+from graphc.ir.place import Constraint, Place
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import TupleType, Type
 from graphc.ir.verify import broken, graphs_of
@@ -205,7 +206,8 @@ class _Sweep(Rewriter):
             if value is first:
                 continue
             attrs = {"name": key[1], "container": key[0]}
-            made = self.emit(op, (value,), attrs, after=(first,) if first else (), loc=node.loc)
+            after, place = (first,) if first else (), place_of(node, "assign", key)
+            made = self.emit(op, (value,), attrs, after=after, loc=node.loc, place=place)
             reason(made.id, f"the value that {key[1]!r} has in the end")
         return results.replace(nodes=self.nodes, next_id=self.next_id)
 
@@ -239,7 +241,8 @@ class _Sweep(Rewriter):
                 self.nodes.append(found)
             else:
                 attrs = {"name": key[1], "container": key[0], "type": kind}
-                found = self.emit(OPS["read"], (), attrs, loc=node.loc)
+                place = place_of(node, "read", key)
+                found = self.emit(OPS["read"], (), attrs, loc=node.loc, place=place)
             self.values[key] = self.reads[key] = found
         if found.type is not kind:
             raise GraphError(
@@ -296,6 +299,27 @@ class _Sweep(Rewriter):
             self.parts[old] = kept
         else:
             self.mapped[old.id] = kept[0]
+
+
+def place_of(node: Node, op: str, key: Key) -> Place | None:
+    """Where a variable is asked to be: by the node, or by a read or assign in its regions, which
+    belong to no group of the graph around but those of variables."""
+    if node.op.name == op:
+        own: Place | None = node.place
+        return own
+    found: list[Node] = []
+    pending = list(node.regions[::-1])
+    while pending:
+        for inner in pending.pop().nodes:
+            pending.extend(inner.regions)
+            if inner.op.name == op and key_of(inner) == key:
+                found.append(inner)
+    place: Place | None = (found[0] if op == "read" else found[-1]).place if found else None
+    if not isinstance(place, Constraint):
+        return place
+    groups = [group for group in place.groups if "." in group]
+    made = Constraint(place.spec).beside(*groups)
+    return made if made.spec or groups else None
 
 
 def without_state(node: Node) -> Node:

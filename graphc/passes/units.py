@@ -153,6 +153,7 @@ class Units:
                     continue
                 if self.units[number].spans is None and self.units[other].spans is None:
                     classes.unite(other, number, node)
+        classes.hear_reads()
         return classes
 
     def adder(self, classes: Classes, number: int) -> Callable[[Node], None]:

@@ -238,6 +238,12 @@ def container(name: str) -> Container:
         return _containers.setdefault(name, Container(name))
 
 
+def containers() -> list[Container]:
+    """Every container that there is."""
+    with _lock:
+        return list(_containers.values())
+
+
 def _after_fork() -> None:
     """In a forked child the threads that held locks do not exist."""
     global _lock
