@@ -29,11 +29,17 @@ except ImportError as error:
         hint="pip install 'graphc[cuda]'",
     ) from None
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
 WARP = 32
 FULL_MASK = 0xFFFFFFFF
 
 Device = Callable[..., Any]
+
+
+def device(function: Callable[..., Any]) -> Device:
+    """Make a function callable from kernels."""
+    made: Device = cuda.jit(device=True)(function)
+    return made
 
 
 # ------------------------------------------------------------------------------------- simulated
@@ -74,6 +80,10 @@ def _offset_plain(pointer: Any, count: int) -> Any:
     return pointer[count:]
 
 
+def _same_plain(a: Any, b: Any) -> bool:
+    return bool(a.ctypes.data == b.ctypes.data)
+
+
 def _product(x: Any, y: Any) -> Any:
     return x * y
 
@@ -86,7 +96,7 @@ def _sum(x: Any, y: Any) -> Any:
 
 
 def _intrinsics() -> tuple[Device, ...]:
-    """fma, load4, store4, as_array, offset: code that Numba has no function for."""
+    """fma, load4, store4, as_array, offset, same: code that Numba has no function for."""
     from llvmlite import ir
     from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
@@ -170,7 +180,16 @@ def _intrinsics() -> tuple[Device, ...]:
 
         return kind(pointer, types.int64), generate
 
-    return fma, load4, store4, as_array, offset
+    @intrinsic
+    def same(context: Any, a: Any, b: Any) -> Any:
+        """Whether two pointers of one type are one address."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.icmp_unsigned("==", *args)
+
+        return types.boolean(a, b), generate
+
+    return fma, load4, store4, as_array, offset, same
 
 
 def _instruction(text: str, operands: int) -> Device:
@@ -229,12 +248,13 @@ load4: Device
 store4: Device
 as_array: Device
 offset: Device
+same: Device
 if SIMULATED:
-    fma, load4, store4, as_array, offset = (
-        _exact_fma, _load4_array, _store4_array, _as_array_plain, _offset_plain,
+    fma, load4, store4, as_array, offset, same = (
+        _exact_fma, _load4_array, _store4_array, _as_array_plain, _offset_plain, _same_plain,
     )  # fmt: skip
 else:
-    fma, load4, store4, as_array, offset = _intrinsics()
+    fma, load4, store4, as_array, offset, same = _intrinsics()
 
 
 def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:
@@ -248,3 +268,21 @@ floor = _chosen(np.floor, "cvt.rmi.{f}.{f}")
 ceil = _chosen(np.ceil, "cvt.rpi.{f}.{f}")
 trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
 rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
+    """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads.
+
+    All lanes of a group call it together; `shared` has an element per thread of the block.
+    """
+    thread = cuda.threadIdx.x
+    if SIMULATED or step >= WARP:
+        cuda.syncthreads()
+        shared[thread] = x
+        cuda.syncthreads()
+        return shared[thread ^ step]
+    mask = FULL_MASK
+    if lanes < WARP:
+        mask = ((1 << lanes) - 1) << (thread % WARP // lanes * lanes)
+    return cuda.shfl_xor_sync(mask, x, step)
