@@ -74,7 +74,7 @@ def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) ->
     arrays += [f"carray(params, ({kernel.params},))"] if kernel.params else []
     body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
     text = source.emit(kernel, functions) + f"\nrun = helper({kernel.name})\n"
-    namespace = _execute(text + _ENTRY.format(body=body), kernel.name, {})
+    namespace = execute(text + _ENTRY.format(body=body), kernel.name, {})
     # Nothing allocates, but a long body can keep the release of an array that Numba did not prune.
     return _object(namespace["entry"], kernel.name, allocates=True)
 
@@ -128,7 +128,7 @@ def compile_library(
     else:
         raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
     text = "import numpy as np\n" + _ENTRY.format(body=body)
-    namespace = _execute(text, name, {"function": dispatcher})
+    namespace = execute(text, name, {"function": dispatcher})
     return _object(namespace["entry"], name, allocates=True)
 
 
@@ -151,7 +151,7 @@ def _array(buffer: Buffer) -> str:
     return f"carray({pointer}, ({buffer.size},), {source.storage(buffer.dtype)})"
 
 
-def _execute(text: str, name: str, namespace: dict[str, Any]) -> dict[str, Any]:
+def execute(text: str, name: str, namespace: dict[str, Any]) -> dict[str, Any]:
     """Define the functions of a generated text. The text is ours: counters and numbers only."""
     exec(compile(text, f"<generated {name}>", "exec"), namespace)
     return namespace

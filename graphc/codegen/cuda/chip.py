@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from graphc.errors import GraphError
 from graphc.record import record
 
 SIMULATOR = "simulator"
+ARCHITECTURES = (
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120",
+    "sm_121",
+)  # fmt: skip
 
 
 @record(frozen=True)
@@ -22,6 +24,12 @@ class Chip:
     threads: int = 256
     blocks: int = 2048
     shared: int = 48 << 10
+
+    warp: int = 32
+
+    @property
+    def simulated(self) -> bool:
+        return self.name == SIMULATOR
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -39,8 +47,8 @@ def chip_of(target: str) -> Chip:
     family, _, name = target.partition(":")
     if family == "cuda" and name == SIMULATOR:
         return SIMULATED
-    if family != "cuda" or not re.fullmatch(r"sm_(7[05]|8[0-9]|9[0-9]|1[0-2][0-9])", name):
+    if family != "cuda" or name not in ARCHITECTURES:
         raise GraphError(
-            f"there is no CUDA target {target!r}", hint="use cuda:sm_80, cuda:sm_90, ..."
+            f"there is no CUDA target {target!r}", hint=f"use cuda: and {', '.join(ARCHITECTURES)}"
         )
     return Chip(name)

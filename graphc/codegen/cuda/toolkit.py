@@ -1,0 +1,154 @@
+"""NVIDIA's compilers as Python packages: what there is of them, and from PTX to a cubin.
+
+numba-cuda -> NVVM: LLVM IR to PTX text (see `compile`)   nvJitLink: PTX text to a cubin, here
+
+Neither needs a GPU or a driver.  This module imports `cuda.bindings` when it is first used.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import metadata, util
+from typing import Any
+
+from graphc.codegen.cuda.chip import Chip
+from graphc.errors import GraphError
+from graphc.record import record
+
+INSTALL = "pip install 'graphc[cuda]'"
+# Their versions decide what is compiled; the order is that of the way from source to cubin.
+_PACKAGES = ("numba", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink")
+
+_FUNCTION = re.compile(r"(?:Function properties for |Compiling entry function )'?([\w$]+)'?")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"used (\d+) registers.*?(\d+) stack(?:, (\d+) bytes smem)?")
+
+
+@record(frozen=True)
+class Report:
+    """What a kernel takes of a multiprocessor. `spills` are bytes of registers kept in memory,
+    `stack` bytes of local memory per thread, `shared` bytes of shared memory per block.
+    """
+
+    registers: int
+    spills: int
+    stack: int
+    shared: int
+
+
+@cache
+def versions() -> str:
+    """The versions of all that kernels are compiled by, without importing any of it."""
+    return " ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a toolkit may be installed by other means than pip
+        return "?"
+
+
+@cache
+def check() -> None:
+    """Raise GraphError unless everything that compiles kernels is installed and can be loaded."""
+    # Numba holds an old copy of its CUDA target, which compiles with toolkits of its time only.
+    for module, package in (("numba_cuda", "numba-cuda"), ("cuda.bindings", "cuda-bindings")):
+        if not _present(module):
+            raise GraphError(f"compiling for a GPU needs {package}, which is absent", hint=INSTALL)
+    for name in ("nvvm", "nvjitlink"):
+        library = binding(name)
+        try:
+            library.version()
+        except (RuntimeError, OSError) as error:
+            raise GraphError(
+                f"the CUDA library {name} cannot be loaded",
+                details=_lines(str(error))[:2],
+                hint=INSTALL,
+            ) from None
+
+
+def _present(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of its parent
+        return False
+
+
+def binding(name: str) -> Any:
+    """The module `cuda.bindings.<name>`. Raises GraphError where there is none."""
+    from importlib import import_module
+
+    try:
+        return import_module(f"cuda.bindings.{name}")
+    except ImportError as error:
+        reason = _lines(str(error))[:1]
+        raise GraphError(f"cuda.bindings has no {name}", details=reason, hint=INSTALL) from None
+
+
+def assemble(ptx: str, chip: Chip) -> tuple[bytes, dict[str, Report]]:
+    """The cubin of a PTX text for a chip at least as new as the text's own, and what each of its
+    kernels takes.
+
+    Raises GraphError where nvJitLink refuses it, above all PTX of a newer toolkit than its own.
+    """
+    check()
+    library = binding("nvjitlink")
+    options = [f"-arch={chip.name}", "-O3", "-verbose"]
+    try:
+        handle = library.create(len(options), options)
+    except library.nvJitLinkError as error:
+        raise GraphError(f"nvJitLink has no code for {chip.name}: {error}") from None
+    try:
+        return _linked(library, handle, ptx.encode())
+    except library.nvJitLinkError as error:
+        log = _text(library.get_error_log_size, library.get_error_log, handle)
+        raise _refused(log or str(error), chip) from None
+    finally:
+        library.destroy(handle)
+
+
+def _linked(library: Any, handle: int, ptx: bytes) -> tuple[bytes, dict[str, Report]]:
+    library.add_data(handle, library.InputType.PTX, ptx, len(ptx), "kernels")
+    library.complete(handle)
+    cubin = bytearray(library.get_linked_cubin_size(handle))
+    library.get_linked_cubin(handle, cubin)
+    return bytes(cubin), reports(_text(library.get_info_log_size, library.get_info_log, handle))
+
+
+def _text(size: Any, read: Any, handle: int) -> str:
+    log = bytearray(size(handle))
+    read(handle, log)
+    return log.decode(errors="replace").rstrip("\0").strip()
+
+
+def _refused(log: str, chip: Chip) -> GraphError:
+    lines = _lines(log)
+    if "Unsupported .version" in log:
+        return GraphError(
+            "the PTX is of a newer CUDA toolkit than nvJitLink",
+            details=(lines[0], versions()),
+            hint=f"install packages of one toolkit: {INSTALL}",
+        )
+    return GraphError(f"nvJitLink cannot assemble kernels for {chip.name}", details=lines[:6])
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def reports(log: str) -> dict[str, Report]:
+    """What each kernel takes, from the log of nvJitLink."""
+    found: dict[str, Report] = {}
+    spills: dict[str, int] = {}
+    name = ""
+    for line in log.splitlines():
+        if head := _FUNCTION.search(line):
+            name = head[1]
+        elif lost := _SPILLS.search(line):
+            spills[name] = int(lost[2]) + int(lost[3])
+        elif used := _USED.search(line):
+            registers, stack, shared = (int(part or 0) for part in used.groups())
+            found[name] = Report(registers, spills.get(name, 0), stack, shared)
+    return found
