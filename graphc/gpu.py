@@ -227,6 +227,15 @@ def _instruction(text: str, operands: int) -> Device:
     return binary  # type: ignore[no-any-return]
 
 
+def compiler_parts() -> tuple[Any, Any, Any]:
+    """`llvmlite.ir`, Numba's `cgutils` and `intrinsic`: for device functions of other modules."""
+    from llvmlite import ir
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    return ir, cgutils, intrinsic
+
+
 @contextmanager
 def compiling_for(chip: tuple[int, int]) -> Iterator[None]:
     """Let device functions compile for a chip (compute capability) that need not be here.
@@ -270,7 +279,7 @@ trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
 rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
 
 
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+@cuda.jit(device=True)
 def exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
     """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads.
 
