@@ -13,12 +13,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from graphc.errors import RunError
+from graphc.errors import GraphError, RunError
 from graphc.runtime import entry
 from graphc.runtime.channel import Channels
 from graphc.runtime.device import default_threads
-from graphc.runtime.execute import CANCELLED, Executable, executables, explain
-from graphc.runtime.frame import DEVICE, TEAM, Frame, Part
+from graphc.runtime.execute import Executable, executables
+from graphc.runtime.failure import CANCELLED, explain, kept
+from graphc.runtime.frame import DEVICE, TEAM, Frame, part_of
 from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of, aligned_bytes
 
@@ -36,7 +37,7 @@ class TeamFrame(Frame):
     __slots__ = ("_parts", "_support", "channels", "others", "team", "team_address")
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster.part)
         self._support, self._parts = cluster.support, cluster.others  # what the words point to
         self.others = [Frame(part) for part in cluster.others]
         self.channels = Channels(cluster.image.channels)
@@ -79,7 +80,7 @@ class Cluster(Executable):
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         threads = threads or max(1, default_threads() // len(image.images))
         super().__init__(image, threads=threads)
-        self.others = [Part(other, threads) for other in image.others]
+        self.others = [part_of(other, threads) for other in image.others]
         self.threads = max(part.threads for part in self.parts)
         sizes = accumulate((each.table.size for each in image.images), initial=0)
         self.first_rows = list(sizes)[:-1]
@@ -100,7 +101,7 @@ class Cluster(Executable):
     def _missing(self) -> str | None:
         return next((i.device for i in self.image.images if i.device in _gone), None)
 
-    def failure(self, status: int, row: int) -> RunError:
+    def failure(self, status: int, row: int) -> BaseException:
         """The error of a row, counted over the tables of all devices."""
         number = bisect_right(self.first_rows, row) - 1
         image = self.image.images[number]
@@ -112,8 +113,9 @@ class Cluster(Executable):
                 f"no thread can be started for device {image.device}",
                 hint="the system limits the threads of a process",
             )
-        error = explain(image, status, row - self.first_rows[number])
-        error.message += f" (on {image.device})"
+        error = kept(status) or explain(image, status, row - self.first_rows[number])
+        if isinstance(error, GraphError):
+            error.message += f" (on {image.device})"
         return error
 
     def lose(self, device: str) -> None:

@@ -16,20 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import FeedError, LimitError, RunError
+from graphc.errors import FeedError, LimitError
 from graphc.runtime import entry
 from graphc.runtime.binding import Binding
-from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part
+from graphc.runtime.failure import explain, kept
+from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.interrupt import stop_on_interrupt
 from graphc.runtime.table import FIRST_PARAM, has_jumps
 
-CANCELLED, _BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
-_WALKER_REASONS = {
-    CANCELLED: "the run was cancelled",
-    NO_MEMORY: "no memory for a stack to grow",
-    EMPTY: "pop from an empty stack",
-}
 # Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
 # depends on data always drops it.
 GIL_NANOSECONDS = 5_000
@@ -45,12 +40,14 @@ def stop_all() -> None:
         executable.cancel()
 
 
-class Executable(Part):
+class Executable:
     """A compiled partition, ready to run."""
 
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         image.check()
-        super().__init__(image, threads)
+        self.image = image
+        self.part = part_of(image, threads)
+        self.support, self.threads = self.part.support, self.part.threads
         self.others: list[Part] = []  # of further devices
         self._drops = bool(image.others) or has_jumps(image.table.tolist())
         self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
@@ -65,7 +62,7 @@ class Executable(Part):
         # What the native entry points to outlives this object where the entry does.
         variables = tuple(v for each in image.images for v in each.variables)
         self._binding = Binding(variables) if variables else None
-        self._keep: list[Any] = [image, self.kernels, self.support]
+        self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
@@ -82,7 +79,7 @@ class Executable(Part):
     @property
     def parts(self) -> list[Part]:
         """The shares of all devices."""
-        return [self, *self.others]
+        return [self.part, *self.others]
 
     @property
     def params(self) -> tuple[Slot, ...]:
@@ -238,7 +235,7 @@ class Executable(Part):
         return frame
 
     def _make_frame(self) -> Frame:
-        return Frame(self)
+        return Frame(self.part)
 
     def give(self, frame: Frame) -> None:
         """End the use of a frame."""
@@ -273,27 +270,14 @@ class Executable(Part):
             for array, slot, dtype in zip(arrays, params, self._param_dtypes, strict=True)
         ]
 
-    def failed(self, outcome: int) -> RunError:
+    def failed(self, outcome: int) -> BaseException:
         """The error that an integer from the native entry stands for."""
         status = outcome & 0xFFFFFFFF
         return self.failure(status - (status >> 31 << 32), outcome >> 32)
 
-    def failure(self, status: int, row: int) -> RunError:
+    def failure(self, status: int, row: int) -> BaseException:
         """The error of a row that ended with a nonzero status."""
-        return explain(self.image, status, row)
-
-
-def explain(image: Image, status: int, row: int) -> RunError:
-    """The error of a row of an image that ended with a nonzero status."""
-    origin = image.origins.get(row)
-    details = (origin.node,) if origin else ()
-    location = origin.location if origin else None
-    reason = _WALKER_REASONS.get(status)
-    if reason is None and status < 0:
-        return RunError(f"the step table is damaged at word {row}", details=details)
-    if reason is None:
-        reason = image.reasons.get(status, f"a kernel failed with status {status}")
-    return RunError(reason, details=details, location=location)
+        return kept(status) or explain(self.image, status, row)
 
 
 def _no_entry(*_arrays: np.ndarray) -> None:

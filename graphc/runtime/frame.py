@@ -6,6 +6,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, sta
 TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
 TEAM, DEVICE, LOG = 10, 11, 12
 BASES = 16
+_NOTHING = np.zeros(0, np.int64)
 
 
 class Part:
@@ -37,40 +39,57 @@ class Part:
             addresses.update(load.link(code, symbols, addresses))
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
 
+    def furnish(self, frame: Frame) -> None:
+        """Give a new frame what its run needs: the table, the kernels, memory."""
+        image, words = self.image, frame.words
+        frame.arena = aligned_bytes(image.arena_bytes)
+        frame.stacks = np.zeros((self.stack_slots, 3), np.int64)
+        words[TABLE] = address_of(image.table)
+        words[KERNELS] = address_of(self.kernels)
+        words[WORDS] = address_of(image.words)
+        words[OPERANDS] = self.most_operands
+        words[THREADS] = self.threads
+        if self.stack_slots:
+            words[STACKS] = address_of(frame.stacks)
+            weakref.finalize(frame, free_stacks, frame.stacks).atexit = False
+        frame.bases[ARENA] = address_of(frame.arena)
+        frame.bases[CONSTANTS] = address_of(image.constants)
+
+
+def part_of(image: Image, threads: int | None) -> Part:
+    """The share of a device: a CPU links its kernels, a GPU loads them."""
+    if not image.on_gpu:
+        return Part(image, threads)
+    from graphc.runtime.cuda.part import DevicePart
+
+    return DevicePart(image)
+
 
 class Frame:
     """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
 
     `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
-    serves later runs too and is freed with the frame.
+    serves later runs too and is freed with the frame.  `own` is what a GPU needs besides.
     """
 
     __slots__ = (
-        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "stacks", "variables",
-        "words",
+        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "own", "stacks",
+        "variables", "words",
     )  # fmt: skip
 
     def __init__(self, part: Part) -> None:
         image = part.image
         self.held: ExitStack | None = None
         self.arrays: tuple[np.ndarray, ...] = ()
-        self.arena = aligned_bytes(image.arena_bytes)
+        self.own: Any = None
         self.words = np.zeros(BASES + image.bases, np.int64)
         self.address = address_of(self.words)
         self.flag = self.address + 8 * IN_USE
-        self.words[TABLE] = address_of(image.table)
-        self.words[KERNELS] = address_of(part.kernels)
-        self.words[WORDS] = address_of(image.words)
-        self.words[OPERANDS] = part.most_operands
-        self.words[THREADS] = part.threads
-        self.stacks = np.zeros((part.stack_slots, 3), np.int64)
-        if part.stack_slots:
-            self.words[STACKS] = address_of(self.stacks)
-            weakref.finalize(self, free_stacks, self.stacks).atexit = False
         self.bases = self.words[BASES:]
-        self.bases[ARENA] = address_of(self.arena)
-        self.bases[CONSTANTS] = address_of(image.constants)
         self.variables = slice(image.first_variable, image.first_register)
+        self.arena: np.ndarray[Any, Any] = _NOTHING
+        self.stacks: np.ndarray[Any, Any] = _NOTHING.reshape(0, 3)
+        part.furnish(self)
 
     @property
     def frames(self) -> tuple[Frame, ...]:

@@ -16,6 +16,7 @@ from graphc.runtime import table as step_table
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47
+MOST_BLOCKS, MOST_LANES = (1 << 31) - 1, 1024  # of one launch
 
 _NUMPY_CODES = {
     "bool": "?",
@@ -130,6 +131,11 @@ class Image:
 
     The image of a program of several devices is that of its first device; `others` are those of
     the other devices, without params and results, and `channels` what they talk through.
+
+    The image of a GPU has the triple "cuda", its `cpu` is a chip ("sm_90") or "simulator".  Its
+    objects are cubins, and `portable` holds the PTX text of each, for newer chips; the simulator
+    has none.  Kernel i takes `arity[i]` of the `words`; units and grain of a row that calls it are
+    the blocks and the threads of its launch.
     """
 
     name: str
@@ -155,6 +161,18 @@ class Image:
     device: str = "cpu:0"
     channels: tuple[Channel, ...] = ()
     others: tuple[Image, ...] = ()
+    arity: tuple[int, ...] = ()
+    portable: tuple[bytes, ...] = ()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU executes the objects."""
+        return self.triple == "cuda"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the kernels are functions of this process, which a simulated GPU runs."""
+        return self.on_gpu and self.cpu == "simulator"
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -200,8 +218,11 @@ class Image:
                 f"{self.threads} threads or {self.registers} registers is not possible"
             )
         self._check_donated()
+        if self.on_gpu:
+            self._check_launches()
         defined = {symbol for _, symbols in self.objects for symbol in symbols}
         missing = [symbol for symbol in self.kernels if symbol not in defined]
+        missing = [] if self.simulated else missing
         if missing:
             raise GraphError(f"no object code defines kernel {missing[0]!r}")
         sizes = [self.arena_bytes, self.constants.nbytes]
@@ -215,6 +236,21 @@ class Image:
                 [c.nbytes if c.target == number else -1 for c in channels],
             ),
         )  # fmt: skip
+
+    def _check_launches(self) -> None:
+        if len(self.arity) != len(self.kernels) or min(self.arity, default=0) < 0:
+            raise GraphError(f"{len(self.arity)} counts of words for {len(self.kernels)} kernels")
+        if self.portable and len(self.portable) != len(self.objects):
+            raise GraphError(f"{len(self.portable)} PTX texts for {len(self.objects)} objects")
+        words = self.table.tolist()
+        for row in step_table.rows(words):
+            if words[row] != step_table.CALL:
+                continue
+            kernel, blocks, threads, first = words[row + 2 : row + 6]
+            if not blocks <= MOST_BLOCKS or not 1 <= threads <= MOST_LANES:
+                raise GraphError(f"a launch of {blocks} blocks of {threads} threads")
+            if not 0 <= kernel < len(self.arity) or first + self.arity[kernel] > self.words.size:
+                raise GraphError(f"no words for kernel {kernel}, called at word {row} of the table")
 
     def _check_donated(self) -> None:
         given = [param for param in self.donated if param >= 0]

@@ -1,0 +1,105 @@
+"""What the runtime asks of a GPU. Device addresses, streams and events are ints or opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphc.errors import GraphError
+
+COMPUTE, COPY = range(2)  # the streams of a device: kernels, and copies beside them
+
+
+class Driver(Protocol):
+    """One GPU. Launches and copies return at once and happen in the order of their stream.
+
+    Every thread calls `enter` before anything else.
+    """
+
+    name: str
+    captures: bool  # whether launches can be recorded as a graph
+
+    def enter(self) -> None:
+        """Make the device that of this thread. Raises RunError in a forked child."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory at a multiple of 256. Raises MemoryError."""
+
+    def free(self, address: int) -> None:
+        """Give memory back, after what uses it."""
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """Bytes of host memory that copies reach directly; freed with the array."""
+
+    def load(self, code: bytes, portable: bytes) -> Any:
+        """Object code for this chip, or the PTX beside it for one that is newer."""
+
+    def function(self, module: Any, symbol: str) -> Any:
+        """A kernel of a module."""
+
+    def prepare(self, function: Any, shape: tuple[int, int], arguments: Sequence[int]) -> Any:
+        """A launch of blocks x threads with its packed arguments, all of them 64-bit words."""
+
+    def launch(self, prepared: Any, stream: int) -> None:
+        """Run a kernel."""
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy between addresses of this device, of another one or of the host."""
+
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        """Set device memory to zero."""
+
+    def event(self, stream: int) -> Any:
+        """A mark at the present end of a stream."""
+
+    def follow(self, stream: int, event: Any) -> None:
+        """Have a stream wait for an event, of whatever device."""
+
+    def settle(self, event: Any) -> None:
+        """Wait until an event has happened."""
+
+    def seconds(self, first: Any, second: Any) -> float:
+        """The time between two events that have happened."""
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until a stream is empty."""
+
+    def begin_capture(self, stream: int) -> None:
+        """What follows on a stream is recorded and not done."""
+
+    def end_capture(self, stream: int) -> Any:
+        """The recorded graph."""
+
+    def launch_graph(self, graph: Any, stream: int) -> None:
+        """Do what was recorded."""
+
+
+_opened: dict[str, Driver] = {}
+
+
+def open_driver(cpu: str, device: str) -> Driver:
+    """The GPU that `device` ("gpu:1") names, or the simulator where code is for that.
+
+    Raises GraphError where there is no such GPU.
+    """
+    kind = "simulator" if cpu == "simulator" else "cuda"
+    key = f"{kind} {device}"
+    found = _opened.get(key)
+    if found is None:
+        number = device.rpartition(":")[2]
+        if not number.isdecimal():
+            raise GraphError(f"{device!r} names no GPU", hint="GPUs are called gpu:0, gpu:1, ...")
+        found = _opened[key] = _make(kind, int(number))
+    return found
+
+
+def _make(kind: str, number: int) -> Driver:
+    if kind == "simulator":
+        from graphc.runtime.cuda.simulator import Simulator
+
+        return Simulator(number)
+    from graphc.runtime.cuda.driver import Cuda
+
+    return Cuda(number)

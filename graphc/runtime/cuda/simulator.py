@@ -1,0 +1,147 @@
+"""A GPU that is none: memory of the host, kernels as Python functions run by Numba's simulator.
+
+What compiles for it registers each kernel in `functions`, with NumPy's name of the storage dtype
+and the element count of every buffer.  Everything happens at once, so events and streams have
+nothing to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.record import record
+from graphc.runtime.memory import address_of, aligned_bytes
+
+GRANULE = 256  # device memory is aligned to this
+
+Buffers = tuple[tuple[str, int], ...]
+functions: dict[str, tuple[Callable[..., None], Buffers]] = {}
+
+_simulating = threading.Lock()  # Numba's simulator runs one kernel at a time
+
+
+@record(frozen=True)
+class _Launch:
+    """A kernel with its arguments: views of memory, then plain numbers."""
+
+    kernel: Any
+    shape: tuple[int, int]
+    arguments: tuple[Any, ...]
+
+
+class Simulator:
+    """`gpu:number` of the simulator."""
+
+    captures = False
+
+    def __init__(self, number: int) -> None:
+        self.name = f"gpu:{number} (simulated)"
+        self.blocks: dict[int, np.ndarray[Any, Any]] = {}
+        self.starts: list[int] = []
+
+    def enter(self) -> None:
+        """Nothing to do: there is no context."""
+
+    def allocate(self, nbytes: int) -> int:
+        made = aligned_bytes(max(nbytes, 1), GRANULE)
+        made[:] = 0xA5  # so that nobody counts on zeros
+        address = address_of(made)
+        self.blocks[address] = made
+        self.starts = sorted(self.blocks)
+        return address
+
+    def free(self, address: int) -> None:
+        del self.blocks[address]
+        self.starts = sorted(self.blocks)
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        return aligned_bytes(nbytes)
+
+    def load(self, code: bytes, portable: bytes) -> None:
+        raise GraphError("the simulator runs no object code")
+
+    def function(self, module: None, symbol: str) -> tuple[Any, Buffers]:
+        found = functions.get(symbol)
+        if found is None:
+            raise GraphError(
+                f"kernel {symbol} was not compiled in this process",
+                hint="programs for the simulator cannot be saved; compile again",
+            )
+        return _simulated(found[0]), found[1]
+
+    def prepare(
+        self, function: tuple[Any, Buffers], shape: tuple[int, int], arguments: Sequence[int]
+    ) -> _Launch:
+        kernel, buffers = function
+        views = [self._view(*b, at) for b, at in zip(buffers, arguments, strict=False)]
+        *params, status, row = arguments[len(buffers) :]
+        return _Launch(kernel, shape, (*views, *params, self._view("int64", 1, status), row))
+
+    def _view(self, dtype: str, count: int, address: int) -> Any:
+        """An array as simulated kernels take it. Raises GraphError outside allocated memory."""
+        from graphc.gpu import cuda
+
+        element = np.dtype(dtype)
+        size = count * element.itemsize
+        position = bisect_right(self.starts, address) - 1
+        start = self.starts[position] if position >= 0 else 0
+        inside = position >= 0 and address + size <= start + self.blocks[start].size
+        if not inside:
+            raise GraphError(f"a kernel is given {size} bytes outside the memory of {self.name}")
+        block = self.blocks[start][address - start : address - start + size]
+        return cuda.devicearray.FakeCUDAArray(block.view(element))
+
+    def launch(self, prepared: _Launch, stream: int) -> None:
+        with _simulating, np.errstate(all="ignore"):
+            prepared.kernel[prepared.shape](*prepared.arguments)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        ctypes.memmove(target, source, nbytes)
+
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        ctypes.memset(address, 0, nbytes)
+
+    def event(self, stream: int) -> float:
+        return time.perf_counter()
+
+    def follow(self, stream: int, event: float) -> None:
+        """What the event marks has happened."""
+
+    def settle(self, event: float) -> None:
+        """What the event marks has happened."""
+
+    def seconds(self, first: float, second: float) -> float:
+        return second - first
+
+    def synchronize(self, stream: int) -> None:
+        """Everything has happened."""
+
+    def begin_capture(self, stream: int) -> None:
+        raise GraphError("the simulator records no graphs")
+
+    def end_capture(self, stream: int) -> None:
+        raise GraphError("the simulator records no graphs")
+
+    def launch_graph(self, graph: None, stream: int) -> None:
+        raise GraphError("the simulator records no graphs")
+
+
+@cache
+def _simulated(function: Callable[..., None]) -> Any:
+    from graphc.gpu import SIMULATED, cuda
+
+    if not SIMULATED:
+        raise GraphError(
+            "the program was compiled for the simulator of GPUs, which is off",
+            hint="set NUMBA_ENABLE_CUDASIM=1",
+        )
+    return cuda.jit(function)

@@ -1,0 +1,70 @@
+"""Stacks on a device: what the gradient of a loop remembers.
+
+The host knows where every value lies, so a stack is a list of addresses in blocks of device memory,
+each twice as large as the one before.  Nothing that was pushed ever moves; the blocks serve later
+runs too.
+"""
+
+from __future__ import annotations
+
+from graphc.runtime.cuda.interface import Driver
+
+FIRST_BYTES = 1 << 16
+ALIGNMENT = 16  # the widest load of a kernel
+
+
+class StackEmpty(Exception):
+    """A pop from an empty stack."""
+
+
+class _Stack:
+    __slots__ = ("blocks", "places")
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[int, int]] = []  # address, bytes
+        self.places: list[tuple[int, int, int]] = []  # block, begin, end of each value
+
+
+class Stacks:
+    """The stacks of one frame, by slot."""
+
+    def __init__(self, driver: Driver, slots: int) -> None:
+        self.driver = driver
+        self.stacks = [_Stack() for _ in range(slots)]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that they have grown to."""
+        return sum(size for stack in self.stacks for _, size in stack.blocks)
+
+    def clear(self, slot: int) -> None:
+        """Empty a stack."""
+        self.stacks[slot].places.clear()
+
+    def push(self, slot: int, nbytes: int) -> int:
+        """Room for a value on top of a stack. Raises MemoryError."""
+        stack = self.stacks[slot]
+        size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        block, _, end = stack.places[-1] if stack.places else (0, 0, 0)
+        while block < len(stack.blocks) and end + size > stack.blocks[block][1]:
+            block, end = block + 1, 0
+        if block == len(stack.blocks):
+            room = max(size, FIRST_BYTES << block)
+            stack.blocks.append((self.driver.allocate(room), room))
+        stack.places.append((block, end, end + size))
+        return stack.blocks[block][0] + end
+
+    def pop(self, slot: int) -> int:
+        """Where the value on top lies, which is taken off. Raises StackEmpty."""
+        stack = self.stacks[slot]
+        if not stack.places:
+            raise StackEmpty
+        block, begin, _ = stack.places.pop()
+        return stack.blocks[block][0] + begin
+
+    def free(self) -> None:
+        """Give all memory back."""
+        for stack in self.stacks:
+            for address, _ in stack.blocks:
+                self.driver.free(address)
+            stack.blocks.clear()
