@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from graphc.cli import Mismatch
 from graphc.cli_common import (
     MODEL,
     complete_feeds,
@@ -25,11 +23,7 @@ from graphc.cli_common import (
 from graphc.cli_trace import BLAMED, COLUMNS, Tracer, as_dicts
 from graphc.errors import GraphError
 
-if TYPE_CHECKING:
-    import numpy as np
-
 _SHOWN_ELEMENTS = 6
-_TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, "c128": 1e-9}
 
 
 @click.command("run")
@@ -71,14 +65,15 @@ def run_command(
     if compiled and engine == "compiled" and not check:
         tracer = Tracer(trace_file)
         names, results = _run_compiled(model, given, seed, tracer, options)
+        lost = None
     else:
         config = make_config(options)
         tracer = Tracer(trace_file, config)
         loaded = load_graph(model, config)
-        names, results = _run_graph(loaded, given, seed, (engine, check), tracer)
+        names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)
-    _report(names, results, output, tracer, as_json)
+    _report(names, results, output, tracer, lost, as_json)
 
 
 def _run_compiled(
@@ -116,98 +111,57 @@ def _run_graph(
     seed: int | None,
     engines: tuple[str, bool],
     tracer: Tracer,
-) -> tuple[tuple[str, ...], list[Any]]:
+) -> tuple[tuple[str, ...], list[Any], list[tuple[Any, ...]] | None]:
+    """Names, results and, with a check, what short transfers change about them."""
+    from graphc.cli_check import reference
+
     engine, check = engines
     feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
     values = loaded.arrange((), feeds)
-    both = [_compiled_with(tracer), _reference_from(loaded)]
-    if engine == "reference":
-        both.reverse()
-    results = both[0](loaded, values)
-    if check:
-        other = both[1](loaded, values)
-        _compare(loaded.result_names, results, other)
-    return loaded.result_names, results
-
-
-def _compiled_with(tracer: Tracer) -> Callable[[Any, list[Any]], list[Any]]:
-    """The compiler."""
-
-    def run(loaded: Any, values: list[Any]) -> list[Any]:
+    other, config = reference(loaded), loaded.config
+    compresses = bool(config.compress) or config.error_budget is not None
+    built = None
+    if engine == "compiled" or check or compresses:
         arrays = loaded.check(values)
         with progress("compiling", len(loaded.graph)):
             built = loaded.build(*(a.shape for a in arrays))
-        results: list[Any] = tracer.run(built.executable, arrays, built)
-        return results
-
-    return run
-
-
-def _reference_from(loaded: Any) -> Callable[[Any, list[Any]], list[Any]]:
-    """The interpreter, which finds variables as they are now and does not change them."""
-    from graphc.frontend.limits import check_memory
-    from graphc.frontend.stored import values_of
-    from graphc.ops.interpret import interpret
-
-    state = {key: item.array for key, item in values_of(loaded.graph).items()}
-
-    def run(loaded: Any, values: list[Any]) -> list[Any]:
-        arrays = loaded.check(values)
-        graph = loaded.bound(loaded.bind([a.shape for a in arrays]))
-        check_memory(graph, every_node=True)
-        return interpret(graph, arrays, state=state)
-
-    return run
-
-
-def _compare(names: tuple[str, ...], results: list[Any], others: list[Any]) -> None:
-    """Exit 3, naming the results, unless both engines agree within the tolerance of the dtype."""
-    rows = []
-    for name, mine, other in zip(names, results, others):
-        error, allowed = _distance(mine, other)
-        if not error <= allowed:
-            rows.append(f"{name}: largest difference {error:.3g}, allowed {allowed:.3g}")
-    if rows:
-        click.echo("mismatch between the compiled and the reference result", err=True)
-        for row in rows[:20]:
-            click.echo(f"  {row}", err=True)
-        raise Mismatch
-
-
-def _distance(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """(largest difference, allowed difference); NaNs and infinities must stand at equal places."""
-    import numpy as np
-
-    from graphc.ir.types import C128, dtype
-
-    kind = dtype(mine.dtype)
-    if mine.shape != other.shape or not mine.size:
-        return (0.0 if mine.shape == other.shape else np.inf), 0.0
-    if kind.kind not in "fc":
-        return float(np.max(mine != other)), 0.0
-    wide = C128.numpy if kind.is_complex else np.float64
-    a, b = mine.astype(wide), other.astype(wide)
-    odd = ~(np.isfinite(a) & np.isfinite(b))
-    if not np.array_equal(a[odd], b[odd], equal_nan=True):
-        return np.inf, 0.0
-    scale = float(np.max(np.abs(b[~odd]), initial=1.0))
-    return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), _TOLERANCE[kind.name] * scale
+    if engine == "reference" and not check:
+        return loaded.result_names, other.run(built, values), None
+    assert built is not None
+    compiled = tracer.run(built.executable, arrays, built)
+    if not check:
+        return loaded.result_names, compiled, None
+    wanted = other.run(built, values)
+    other.compare(built, values, compiled, wanted)
+    return loaded.result_names, compiled if engine == "compiled" else wanted, other.lost
 
 
 def _report(
-    names: tuple[str, ...], results: list[Any], output: Path | None, tracer: Tracer, as_json: bool
+    names: tuple[str, ...],
+    results: list[Any],
+    output: Path | None,
+    tracer: Tracer,
+    lost: list[tuple[Any, ...]] | None,
+    as_json: bool,
 ) -> None:
     if as_json:
         found = {
             "output": str(output) if output else None,
             "results": [_describe(name, r) for name, r in zip(names, results)],
         }
+        if lost is not None:
+            keys = ("name", "relative_error", "bound")
+            found["compression"] = [dict(zip(keys, row)) for row in lost]
         print_json({**found, **as_dicts(tracer)})
         return
     rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
     print_table("results", ["result", "dtype", "shape", "values"], rows)
     if output is not None:
         click.echo(f"written to {output}")
+    if lost is not None:
+        from graphc import cli_check
+
+        print_table("compression", cli_check.COLUMNS, cli_check.lost_rows(lost))
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
         if tracer.blamed:

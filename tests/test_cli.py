@@ -426,6 +426,61 @@ def test_mismatch_exits_with_3(folder, run, monkeypatch):
     assert "largest difference" in errors
 
 
+TWO = ("--devices", "cpu:0,cpu:1", "--place", "h=cpu:1", "--check")
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A saved model whose first layer can run on another device."""
+
+    def layers(x, w):
+        h = gc.name(np.tanh(x @ w), "h")
+        return {"y": np.abs(h * 3), "z": h @ w.T}
+
+    path = tmp_path_factory.mktemp("wide") / "wide.gir"
+    gc.compile(layers).save(path, gc.spec((300, 200), "f32"), gc.spec((200, 64), "f32"))
+    return path
+
+
+@pytest.mark.parametrize("mode", ["truncate", "nearest"])
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_check_compares_with_short_transfers_and_tells_what_they_cost(wide, run, mode, engine):
+    options = (*TWO, "--compress-mode", mode, "--engine", engine, "--seed", "1")
+    status, out, errors = run("run", wide, *options, "--json")
+    assert status == 0, errors
+    found = {row["name"]: row for row in json.loads(out)["compression"]}
+    worst = 2.0**-7 if mode == "truncate" else 2.0**-8
+    assert 0 < found["y"]["relative_error"] <= worst and 0 < found["z"]["relative_error"] < worst
+    assert found["z"]["bound"] == float("inf")  # sums
+    status, out, _ = run("run", wide, *options)
+    assert status == 0 and "relative error of short transfers" in out
+    assert "compression" not in json.loads(run("run", wide, *TWO, "--seed", "1", "--json")[1])
+
+
+def test_a_check_bounds_short_transfers_that_no_sum_follows(tmp_path, run):
+    path = tmp_path / "plain.gir"
+    x = gc.spec((64, 64), "f32")
+    gc.compile(lambda x: gc.name(np.tanh(x), "h") * 3).save(path, x)
+    status, out, _ = run("run", path, *TWO, "--compress", "--seed", "1", "--json")
+    (row,) = json.loads(out)["compression"]
+    assert status == 0 and 0 < row["relative_error"] <= row["bound"] == 2.0**-7
+
+
+def test_a_wrong_cut_is_a_mismatch(wide, run, monkeypatch):
+    from graphc import cli_check
+
+    interpreted = cli_check.Reference._interpret
+
+    def other_mode(self, graph, arrays, **mail):
+        text = gc.show(graph).replace('mode="nearest"', 'mode="truncate"')
+        return interpreted(self, gc.parse(text), arrays, **mail)
+
+    monkeypatch.setattr(cli_check.Reference, "_interpret", other_mode)
+    options = ("--compress-mode", "nearest", "--seed", "1")
+    status, _, errors = run("run", wide, *TWO, *options)
+    assert status == 3 and "message c1: largest difference" in errors
+
+
 @pytest.fixture(scope="module")
 def plan():
     """The planned text of two matrix products and two sums."""

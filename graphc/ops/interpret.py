@@ -6,7 +6,7 @@ compiled result; casts to narrower floats are then skipped too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,15 +31,16 @@ def interpret(
     wide: bool = False,
     state: State | None = None,
     sent: dict[str, list[Array]] | None = None,
+    given: Mapping[str, Array] | None = None,
 ) -> list[Array]:
-    """The results for these argument arrays, in order; `state` is read and written, and `sent`
-    receives the messages of every channel.
+    """The results for these argument arrays, in order; `state` is read and written, `sent` receives
+    the messages of every channel, and `given` has messages that are delivered instead.
 
     Raises FeedError for wrong arguments, RunError for a variable without a value and GraphError,
     with the node's line, for what NumPy refuses.
     """
     check_arguments(value.params, arguments)
-    interpreter = _Interpreter(wide, {} if state is None else state, sent)
+    interpreter = _Interpreter(wide, {} if state is None else state, Mail(sent, given))
     with np.errstate(all="ignore"):
         if isinstance(value, Program):
             return interpreter.program(value, list(arguments))
@@ -62,12 +63,10 @@ def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
 
 
 class _Interpreter:
-    def __init__(
-        self, wide: bool, state: State, sent: dict[str, list[Array]] | None = None
-    ) -> None:
+    def __init__(self, wide: bool, state: State, mail: Mail | None = None) -> None:
         self.wide = wide
         self.state = state
-        self.mail = Mail(sent)
+        self.mail = mail or Mail()
 
     def widen(self, array: Array, kind: Type) -> Array:
         target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphc.errors import GraphError
@@ -22,11 +22,17 @@ class _Stopped(Exception):
 class Mail:
     """The channels of one run; the first error wakes everybody who waits.
 
-    `sent`, if given, receives every message by channel.
+    `sent`, if given, receives every message by channel; `given` has messages that are delivered
+    instead.
     """
 
-    def __init__(self, sent: dict[str, list[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        sent: dict[str, list[Any]] | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
         self.sent = sent
+        self.given = given or {}
         self.changed = threading.Condition()
         self.boxes: dict[str, deque[Any]] = defaultdict(deque)
         self.waiting: dict[int, str] = {}  # device number -> channel
@@ -36,7 +42,7 @@ class Mail:
 
     def put(self, channel: str, message: Any) -> None:
         with self.changed:
-            self.boxes[channel].append(message)
+            self.boxes[channel].append(self.given.get(channel, message))
             if self.sent is not None:
                 self.sent.setdefault(channel, []).append(message)
             self.changed.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import string_at
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from graphc.runtime.image import ALIGNMENT, Channel
 from graphc.runtime.memory import address_of, aligned_bytes
 
 WORDS = 16  # of a channel: two cache lines, of which the sender and the receiver write the first
-_BUFFER, _SOURCE, _TARGET = 2, 3, 4
+_ADDRESS, _BUFFER, _SOURCE, _TARGET = 1, 2, 3, 4
 
 
 class Channels:
@@ -29,5 +30,11 @@ class Channels:
             slot[_SOURCE], slot[_TARGET] = channel.source, channel.target
             if channel.buffered:
                 # A message of no bytes has no memory; what it points to is never read.
-                slot[_BUFFER] = slot[_BUFFER - 1] = position
+                slot[_BUFFER] = slot[_ADDRESS] = position
                 position += size
+
+    def carried(self, channels: Sequence[Channel]) -> dict[str, bytes]:
+        """The last message of every channel that had one; to be asked after a run, before the
+        next."""
+        slots = zip(channels, self.words.reshape(-1, WORDS).tolist(), strict=True)
+        return {c.name: string_at(slot[_ADDRESS], c.nbytes) for c, slot in slots if slot[_ADDRESS]}
