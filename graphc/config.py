@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError
 from graphc.runtime.device import default_threads
+from graphc.runtime.devices import kind_of, present_chip
 
 
 def _verify_level() -> int:
@@ -28,8 +29,9 @@ class Config:
     donate         names of arguments whose memory results may take over
     threads        worker threads per kernel; 0 takes GRAPHC_THREADS or the number of cores
     opt            0 runs every node as its own kernel, 2 optimises; results agree within rounding
-    backend        "llvm" (generated LLVM), or "numba" (readable source through Numba)
-    target         "cpu" or "cpu:<llvm cpu name>"
+    backend        "llvm" (generated LLVM), or "numba" (readable source through Numba); graphs of
+                   GPUs have "cuda" whatever is given
+    target         "cpu", "cpu:<llvm cpu name>" or "cuda:<sm_75 ...>": what code is made for
     check_finite   every kernel checks its result; the first node that goes NaN or Inf is named
     dump           folder that receives every stage
     compress       16-bit transfers of f32 values between devices: True or "truncate" cuts off the
@@ -75,7 +77,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.opt not in (0, 1, 2):
             raise GraphError(f"opt must be 0, 1 or 2, got {self.opt!r}")
-        if self.backend not in ("llvm", "numba"):
+        if self.backend not in ("llvm", "numba", "cuda"):
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if not isinstance(self.threads, int) or self.threads < 0:
             raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
@@ -104,6 +106,15 @@ class Config:
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
+    def for_device(self, device: Any) -> Config:
+        """The options that the graph of a device is compiled with."""
+        runs_on = kind_of(device.type).runs_on if device is not None else "cpu"
+        cuda = self.target.startswith("cuda")
+        if runs_on == "cuda":
+            target = self.target if cuda else f"cuda:{present_chip()}"
+            return replace(self, backend="cuda", target=target)
+        return replace(self, target="cpu") if cuda and self.backend != "cuda" else self
+
     @property
     def merges(self) -> bool:
         """Whether kernels hold several nodes; a check for NaN has to name the very first one."""
@@ -129,6 +140,8 @@ class Config:
             given = values.get(name)
             if given is not None:
                 values[name] = _names(name, given)
+        if str(values.get("target", "")).startswith("cuda") and not values.get("devices"):
+            values["devices"] = ("gpu:0",)
         if "sample" in values:
             values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
         if values.get("dump"):

@@ -11,10 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"errors", "record"}
+BASE = {"errors", "record", "gpu"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
+    "gpu": {"errors"},
     "collector": set(),
     "config": BASE | {"runtime"},
     "ir": BASE,

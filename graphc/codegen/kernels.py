@@ -12,6 +12,7 @@ from typing import Any
 
 from graphc.codegen import contract
 from graphc.codegen.copies import pieces_of
+from graphc.codegen.cuda.launch import Launch, Operand
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
@@ -26,8 +27,6 @@ from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
 from graphc.record import record
 
-Operand = tuple[str, int, int]  # ("in" | "out" | "work", index or byte offset, byte offset)
-
 
 @record(frozen=True)
 class Spec:
@@ -38,6 +37,7 @@ class Spec:
     `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
     `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
     `patch` is what to run instead where the result lies in the memory of this operand.
+    On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...
     """
 
     kind: str
@@ -51,6 +51,7 @@ class Spec:
     library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
     parts: int = 0
     patch: tuple[int, Spec] | None = None
+    launches: tuple[Launch, ...] = ()
 
 
 _SPECS: dict[Any, Spec] = {}
@@ -93,12 +94,16 @@ def _make(node: Node, config: Config) -> Spec:
     if len(params) != len(region.params):
         region = region.replace(params=params)
     kind = node.attrs["kind"]
+    if config.backend == "cuda":
+        from graphc.codegen.cuda.specs import cuda_spec
+
+        return cuda_spec(region, kind, config)
     if kind == "library":
         return _library_spec(region)
     if kind in ("contract", "staged") and config.backend == "llvm":
         return _contract_spec(region, config, staged=kind == "staged")
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
-        return _copy_spec(pieces)
+        return copy_spec(pieces)
     if kind in ("contract", "staged"):
         return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
     lower = lower_written if kind == "nest" else lower_loops
@@ -115,7 +120,7 @@ def rules(config: Config) -> dict[str, bool]:
     return {"strict": not config.fast_math, "check_finite": config.check_finite}
 
 
-def _copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
+def copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
     """The pieces, and after them where each goes in the result."""
     sizes = tuple(size for _, size in pieces)
     starts = (0, *accumulate(sizes[:-1]))

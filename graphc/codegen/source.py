@@ -78,8 +78,11 @@ def _without_fma(header: str) -> str:
 class Library:
     """The helper functions that a module needs, each printed once, callees first."""
 
-    def __init__(self, functions: Functions | None) -> None:
+    def __init__(
+        self, functions: Functions | None, writer: Callable[[Library], Source] | None = None
+    ) -> None:
         self.functions = functions
+        self.writer = writer or Source  # of the bodies of math functions
         self.known: set[str] = set()
         self.parts: list[str] = []
 
@@ -102,7 +105,7 @@ class Library:
             self.known.add(symbol)
             scalars = Scalars()
             arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
-            writer = Source(self)
+            writer = self.writer(self)
             result = self.builder(name)(scalars, *arguments)
             writer.count_uses([result])
             value = writer.atom(result, LOOSE)
@@ -233,8 +236,12 @@ class KernelSource(Source):
                 wide = expr.data[0] in self.wide
                 return (f"{storage(dtype)}({name})" if wide else name), ATOM
             case "load":
-                return f"a{expr.data[0]}[at({self.atom(expr.args[0], LOOSE)})]", ATOM
+                return self.element(expr.data[0], expr.args[0]), ATOM
         return super().write(expr)
+
+    def element(self, buffer: int, index: Expr) -> str:
+        """One element of a buffer."""
+        return f"a{buffer}[at({self.atom(index, LOOSE)})]"
 
     def remember(self, expr: Expr, text: Text) -> None:
         super().remember(expr, text)
@@ -269,8 +276,8 @@ class KernelSource(Source):
             case Update(register=register, combine=combine, value=value):
                 self.update(register, combine, value)
             case Store(buffer=buffer, index=index, value=value):
-                where = self.atom(index, LOOSE)
-                self.line(f"{buffer}[at({where})] = {self.atom(value, LOOSE)}")
+                where = self.element(buffer.index, index)
+                self.line(f"{where} = {self.atom(value, LOOSE)}")
             case Fail(condition=condition, code=code):
                 self.line(f"if {self.atom(condition, LOOSE)}:")
                 self.line(f"    return {code}")
@@ -313,16 +320,20 @@ class KernelSource(Source):
         del self.values[now], self.values[right]
 
     def loop(self, statement: For) -> None:
-        start, stop = self.atom(statement.start, ADD), self.atom(statement.stop, LOOSE)
+        bounds = self.bounds(statement)
         self.forget(statement)  # later iterations see what earlier ones wrote
-        if statement.kind == "parallel":
-            start, stop = (b if start == "0" else f"{start} + {b}" for b in ("lo", "hi"))
-        bounds = stop if start == "0" else f"{start}, {stop}"
         variable = statement.variable
         note = "" if statement.kind == "serial" else f"  # {statement.kind}"
         self.ranges[variable] = loop_range(statement, self.ranges)
         self.line(f"for i{variable.data} in range({bounds}):{note}")
         self.inside(statement.body)
+
+    def bounds(self, statement: For) -> str:
+        """What a loop runs over, as arguments of `range`."""
+        start, stop = self.atom(statement.start, ADD), self.atom(statement.stop, LOOSE)
+        if statement.kind == "parallel":
+            start, stop = (b if start == "0" else f"{start} + {b}" for b in ("lo", "hi"))
+        return stop if start == "0" else f"{start}, {stop}"
 
 
 def _simple(expr: Expr) -> bool:

@@ -25,6 +25,7 @@ from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBu
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiler
+    from graphc.codegen.cuda.build import CudaCompiler
 
 
 Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c
@@ -37,13 +38,13 @@ class TableWriter:
         self,
         graph: Graph,
         config: Config,
-        compiler: Compiler,
+        compiler: Compiler | CudaCompiler,
         channels: Mapping[str, int] | None = None,
     ) -> None:
         self.graph = graph
         self.channels = channels or {}
         self.config = config
-        self.compiler = compiler
+        self.compiler: Any = compiler
         self.table = TableBuilder()
         self.words: list[int] = []
         self.word_offsets: dict[tuple[int, ...], int] = {}
@@ -154,12 +155,28 @@ class TableWriter:
         if spec.kind == "copy":
             sources, targets = operands[: len(spec.params)], operands[len(spec.params) :]
             return list(map(self.table.copy, spec.params, targets, sources))
+        if spec.launches:
+            return self.launch_rows(spec, operands)
         symbol = self.compiler.add(spec)
         row = self.table.call(
             self.kernels.setdefault(symbol, len(self.kernels)), operands,
             units=spec.units, grain=spec.grain, params=self.params(spec.params),
         )  # fmt: skip
         return [row]
+
+    def launch_rows(self, spec: Spec, operands: list[Operand]) -> list[int]:
+        """A row per launch: blocks in the place of units, threads in that of the grain."""
+        rows, used = [], 0
+        for launch in spec.launches:
+            symbol = self.compiler.launch(launch)
+            given = operands[used : used + len(launch.operands)]
+            used += len(given)
+            row = self.table.call(
+                self.kernels.setdefault(symbol, len(self.kernels)), given,
+                units=launch.blocks, grain=launch.threads, params=self.params(launch.params),
+            )  # fmt: skip
+            rows.append(row)
+        return rows
 
     def update_rows(
         self, spec: Spec, param: int, patch: Spec, operands: list[Operand]

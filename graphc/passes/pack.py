@@ -21,6 +21,7 @@ from graphc.passes.tile import has_workspace, with_workspace
 
 def pack(graph: Graph, config: Config) -> Graph:
     """The graph with packed constants where that pays; equal panels are made once."""
+    config = config.for_device(graph.device)
     if config.backend != "llvm":
         return graph
     graph = map_inside(graph, lambda region: pack(region, config))

@@ -22,6 +22,7 @@ from graphc.passes.reasons import record
 
 def tile(graph: Graph, config: Config) -> Graph:
     """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
+    config = config.for_device(graph.device)
     graph = map_inside(graph, lambda region: tile(region, config))
     graph = stage(images(block(graph, config), config), config)
     return with_scratch(graph, config)

@@ -3,6 +3,7 @@
     cpu    cpu:0 .. cpu:63, virtual devices of this machine: a worker thread and an arena each
     null   computes nothing: every result is zeros, at once
     sim    runs on the CPU; how long that took is what its rates say
+    gpu    NVIDIA GPUs, or the simulator of one that comes with Numba
 
 Others are registered from outside.  Times are in seconds, rates per second.
 """
@@ -10,12 +11,13 @@ Others are registered from outside.  Times are in seconds, rates per second.
 from __future__ import annotations
 
 import math
+import os
 
 from graphc.errors import GraphError
 from graphc.record import record
 
 MOST_DEVICES = 64
-RUNNERS = ("cpu", "null")
+RUNNERS = ("cpu", "null", "cuda")
 
 
 @record(frozen=True)
@@ -61,6 +63,7 @@ _BUILT_IN = {
     "cpu": Kind("cpu", Rates(1e11, 2e10, 5e-7), Link(2e-6, 1e10)),
     "null": _INSTANT,
     "sim": Kind("sim", Rates(1e12, 1e11, 1e-6), Link(5e-6, 2e10)),
+    "gpu": Kind("gpu", Rates(2e13, 1e12, 5e-6), Link(1e-5, 2e10), "cuda"),
 }
 _KINDS = dict(_BUILT_IN)
 
@@ -102,6 +105,13 @@ def kind_of(type: str) -> Kind:
 def kinds() -> tuple[Kind, ...]:
     """Every type of device, by name."""
     return tuple(_KINDS[name] for name in sorted(_KINDS))
+
+
+def present_chip() -> str:
+    """What code for a GPU is made for where no target is given: the simulator, or a chip."""
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        return "simulator"
+    return "sm_90"
 
 
 def check_device(type: str, index: int) -> Kind:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from graphc.ir.types import DType
 from graphc.record import record
@@ -17,8 +16,9 @@ class Launch:
     """One kernel on `blocks` blocks of `threads` threads.
 
     `text` is the source: it identifies the kernel and is what a dump shows.  `make` returns the
-    Python function `k(buffers..., params..., status, row)`; `buffers` are the element type and count
+    function `k(buffers..., params..., status, row)`; `buffers` are the element type and count
     behind each pointer, `operands` where in the node's memory they lie, `params` int64 arguments.
+    `exact` forbids the fusion of products with sums.
     """
 
     text: str
@@ -28,3 +28,4 @@ class Launch:
     blocks: int
     threads: int
     params: tuple[int, ...] = ()
+    exact: bool = False

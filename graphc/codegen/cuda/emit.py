@@ -1,0 +1,291 @@
+"""Loop IR to readable Python for `numba.cuda`, and to the launch that runs it.
+
+    def kernel(a0, a1, status, row):
+        # a0: in f32[4194304]
+        # a1: out f32[4096]
+        thread = np.int64(cuda.threadIdx.x)
+        lane, group = thread, np.int64(cuda.blockIdx.x)
+        shared_f32 = cuda.shared.array(256, np.float32)
+        for i0 in range(group, 4096, 2048):  # parallel
+            r0 = np.float32(0.0)
+            for i1 in range(lane, 1024, 256):  # vector
+                r0 += a0[i0 * 1024 + i1]
+            r0 = group_add_f32(r0, shared_f32)  # over all lanes, in each of them
+            if lane == 0:
+                a1[i0] = r0
+
+How loops spread over threads is decided in `lanes`.  The source runs in Numba's CUDA simulator as
+it stands; see `graphc.gpu` for the names it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.cuda.chip import Chip
+from graphc.codegen.cuda.collect import group_function
+from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
+from graphc.codegen.cuda.launch import Launch, Operand
+from graphc.codegen.loop_facts import work_stride
+from graphc.codegen.loops import (
+    Assign,
+    Buffer,
+    Declare,
+    Expr,
+    Fail,
+    For,
+    Kernel,
+    Register,
+    Scalars,
+    Statement,
+    Store,
+    Update,
+    expressions,
+)
+from graphc.codegen.source import KernelSource, Library, Source
+from graphc.codegen.source_helpers import number, storage
+from graphc.codegen.source_scalar import ATOM, LOOSE, Text
+from graphc.ir.types import BOOL, F64, I32, DType
+
+HEADER = """\
+import numpy as np
+
+from graphc.gpu import ceil, cuda, exchange, floor, fma, offset, rint, sqrt, trunc
+
+helper = cuda.jit(device=True)
+"""
+NAME = "kernel"
+_ROUNDING = ("sqrt", "floor", "ceil", "trunc", "rint")
+
+
+def launch_of(kernel: Kernel, operands: tuple[Operand, ...], chip: Chip) -> tuple[Launch, int]:
+    """The launch of a loop kernel and the bytes of its scratch memory.
+
+    `operands` are the memory of its buffers but for scratch, in order.
+    """
+    shape = shape_of(kernel, chip)
+    writer = GpuKernel(kernel, shape)
+    body = writer.text()
+    text = "\n".join([HEADER, *writer.library.parts, body])
+    given, workspace = list(operands), 0
+    buffers = [(b.dtype, b.size) for b in kernel.buffers if b.mode != "work"]
+    for buffer in kernel.buffers:
+        if buffer.mode == "work" and buffer.index not in shape.near:
+            given.append(("work", workspace, 0))
+            buffers.append((buffer.dtype, stride_of(buffer) * shape.groups))
+            workspace += work_stride(buffer) * shape.groups
+    made = Launch(text, maker(text), tuple(buffers), tuple(given), shape.blocks, shape.threads,
+        exact=kernel.strict or kernel.exact,
+    )  # fmt: skip
+    return made, workspace
+
+
+def maker(text: str) -> Callable[[], Callable[..., None]]:
+    """What defines the function of a text of ours: identifiers from counters, and numbers."""
+
+    def make() -> Callable[..., None]:
+        namespace: dict[str, Any] = {}
+        exec(compile(text, "<generated kernel>", "exec"), namespace)
+        return namespace[NAME]  # type: ignore[no-any-return]
+
+    return make
+
+
+def stride_of(buffer: Buffer) -> int:
+    """Elements of scratch memory per group."""
+    return work_stride(buffer) // buffer.dtype.itemsize
+
+
+class GpuScalars(Source):
+    """Writes the bodies of math functions."""
+
+    def write(self, expr: Expr) -> Text:
+        return gpu_spelling(self, expr) or super().write(expr)
+
+
+def gpu_spelling(writer: Source, expr: Expr) -> Text | None:
+    """How an expression is spelled on a GPU where that differs."""
+    if expr.op in _ROUNDING:
+        return f"{expr.op}({writer.atom(expr.args[0], LOOSE)})", ATOM
+    return None
+
+
+class GpuKernel(KernelSource):
+    """Writes one kernel for groups of lanes."""
+
+    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+        super().__init__(Library(None, GpuScalars), kernel)
+        self.shape = shape
+        self.rewritten = rewritten(kernel) if shape.lanes > 1 else set()
+        self.shared = False  # inside a loop whose iterations the lanes share
+        self.split: For | None = None  # that loop
+        self.initial: dict[str, str] = {}  # what registers hold that were only declared
+        self.deferred: set[int] = set()  # registers that a loop around combines
+        self.scratch: dict[str, DType] = {}  # shared memory that groups combine through
+
+    def text(self) -> str:
+        self.block(self.kernel.body)
+        body, self.lines = self.lines, []
+        for note in self.kernel.notes:
+            self.line("# " + "".join(c if " " <= c <= "~" else "?" for c in note))
+        for comment in self.signature():
+            self.line(f"# {comment}")
+        self.prologue()
+        names = [repr(b) for b in self.kernel.buffers if b.index not in self.shape.near]
+        head = f"\ndef {NAME}({', '.join([*names, 'status', 'row'])}):"
+        return "\n".join([head, *self.lines, *body, ""])
+
+    def prologue(self) -> None:
+        """Which lane and group this thread is, and the memory that is not given."""
+        lanes, threads = self.shape.lanes, self.shape.threads
+        self.line("thread = np.int64(cuda.threadIdx.x)")
+        if lanes == threads:
+            self.line("lane, group = thread, np.int64(cuda.blockIdx.x)")
+        else:
+            self.line(f"lane = thread % {lanes}")
+            self.line(f"group = np.int64(cuda.blockIdx.x) * {threads // lanes} + thread // {lanes}")
+        for name, dtype in self.scratch.items():
+            self.line(f"{name} = cuda.shared.array({threads}, {storage(dtype)})")
+        for buffer in self.kernel.buffers:
+            if buffer.mode != "work":
+                continue
+            if buffer.index in self.shape.near:
+                kind = "local" if lanes == 1 else "shared"
+                self.line(f"{buffer} = cuda.{kind}.array({buffer.size}, {storage(buffer.dtype)})")
+            else:
+                self.line(f"{buffer} = offset({buffer}, group * {stride_of(buffer)})")
+
+    def signature(self) -> list[str]:
+        return [f"{b}: {b.mode} {b.dtype}[{b.size}]" for b in self.kernel.buffers]
+
+    # -- values
+
+    def write(self, expr: Expr) -> Text:
+        return gpu_spelling(self, expr) or super().write(expr)
+
+    def element(self, buffer: int, index: Expr) -> str:
+        return f"a{buffer}[{self.atom(index, LOOSE)}]"
+
+    # -- statements
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Declare(register=register, value=value):
+                super().statement(statement)
+                self.initial.pop(repr(register), None)
+                if value.op == "const":
+                    self.initial[repr(register)] = number(value.data, self.held(register.index))
+            case Update(register=register) | Assign(register=register):
+                super().statement(statement)
+                self.initial.pop(repr(register), None)
+            case Store() if self.shape.lanes > 1 and not self.shared:
+                self.only_first(statement)
+            case Fail(condition=condition, code=code):
+                self.line(f"if {self.atom(condition, LOOSE)}:")
+                self.line("    if status[0] == 0:")
+                self.line(f"        status[0] = (row << 32) | {code}")
+                self.line("    return")
+            case _:
+                super().statement(statement)
+
+    def only_first(self, statement: Store) -> None:
+        """A store of what every lane knows; names are made outside of the condition."""
+        for expr in expressions(statement):
+            self.value(expr)
+        self.line("if lane == 0:")
+        self.indent += "    "
+        super().statement(statement)
+        self.indent = self.indent[:-4]
+
+    def loop(self, statement: For) -> None:
+        if statement.kind == "parallel" or self.shape.lanes == 1 or self.shared:
+            super().loop(statement)
+        else:
+            self.group_loop(statement)
+
+    def bounds(self, statement: For) -> str:
+        if statement.kind == "parallel":
+            stop = self.atom(statement.stop, LOOSE)
+            return f"group, {stop}, {self.shape.groups}"
+        if statement is not self.split:
+            return super().bounds(statement)
+        start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
+        first = "lane" if start == "0" else f"{start} + lane"
+        return f"{first}, {stop}, {self.shape.lanes}"
+
+    def group_loop(self, statement: For) -> None:
+        """A loop that the lanes share, or one around such loops; then what they made together."""
+        sums = shared_sums(statement)
+        sums = {k: sums[k] for k in sums if k in self.registers and k not in self.deferred}
+        before = {k: self.set_aside(k, combine) for k, combine in sums.items()}
+        for name in self.changes.writes(statement):
+            self.initial.pop(name, None)
+        outer = self.deferred, self.shared
+        self.deferred = self.deferred | set(sums)
+        self.shared = statement.kind == "vector"
+        self.split = statement if self.shared else None
+        super().loop(statement)
+        self.deferred, self.shared = outer
+        for index, combine in sums.items():
+            self.combine(index, combine, before[index])
+        if statement.kind == "vector" and stores_to(statement, self.rewritten):
+            self.line("cuda.syncthreads()")
+
+    def set_aside(self, index: int, combine: str) -> str | None:
+        """Have a register hold the neutral element; the name of what it held before, if needed."""
+        start = neutral(combine, self.held(index))
+        if self.initial.get(f"r{index}") == start:
+            return None
+        name = f"before{index}"
+        self.line(f"{name} = r{index}")
+        self.line(f"r{index} = {start}")
+        return name
+
+    def held(self, index: int) -> DType:
+        """The type that a register is carried in."""
+        return F64 if index in self.wide else self.registers[index]
+
+    def combine(self, index: int, combine: str, before: str | None) -> None:
+        """Combine a register over the lanes of the group."""
+        dtype, lanes = self.held(index), self.shape.lanes
+        travels = dtype if dtype.kind == "f" or dtype.bits >= 32 else I32
+        name, text = group_function(combine, travels, lanes)
+        if name not in self.library.known:
+            self.library.known.add(name)
+            if combine in ("min", "max") and travels.kind == "f":
+                self.library.helper(f"{combine}imum_{travels}")
+            self.library.parts.append(text)
+        place = f"shared_{travels}"
+        self.scratch[place] = travels
+        value = f"r{index}" if travels is dtype else f"{storage(travels)}(r{index})"
+        total = f"{name}({value}, {place})"
+        self.line(f"r{index} = " + (total if travels is dtype else f"{storage(dtype)}({total})"))
+        if before is not None:
+            self.together(index, combine, before)
+
+    def together(self, index: int, combine: str, before: str) -> None:
+        """Add what a register held before the loop."""
+        dtype = self.held(index)
+        other = Scalars().make("arg", dtype, (), before)
+        self.values[other] = (before, ATOM)
+        super().update(Register(index, dtype), combine, other)
+        del self.values[other]
+
+
+def neutral(combine: str, dtype: DType) -> str:
+    """The element that changes nothing, as a typed literal."""
+    if combine in ("add", "or", "xor"):
+        return number((0.0).hex() if dtype.kind == "f" else 0, dtype)
+    if combine == "mul":
+        return number((1.0).hex() if dtype.kind == "f" else 1, dtype)
+    if dtype.kind == "f":
+        return number("inf" if combine == "min" else "-inf", dtype)
+    if dtype is BOOL:
+        return "False" if combine == "max" else "True"
+    low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    if dtype.kind == "u":
+        low, high = 0, (1 << dtype.bits) - 1
+    return number(
+        {"min": high, "max": low, "and": high if dtype.kind == "u" else -1}[combine], dtype
+    )

@@ -1,0 +1,49 @@
+"""What a fused node needs to run on a GPU."""
+
+from __future__ import annotations
+
+from graphc.codegen.copies import pieces_of
+from graphc.codegen.cuda.chip import chip_of
+from graphc.codegen.cuda.columns import Columns
+from graphc.codegen.cuda.emit import launch_of
+from graphc.codegen.kernels import Spec, copy_spec, rules
+from graphc.codegen.loops import Kernel
+from graphc.codegen.lowering.direct import direct
+from graphc.codegen.lowering.lower import folds_columns, lower_loops, lower_patch, lower_written
+from graphc.codegen.lowering.patch import patched_param
+from graphc.codegen.lowering.space import space_of
+from graphc.config import Config
+from graphc.ir.graph import Graph
+
+
+def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
+    """The launches of a region of the given kind of fused node."""
+    if kind == "loop" and (pieces := pieces_of(region)) is not None:
+        return copy_spec(pieces)
+    if kind in ("contract", "staged"):
+        return loop_spec(direct(region, "kernel", **rules(config)), region, config)
+    if kind == "nest":
+        return loop_spec(lower_written(region, "kernel", **rules(config))[0], region, config)
+    patch = None
+    if (param := patched_param(region)) is not None:
+        changed = lower_patch(region, "kernel", **rules(config))[0]
+        patch = param, loop_spec(changed, region, config)
+    return loop_spec(loop_kernel(region, config), region, config, patch)
+
+
+def loop_kernel(region: Graph, config: Config) -> Kernel:
+    """The loops of a region in the shape that lanes can share."""
+    space = space_of(region)
+    if folds_columns(region, space):
+        return Columns(region, space, "kernel", *rules(config).values()).lower()
+    return lower_loops(region, "kernel", **rules(config))[0]
+
+
+def loop_spec(
+    kernel: Kernel, region: Graph, config: Config, patch: tuple[int, Spec] | None = None
+) -> Spec:
+    """One launch of a loop kernel."""
+    operands = [("in", k, 0) for k in range(len(region.params))]
+    operands += [("out", k, 0) for k in range(len(region.results))]
+    launch, workspace = launch_of(kernel, tuple(operands), chip_of(config.target))
+    return Spec("cuda", launch.operands, 1, 0, (), workspace, launches=(launch,), patch=patch)
