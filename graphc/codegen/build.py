@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from graphc.runtime.devices import check_device
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Image, Slot, StateSlot
 
+if TYPE_CHECKING:
+    from graphc.codegen.cuda.build import CudaCompiled, CudaCompiler
+
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 EPILOGUE = "epilogue"
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
@@ -50,6 +54,7 @@ class Compiled:
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
+    gpu: CudaCompiled | None = None
 
 
 @record(frozen=True)
@@ -238,27 +243,71 @@ def build(program: Graph | Program, config: Config) -> tuple[Executable, Compile
 def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compiled]:
     """The image of a planned program: everything a process needs to run it, as data."""
     graphs = program.graphs if isinstance(program, Program) else (program,)
-    compiler = Compiler(config)
+    compilers = Compilers(config)
     channels = channels_of(graphs, bool(config.donate))
     numbers = {name: number for number, name in enumerate(channels)}
-    writers = [writer_of(graph, config, compiler, numbers) for graph in graphs]
-    compiler.need(spec for writer in writers for spec in writer.specs())
+    writers = [writer_of(graph, config, compilers, numbers) for graph in graphs]
+    for writer in writers:
+        writer.compiler.need(writer.specs())
     for writer in writers:
         writer.write()
-    compiled = compiler.finish()
-    objects = sorted(compiled.objects.items(), key=lambda o: not o[1][0].startswith("graphc_"))
-    linked = tuple((code, tuple(symbols)) for code, symbols in objects)
-    support = support_object(compiler.target)
-    first, *others = [image_of(writer, compiler.target, linked, support) for writer in writers]
-    return replace(first, channels=tuple(channels.values()), others=tuple(others)), compiled
+    first, *others = compilers.images(writers)
+    image = replace(first, channels=tuple(channels.values()), others=tuple(others))
+    return image, compilers.cpu.result
+
+
+class Compilers:
+    """The compiler of each kind of device that a program has."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.cpu = Compiler(config.for_device(None))
+        self.gpu: CudaCompiler | None = None
+
+    def of(self, graph: Graph) -> tuple[str, Config, Compiler | CudaCompiler]:
+        """What runs the graph ("cpu", "null" or "cuda"), with what options and compiler.
+
+        Raises GraphError for a device that there is not.
+        """
+        device = graph.device
+        runs_on = check_device(device.type, device.index).runs_on if device is not None else "cpu"
+        config = self.config.for_device(device)
+        if runs_on != "cuda":
+            return runs_on, config, self.cpu
+        if self.gpu is None:
+            from graphc.codegen.cuda.build import CudaCompiler
+
+            self.gpu = CudaCompiler(config)
+        return runs_on, config, self.gpu
+
+    def images(self, writers: Iterable[TableWriter]) -> list[Image]:
+        """The images of all devices, of tables that are written."""
+        compiled, target = self.cpu.finish(), self.cpu.target
+        objects = sorted(compiled.objects.items(), key=lambda o: not o[1][0].startswith("graphc_"))
+        linked = tuple((code, tuple(symbols)) for code, symbols in objects)
+        support = support_object(target)
+        if self.gpu is None:
+            return [image_of(writer, target, linked, support) for writer in writers]
+        from graphc.codegen.cuda.build import on_gpu
+
+        compiled.gpu = gpu = self.gpu.finish()
+        compiled.compiled += gpu.compiled
+        compiled.cached += gpu.cached
+        compiled.seconds += gpu.seconds
+        return [
+            on_gpu(image_of(writer, target, (), support), gpu)
+            if writer.compiler is self.gpu
+            else image_of(writer, target, linked, support)
+            for writer in writers
+        ]
 
 
 def writer_of(
-    graph: Graph, config: Config, compiler: Compiler, channels: dict[str, int]
+    graph: Graph, config: Config, compilers: Compilers, channels: dict[str, int]
 ) -> TableWriter:
     """What writes the step table of a device. Raises GraphError for a device that there is not."""
-    device = graph.device
-    if device is not None and check_device(device.type, device.index).runs_on == "null":
+    runs_on, config, compiler = compilers.of(graph)
+    if runs_on == "null":
         from graphc.codegen.null import NullWriter
 
         return NullWriter(graph, config, compiler, channels)
@@ -298,13 +347,29 @@ def image_of(
     )
 
 
+def kernel_sources(compiled: Compiled) -> dict[str, str]:
+    """The readable source of every kernel, by file name."""
+    files = {
+        f"{symbol}.py": source.emit(renamed(kernel, symbol))
+        for symbol, kernel in compiled.kernels.items()
+    }
+    if compiled.gpu is not None:
+        from graphc.codegen.cuda.build import sources
+
+        files.update(sources(compiled.gpu))
+    return files
+
+
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
-    """Files of a dump: readable source, LLVM IR and assembly of every kernel."""
-    target = target_of(config)
-    files: dict[str, str] = {}
+    """Files of a dump: readable source, LLVM IR and assembly (or PTX) of every kernel."""
+    target = target_of(config.for_device(None))
+    files = kernel_sources(compiled)
     for symbol, kernel in compiled.kernels.items():
-        files[f"{symbol}.py"] = source.emit(renamed(kernel, symbol))
         text = llvm.emit(renamed(kernel, symbol), target)
         files[f"{symbol}.ll"] = text
         files[f"{symbol}.s"] = assembly([text], target, config.opt)
+    if compiled.gpu is not None:
+        from graphc.codegen.cuda.build import ptx_texts
+
+        files.update(ptx_texts(compiled.gpu))
     return files

@@ -4,7 +4,7 @@
       keys/<key>              one line: the name of the pack that defines the kernel
       packs/<name>            one object file that defines one or more kernels
 
-A key is a digest of everything the object code depends on (`key_of`), a pack's name is the SHA-256
+A key is a digest of everything the object code depends on (`digest`), a pack's name is the SHA-256
 of its content.  A pack lists its keys, so one read serves every kernel that was compiled in the
 same batch. Files appear by renaming, so that concurrent processes see whole files; a file that is
 cut short or altered does not match its digest and counts as absent.  Object code is trusted like a
@@ -62,13 +62,17 @@ def _compiler() -> str:
 
 def key_of(text: str, target: Target, *options: object) -> str:
     """The key of a kernel: its canonical text, the target, `options` and the compiler's version."""
-    parts = (text, target.cpu, target.features, target.triple, _compiler(), FORMAT, *options)
-    digest = hashlib.sha256()
-    for part in parts:
+    return digest(text, target.cpu, target.features, target.triple, _compiler(), *options)
+
+
+def digest(*parts: object) -> str:
+    """A digest of everything that object code depends on, as text."""
+    made = hashlib.sha256()
+    for part in (FORMAT, *parts):
         data = str(part).encode()
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.hexdigest()
+        made.update(b"%d:" % len(data))
+        made.update(data)
+    return made.hexdigest()
 
 
 def default() -> Cache:

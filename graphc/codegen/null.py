@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.codegen.build import Compiler
 from graphc.codegen.kernels import Spec
 from graphc.codegen.messages import message_bytes, recv_rows
 from graphc.codegen.steps import TableWriter
@@ -18,12 +17,20 @@ from graphc.ir.regions import talks
 from graphc.ir.types import leaves
 from graphc.runtime.table import CONSTANTS
 
+if TYPE_CHECKING:
+    from graphc.codegen.build import Compiler
+    from graphc.codegen.cuda.build import CudaCompiler
+
 
 class NullWriter(TableWriter):
     """Only messages have rows; the constants are as many zeros as the largest value has bytes."""
 
     def __init__(
-        self, graph: Graph, config: Config, compiler: Compiler, channels: dict[str, int]
+        self,
+        graph: Graph,
+        config: Config,
+        compiler: Compiler | CudaCompiler,
+        channels: dict[str, int],
     ) -> None:
         super().__init__(graph, config, compiler, channels)
         self.variables = {}

@@ -1,0 +1,181 @@
+"""The kernels of a program for GPUs: what is new is compiled as one module, the rest is cached.
+
+launch -> key -> cubin and PTX (cache, or Numba, NVVM and nvJitLink for all misses) -> Image
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import field, replace
+from functools import cache as cached
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from graphc.codegen import cache
+from graphc.codegen.cuda import toolkit
+from graphc.codegen.cuda.chip import Chip, chip_of
+from graphc.codegen.cuda.compile import compile_ptx, pointed_dtype
+from graphc.codegen.cuda.launch import Launch
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.record import record
+from graphc.runtime.image import Image
+
+_LENGTH_BYTES = 8
+
+
+@record
+class CudaCompiled:
+    """What a `CudaCompiler` made: for each module its cubin, its PTX and the symbols wanted."""
+
+    chip: Chip
+    contract: bool
+    launches: dict[str, Launch] = field(default_factory=dict)  # by symbol
+    modules: dict[bytes, list[str]] = field(default_factory=dict)  # packed module -> symbols
+    compiled: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+
+
+class CudaCompiler:
+    """Collects the kernels of all launches, then gets their code from the cache or compiles it."""
+
+    def __init__(self, config: Config) -> None:
+        chip = chip_of(config.target)
+        self.result = CudaCompiled(chip, contract=config.fast_math and not config.parity)
+
+    def need(self, specs: Iterable[Any]) -> None:
+        """Nothing that kernels share has to be known before."""
+
+    def launch(self, launch: Launch) -> str:
+        """The symbol of the kernel that a launch runs."""
+        parts: list[object] = [launch.text, launch.threads, len(launch.params)]
+        parts += [dtype.name for dtype, _ in launch.buffers]
+        if self.result.chip.simulated:  # what it is given there are arrays, which have an end
+            parts += [count for _, count in launch.buffers]
+        symbol = f"g{cache.digest(*parts)[:24]}"
+        self.result.launches.setdefault(symbol, launch)
+        return symbol
+
+    def finish(self) -> CudaCompiled:
+        """Code for every kernel. Raises GraphError for one that cannot be compiled."""
+        started = time.perf_counter()
+        if self.result.chip.simulated:
+            self._simulate()
+        else:
+            self._compile()
+        self.result.seconds = time.perf_counter() - started
+        return self.result
+
+    def _simulate(self) -> None:
+        """Kernels run in this process, as Python functions."""
+        from graphc.runtime.cuda.simulator import functions
+
+        for symbol, launch in self.result.launches.items():
+            if symbol not in functions:
+                buffers = [(pointed_dtype(d).name, count) for d, count in launch.buffers]
+                functions[symbol] = launch.make(), tuple(buffers)
+                self.result.compiled += 1
+
+    def _compile(self) -> None:
+        made, launches = self.result, self.result.launches
+        keys = {self._key(symbol): symbol for symbol in launches}
+        store = cache.default()
+        found = store.get(keys)
+        missing = {key: symbol for key, symbol in keys.items() if key not in found}
+        if missing:
+            new = {symbol: launches[symbol] for symbol in missing.values()}
+            code = packed(*_compile_named(new, made.chip, made.contract))
+            store.put(code, missing)
+            made.modules[code] = list(new)
+        for entry in found.values():
+            made.modules.setdefault(entry.code, []).append(entry.symbol)
+        made.compiled, made.cached = len(missing), len(found)
+
+    def _key(self, symbol: str) -> str:
+        """A symbol stands for the source and the signature of a kernel."""
+        chip, contract = self.result.chip.name, self.result.contract
+        return cache.digest(symbol, chip, contract, toolkit.versions(), _device_functions())
+
+
+@cached
+def _device_functions() -> str:
+    """A digest of what kernels call, read without importing it: that would import Numba."""
+    found = util.find_spec("graphc.gpu")
+    assert found is not None
+    return hashlib.sha256(Path(str(found.origin)).read_bytes()).hexdigest()
+
+
+def _compile_named(launches: dict[str, Launch], chip: Chip, contract: bool) -> tuple[bytes, str]:
+    """The cubin and the PTX of one module of all kernels.
+
+    Where that fails they are compiled one by one, so that the error is about one kernel.
+    """
+
+    def made(some: dict[str, Launch]) -> tuple[bytes, str]:
+        ptx = compile_ptx(some, chip, contract)
+        return toolkit.assemble(ptx, chip)[0], ptx
+
+    try:
+        return made(launches)
+    except GraphError:
+        toolkit.check()
+        for symbol, launch in launches.items():
+            _explained(made, symbol, launch)
+        raise
+
+
+def _explained(made: Callable[[dict[str, Launch]], object], symbol: str, launch: Launch) -> None:
+    try:
+        made({symbol: launch})
+    except GraphError as error:
+        if symbol not in error.message:
+            error.message += f", kernel {symbol}"
+        raise
+
+
+def packed(cubin: bytes, ptx: str) -> bytes:
+    """A cubin and the PTX it was made of, as the cache keeps them."""
+    return len(cubin).to_bytes(_LENGTH_BYTES, "little") + cubin + ptx.encode()
+
+
+def unpacked(code: bytes) -> tuple[bytes, bytes]:
+    """The cubin and the PTX."""
+    end = _LENGTH_BYTES + int.from_bytes(code[:_LENGTH_BYTES], "little")
+    return code[_LENGTH_BYTES:end], code[end:]
+
+
+def on_gpu(image: Image, compiled: CudaCompiled) -> Image:
+    """The image of the share of a GPU, from one that says all but what its kernels are."""
+    modules = {code: tuple(names) for code, names in compiled.modules.items()}
+    pairs = [(*unpacked(code), names) for code, names in modules.items()]
+    return replace(
+        image,
+        objects=tuple((cubin, names) for cubin, _, names in pairs),
+        portable=tuple(ptx for _, ptx, _ in pairs),
+        arity=tuple(len(compiled.launches[symbol].params) for symbol in image.kernels),
+        cpu=compiled.chip.name,
+        features=(),
+        triple="cuda",
+    )
+
+
+def sources(compiled: CudaCompiled) -> dict[str, str]:
+    """The readable source of every kernel, by file name."""
+    return {f"{symbol}.py": launch.text for symbol, launch in compiled.launches.items()}
+
+
+def ptx_texts(compiled: CudaCompiled) -> dict[str, str]:
+    """The PTX of every kernel by itself, and what it takes of a multiprocessor; by file name."""
+    if compiled.chip.simulated:
+        return {}
+    made = {}
+    for symbol, launch in compiled.launches.items():
+        ptx = compile_ptx({symbol: launch}, compiled.chip, compiled.contract)
+        report = toolkit.assemble(ptx, compiled.chip)[1][symbol]
+        shape = f"{launch.blocks} blocks of {launch.threads} threads"
+        made[f"{symbol}.ptx"] = f"// {shape}; {report}\n{ptx}"
+    return made
