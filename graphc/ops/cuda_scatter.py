@@ -1,0 +1,318 @@
+"""scatter on a GPU. Every route gives what the sequential pass of the CPU gives, in every bit:
+
+    few       up to 64 positions: the thread of the first of equal positions applies them in order
+    claimed   set: the last of equal positions claims the row, then it alone writes
+    atomic    sums and bounds of 32- and 64-bit integers: no order shows in the result
+    sorted    all else: positions are sorted, stably, and one thread applies a run of equal ones
+
+    positions  2 0 2 1    sorted  0 1 2 2    runs  0: u1   1: u3   2: u0, then u2
+                                  1 3 0 2
+
+Sums of f32 and f64 are atomic, too, unless they must be strict: then their order, and with it
+their last bits, may differ from run to run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from graphc.gpu import as_array, cuda, device, same
+from graphc.ir.op import CudaCall, CudaCode
+from graphc.ir.types import DTYPES, I64
+from graphc.ops.cuda_grid import Kernel, fail, over, splitter
+from graphc.ops.cuda_sort import SHAPE, Shape, merger, pass_calls, passes, tile_sorter
+
+FEW = 64  # positions: above, looking for equal ones one by one costs more than sorting
+OUT_OF_RANGE = 1
+
+
+def _added(old: Any, value: Any) -> Any:
+    return old + value
+
+
+def _multiplied(old: Any, value: Any) -> Any:
+    return old * value
+
+
+def _least(old: Any, value: Any) -> Any:
+    return value if value < old or value != value else old
+
+
+def _greatest(old: Any, value: Any) -> Any:
+    return value if value > old or value != value else old
+
+
+def _last(old: Any, value: Any) -> Any:
+    return value
+
+
+_COMBINE = {"set": _last, "add": _added, "mul": _multiplied, "min": _least, "max": _greatest}
+
+
+@functools.cache
+def _combine(mode: str) -> Kernel:
+    return device(_COMBINE[mode])
+
+
+def _row_of(position: Any, rows: int) -> Any:
+    row = np.int64(position)
+    return row + rows if row < 0 else row
+
+
+row_of = device(_row_of)
+
+
+def _begin(
+    x: Any,
+    index: Any,
+    out: Any,
+    rows: int,
+    width: int,
+    count: int,
+    drop: int,
+    status: Any,
+    row: int,
+) -> None:
+    """Check the positions and copy x, unless out is x itself: then a bad one changes nothing."""
+    if drop == 0:
+        for k in range(cuda.grid(1), count, cuda.gridsize(1)):
+            place = row_of(index[k], rows)
+            if place < 0 or place >= rows:
+                fail(status, row, OUT_OF_RANGE)
+    if not same(x, out):
+        for i in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+            out[i] = x[i]
+
+
+begin = device(_begin)
+
+
+def begin_kernel(
+    x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int, drop: int,
+    status: Any, row: int,
+) -> None:  # fmt: skip
+    """The first launch of the routes without scratch."""
+    begin(x, index, out, rows, width, count, drop, status, row)
+
+
+# ------------------------------------------------------------------------------------ few
+
+
+@functools.cache
+def _few_kernel(mode: str, split: Kernel) -> Kernel:
+    combine = _combine(mode)
+
+    def scatter_few(
+        x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
+        status: Any, row: int,
+    ) -> None:  # fmt: skip
+        if status[0] != 0:
+            return
+        for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
+            k, column = split(i, width)
+            place = row_of(index[k], rows)
+            first = place >= 0 and place < rows
+            for j in range(k):
+                first = first and row_of(index[j], rows) != place
+            if first:
+                at = place * width + column
+                value = combine(out[at], updates[i])
+                for j in range(k + 1, count):
+                    if row_of(index[j], rows) == place:
+                        value = combine(value, updates[j * width + column])
+                out[at] = value
+
+    return scatter_few
+
+
+# ------------------------------------------------------------------------------------ claimed
+
+
+def begin_claims(
+    x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, width: int, count: int,
+    drop: int, status: Any, row: int,
+) -> None:  # fmt: skip
+    """The first launch of the claimed route."""
+    begin(x, index, out, rows, width, count, drop, status, row)
+    for i in range(cuda.grid(1), rows, cuda.gridsize(1)):
+        claims[i] = -1
+
+
+def claim_kernel(
+    x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, count: int, status: Any,
+    row: int,
+) -> None:  # fmt: skip
+    """The last of equal positions claims its row."""
+    for k in range(cuda.grid(1), count, cuda.gridsize(1)):
+        place = row_of(index[k], rows)
+        if place >= 0 and place < rows:
+            cuda.atomic.max(as_array(claims, rows), place, k)
+
+
+@functools.cache
+def _claimed_kernel(split: Kernel) -> Kernel:
+    def scatter_claimed(
+        x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, width: int,
+        count: int, status: Any, row: int,
+    ) -> None:  # fmt: skip
+        if status[0] != 0:
+            return
+        for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
+            k, column = split(i, width)
+            place = row_of(index[k], rows)
+            if place >= 0 and place < rows and claims[place] == k:
+                out[place * width + column] = updates[i]
+
+    return scatter_claimed
+
+
+# ------------------------------------------------------------------------------------ atomic
+
+
+def _add_atomic(array: Any, place: int, value: Any) -> None:
+    cuda.atomic.add(array, place, value)
+
+
+def _min_atomic(array: Any, place: int, value: Any) -> None:
+    cuda.atomic.min(array, place, value)
+
+
+def _max_atomic(array: Any, place: int, value: Any) -> None:
+    cuda.atomic.max(array, place, value)
+
+
+_ATOMIC = {"add": _add_atomic, "min": _min_atomic, "max": _max_atomic}
+
+
+@functools.cache
+def _atomic_kernel(mode: str, split: Kernel) -> Kernel:
+    combine = device(_ATOMIC[mode])
+
+    def scatter_atomic(
+        x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
+        status: Any, row: int,
+    ) -> None:  # fmt: skip
+        if status[0] != 0:
+            return
+        array = as_array(out, rows * width)
+        for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
+            k, column = split(i, width)
+            place = row_of(index[k], rows)
+            if place >= 0 and place < rows:
+                combine(array, place * width + column, updates[i])
+
+    return scatter_atomic
+
+
+# ------------------------------------------------------------------------------------ sorted
+
+
+@functools.cache
+def _sorted_kernels(
+    mode: str, key: str, split: Kernel, shape: Shape
+) -> tuple[Kernel, Kernel, Kernel, Kernel]:
+    """Launches that check positions and turn them into keys, sort tiles, merge, and apply runs.
+
+    Positions that are dropped become the greatest keys.  What a launch reads lies in the buffers
+    of the level before, in turns; the sorted keys lie in the even ones.
+    """
+    combine = _combine(mode)
+    tiles, merge = tile_sorter(key, True, shape), merger(key, True, shape)
+
+    def begin_keys(
+        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
+        even_places: Any, rows: int, width: int, count: int, drop: int, level: int, status: Any,
+        row: int,
+    ) -> None:  # fmt: skip
+        begin(x, index, out, rows, width, count, drop, status, row)
+        keys = odd if level % 2 else even
+        for k in range(cuda.grid(1), count, cuda.gridsize(1)):
+            place = row_of(index[k], rows)
+            keys[k] = place if place >= 0 and place < rows else rows
+
+    def sort_positions(
+        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
+        even_places: Any, extent: int, bits: int, keep: int, target: int, one: int, level: int,
+        status: Any, row: int,
+    ) -> None:  # fmt: skip
+        source, places = (even, even_places) if level % 2 else (odd, odd_places)
+        to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
+        tiles(source, places, False, to, to_places, True, extent, bits, keep, target, one)
+
+    def merge_positions(
+        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
+        even_places: Any, extent: int, run: int, level: int, status: Any, row: int,
+    ) -> None:  # fmt: skip
+        source, places = (even, even_places) if level % 2 else (odd, odd_places)
+        to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
+        merge(source, places, to, to_places, True, extent, run)
+
+    def scatter_sorted(
+        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
+        even_places: Any, rows: int, width: int, count: int, status: Any, row: int,
+    ) -> None:  # fmt: skip
+        if status[0] != 0:
+            return
+        for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
+            k, column = split(i, width)
+            place = np.int64(even[k])
+            if place < rows and (k == 0 or np.int64(even[k - 1]) != place):
+                at = place * width + column
+                value = out[at]
+                while k < count and np.int64(even[k]) == place:
+                    value = combine(value, updates[even_places[k] * width + column])
+                    k += 1
+                out[at] = value
+
+    return begin_keys, sort_positions, merge_positions, scatter_sorted
+
+
+# ------------------------------------------------------------------------------------ the routes
+
+
+def route_of(node: Any, strict: bool) -> str:
+    """Which of the routes above a scatter takes."""
+    element, mode = node.type.dtype, node.attrs["mode"]
+    if node.inputs[1].type.size <= FEW:
+        return "few"
+    if mode == "set":
+        return "claimed"
+    wide = element.bits >= 32 and not element.is_complex
+    orderless = element.is_integer or (mode == "add" and not strict)
+    return "atomic" if wide and orderless and mode != "mul" else "sorted"
+
+
+def scatter_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
+    """Device code of scatter."""
+    rows, width = node.type.dims[0], math.prod(node.type.dims[1:])
+    count, mode, drop = node.inputs[1].type.size, node.attrs["mode"], int(node.attrs["drop"])
+    work = count * width
+    split, sizes = splitter(work), (rows, width, count)
+    route, most = route_of(node, strict), max(rows * width, count)
+    if route == "claimed":
+        first = over(begin_claims, most, (*sizes, drop))
+        claim = over(claim_kernel, count, (rows, count))
+        last = over(_claimed_kernel(split), work, sizes)
+        return CudaCode((first, claim, last), ((I64, rows),))
+    if route == "sorted":
+        return _sorted_code(mode, split, sizes, drop, shape)
+    kernel = (_few_kernel if route == "few" else _atomic_kernel)(mode, split)
+    first = over(begin_kernel, most, (*sizes, drop))
+    return CudaCode((first, over(kernel, work, sizes)))
+
+
+def _sorted_code(
+    mode: str, split: Kernel, sizes: tuple[int, int, int], drop: int, shape: Shape
+) -> CudaCode:
+    rows, width, count = sizes
+    key = DTYPES["u32" if rows < 1 << 32 else "u64"]
+    begins, tiles, merge, apply = _sorted_kernels(mode, key.name, split, shape)
+    made = passes(1, count, shape)
+    first = over(begins, max(rows * width, count), (*sizes, drop, made[0].level + 1))
+    sorts: tuple[CudaCall, ...] = pass_calls(made, tiles, merge, shape)
+    calls = (first, *sorts, over(apply, count * width, sizes))
+    return CudaCode(calls, ((key, count), (I64, count)) * 2)
