@@ -59,7 +59,7 @@ def compile_command(
     with progress("compiling", len(loaded.graph)):
         built = loaded.build(*shapes)
     text = embedded_text(model, built.stages[0].value)
-    save(replace(built.executable.image, text=text), output)
+    save(replace(built.image, text=text), output)
     record = {
         "output": str(output),
         "bytes": output.stat().st_size,

@@ -28,7 +28,7 @@ from graphc.frontend.weights import write_weights
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.literal import Literal
 from graphc.runtime.files import write_atomically
-from graphc.runtime.table import CALL
+from graphc.runtime.table import CALL, stack_slots
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -148,7 +148,7 @@ def kernel_uses(built: Built) -> list[tuple[str, int, str]]:
     nodes = {node.summary(): node for graph in graphs for node in graph.nodes}
     uses: Counter[str] = Counter()
     titles: dict[str, str] = {}
-    for image in built.executable.image.images:
+    for image in built.image.images:
         for row, origin in image.origins.items():
             if image.table[row] != CALL:
                 continue
@@ -224,7 +224,7 @@ def _kernel_lines(built: Built) -> list[str]:
 
 
 def _memory_lines(built: Built) -> list[str]:
-    image = built.executable.image
+    image = built.image
     sizes = {
         "arguments": sum(slot.nbytes for slot in image.params),
         "results": sum(slot.nbytes for slot in image.results),
@@ -232,7 +232,7 @@ def _memory_lines(built: Built) -> list[str]:
         "arena": sum(each.arena_bytes for each in image.images),
     }
     lines = ["", "bytes", "   " + "   ".join(f"{name} {size:,}" for name, size in sizes.items())]
-    if stacks := sum(part.stack_slots for part in built.executable.parts):
-        grown = f"{stacks} stacks {built.executable.stack_bytes:,}"
+    if stacks := sum(stack_slots(each.table.tolist()) for each in image.images):
+        grown = f"{stacks} stacks {built.stack_bytes:,}"
         lines.append(f"   {grown}, which grow while loops run")
     return lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,17 +16,41 @@ if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.execute import Executable
+    from graphc.runtime.image import Image
 
 
-@record(frozen=True)
+@record(eq=False)
 class Built:
-    """A compilation: its stages and the executable they end in."""
+    """A compilation: its stages and the image they end in, which `threads` threads run."""
 
     stages: tuple[Record, ...]
-    executable: Executable
+    image: Image
     kernels: Compiled
+    threads: int
     seconds: float
     build_seconds: float
+    _executable: Executable | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def executable(self) -> Executable:
+        """What runs the image. Raises GraphError where a device is not there: compiling for a
+        machine is possible on another.
+        """
+        made = self._executable
+        if made is None:
+            from graphc.runtime.cluster import executable
+
+            with self._lock:
+                made = self._executable = self._executable or executable(
+                    self.image, threads=self.threads
+                )
+        return made
+
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that the stacks of loops have grown to."""
+        return self._executable.stack_bytes if self._executable is not None else 0
 
     @property
     def program(self) -> Graph | Program:
@@ -33,7 +59,7 @@ class Built:
     @property
     def steps(self) -> int:
         """How many kernel calls one run makes; a block that loops counts its calls once."""
-        return sum(len(image.origins) for image in self.executable.image.images)
+        return sum(len(image.origins) for image in self.image.images)
 
     @property
     def compiled(self) -> int:
@@ -65,18 +91,17 @@ def build(
     stage: str | None = None,
 ) -> Built:
     """Compile a graph; writes the dump folder when the configuration names one."""
-    from graphc.codegen.build import build as build_program
+    from graphc.codegen.build import build_image
 
     started = perf_counter()
     stages = stages_of(value, config, traced_seconds, stage)
     if config.memory_limit is not None:
         check_limit(stages[-1].value, config.memory_limit)
     lowered = perf_counter()
-    executable, kernels = build_program(stages[-1].value, config)
+    image, kernels = build_image(stages[-1].value, config)
     finished = perf_counter()
     total = traced_seconds + finished - started
-    built = Built(stages, executable, kernels, total, finished - lowered)
-    image = executable.image
+    built = Built(stages, image, kernels, config.threads, total, finished - lowered)
     results = sum(slot.nbytes for slot in image.results)
     arenas = sum(each.arena_bytes for each in image.images)
     check_bytes(image.name, arenas + results, "intermediate values and results")
