@@ -160,7 +160,7 @@ class Source:
         return text if level >= tight else f"({text})"
 
     def value(self, root: Expr) -> Text:
-        pending = [root]
+        pending = [] if root in self.values else [root]
         while pending:
             expr = pending[-1]
             missing = [a for a in expr.args if a not in self.values]

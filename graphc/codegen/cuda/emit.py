@@ -27,7 +27,8 @@ from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.collect import group_function
 from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
 from graphc.codegen.cuda.launch import Launch, Operand
-from graphc.codegen.loop_facts import work_stride
+from graphc.codegen.cuda.vectors import WIDTH, Vectors, depends, vectors_of
+from graphc.codegen.loop_facts import loop_range, work_stride
 from graphc.codegen.loops import (
     Assign,
     Buffer,
@@ -45,13 +46,14 @@ from graphc.codegen.loops import (
 )
 from graphc.codegen.source import KernelSource, Library, Source
 from graphc.codegen.source_helpers import number, storage
-from graphc.codegen.source_scalar import ATOM, LOOSE, Text
+from graphc.codegen.source_scalar import ADD, ATOM, LOOSE, Text
 from graphc.ir.types import BOOL, F64, I32, DType
 
 HEADER = """\
 import numpy as np
 
-from graphc.gpu import ceil, cuda, exchange, floor, fma, offset, rint, sqrt, trunc
+from graphc.gpu import ceil, cuda, exchange, floor, fma, load4, offset, rint, sqrt, store4
+from graphc.gpu import trunc
 
 helper = cuda.jit(device=True)
 """
@@ -225,12 +227,60 @@ class GpuKernel(KernelSource):
         self.deferred = self.deferred | set(sums)
         self.shared = statement.kind == "vector"
         self.split = statement if self.shared else None
-        super().loop(statement)
+        found = vectors_of(statement, self.kernel, self.shape.near) if self.shared else None
+        if found is not None:
+            self.vector_loop(statement, found)
+        else:
+            super().loop(statement)
         self.deferred, self.shared = outer
         for index, combine in sums.items():
             self.combine(index, combine, before[index])
         if statement.kind == "vector" and stores_to(statement, self.rewritten):
             self.line("cuda.syncthreads()")
+
+    def vector_loop(self, statement: For, vectors: Vectors) -> None:
+        """A loop of which every lane takes four iterations at a time."""
+        self.forget(statement)
+        variable = statement.variable
+        name = f"i{variable.data}"
+        self.ranges[variable] = loop_range(statement, self.ranges)
+        start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
+        first = f"lane * {WIDTH}" if start == "0" else f"{start} + lane * {WIDTH}"
+        step = WIDTH * self.shape.lanes
+        self.line(f"for {name} in range({first}, {stop}, {step}):  # vector, by {WIDTH}")
+        self.indent += "    "
+        self.scopes.append([])
+        for place, load in enumerate(vectors.loads):
+            parts = ", ".join(f"v{place}_{k}" for k in range(WIDTH))
+            self.line(f"{parts} = load4(a{load.data[0]}, {self.atom(load.args[0], LOOSE)})")
+        for k in range(WIDTH):
+            self.one_of_four(statement, vectors, k)
+        for place, store in enumerate(vectors.stores):
+            parts = ", ".join(f"w{place}_{k}" for k in range(WIDTH))
+            self.line(f"store4({store.buffer}, {self.atom(store.index, LOOSE)}, {parts})")
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
+        self.indent = self.indent[:-4]
+
+    def one_of_four(self, statement: For, vectors: Vectors, k: int) -> None:
+        """The body for one of the four iterations; what it stores in vectors gets names."""
+        outer = dict(self.values)
+        self.scopes.append([])
+        name = f"i{statement.variable.data}"
+        self.values = {e: v for e, v in outer.items() if not depends(e, statement.variable)}
+        self.values[statement.variable] = (f"{name} + {k}", ADD) if k else (name, ATOM)
+        for place, load in enumerate(vectors.loads):
+            self.values[load] = f"v{place}_{k}", ATOM
+        for inner in statement.body:
+            if inner in vectors.stores:
+                assert isinstance(inner, Store)
+                place = vectors.stores.index(inner)
+                self.line(f"w{place}_{k} = {self.atom(inner.value, LOOSE)}")
+            else:
+                self.statement(inner)
+            self.forget(inner)
+        self.scopes.pop()
+        self.values = outer
 
     def set_aside(self, index: int, combine: str) -> str | None:
         """Have a register hold the neutral element; the name of what it held before, if needed."""
