@@ -214,12 +214,13 @@ def push_rows(writer: TableWriter, node: Node) -> None:
 
 
 def pop_rows(writer: TableWriter, node: Node) -> None:
-    """Point a register at the value; it is copied where a later push could move it."""
+    """Point a register at the value; it is copied where a later push could move it, or another
+    segment use the register."""
     nbytes, register = element_bytes(node), writer.register()
     target = writer.place(node, 1)
     writer.note(writer.table.pop(nbytes, writer.place(node.inputs[0]), register), node)
     inside = (n for g in scheduled_graphs(writer.current) for n in g.nodes)
-    if any(n.op.name == "push" for n in inside):
+    if any(n.op.name == "push" for n in inside) or not writer.in_order:
         writer.table.copy(nbytes, target, (register, 0))
     else:
         writer.moved[node, 1] = register, 0

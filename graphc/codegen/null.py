@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +39,8 @@ class NullWriter(TableWriter):
     def specs(self) -> Iterator[Spec]:
         return iter(())
 
-    def graph_rows(self, graph: Graph) -> None:
-        for node in graph.nodes:
+    def node_rows(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
             if node.op.name == "send":
                 channel = self.channels[node.attrs["channel"]]
                 self.note(self.table.send(message_bytes(node), channel, (CONSTANTS, 0)), node)
@@ -48,10 +48,12 @@ class NullWriter(TableWriter):
                 recv_rows(self, node)
             elif talks(node):
                 raise GraphError(
-                    f"{node.op.name} spans {graph.device}, which computes no conditions",
+                    f"{node.op.name} spans {self.graph.device}, which computes no conditions",
                     details=node.describe(),
                     location=node.loc,
                 )
+
+    def result_rows(self, graph: Graph) -> None:
         for number, result in enumerate(graph.results):
             self.table.copy(nbytes_of(result), self.scope[f"r{number}"], (CONSTANTS, 0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from graphc.codegen.blocks import block_rows
 from graphc.codegen.control import CONTROL_ROWS
 from graphc.codegen.donation import donations, variables
 from graphc.codegen.kernels import Spec, data_params, spec_of
+from graphc.codegen.segments import segments
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
@@ -60,6 +61,7 @@ class TableWriter:
         self.scope = self.outermost()
         self.moved: dict[tuple[Node, int], Operand] = {}  # what lies elsewhere than planned
         self.current = graph
+        self.in_order = True  # or in segments, in any order that they allow
 
     def outermost(self) -> Scope:
         groups = {"p": self.graph.params, "r": self.graph.results, "v": self.variables}
@@ -76,20 +78,32 @@ class TableWriter:
                     yield spec_of(node, self.config)
 
     def write(self) -> None:
-        self.graph_rows(self.graph)
+        *pieces, last = segments(self.graph, {name: place[0] for name, place in self.scope.items()})
+        self.in_order = not pieces
+        for piece in pieces:
+            self.node_rows(piece.nodes)
+            self.table.end(*piece.releases)
+        self.node_rows(last.nodes)
+        self.result_rows(self.graph)
         self.assign_rows()
         self.table.end()
 
     def graph_rows(self, graph: Graph) -> None:
         """The rows of a graph whose bases lie where the scope says."""
         self.current = graph
-        for node in graph.nodes:
+        self.node_rows(graph.nodes)
+        self.result_rows(graph)
+
+    def node_rows(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
             if node.op.name == "fused":
                 self.kernel_row(node, spec_of(node, self.config))
             elif node.op.name == "blocked":
                 block_rows(self, node)
             elif (rows := CONTROL_ROWS.get(node.op.name)) is not None:
                 rows(self, node)
+
+    def result_rows(self, graph: Graph) -> None:
         for number, result in enumerate(graph.results):
             self.result_row(number, result)
 

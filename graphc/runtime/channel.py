@@ -7,11 +7,12 @@ from ctypes import string_at
 
 import numpy as np
 
+from graphc.runtime.agenda import Ready
 from graphc.runtime.image import ALIGNMENT, Channel
 from graphc.runtime.memory import address_of, aligned_bytes
 
 WORDS = 16  # of a channel: two cache lines, of which the sender and the receiver write the first
-_ADDRESS, _BUFFER, _SOURCE, _TARGET = 1, 2, 3, 4
+_ADDRESS, _BUFFER, _SOURCE, _TARGET, _AGENDA, _SEGMENT = range(1, 7)
 
 
 class Channels:
@@ -32,6 +33,12 @@ class Channels:
                 # A message of no bytes has no memory; what it points to is never read.
                 slot[_BUFFER] = slot[_ADDRESS] = position
                 position += size
+
+    def announce(self, ready: Ready) -> None:
+        """Have messages tell the device that receives them when they are there."""
+        slots = self.words.reshape(-1, WORDS)
+        for channel, segment in ready.agenda.messages.items():
+            slots[channel, [_AGENDA, _SEGMENT]] = ready.address, segment
 
     def carried(self, channels: Sequence[Channel]) -> dict[str, bytes]:
         """The last message of every channel that had one; to be asked after a run, before the

@@ -51,6 +51,8 @@ class TeamFrame(Frame):
             record = self.team[_DEVICE_WORDS * (1 + number) :]
             record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
             frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
+            if frame.ready is not None:
+                self.channels.announce(frame.ready)
         cluster.support.open_team(self.team_address)
 
     @property

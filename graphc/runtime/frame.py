@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphc.runtime import load, pool
+from graphc.runtime.agenda import Ready, agenda_of
 from graphc.runtime.device import default_threads
 from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of, aligned_bytes
@@ -18,7 +19,7 @@ from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, sta
 
 # Words of a frame; `graphc.codegen.native.walker` reads them.
 TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
-TEAM, DEVICE, LOG = 10, 11, 12
+TEAM, DEVICE, LOG, AGENDA = range(10, 14)
 BASES = 16
 _NOTHING = np.zeros(0, np.int64)
 
@@ -31,6 +32,7 @@ class Part:
         words = image.table.tolist()
         self.most_operands = most_operands(words)
         self.stack_slots = stack_slots(words)
+        self.agenda = agenda_of(words)
         wanted = threads or default_threads()
         self.threads = min(image.threads, wanted) if can_split(words) else 1
         self.support = pool.support(image.support)
@@ -52,6 +54,9 @@ class Part:
         if self.stack_slots:
             words[STACKS] = address_of(frame.stacks)
             weakref.finalize(frame, free_stacks, frame.stacks).atexit = False
+        if self.agenda is not None:
+            frame.ready = Ready(self.agenda)
+            words[AGENDA] = frame.ready.address
         frame.bases[ARENA] = address_of(frame.arena)
         frame.bases[CONSTANTS] = address_of(image.constants)
 
@@ -69,12 +74,13 @@ class Frame:
     """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
 
     `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
-    serves later runs too and is freed with the frame.  `own` is what a GPU needs besides.
+    serves later runs too and is freed with the frame.  `ready` says which segments may run, where
+    there are several, and `own` is what a GPU needs besides.
     """
 
     __slots__ = (
-        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "own", "stacks",
-        "variables", "words",
+        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "own", "ready",
+        "stacks", "variables", "words",
     )  # fmt: skip
 
     def __init__(self, part: Part) -> None:
@@ -82,6 +88,7 @@ class Frame:
         self.held: ExitStack | None = None
         self.arrays: tuple[np.ndarray, ...] = ()
         self.own: Any = None
+        self.ready: Ready | None = None
         self.words = np.zeros(BASES + image.bases, np.int64)
         self.address = address_of(self.words)
         self.flag = self.address + 8 * IN_USE

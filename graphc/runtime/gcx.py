@@ -18,7 +18,7 @@ from graphc.runtime.image import ALIGNMENT, Channel, Image, Origin, Slot, StateS
 from graphc.runtime.memory import aligned_bytes
 from graphc.runtime.variable import container
 
-FORMAT = 4  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 5  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _EXECUTED = ("table", "words", "objects")
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}

@@ -10,6 +10,10 @@
     6      operand count n
     7...   n pairs (base register, byte offset)
 
+A table is one segment, or several of a device that receives messages.  Each ends with an end row
+that names the later segments that wait for it (the last one none), counted from 0.  Run in table
+order they do the same.
+
 Base registers: 0 the arena, 1 the constants, 2... the parameters, then the results, then scratch
 registers that `set`, `bump`, `loop` and `rotate` may change.  A jump target is a word index of the
 table.  A stack is a slot of the frame (see the walker); what operands hold is a handle to it.
@@ -17,6 +21,7 @@ table.  A stack is a slot of the frame (see the walker); what operands hold is a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
@@ -38,12 +43,13 @@ ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 
 _CALL_HEAD = 7
 _WORDS = {
-    END: 2, JUMP: 3, BRANCH: 5, BUMP: 4, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
+    JUMP: 3, BRANCH: 5, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
     POP: 6, SAME: 7, SEND: 6, WAIT: 6,
 }  # fmt: skip
 _TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
 _REGISTER_WORDS = {SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
 _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3,)}
+_LISTS = {END: 1, BUMP: 2}  # rows of any length: the words of an entry
 _OPERAND_WORDS |= {SAME: (3, 5), SEND: (4,), WAIT: (4,)}
 _SIZED = (COPY, PUSH, POP)  # rows whose word 2 is a number of bytes
 
@@ -134,9 +140,9 @@ class TableBuilder:
         """Wait for a channel's message and copy its `size` bytes to the target."""
         return self._row(WAIT, 6, size, channel, *target)
 
-    def end(self) -> int:
-        """Stop the walk with success."""
-        return self._row(END, 2)
+    def end(self, *releases: int) -> int:
+        """End a segment that these ones wait for; without any stop the walk with success."""
+        return self._row(END, 2 + len(releases), *releases)
 
     def patch(self, row: int, target: int) -> None:
         """Set the target of a jump, branch or loop row that was added earlier."""
@@ -203,10 +209,32 @@ def validate(table: np.ndarray, bounds: Bounds) -> None:
         position += size
     if not words or words[-2:] != [END, 2]:
         raise GraphError("the step table does not finish with an end row")
+    ends = [row for row in rows(words) if words[row] == END]
     for row in starts:
         target = _TARGET_WORD.get(words[row])
-        if target is not None and words[row + target] not in starts:
+        if target is None:
+            continue
+        if words[row + target] not in starts:
             raise _bad(row, f"jump to word {words[row + target]}, where no row starts")
+        if bisect_left(ends, row) != bisect_left(ends, words[row + target]):
+            raise _bad(row, f"jump to word {words[row + target]}, in another segment")
+    if len(ends) > 1:
+        _validate_segments(words, ends, bounds)
+
+
+def _validate_segments(words: list[int], ends: list[int], bounds: Bounds) -> None:
+    """Every segment but the first is released, every one but the last releases later ones."""
+    if all(size < 0 for size in bounds.received):
+        raise GraphError(f"the step table has {len(ends)} segments, but waits for no message")
+    released = {0}
+    for number, row in enumerate(ends):
+        following = words[row + 2 : row + words[row + 1]]
+        in_order = sorted(set(following)) == following
+        if not in_order or not all(number < other < len(ends) for other in following):
+            raise _bad(row, f"segment {number} releases {following}")
+        if number not in released or (not following and row != ends[-1]):
+            raise _bad(row, f"segment {number} of {len(ends)} leads from or to nothing")
+        released.update(following)
 
 
 def _bad(row: int, reason: str) -> GraphError:
@@ -218,7 +246,7 @@ def _validate_row(words: list[int], row: int, size: int, bounds: Bounds) -> None
     if opcode == CALL:
         _validate_call(words, row, size, bounds)
         return
-    if _WORDS.get(opcode) != size and not (opcode == BUMP and size % 2 == 0):
+    if _WORDS.get(opcode) != size and not (opcode in _LISTS and size % _LISTS[opcode] == 0):
         raise _bad(row, f"opcode {opcode} in a row of {size} words")
     if opcode in _SIZED and words[row + 2] < 0:
         raise _bad(row, f"{NAMES[opcode]} of {words[row + 2]} bytes")

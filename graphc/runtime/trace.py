@@ -22,7 +22,7 @@ from graphc.runtime.files import write_atomically
 from graphc.runtime.frame import LOG
 from graphc.runtime.image import Channel, Image, Origin
 from graphc.runtime.memory import address_of
-from graphc.runtime.table import CALL, COPY, NAMES, POP, PUSH, SEND, STACK, WAIT
+from graphc.runtime.table import CALL, COPY, END, NAMES, POP, PUSH, SEND, STACK, WAIT
 
 MOST_MARKS = 1 << 20
 SHORTEST_WAIT = 1e-6  # of a send: its channel is nearly always empty
@@ -110,14 +110,20 @@ def trace(
 def _events(
     number: int, image: Image, channels: Sequence[Channel], log: np.ndarray, begin: int
 ) -> Iterator[Event]:
-    """Each mark lasts until the next one; rows that only steer the run are left out."""
+    """Each mark lasts until the next one; rows that only steer the run are left out.
+
+    Between the end of a segment and a row that receives, the device waited for that message.
+    """
     words = image.table.tolist()
+    ended = 0
     marks = log[2 : 2 + 2 * int(min(log[0], log[1]))].reshape(-1, 2).tolist()
     for (mark, time), (_, following) in pairwise(marks):
         row = mark >> 1
-        start, end = (time - begin) * 1e-9, (following - begin) * 1e-9
-        place = start, end, row, image.origins.get(row)
         opcode = words[row]
+        since = ended if opcode == WAIT and ended else time
+        start, end = (since - begin) * 1e-9, (following - begin) * 1e-9
+        ended = time if opcode == END else 0
+        place = start, end, row, image.origins.get(row)
         if opcode == CALL:
             yield Event(number, "kernel", image.kernels[words[row + 2]], *place)
         elif opcode in _MOVES:

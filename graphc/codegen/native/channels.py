@@ -7,6 +7,7 @@ receiver empties it, and each waits for its turn.
     push   the value is copied to the channel's buffer, so that the sender may go on to the next one
 
     channel (128 bytes)   +0 state  +8 address  +16 buffer or null (pull)  +24 sender  +32 receiver
+                          +40 agenda of the receiver or null  +48 segment that the message begins
     device (256 bytes)    +0 parked  +8 frame  +16 first row  +24 worker  +32 its turn
                           +128 mutex  +192 condition variable
     team                  256 bytes of words: 0 devices  1 running  2 failed  3 status  4 row
@@ -128,17 +129,28 @@ define internal ptr @graphc_channel(ptr %team, ptr %word) {{
   ret ptr %channel
 }}
 
-define internal i32 @graphc_turn(ptr %frame, ptr %team, ptr %channel, i64 %state) {{
+define internal i32 @graphc_turn(ptr %frame, ptr %at, i64 %state) {{
   %cancel = getelementptr i64, ptr %frame, i64 5
+  %team.at = getelementptr i64, ptr %frame, i64 10
+  %team = load ptr, ptr %team.at
   %number.at = getelementptr i64, ptr %frame, i64 11
   %number = load i64, ptr %number.at
   %spot = call ptr @graphc_device(ptr %team, i64 %number)
-  %status = call i32 @graphc_await(ptr %channel, i64 %state, ptr %cancel, ptr %spot)
+  %status = call i32 @graphc_await(ptr %at, i64 %state, ptr %cancel, ptr %spot)
   ret i32 %status
 }}
 
 define internal void @graphc_pass(ptr %team, ptr %channel, i64 %state, i64 %to) {{
+entry:
   store atomic i64 %state, ptr %channel seq_cst, align 8
+  %filled = icmp eq i64 %state, 1
+  br i1 %filled, label %announce, label %notify
+
+announce:
+  call void @graphc_announce(ptr %channel)
+  br label %notify
+
+notify:
   %number.at = getelementptr i64, ptr %channel, i64 %to
   %number = load i64, ptr %number.at
   %spot = call ptr @graphc_device(ptr %team, i64 %number)
@@ -151,7 +163,7 @@ entry:
   %team.at = getelementptr i64, ptr %frame, i64 10
   %team = load ptr, ptr %team.at
   %channel = call ptr @graphc_channel(ptr %team, ptr %word)
-  %status = call i32 @graphc_turn(ptr %frame, ptr %team, ptr %channel, i64 0)
+  %status = call i32 @graphc_turn(ptr %frame, ptr %channel, i64 0)
   %ok = icmp eq i32 %status, 0
   br i1 %ok, label %empty, label %end
 
@@ -186,7 +198,7 @@ entry:
   %team.at = getelementptr i64, ptr %frame, i64 10
   %team = load ptr, ptr %team.at
   %channel = call ptr @graphc_channel(ptr %team, ptr %word)
-  %status = call i32 @graphc_turn(ptr %frame, ptr %team, ptr %channel, i64 1)
+  %status = call i32 @graphc_turn(ptr %frame, ptr %channel, i64 1)
   %ok = icmp eq i32 %status, 0
   br i1 %ok, label %full, label %end
 

@@ -14,6 +14,7 @@ The memory of devices and teams is described in `channels`, that of workers in `
 
 from __future__ import annotations
 
+from graphc.codegen.native.agenda import AGENDA
 from graphc.codegen.native.channels import MESSAGES, WAITING
 from graphc.codegen.native.crew import crew_ir
 from graphc.codegen.native.tracing import TRACING
@@ -107,6 +108,7 @@ several:
   %devices = load i64, ptr %team
   %running.at = getelementptr i64, ptr %team, i64 1
   %failed.at = getelementptr i64, ptr %team, i64 2
+  call void @graphc_agenda_reset(ptr %frame)
   call void @graphc_team_prepare(ptr %team)
   br label %post.test
 
@@ -189,6 +191,7 @@ device:
   %row.at = getelementptr i64, ptr %frame, i64 6
   store atomic i64 0, ptr %cancel monotonic, align 8
   store i64 0, ptr %row.at
+  call void @graphc_agenda_reset(ptr %frame)
   %d.next = add i64 %d, 1
   %d.more = icmp slt i64 %d.next, %devices
   br i1 %d.more, label %device, label %check
@@ -307,6 +310,9 @@ define internal i32 @graphc_send(ptr %frame, ptr %word, ptr %value) {
 define internal i32 @graphc_receive(ptr %frame, ptr %word, ptr %target) {
   ret i32 NO_WORKER
 }
+define internal i64 @graphc_next(ptr %frame, ptr %row, i64 %size) {
+  ret i64 NO_WORKER
+}
 define internal void @graphc_mark(ptr %frame, i64 %mark) {
   ret void
 }
@@ -329,4 +335,4 @@ def team_ir(triple: str) -> str:
     """The text of runs on several devices; without POSIX threads there is only the first."""
     if "windows" in triple:
         return _WITHOUT_THREADS.replace("NO_WORKER", str(NO_WORKER))
-    return "".join((WAITING, MESSAGES, TRACING, crew_ir(triple), _FAILURE, _RUN))
+    return "".join((WAITING, MESSAGES, AGENDA, TRACING, crew_ir(triple), _FAILURE, _RUN))

@@ -1,14 +1,14 @@
 """The native step-table walker, as LLVM IR text.
 
 `graphc_walk(frame)` runs one step table (see `graphc.runtime.table`) from its first row to an end
-row and returns 0, the first nonzero status of a kernel, or a negative status of its own.  The frame
-is a block of 64-bit words that the runtime fills; it holds everything a run needs, so that
-concurrent runs only need frames of their own.
+row that releases nothing (see `agenda.py`), and returns 0, the first nonzero status of a kernel, or
+a negative status of its own.  The frame is a block of 64-bit words that the runtime fills; it holds
+everything a run needs, so that concurrent runs only need frames of their own.
 
     word 0 table    1 kernel addresses   2 kernel parameters   3 most operands of a row   4 threads
          5 cancel   6 row that stopped   7 kernel of that row  8 in use         9 stack slots
         10 team or null                 11 number of the device                12 log or null
-         16... bases
+        13 agenda or null              16... bases
 
 A stack slot is three words: memory (from malloc), bytes there, bytes in use; see `stacks.py`.  The
 team of a run on several devices is described in `channels.py`, the log in `tracing.py`.
@@ -65,7 +65,16 @@ dispatch:
 
 _CALL = """
 end:
+  %finished = icmp eq i64 %size, 2
+  br i1 %finished, label %finish, label %release
+
+finish:
   ret i32 0
+
+release:
+  %released = call i64 @graphc_next(ptr %frame, ptr %word, i64 %size)
+  %none.ready = icmp slt i64 %released, 0
+  br i1 %none.ready, label %stop, label %go
 
 call:
   %count = load i64, ptr %word6.at
@@ -222,7 +231,7 @@ wait:
 
 go:
   %pc.target = phi i64 [ %jump.target, %jump ], [ %branch.target, %branch ],
-    [ %loop.target, %loop ], [ %same.target, %same ]
+    [ %loop.target, %loop ], [ %same.target, %same ], [ %released, %release ]
   br label %row
 
 next:
@@ -231,8 +240,9 @@ next:
 
 _STOP = """
 stop:
-  %reason = phi i32 [ {cancelled}, %row ], [ {bad_row}, %dispatch ], [ %status, %failed ],
-    [ {no_memory}, %push.grow ], [ {empty}, %pop ], [ %send.status, %send ], [ %wait.status, %wait ]
+  %reason = phi i32 [ {cancelled}, %row ], [ {cancelled}, %release ], [ {bad_row}, %dispatch ],
+    [ %status, %failed ], [ {no_memory}, %push.grow ], [ {empty}, %pop ],
+    [ %send.status, %send ], [ %wait.status, %wait ]
   store i64 %pc, ptr %row.at
   ret i32 %reason
 }}

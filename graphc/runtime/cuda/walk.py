@@ -63,7 +63,7 @@ class Walk:
         return self.bases[self.words[word]] + self.words[word + 1]
 
     def _end(self, row: int, following: int) -> int:
-        return -1
+        return following if following < len(self.words) else -1
 
     def _call(self, row: int, following: int) -> int:
         words, bases = self.words, self.bases
