@@ -27,15 +27,15 @@ class Built:
     image: Image
     kernels: Compiled
     threads: int
-    seconds: float
-    build_seconds: float
+    seconds: float = 0.0
+    build_seconds: float = 0.0
     _executable: Executable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def executable(self) -> Executable:
-        """What runs the image. Raises GraphError where a device is not there: compiling for a
-        machine is possible on another.
+        """What runs the image. Raises GraphError where it needs a GPU that is not there: compiling
+        needs none.
         """
         made = self._executable
         if made is None:
@@ -99,9 +99,13 @@ def build(
         check_limit(stages[-1].value, config.memory_limit)
     lowered = perf_counter()
     image, kernels = build_image(stages[-1].value, config)
+    built = Built(stages, image, kernels, config.threads)
+    if not any(each.on_gpu for each in image.images):
+        built.executable  # noqa: B018  (makes it)
+    else:
+        image.check()
     finished = perf_counter()
-    total = traced_seconds + finished - started
-    built = Built(stages, image, kernels, config.threads, total, finished - lowered)
+    built.seconds, built.build_seconds = traced_seconds + finished - started, finished - lowered
     results = sum(slot.nbytes for slot in image.results)
     arenas = sum(each.arena_bytes for each in image.images)
     check_bytes(image.name, arenas + results, "intermediate values and results")
