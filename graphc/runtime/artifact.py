@@ -3,12 +3,13 @@
     tensor      content                                  in the metadata ("graphc": JSON text)
     constants   u8, first, so that it starts 64-byte     format, name, params, results, kernels,
                 aligned and can be mapped                arena, threads, registers, reasons,
-    variables   u8, the values they have                 cpu, features, triple, variables and the
-    table       i64 step table                           place of their values, and the place of
-    words       i64 kernel parameters                    each object with its symbols
-    objects     u8, all object code, support first       object with its symbols, channels
-    origins     u8, JSON: row -> node, file, line        others: the same of the other devices,
-    text        u8, the graph as gir text                whose tensors are "table.1", "table.2" ...
+    variables   u8, the values they have                 variables and the place of their values,
+    table       i64 step table                           channels
+    words       i64 kernel parameters                    code: cpu, features, triple and the place
+    objects     u8, all object code, support first       of each object (and of its PTX) with its
+    origins     u8, JSON: row -> node, file, line        symbols; devices of one kind share one
+    text        u8, the graph as gir text                others: the same of the other devices,
+                                                         whose tensors are "table.1", "table.2" ...
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
@@ -36,18 +37,23 @@ from graphc.runtime.variable import container
 
 def save(image: Image, path: str | Path) -> None:
     """Write an image; the file appears whole or not at all.  Raises GraphError when it cannot."""
-    objects = b"".join((image.support, *(code for code, _ in image.objects)))
+    if any(each.simulated for each in image.images):
+        raise GraphError(
+            "a program for the simulator of GPUs cannot be saved",
+            hint="compile it for a chip: --target cuda:sm_90",
+        )
+    code = Code(image)
     values, places = _values(image)
     tensors = {
         **named("constants", [_padded(each.constants) for each in image.images]),
         "variables": values,
         **named("table", [each.table.astype("<i8") for each in image.images]),
         **named("words", [each.words.astype("<i8") for each in image.images]),
-        "objects": np.frombuffer(objects, np.uint8),
+        "objects": np.frombuffer(b"".join(code.parts), np.uint8),
         **named("origins", list(map(_origins, image.images))),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    metadata = {**_metadata(image, places), "digest": digest(tensors)}
+    metadata = {**_metadata(image, places, code), "digest": digest(tensors)}
     header = _header(tensors, metadata)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -109,24 +115,51 @@ def _header(tensors: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> byte
     return len(text).to_bytes(8, "little") + text
 
 
-def _metadata(image: Image, values: list[list[int]]) -> dict[str, Any]:
-    position = len(image.support)
-    places = []
-    for code, symbols in image.objects:
-        places.append([position, len(code), list(symbols)])
-        position += len(code)
-    first, *others = (_share(each, v) for each, v in zip(image.images, values, strict=True))
+class Code:
+    """The object code of a program in one piece, and where in it each object lies.
+
+    `kinds` describes each kind of code once, `number[k]` says which is that of device k.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self.parts = [image.support]
+        self.size = len(image.support)
+        self.kinds: list[dict[str, Any]] = []
+        self.number: list[int] = []
+        known: dict[Any, int] = {}
+        for each in image.images:
+            key = each.objects, each.cpu, each.triple
+            if key not in known:
+                known[key] = len(self.kinds)
+                self.kinds.append(self._kind(each))
+            self.number.append(known[key])
+
+    def _kind(self, image: Image) -> dict[str, Any]:
+        return {
+            "cpu": image.cpu,
+            "features": list(image.features),
+            "triple": image.triple,
+            "objects": [[*self._place(code), list(symbols)] for code, symbols in image.objects],
+            "portable": list(map(self._place, image.portable)),
+        }
+
+    def _place(self, code: bytes) -> list[int]:
+        self.parts.append(code)
+        self.size += len(code)
+        return [self.size - len(code), len(code)]
+
+
+def _metadata(image: Image, values: list[list[int]], code: Code) -> dict[str, Any]:
+    shares = zip(image.images, values, code.number, strict=True)
+    first, *others = ({**_share(each, where), "code": kind} for each, where, kind in shares)
     return {
         "format": FORMAT,
         **first,
         "support": len(image.support),
-        "objects": places,
+        "codes": code.kinds,
         "channels": [[c.name, c.nbytes, c.source, c.target, c.buffered] for c in image.channels],
         "others": others,
         "reasons": {str(status): text for status, text in image.reasons.items()},
-        "cpu": image.cpu,
-        "features": list(image.features),
-        "triple": image.triple,
     }
 
 
@@ -138,6 +171,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "params": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.params],
         "results": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.results],
         "kernels": list(image.kernels),
+        "arity": list(image.arity),
         "arena": image.arena_bytes,
         "threads": image.threads,
         "registers": image.registers,
@@ -153,11 +187,13 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
     """A .gcx file as an Executable; its constants stay mapped from the file.
 
     Variables that are not there yet are made, with the values that were saved.
-    Raises GraphError for a damaged file and for code this CPU cannot execute.
+    Raises GraphError for a damaged file and for code that nothing here can execute.
     """
     file = File(Path(path))
     image = file.image()
-    check_host(image.triple, image.cpu, image.features)
+    for each in image.images:
+        if not each.on_gpu:  # whether there is such a GPU turns out where it is opened
+            check_host(each.triple, each.cpu, each.features)
     file.make_variables(image)
     return executable(image, threads=threads)
 

@@ -110,7 +110,7 @@ class File:
             )
         try:
             image = self._image()
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             raise self.damaged("its metadata is incomplete") from None
         try:
             image.check()
@@ -130,18 +130,13 @@ class File:
         if data["digest"] != digest(executed):
             raise self.damaged("its code or its tables are not those that were saved")
         common = {
-            "objects": tuple(
-                (self._cut(objects, start, size), tuple(map(_text, symbols)))
-                for start, size, symbols in data["objects"]
-            ),
             "support": self._cut(objects, 0, data["support"]),
             "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
-            "cpu": _text(data["cpu"]),
-            "features": tuple(map(_text, data["features"])),
-            "triple": _text(data["triple"]),
         }
+        codes = [common | self._code(objects, kind) for kind in data["codes"]]
         first, *others = (
-            self._part(k, share, executed, common) for k, share in enumerate(self.shares())
+            self._part(k, share, executed, codes[_number(share["code"])])
+            for k, share in enumerate(self.shares())
         )
         return replace(
             first,
@@ -149,6 +144,19 @@ class File:
             channels=tuple(_channels(data["channels"])),
             others=tuple(others),
         )
+
+    def _code(self, objects: np.ndarray, kind: dict[str, Any]) -> dict[str, Any]:
+        """What the metadata say about the code of one kind of device."""
+        return {
+            "objects": tuple(
+                (self._cut(objects, start, size), tuple(map(_text, symbols)))
+                for start, size, symbols in kind["objects"]
+            ),
+            "portable": tuple(self._cut(objects, *place) for place in kind["portable"]),
+            "cpu": _text(kind["cpu"]),
+            "features": tuple(map(_text, kind["features"])),
+            "triple": _text(kind["triple"]),
+        }
 
     def shares(self) -> list[dict[str, Any]]:
         """What the metadata say about each device."""
@@ -159,7 +167,7 @@ class File:
         device: int,
         share: dict[str, Any],
         executed: Mapping[str, np.ndarray],
-        common: dict[str, Any],
+        code: dict[str, Any],
     ) -> Image:
         return Image(
             name=_text(share["name"]),
@@ -176,7 +184,8 @@ class File:
             donated=tuple(map(_number, share["donated"])),
             variables=tuple(_state_slots(share["variables"])),
             origins=_Origins(self, tensor_name("origins", device)),
-            **common,
+            arity=tuple(map(_number, share["arity"])),
+            **code,
         )
 
     def make_variables(self, image: Image) -> None:
