@@ -72,8 +72,14 @@ def _store4_array(pointer: Any, index: int, x0: Any, x1: Any, x2: Any, x3: Any) 
     pointer[index : index + 4] = (x0, x1, x2, x3)
 
 
-def _as_array_plain(pointer: Any, count: int) -> Any:
-    return pointer[:count]
+def _as_array_plain(pointer: Any, count: Any) -> Any:
+    return (
+        pointer[: math.prod(count)].reshape(count) if isinstance(count, tuple) else pointer[:count]
+    )
+
+
+def _as_bools_plain(pointer: Any, count: Any) -> Any:
+    return _as_array_plain(pointer, count).view(np.bool_)
 
 
 def _offset_plain(pointer: Any, count: int) -> Any:
@@ -96,7 +102,7 @@ def _sum(x: Any, y: Any) -> Any:
 
 
 def _intrinsics() -> tuple[Device, ...]:
-    """fma, load4, store4, as_array, offset, same: code that Numba has no function for."""
+    """fma, load4, store4, as_array, as_bools, offset, same: code that Numba has no function for."""
     from llvmlite import ir
     from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
@@ -164,21 +170,39 @@ def _intrinsics() -> tuple[Device, ...]:
 
         return pointer(pointer, types.int64), generate
 
-    @intrinsic
-    def as_array(context: Any, pointer: Any, count: Any) -> Any:
-        """A one-dimensional array over memory: for atomics and for code that wants arrays."""
-        kind = types.Array(scalar_of(pointer), 1, "C")
+    def viewed(dtype: Any, pointer: Any, count: Any) -> Any:
+        rank = 1 if isinstance(count, types.Integer) else len(count)
+        kind = types.Array(dtype, rank, "C")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(kind)(context, builder)
-            width = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+            width = context.get_abi_sizeof(context.get_data_type(scalar_of(pointer)))
             size = context.get_constant(types.intp, width)
+            shape, strides = args[1:], [size]
+            if not isinstance(count, types.Integer):
+                parts = [builder.extract_value(args[1], k) for k in range(rank)]
+                shape = [context.cast(builder, x, t, types.intp) for x, t in zip(parts, count)]
+                for extent in reversed(shape[1:]):
+                    strides.insert(0, builder.mul(strides[0], extent))
             context.populate_array(
-                array, data=args[0], shape=(args[1],), strides=(size,), itemsize=size, meminfo=None
-            )
+                array, data=args[0], shape=shape, strides=strides[:rank] if rank else [],
+                itemsize=size, meminfo=None,
+            )  # fmt: skip
             return array._getvalue()
 
-        return kind(pointer, types.int64), generate
+        return kind(pointer, types.int64 if isinstance(count, types.Integer) else count), generate
+
+    @intrinsic
+    def as_array(context: Any, pointer: Any, count: Any) -> Any:
+        """A row-major array over memory, of so many elements or of a shape that is a tuple: for
+        atomics and for code that wants arrays.
+        """
+        return viewed(scalar_of(pointer), pointer, count)
+
+    @intrinsic
+    def as_bools(context: Any, pointer: Any, count: Any) -> Any:
+        """An array of bool over memory, where kernels see bytes."""
+        return viewed(types.boolean, pointer, count)
 
     @intrinsic
     def same(context: Any, a: Any, b: Any) -> Any:
@@ -189,7 +213,7 @@ def _intrinsics() -> tuple[Device, ...]:
 
         return types.boolean(a, b), generate
 
-    return fma, load4, store4, as_array, offset, same
+    return fma, load4, store4, as_array, as_bools, offset, same
 
 
 def _instruction(text: str, operands: int) -> Device:
@@ -256,14 +280,16 @@ fma: Device
 load4: Device
 store4: Device
 as_array: Device
+as_bools: Device
 offset: Device
 same: Device
 if SIMULATED:
-    fma, load4, store4, as_array, offset, same = (
-        _exact_fma, _load4_array, _store4_array, _as_array_plain, _offset_plain, _same_plain,
+    fma, load4, store4, as_array, as_bools, offset, same = (
+        _exact_fma, _load4_array, _store4_array, _as_array_plain, _as_bools_plain,
+        _offset_plain, _same_plain,
     )  # fmt: skip
 else:
-    fma, load4, store4, as_array, offset, same = _intrinsics()
+    fma, load4, store4, as_array, as_bools, offset, same = _intrinsics()
 
 
 def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:
