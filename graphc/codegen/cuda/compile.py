@@ -74,7 +74,7 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
     name = made.fndesc.llvm_func_name
     entry = made.library.get_function(name)
     compiler.kernel_fixup(entry, False)
-    nvvm.set_launch_bounds(entry, launch.threads)
+    nvvm.set_launch_bounds(entry, (launch.threads, launch.resident))
     return name, [str(module) for module in made.library.modules]
 
 

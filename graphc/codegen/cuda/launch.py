@@ -18,7 +18,8 @@ class Launch:
     `text` is the source: it identifies the kernel and is what a dump shows.  `make` returns the
     function `k(buffers..., params..., status, row)`; `buffers` are the element type and count
     behind each pointer, `operands` where in the node's memory they lie, `params` int64 arguments.
-    `exact` forbids the fusion of products with sums.
+    `exact` forbids the fusion of products with sums; `resident` is the number of blocks that a
+    processor must have registers for.
     """
 
     text: str
@@ -29,3 +30,4 @@ class Launch:
     threads: int
     params: tuple[int, ...] = ()
     exact: bool = False
+    resident: int = 1
