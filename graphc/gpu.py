@@ -90,6 +90,10 @@ def _same_plain(a: Any, b: Any) -> bool:
     return bool(a.ctypes.data == b.ctypes.data)
 
 
+def _status_of_plain(code: Any) -> int:
+    return 0 if code is None else int(code)
+
+
 def _product(x: Any, y: Any) -> Any:
     return x * y
 
@@ -102,7 +106,7 @@ def _sum(x: Any, y: Any) -> Any:
 
 
 def _intrinsics() -> tuple[Device, ...]:
-    """fma, load4, store4, as_array, as_bools, offset, same: code that Numba has no function for."""
+    """Code that Numba has no function for: fma, load4, store4 and so on, as named below."""
     from llvmlite import ir
     from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
@@ -213,7 +217,20 @@ def _intrinsics() -> tuple[Device, ...]:
 
         return types.boolean(a, b), generate
 
-    return fma, load4, store4, as_array, as_bools, offset, same
+    @intrinsic
+    def status_of(context: Any, code: Any) -> Any:
+        """What a function returned, an int or nothing, as an int."""
+        if not isinstance(code, types.Integer | types.Boolean | types.NoneType):
+            raise TypeError("a function may return nothing, or an int status")
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if isinstance(code, types.NoneType):
+                return context.get_constant(types.int64, 0)
+            return context.cast(builder, args[0], code, types.int64)
+
+        return types.int64(code), generate
+
+    return fma, load4, store4, as_array, as_bools, offset, same, status_of
 
 
 def _instruction(text: str, operands: int) -> Device:
@@ -283,13 +300,14 @@ as_array: Device
 as_bools: Device
 offset: Device
 same: Device
+status_of: Device
 if SIMULATED:
-    fma, load4, store4, as_array, as_bools, offset, same = (
+    fma, load4, store4, as_array, as_bools, offset, same, status_of = (
         _exact_fma, _load4_array, _store4_array, _as_array_plain, _as_bools_plain,
-        _offset_plain, _same_plain,
+        _offset_plain, _same_plain, _status_of_plain,
     )  # fmt: skip
 else:
-    fma, load4, store4, as_array, as_bools, offset, same = _intrinsics()
+    fma, load4, store4, as_array, as_bools, offset, same, status_of = _intrinsics()
 
 
 def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:

@@ -242,5 +242,5 @@ def _describe(function: Any, parts: list[str], seen: set[int]) -> None:
         inner = getattr(value, "py_func", value)
         if isinstance(inner, FunctionType):
             _describe(inner, parts, seen)
-        elif isinstance(value, int | float | str | bool | tuple):
+        elif isinstance(value, int | float | str | bool | tuple | type | np.generic):
             parts.append(f"{name}={value!r}")
