@@ -63,6 +63,7 @@ _HOMES = {
     "map": "graphc.frontend.control",
     "name": "graphc.frontend.trace",
     "parse": "graphc.frontend.saved",
+    "profile": "graphc.frontend.calibrate",
     "register_pytree": "graphc.frontend.tree",
     "reset_container": "graphc.frontend.variable",
     "save": "graphc.frontend.saved",

@@ -167,6 +167,9 @@ def _report(
         if tracer.blamed:
             print_table("farthest from the simulation", BLAMED, tracer.blamed)
         click.echo(f"trace written to {tracer.path}")
+        if tracer.kept:
+            count, path = tracer.kept
+            click.echo(f'measured costs of {count} kernels and ops, for costs="measured": {path}')
 
 
 def _describe(name: str, result: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@ what each device did, and the kernels and messages that took longest beyond what
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,17 @@ MOST_BLAMED = 8
 
 @record
 class Tracer:
-    """Runs an executable; with a path the run is traced. `rows` says what each device did, and
-    `blamed` what differs most from its simulation."""
+    """Runs an executable; with a path the run is traced, and what its kernels cost is kept.
+
+    `rows` says what each device did, `blamed` what differs most from its simulation, and `kept` how
+    many costs went to which file.
+    """
 
     path: Path | None
     config: Config | None = None
     rows: list[tuple[Any, ...]] | None = None
     blamed: list[tuple[Any, ...]] | None = None
+    kept: tuple[int, Path] | None = None
 
     def run(self, executable: Executable, arrays: list[Any], built: Built | None = None) -> Any:
         """The results."""
@@ -45,7 +50,17 @@ class Tracer:
             self.rows += simulated_rows(timeline, self.config)
             self.rows.sort(key=lambda row: found.devices.index(row[0]))
             self.blamed = blamed_rows(found, timeline, names)
+            self.keep(built, found)
         return results
+
+    def keep(self, built: Built, found: Trace) -> None:
+        """Add what the run says of costs to the measured ones."""
+        from graphc.frontend.calibrate import observed
+        from graphc.passes.measured import store
+
+        costs = observed(built, found)
+        with suppress(OSError):  # a cache that cannot be written to keeps nothing
+            self.kept = (len(costs.seconds), store(costs)) if costs.seconds else None
 
 
 def titles(built: Built) -> dict[str, str]:
@@ -135,13 +150,16 @@ def _row(
     return device, kind, *numbers, named
 
 
-def as_dicts(tracer: Tracer) -> dict[str, list[dict[str, Any]]]:
+def as_dicts(tracer: Tracer) -> dict[str, Any]:
     """The rows for --json."""
     rows = ("device", "kind", "busy_us", "messages_us", "waits_us", "end_us", "waits_for")
     blamed = ("device", "measured_us", "simulated_us", "what", "line")
     tables = (("trace", rows, tracer.rows), ("blamed", blamed, tracer.blamed))
-    return {
+    made: dict[str, Any] = {
         title: [dict(zip(names, row, strict=True)) for row in found]
         for title, names, found in tables
         if found is not None
     }
+    if tracer.kept:
+        made["measured"] = {"kernels": tracer.kept[0], "file": str(tracer.kept[1])}
+    return made

@@ -481,6 +481,23 @@ def test_a_wrong_cut_is_a_mismatch(wide, run, monkeypatch):
     assert status == 3 and "message c1: largest difference" in errors
 
 
+def test_traced_runs_keep_what_kernels_cost(wide, run, tmp_path, monkeypatch):
+    from graphc.passes.measured import load
+
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
+    command = ("run", wide, "--seed", "1", "--trace", tmp_path / "t.json")
+    for count in (1, 2):
+        status, out, errors = run(*command, "--json")
+        assert status == 0, errors
+        kept = json.loads(out)["measured"]
+        runs = load(tmp_path / "cache" / "costs.json").runs
+        assert kept == {"kernels": len(runs), "file": str(tmp_path / "cache" / "costs.json")}
+        assert {r["cpu"].count for r in runs.values()} == {count}
+    assert any("matmul(f32[300,200],f32[200,64]) -> f32[300,64]" in key for key in runs)
+    assert "measured costs of" in run(*command)[1]
+    assert run("show", wide, "--after", "place", "--costs", "measured")[0] == 0
+
+
 @pytest.fixture(scope="module")
 def plan():
     """The planned text of two matrix products and two sums."""

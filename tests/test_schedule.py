@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 
 import numpy as np
@@ -18,7 +19,7 @@ from graphc.ir.graph import Graph, Node, Program, Rewriter, rebuild
 from graphc.ir.parse import parse
 from graphc.passes import pipeline
 from graphc.passes.cost import CostModel
-from graphc.passes.reasons import collecting
+from graphc.passes.reasons import collecting, duration
 from graphc.passes.schedule import explanation, schedule, scheduled
 from graphc.passes.simulate import simulate
 from graphc.passes.slack import holds, windows
@@ -87,7 +88,7 @@ def test_eight_transfers_to_a_chain(links: str, buffers: int) -> None:
         assert timeline.makespan == pytest.approx(85 * MICRO)
     assert simulate(plan.program, Fixed(add=10), links=links).makespan == pytest.approx(85 * MICRO)
     assert len(plan.taken) == 6
-    assert "6 of 8 recvs held back; makespan 85.0 -> 85.0 us" in plan.summary()
+    assert "6 of 8 recvs held back; makespan 85 us -> 85 us" in plan.summary()
     checked(plan.program)
     state = {("main", f"v{k}"): np.full(1024, k, np.float32) for k in range(8)}
     same(program, plan.program, [], state=state)
@@ -296,3 +297,27 @@ def test_scheduling_takes_linear_time() -> None:
         per_node.append((time.thread_time() - started) / len(program))
     assert per_node[1] < 4 * per_node[0] + 20e-6
     assert per_node[1] < 500e-6
+
+
+def test_place_and_schedule_speak_of_one_makespan() -> None:
+    x, w = np.ones((64, 256), np.float32), np.ones((256, 256), np.float32)
+
+    def f(x, w):
+        with gc.device("cpu:0"):
+            a = np.tanh(x @ w + 1) * x
+        with gc.device("cpu:1"):
+            b = np.exp(a @ w) + a
+            return b / b.sum(axis=1, keepdims=True)
+
+    notes = {r.name: r.note for r in gc.compile(f, devices=["cpu:0", "cpu:1"]).stages(x, w)}
+    (placed,) = (text for _, text in notes["place"].reasons if text.startswith("makespan"))
+    found = re.search(r"makespan (\S+ \ws) -> (\S+ \ws);", notes["schedule"])
+    assert found and placed.startswith(f"makespan {found[2]}, ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 us"), (8e-6, "8 us"), (0.0130312, "13.03 ms"), (1.5, "1.5 s"), (86400, "86,400 s")],
+)
+def test_times_are_readable(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

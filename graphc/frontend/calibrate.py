@@ -8,28 +8,32 @@ The devices by small programs, run and timed:
     bandwidth  a large one
 
 Every device gets one thread.  A time is the least of many runs: what disturbs only makes it longer.
+Kernels are timed in ordinary runs, by `profile` and by every traced run; what counts is the median.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
-from graphc.frontend.decorator import compile
+from graphc.errors import GraphError
+from graphc.frontend.decorator import CompiledFunction, compile
 from graphc.frontend.engine import Built
+from graphc.frontend.loaded import LoadedGraph
 from graphc.frontend.placement import device
+from graphc.frontend.trace import locate
 from graphc.ir.graph import Node
-from graphc.ir.op import Alias, Structural
 from graphc.ir.place import parse_device
 from graphc.ir.verify import with_blocks
 from graphc.ops.value import functions
-from graphc.passes.cost import key_of
-from graphc.passes.measured import Measured
+from graphc.passes.cost import key_of, key_of_all
+from graphc.passes.measured import Measured, of_runs, store
 from graphc.runtime.devices import Kind, Link, Rates
-from graphc.runtime.profile import profile
+from graphc.runtime.trace import Trace, trace
 
 PAIR = ("cpu:0", "cpu:1")
 SIDE = 512  # of the matrices
@@ -38,6 +42,7 @@ TINY = 8
 STEPS = 64  # kernels in a row
 HOPS = 8  # between two devices
 MOVED = 1 << 22  # elements of the value whose transfer is timed
+Kernels = Mapping[tuple[str, str], Sequence[str]]
 _SECONDS = 0.2  # for each measurement, at least
 
 
@@ -54,32 +59,71 @@ def calibrate() -> Measured:
     return Measured({"cpu": Kind("cpu", rates, link)}, {})
 
 
+def profile(model: Any, *args: Any, runs: int = 9, **kwargs: Any) -> Measured:
+    """Run a compiled function or a loaded graph so often, and keep what its kernels cost.
+
+    `costs="measured"` places by these costs from then on.  Every run counts: variables change.
+    Returns what was measured; raises what a call raises.
+    """
+    if not isinstance(model, CompiledFunction | LoadedGraph):
+        raise GraphError(
+            f"profile takes a compiled function or a loaded graph, got {type(model).__name__}",
+            location=locate(),
+            hint="gc.compile(function) makes one",
+        )
+    if not isinstance(runs, int) or runs < 1:
+        raise GraphError(f"runs must be a number from 1, got {runs!r}", location=locate())
+    found = observe(*model.prepared(args, kwargs), runs)
+    store(found)
+    return found
+
+
 def observe(built: Built, arrays: Sequence[np.ndarray[Any, Any]], rounds: int = 9) -> Measured:
-    """The median seconds of every kernel of a compiled graph, and of the op in it if it is one."""
-    kernels = {
-        (graph.device.short, node.summary()): node
+    """The seconds of every kernel of a compiled graph in so many runs."""
+    kernels = kernels_of(built)
+    times: dict[tuple[str, str], list[float]] = {}
+    for _ in range(rounds):
+        _, found = trace(built.executable, list(arrays))
+        for key, seconds in seconds_of(kernels, found).items():
+            times.setdefault(key, []).append(seconds)
+    return of_runs(times)
+
+
+def observed(built: Built, found: Trace) -> Measured:
+    """What one traced run says."""
+    return of_runs({k: [s] for k, s in seconds_of(kernels_of(built), found).items()})
+
+
+def kernels_of(built: Built) -> Kernels:
+    """The keys of every kernel, by its device and the text of its node."""
+    return {
+        (graph.device.short, node.summary()): keys_of(node)
         for graph in with_blocks(built.program)
         for node in graph.nodes
         if node.op.name == "fused"
     }
+
+
+def seconds_of(kernels: Kernels, found: Trace) -> dict[tuple[str, str], float]:
+    """The mean seconds of each kernel in one run, by key and type of device; of several kernels of
+    one key the median."""
+    rows: dict[tuple[int, int], list[float]] = {}
+    origins = {}
+    for event in found.events:
+        if event.kind == "kernel" and event.origin is not None:
+            rows.setdefault((event.device, event.row), []).append(event.seconds)
+            origins[event.device, event.row] = event.origin.node
     times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(rounds):
-        for row in profile(built.executable, list(arrays)):
-            where, text = parse_device(row.device), row.origin.node if row.origin else ""
-            node = kernels.get((where.short, text))
-            for key in keys_of(node) if node is not None else ():
-                kind = where.type
-                times.setdefault((key, kind), []).append(row.seconds / row.count)
-    table: dict[str, dict[str, float]] = {}
-    for (key, kind), found in times.items():
-        table.setdefault(key, {})[kind] = float(np.median(found))
-    return Measured({}, table)
+    for place, seconds in rows.items():
+        device = parse_device(found.devices[place[0]])
+        for key in kernels.get((device.short, origins[place]), ()):
+            times.setdefault((key, device.type), []).append(fmean(seconds))
+    return {key: median(means) for key, means in times.items()}
 
 
 def keys_of(kernel: Node) -> list[str]:
-    """The entries of a kernel in a table of costs: its own, and that of the only op in it."""
-    inside = [n for n in kernel.regions[0].nodes if not isinstance(n.op.lower, Structural | Alias)]
-    return [key_of(kernel), *([key_of(inside[0])] if len(inside) == 1 else [])]
+    """The entries of a kernel in a table of costs: its own, and that of the ops in it."""
+    return [key for key in (key_of(kernel), key_of_all(kernel.regions[0].nodes)) if key]
 
 
 def _chain(a: Any) -> Any:

@@ -210,6 +210,14 @@ class CompiledFunction:
             assert variant.built is not None
             return variant.built
 
+    def prepared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Built, list[np.ndarray[Any, Any]]]:
+        """The compilation for a call, and the arrays that its executable takes."""
+        signature, leaves = self._signature(args, kwargs)
+        variant = self._variant(signature)
+        return self._compile(variant), variant.feeds(leaves)
+
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
         try:
             return self._variant(self._signature(args, kwargs)[0])

@@ -67,6 +67,13 @@ class LoadedGraph:
             return self._inline(values)
         return nest(self.result_names, self.run(values))
 
+    def prepared(
+        self, args: tuple[Any, ...], feeds: dict[str, Any]
+    ) -> tuple[Built, list[np.ndarray[Any, Any]]]:
+        """The compilation for a call, and the arrays that its executable takes."""
+        arrays = self.check(self.arrange(args, feeds))
+        return self.build(*(a.shape for a in arrays)), arrays
+
     def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
         arrays = self.check(values)

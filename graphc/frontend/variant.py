@@ -75,8 +75,11 @@ class Variant:
     def run(self, leaves: Sequence[Any]) -> Any:
         """Feed the array leaves, run, and nest the results."""
         assert self.built is not None
-        arrays = [feed(leaves[position], kind) for position, kind in self._feeds]
-        return self.nest(self.built.executable(*arrays))
+        return self.nest(self.built.executable(*self.feeds(leaves)))
+
+    def feeds(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The array leaves as the executable takes them."""
+        return [feed(leaves[position], kind) for position, kind in self._feeds]
 
     def nest(self, results: Any) -> Any:
         """What the function returns, from what its executable does: an array or a tuple of them."""

@@ -1,7 +1,8 @@
 """The cost model: how long a node runs on a device, and a value takes from one to another.
 
     static     max(flops / rate, bytes / rate) + launch, with flops and bytes from the op's record
-    measured   a table of seconds per op, types and type of device, where it has an entry
+    measured   a table of seconds per kernel (ops and types) and type of device, where it has an
+               entry
 
 Regions add up, loops as often as they run.  What has to be guessed (the rounds of a `while`, the
 branch of a `cond`, symbolic extents, ops that do not state their cost) is not `exact`.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from graphc.ir.graph import Graph, Node, canonical
 from graphc.ir.op import Alias, Compute, Library, Loops, Structural
@@ -91,8 +92,16 @@ class CostModel:
             return 0.0
         return self.link(source, target).seconds(nbytes_of(kind))
 
+    def together(self, nodes: Sequence[Node], device: Device) -> float | None:
+        """The measured seconds of a kernel that does all these nodes, if there are any."""
+        if not self.measured or self._kind(device.type).runs_on == "null":
+            return None
+        return self.measured.get(key_of_all(nodes), {}).get(device.type)
+
     def exact(self, node: Node) -> bool:
         """Whether the cost of a node is known rather than guessed."""
+        if self.measured and key_of(node) in self.measured:
+            return True
         if not node.regions:
             return isinstance(node.op.lower, FREE) or self.work(node).exact
         if node.op.name in ("while", "cond", "switch"):
@@ -197,11 +206,24 @@ def nbytes_of(kind: AnyType) -> int:
 
 
 def key_of(node: Node) -> str:
-    """The entry of a node in a table of measured times: its op and types, and for an op with
-    regions what they compute."""
+    """The entry of a node in a table of measured times: its op, attributes and types, and for an op
+    with regions what they compute."""
+    from graphc.ir.text import attrs_text
+
     types = ",".join(str(n.type) for n in node.inputs)
-    text = f"{node.op.name}({types}) -> {node.type}"
+    attrs = "" if node.regions else attrs_text(node.op, node)
+    text = f"{node.op.name}({types}){attrs} -> {node.type}"
     return text + "".join(f" {digest_of(region)}" for region in node.regions)
+
+
+def key_of_all(nodes: Iterable[Node]) -> str:
+    """The entry of a kernel that does these nodes: their ops and types, in any order.
+
+    What only moves elements counts where there is nothing else: kernels read through it.
+    """
+    working = [n for n in nodes if not isinstance(n.op.lower, FREE)]
+    counting = [n for n in working if not isinstance(n.op.lower, Compute)] or working
+    return " + ".join(sorted(map(key_of, counting)))
 
 
 def digest_of(region: Graph) -> str:

@@ -5,7 +5,13 @@ One JSON file in the cache folder, which `graphc devices --calibrate` and profil
     {"format": 1,
      "devices": {"cpu": {"flops": 2.4e11, "bytes": 1.1e10, "launch": 4e-7,
                          "latency": 2e-6, "bandwidth": 9e9}},
-     "seconds": {"matmul(f32[64,64],f32[64,64]) -> f32[64,64]": {"cpu": 5.1e-6}}}
+     "seconds": {"matmul(f32[64,64],f32[64,64]) -> f32[64,64]": {"cpu": 5.1e-6}},
+     "runs": {"matmul(f32[64,64],f32[64,64]) -> f32[64,64]":
+                {"cpu": {"count": 40, "latest": [5.1e-6, 5.3e-6, 5.1e-6]}}}}
+
+`seconds` are the median of the `latest` runs (at most 31 of `count`); where there are no runs, what
+was given stands.  A key is an op with its types (`cost.key_of`), the ops that one kernel does
+together, or a kernel with a digest of what it computes.
 """
 
 from __future__ import annotations
@@ -13,8 +19,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from graphc.codegen import cache
@@ -29,15 +37,40 @@ from graphc.runtime.files import write_atomically
 FORMAT = 1
 FILE = "costs.json"
 MOST_BYTES = 1 << 26
+LATEST = 31  # runs whose median counts
 _FIELDS = ("flops", "bytes", "launch", "latency", "bandwidth")
 
 
 @record(frozen=True)
+class Runs:
+    """Seconds of one kernel on one type of device: how many runs there were, and the latest."""
+
+    count: int
+    latest: tuple[float, ...]
+
+    def then(self, later: Runs) -> Runs:
+        """These runs, followed by later ones."""
+        return Runs(self.count + later.count, (*self.latest, *later.latest)[-LATEST:])
+
+
+@record(frozen=True)
 class Measured:
-    """What is known of this machine: rates per device type, seconds per kernel and device type."""
+    """What is known of this machine: rates per device type, seconds per kernel and device type, and
+    the runs that these are medians of."""
 
     kinds: Mapping[str, Kind]
     seconds: Table
+    runs: Mapping[str, Mapping[str, Runs]] = field(default_factory=dict)
+
+
+def of_runs(found: Mapping[tuple[str, str], Sequence[float]]) -> Measured:
+    """What the seconds of some runs say, by key and type of device."""
+    seconds: dict[str, dict[str, float]] = {}
+    runs: dict[str, dict[str, Runs]] = {}
+    for (key, kind), times in found.items():
+        kept = runs.setdefault(key, {})[kind] = Runs(len(times), tuple(times[-LATEST:]))
+        seconds.setdefault(key, {})[kind] = median(kept.latest)
+    return Measured({}, seconds, runs)
 
 
 def cost_model(devices: Iterable[Device], config: Config) -> CostModel:
@@ -89,7 +122,15 @@ def _measured(found: dict[str, Any]) -> Measured:
         key: {device: _positive(value) for device, value in row.items()}
         for key, row in found["seconds"].items()
     }
-    return Measured(kinds, seconds)
+    runs = {
+        key: {device: _runs(value) for device, value in row.items()}
+        for key, row in found.get("runs", {}).items()
+    }
+    return Measured(kinds, seconds, runs)
+
+
+def _runs(value: Mapping[str, Any]) -> Runs:
+    return Runs(int(value["count"]), tuple(map(_positive, value["latest"]))[-LATEST:])
 
 
 def _positive(value: float) -> float:
@@ -99,15 +140,29 @@ def _positive(value: float) -> float:
 
 
 def store(measured: Measured, path: Path | None = None) -> Path:
-    """Write what was measured, over what was known of the same devices and kernels."""
+    """Write what was measured: runs add to the known runs of a kernel, all else replaces it."""
     path = path or default_path()
     known = load(path, missing=True)
     kinds = {**known.kinds, **measured.kinds}
     seconds = {key: dict(row) for key, row in known.seconds.items()}
+    runs = {key: dict(row) for key, row in known.runs.items()}
     for key, row in measured.seconds.items():
-        seconds.setdefault(key, {}).update(row)
+        kept = runs.setdefault(key, {})
+        for device, given in row.items():
+            before, later = kept.pop(device, Runs(0, ())), measured.runs.get(key, {}).get(device)
+            if later is not None:
+                kept[device] = before.then(later)
+                given = median(kept[device].latest)
+            seconds.setdefault(key, {})[device] = given
     devices = {name: dict(zip(_FIELDS, _values(kinds[name]))) for name in sorted(kinds)}
-    text = json.dumps({"format": FORMAT, "devices": devices, "seconds": seconds}, indent=1)
+    listed = {
+        key: {d: {"count": r.count, "latest": r.latest} for d, r in sorted(row.items())}
+        for key, row in sorted(runs.items())
+        if row
+    }
+    ordered = {key: dict(sorted(row.items())) for key, row in sorted(seconds.items())}
+    found = {"format": FORMAT, "devices": devices, "seconds": ordered, "runs": listed}
+    text = json.dumps(found, indent=1)
     os.makedirs(path.parent, mode=0o700, exist_ok=True)
     write_atomically(path, [f"{text}\n".encode()])
     return path

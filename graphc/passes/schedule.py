@@ -20,12 +20,13 @@ from graphc.ir.op import Effect
 from graphc.ir.place import device_of
 from graphc.passes import reasons
 from graphc.passes.measured import cost_model
+from graphc.passes.reasons import duration
+from graphc.passes.shares import Shares
 from graphc.passes.simulate import Costs, simulate
 from graphc.passes.slack import Hold, holds, windows
 from graphc.passes.timeline import Timeline
 from graphc.record import record
 
-MICRO = 1e-6
 NEARLY = 1 + 1e-9  # sums of the same times in another order differ in their last bits
 
 
@@ -34,7 +35,8 @@ def schedule(value: Graph | Program, config: Config) -> Graph | Program:
     if not isinstance(value, Program) or len(value.graphs) < 2:
         return value
     devices = [d for g in value.graphs if (d := device_of(g.device)) is not None]
-    plan = scheduled(value, cost_model(devices, config))
+    cost = cost_model(devices, config)
+    plan = scheduled(value, Shares(value, cost) if config.merges else cost)
     explain(plan)
     reasons.summarise(plan.summary())
     return plan.program
@@ -64,7 +66,7 @@ class Plan:
     inside: list[tuple[Node, Plan]]
 
     def summary(self) -> str:
-        spans = f"{_us(self.before.makespan)} -> {_us(self.after.makespan)} us"
+        spans = f"{duration(self.before.makespan)} -> {duration(self.after.makespan)}"
         peaks = ", ".join(
             f"{device.short} {bytes:,} -> {self.after.peak.get(device, 0):,}"
             for device, bytes in sorted(self.before.peak.items())
@@ -143,17 +145,13 @@ def explanation(hold: Hold, taken: bool) -> str:
     """Why a recv begins when it does."""
     window = hold.window
     reader = f"%{window.reader.id}" if window.reader is not None else "the end of the run"
-    slack = f"{_us(window.slack)} us of slack before {reader}"
+    slack = f"{duration(window.slack)} of slack before {reader}"
     if hold.kernel is None:
         return f"begins at once: no kernel to wait for ends in the {slack}"
-    waits = f"{_us(hold.delay)} us, until %{hold.kernel.id} has run"
+    waits = f"{duration(hold.delay)}, until %{hold.kernel.id} has run"
     if taken:
         return f"held back {waits}: {slack}"
     return f"begins at once: held back {waits}, it would save no memory in all"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds / MICRO:.1f}"
 
 
 # ------------------------------------------------------------------------------------ issue order

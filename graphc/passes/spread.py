@@ -19,10 +19,10 @@ from graphc.passes.greedy import Offers, greedy
 from graphc.passes.improve import improve
 from graphc.passes.measured import cost_model
 from graphc.passes.place import placed
+from graphc.passes.reasons import duration
 from graphc.passes.reasons import record as explain
 from graphc.passes.units import Unit, Units
 
-MICRO = 1e6
 PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
 
 
@@ -88,7 +88,7 @@ class Placement:
                 continue
             mark = "" if units.exact(unit) else " (inaccurate)"
             chosen = self.cost.devices[run.where[group]].short
-            text = f"on {chosen}, done at {_us(run.end[number])}{mark}"
+            text = f"on {chosen}, done at {duration(run.end[number])}{mark}"
             explain(node.id, text + self.rejected(unit, group, before, run, offers))
 
     def rejected(
@@ -99,24 +99,22 @@ class Placement:
         if group not in offers:
             return ": the only device that its constraints allow"
         taken = before.where[group]
-        others = [f"{names[d]} {_us(done)}" for done, d in offers[group] if d != taken]
+        others = [f"{names[d]} {duration(done)}" for done, d in offers[group] if d != taken]
         if run.where[group] == taken:
             return f"; rejected {', '.join(others)}"
         done = next(done for done, d in offers[group] if d == taken)
-        return f"; the search moved it from {names[taken]} ({_us(done)}), for the end of the run"
+        return (
+            f"; the search moved it from {names[taken]} ({duration(done)}), for the end of the run"
+        )
 
     def summary(self, units: Units, problem: Problem, before: Run, run: Run) -> None:
         gap = gap_of(problem, run, PROOF)
         bound = "the best is" if gap.exact else "none is below"
         last = units.graph.results[-1] if units.graph.results else units.graph.nodes[-1]
-        text = f"makespan {_us(run.makespan)}, greedy {_us(before.makespan)}, "
+        text = f"makespan {duration(run.makespan)}, greedy {duration(before.makespan)}, "
         guessed = sum(not units.exact(unit) for unit in units.units)
         mark = f"; {guessed} costs are inaccurate" if guessed else ""
-        explain(last.id, f"{text}{bound} {_us(gap.best)}{mark}")
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * MICRO:.4g} us"
+        explain(last.id, f"{text}{bound} {duration(gap.best)}{mark}")
 
 
 def _inherited(region: Graph, place: object) -> Graph:

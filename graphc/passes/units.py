@@ -12,6 +12,7 @@ from dataclasses import field
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
+from graphc.ir.place import Device
 from graphc.passes.assignment import Problem
 from graphc.passes.constraints import Classes, carries_stack, inner_nodes, spec_of, ties_of
 from graphc.passes.cost import CostModel, Work, nbytes_of
@@ -202,9 +203,13 @@ class Units:
                 known[device.type] = (
                     self.cost.compute(nodes[0], device)
                     if work is None
-                    else self.cost.seconds(work, device)
+                    else self.together(nodes, work, device)
                 )
         return tuple([known[d.type] for d in devices])
+
+    def together(self, nodes: list[Node], work: Work, device: Device) -> float:
+        measured = self.cost.together(nodes, device)
+        return self.cost.seconds(work, device) if measured is None else measured
 
     def work(self, nodes: list[Node], unit: Unit, stored: set[Node]) -> Work:
         """One kernel: only what it reads from outside and what others read is in memory."""
