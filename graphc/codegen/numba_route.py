@@ -14,6 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from graphc.codegen import source, target
 from graphc.codegen.loop_facts import work_stride
