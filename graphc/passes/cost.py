@@ -211,7 +211,7 @@ def key_of(node: Node) -> str:
     from graphc.ir.text import attrs_text
 
     types = ",".join(str(n.type) for n in node.inputs)
-    attrs = "" if node.regions else attrs_text(node.op, node)
+    attrs = attrs_text(node.op, node) if node.op.attrs and not node.regions else ""
     text = f"{node.op.name}({types}){attrs} -> {node.type}"
     return text + "".join(f" {digest_of(region)}" for region in node.regions)
 
