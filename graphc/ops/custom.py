@@ -75,26 +75,35 @@ def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Ca
     return reference
 
 
-def _kernel(function: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+def _kernel(
+    function: Callable[..., Any], each: Callable[..., Any] | None
+) -> Callable[..., Callable[..., Any]]:
     """kernel(node): a function over flat arrays that gives the user's function shaped views."""
 
     def kernel(node: Any) -> Callable[..., Any]:
         kinds = [n.type for n in node.inputs] + _tensors(node.type)
-        return _shaped(function, tuple((k.dtype, k.dims) for k in kinds))
+        return _shaped(function, each, tuple((k.dtype, k.dims) for k in kinds))
 
     return kernel
 
 
 @functools.cache
-def _shaped(function: Callable[..., Any], operands: Operands) -> Callable[..., Any]:
-    """The function over flat arrays; `jitted()` is what Numba compiles, made when it is needed."""
+def _shaped(
+    function: Callable[..., Any], each: Callable[..., Any] | None, operands: Operands
+) -> Callable[..., Any]:
+    """The function over flat arrays; `jitted()` is what Numba compiles, made when it is needed.
+
+    For a GPU: the user's function itself, the one for each element, and the shapes both take.
+    """
     plain = getattr(function, "py_func", function)
 
     def kernel(*flat: Any) -> Any:
         views = (a.reshape(shape) for a, (_, shape) in zip(flat, operands))
         return plain(*views)
 
-    kernel.jitted = lambda: _jitted(function, operands)  # type: ignore[attr-defined]
+    made: Any = kernel
+    made.jitted = lambda: _jitted(function, operands)
+    made.plain, made.each, made.shapes = function, each, tuple(shape for _, shape in operands)
     return kernel
 
 
@@ -166,6 +175,7 @@ def custom_op(
     reference: Callable[..., Any] | None = None,
     gradient: Callable[..., Any] | None = None,
     samples: Callable[[], list[Sample]] | None = None,
+    cuda: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an op of a Numba-compilable function `function(operands..., results...)`.
 
@@ -177,6 +187,9 @@ def custom_op(
                          does not arrive); it returns one array per operand, of its shape and
                          dtype, or None.  Without a rule, differentiating through the op is an error
     samples()            arguments to test with
+    cuda(i, operands..., results...)
+                         the same for a GPU, called for every element number i of the first result,
+                         by many threads at once; without it one thread runs the function there
 
     Returns the function to call on traced or plain arrays; f16 and bf16 must be cast first.
     Raises TypeRuleError when the name is no identifier or belongs to an op of graphc.
@@ -192,7 +205,7 @@ def custom_op(
             name,
             infer=rule,
             reference=reference or _reference(function, rule),
-            lower=Library(_kernel(function)),
+            lower=Library(_kernel(function, cuda)),
             dtypes=STORED,
             gradient=None if gradient is None else _checked(name, gradient),
             samples=samples,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
+from graphc.ir.op import Attr, CudaCode, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.promotion import promote
 from graphc.ir.types import (
     BF16,
@@ -371,6 +372,18 @@ def bad_samples(
         wrong = sample_array(missing[0], (3,), domain, 0)
         bad.append(Sample((wrong,) * arity, good=False))
     return bad
+
+
+def device_code(module: str, name: str) -> Callable[[Any, bool], CudaCode]:
+    """The device code of a Library op: a function of a module that is imported when it is first
+    called, because it imports Numba.
+    """
+
+    def code(node: Any, strict: bool) -> CudaCode:
+        made: CudaCode = getattr(import_module(f"graphc.ops.{module}"), name)(node, strict)
+        return made
+
+    return code
 
 
 def alias(name: str, *others: str) -> None:

@@ -18,7 +18,14 @@ from graphc.ir.op import Attr, Library, Sample
 from graphc.ir.types import BOOL, F32, AnyType, Type, definitely_different, tensor
 from graphc.ops import scatter_gradients as rules
 from graphc.ops.dims import shape_of, tensor_type
-from graphc.ops.registry import INTEGERS, define, require, require_dtype, sample_array
+from graphc.ops.registry import (
+    INTEGERS,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import common_element, emit, functions
 
@@ -155,6 +162,7 @@ scatter_op = define(
         lambda node: _KERNELS[node.attrs["mode"]],
         _scatter_params,
         units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
+        cuda=device_code("cuda_scatter", "scatter_code"),
     ),
     attrs=(Attr("mode", "str", "set", UPDATES), Attr("drop", "bool", False)),
     dtypes=STORED,

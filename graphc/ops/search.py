@@ -15,7 +15,15 @@ from graphc.ir.op import Attr, Compute, Library, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.arrange import flip
 from graphc.ops.dims import rank_of, shape_of, tensor_type
-from graphc.ops.registry import REAL, as_dtype, define, require, require_dtype, sample_array
+from graphc.ops.registry import (
+    REAL,
+    as_dtype,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
 from graphc.ops.value import Value, as_value, common_element, emit, emit_promoted, functions, public
 
 # ------------------------------------------------------------------------------------ searchsorted
@@ -168,7 +176,11 @@ nonzero_op = define(
     "nonzero",
     infer=_infer_nonzero,
     reference=_nonzero_reference,
-    lower=Library(lambda node: _nonzero_kernel, lambda node: (node.attrs["size"],)),
+    lower=Library(
+        lambda node: _nonzero_kernel,
+        lambda node: (node.attrs["size"],),
+        cuda=device_code("cuda_scan", "nonzero_code"),
+    ),
     attrs=(Attr("size", "int"),),
     dtypes=("bool",),
     differentiable=False,

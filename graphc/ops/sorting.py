@@ -35,6 +35,7 @@ from graphc.ops.registry import (
     REAL,
     UNSIGNED,
     define,
+    device_code,
     normalise_axis,
     require,
     require_dtype,
@@ -61,7 +62,7 @@ def _check_rows(name: str, x: AnyType, allowed: tuple[str, ...]) -> Type:
     return x
 
 
-def _key_library(result: str) -> Library:
+def _key_library(result: str, cuda: str) -> Library:
     """Insertion for short rows; else radix, with a row and the counts of all bytes as scratch."""
 
     def short(node: Any) -> bool:
@@ -77,7 +78,7 @@ def _key_library(result: str) -> Library:
     def params(node: Any) -> tuple[int, ...]:
         return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
 
-    return Library(kernel, params, workspace, _rows)
+    return Library(kernel, params, workspace, _rows, device_code("cuda_sort", cuda))
 
 
 _KEY_SAMPLES = samples_of(
@@ -97,7 +98,7 @@ sort_keys_op = define(
     "sort_keys",
     infer=lambda keys: _check_rows("sort_keys", keys, UNSIGNED),
     reference=lambda keys: np.sort(keys, axis=-1),
-    lower=_key_library("keys"),
+    lower=_key_library("keys", "sort_code"),
     dtypes=UNSIGNED,
     differentiable=False,
     samples=_KEY_SAMPLES,
@@ -108,7 +109,7 @@ argsort_keys_op = define(
     "argsort_keys",
     infer=lambda keys: tensor(I64, _check_rows("argsort_keys", keys, UNSIGNED).shape),
     reference=lambda keys: np.argsort(keys, axis=-1, kind="stable"),
-    lower=_key_library("positions"),
+    lower=_key_library("positions", "argsort_code"),
     dtypes=UNSIGNED,
     differentiable=False,
     samples=_KEY_SAMPLES,
@@ -140,6 +141,7 @@ topk_keys_op = define(
         lambda node: topk_kernel,
         lambda node: (node.inputs[0].type.dims[-1], node.attrs["k"]),
         units=_rows,
+        cuda=device_code("cuda_sort", "topk_code"),
     ),
     attrs=(Attr("k", "int"),),
     dtypes=UNSIGNED,

@@ -1,0 +1,179 @@
+"""Library ops on a GPU: device code of their own, or the CPU's function run by single threads.
+
+    def kernel(a0, a1, n0, n1, p0, units, status, row):
+        params = cuda.local.array(1, np.int64)
+        params[0] = p0
+        for unit in range(cuda.grid(1), units, cuda.gridsize(1)):
+            code = status_of(function(as_array(a0, n0), as_array(a1, n1), params, unit, unit + 1))
+            if code != 0:
+                fail(status, row, code)
+
+That is the adapter for a function with units; one without, or with scratch, is run by one thread.
+A user's own op gets arrays of its operands' shapes; with a function for GPUs, a thread per element.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from graphc.codegen.cuda.launch import Launch, Operand
+from graphc.codegen.kernels import Spec
+from graphc.codegen.numba_route import execute, function_text
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import CudaCall, Library
+from graphc.ir.types import BOOL, DType, Type, leaves
+
+HEADER = """\
+import numpy as np
+
+from graphc.gpu import as_array, as_bools, cuda, status_of
+from graphc.ops.cuda_grid import fail
+
+"""
+ALIGNMENT = 256  # bytes
+
+
+def library_spec(region: Graph, config: Config) -> Spec:
+    """The launches of a region whose last node is a library op."""
+    node = region.nodes[-1]
+    position = {p.id: k for k, p in enumerate(region.params)}
+    places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
+    places += [("out", k, 0) for k in range(len(leaves(node.type)))]
+    launches, workspace = library_launches(node, places, strict=not config.fast_math)
+    operands = tuple(operand for launch in launches for operand in launch.operands)
+    return Spec("cuda", operands, 1, 0, (), workspace, launches=launches)
+
+
+def library_launches(
+    node: Node, places: list[Operand], strict: bool
+) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a node whose op lowers to a Library, and the bytes of their scratch.
+
+    `places` are the memory of its operands and results.
+    """
+    lower = node.op.lower
+    assert isinstance(lower, Library)
+    buffers = _buffers(node)
+    if lower.cuda is None:
+        scratch = lower.workspace(node)
+        text, call = adapter(lower, node, buffers)
+        sources = [(f"{text}\n{described(call.function)}", _maker(text, call.function), call)]
+    else:
+        code = lower.cuda(node, strict)
+        scratch = code.workspace
+        sources = [(described(c.function), _giver(c.function), c) for c in code.calls]
+    given, workspace = list(places), 0
+    for element, count in scratch:
+        buffers.append((element, count))
+        given.append(("work", workspace, 0))
+        workspace += -(-count * element.itemsize // ALIGNMENT) * ALIGNMENT
+    launches = tuple(
+        Launch(text, make, tuple(buffers), tuple(given), call.blocks, call.threads, call.params)
+        for text, make, call in sources
+    )
+    return launches, workspace
+
+
+def _buffers(node: Node) -> list[tuple[DType, int]]:
+    """Element types and counts of the operands and results."""
+    types = [n.type for n in node.inputs] + list(leaves(node.type))
+    return [(t.dtype, t.size) for t in types if isinstance(t, Type)]
+
+
+Maker = Callable[[], Callable[..., None]]
+
+
+def _giver(function: Callable[..., None]) -> Maker:
+    return lambda: function
+
+
+def _maker(text: str, function: Callable[..., Any]) -> Maker:
+    """What defines the adapter around a function, which becomes a device function then."""
+
+    def make() -> Callable[..., None]:
+        from graphc.gpu import device
+
+        plain = getattr(function, "py_func", function)
+        made: Callable[..., None] = execute(text, "adapter", {"function": device(plain)})["kernel"]
+        return made
+
+    return make
+
+
+@functools.lru_cache(maxsize=1024)
+def described(function: Callable[..., Any]) -> str:
+    """The source of a function as far as there is one, and a digest of all it refers to."""
+    plain = getattr(function, "py_func", function)
+    try:
+        source = textwrap.dedent(inspect.getsource(plain))
+    except (OSError, TypeError):
+        source = f"def {plain.__name__}: ...\n"
+    digest = hashlib.sha256(function_text(plain).encode()).hexdigest()
+    return f"{source}# {digest}\n"
+
+
+# ------------------------------------------------------------------------------------ the adapter
+
+
+def adapter(lower: Library, node: Node, buffers: list[tuple[DType, int]]) -> tuple[str, CudaCall]:
+    """The text of a kernel around the CPU's function, and the launch of that function in it."""
+    function = lower.kernel(node)
+    shapes = getattr(function, "shapes", None)
+    if shapes is not None:
+        return _shaped(function, shapes, node, buffers)
+    scratch, words = lower.workspace(node), lower.params(node)
+    units = 1 if lower.units is None else lower.units(node)
+    single = lower.units is None or bool(scratch)
+    given = [*buffers, *scratch]
+    sizes = [f"n{k}" for k in range(len(given))]
+    names = [*sizes, *(f"p{k}" for k in range(len(words)))]
+    params = (*(size for _, size in given), *words)
+    bounds = [] if lower.units is None else ["unit", "unit + 1"]
+    if bounds and single:
+        names, params, bounds = [*names, "total"], (*params, units), ["0", "total"]
+    lines = [f"params = cuda.local.array({max(1, len(words))}, np.int64)"]
+    lines += [f"params[{k}] = p{k}" for k in range(len(words))]
+    arguments = [_array(k, dtype, sizes[k]) for k, (dtype, _) in enumerate(given)]
+    text = _text(len(given), names, lines, [*arguments, "params", *bounds])
+    return text, _over(function, 1 if single else units, params)
+
+
+def _shaped(
+    function: Any, shapes: tuple[tuple[int, ...], ...], node: Node, buffers: Any
+) -> tuple[str, CudaCall]:
+    """A user's function over arrays of these shapes: once, or for each element of the result."""
+    arguments = [_array(k, d, repr(s)) for k, ((d, _), s) in enumerate(zip(buffers, shapes))]
+    if function.each is None:
+        return _text(len(buffers), [], [], arguments), _over(function.plain, 1, ())
+    elements = buffers[len(node.inputs)][1]
+    return _text(len(buffers), [], [], ["unit", *arguments]), _over(function.each, elements, ())
+
+
+def _over(function: Callable[..., Any], units: int, params: tuple[int, ...]) -> CudaCall:
+    from graphc.ops.cuda_grid import over
+
+    return over(function, units, (*params, units))
+
+
+def _array(number: int, dtype: DType, shape: str) -> str:
+    return f"{'as_bools' if dtype is BOOL else 'as_array'}(a{number}, {shape})"
+
+
+def _text(buffers: int, params: list[str], lines: list[str], arguments: list[str]) -> str:
+    names = [*(f"a{k}" for k in range(buffers)), *params, "units", "status", "row"]
+    body = [
+        f"def kernel({', '.join(names)}):",
+        *(f"    {line}" for line in lines),
+        "    for unit in range(cuda.grid(1), units, cuda.gridsize(1)):",
+        f"        code = status_of(function({', '.join(arguments)}))",
+        "        if code != 0:",
+        "            fail(status, row, code)",
+        "",
+    ]
+    return HEADER + "\n".join(body)
