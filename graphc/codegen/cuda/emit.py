@@ -27,6 +27,7 @@ from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.collect import group_function
 from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
 from graphc.codegen.cuda.launch import Launch, Operand
+from graphc.codegen.cuda.phases import phases
 from graphc.codegen.cuda.vectors import WIDTH, Vectors, depends, vectors_of
 from graphc.codegen.loop_facts import loop_range, work_stride
 from graphc.codegen.loops import (
@@ -52,35 +53,63 @@ from graphc.ir.types import BOOL, F64, I32, DType
 HEADER = """\
 import numpy as np
 
-from graphc.gpu import ceil, cuda, exchange, floor, fma, load4, offset, rint, sqrt, store4
-from graphc.gpu import trunc
+from graphc.gpu import ceil, cuda, device, exchange, floor, fma, load4, offset, rint, sqrt
+from graphc.gpu import store4, trunc
 
-helper = cuda.jit(device=True)
+helper = device
 """
 NAME = "kernel"
 _ROUNDING = ("sqrt", "floor", "ceil", "trunc", "rint")
 
 
-def launch_of(kernel: Kernel, operands: tuple[Operand, ...], chip: Chip) -> tuple[Launch, int]:
-    """The launch of a loop kernel and the bytes of its scratch memory.
+def launches_of(
+    kernel: Kernel, operands: tuple[Operand, ...], chip: Chip
+) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a loop kernel and the bytes of its scratch memory.
 
     `operands` are the memory of its buffers but for scratch, in order.
     """
+    scratch = Scratch()
+    places = {b.index: o for b, o in zip(kernel.buffers, operands, strict=False)}
+    made = []
+    for part in phases(kernel, chip):
+        for buffer in part.buffers:
+            if buffer.index >= len(kernel.buffers) and buffer.index not in places:
+                places[buffer.index] = scratch.take(buffer.size * buffer.dtype.itemsize)
+        made.append(launch_of(part, places, chip, scratch))
+    return tuple(made), scratch.nbytes
+
+
+class Scratch:
+    """Hands out the scratch memory of a node."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def take(self, nbytes: int) -> Operand:
+        start = self.nbytes
+        self.nbytes += -(-nbytes // 64) * 64
+        return "work", start, 0
+
+
+def launch_of(kernel: Kernel, places: dict[int, Operand], chip: Chip, scratch: Scratch) -> Launch:
+    """One launch; `places` is the memory of the buffers that are no scratch of groups."""
     shape = shape_of(kernel, chip)
     writer = GpuKernel(kernel, shape)
     body = writer.text()
     text = "\n".join([HEADER, *writer.library.parts, body])
-    given, workspace = list(operands), 0
-    buffers = [(b.dtype, b.size) for b in kernel.buffers if b.mode != "work"]
+    given, buffers = [], []
     for buffer in kernel.buffers:
-        if buffer.mode == "work" and buffer.index not in shape.near:
-            given.append(("work", workspace, 0))
+        if buffer.mode != "work":
+            given.append(places[buffer.index])
+            buffers.append((buffer.dtype, buffer.size))
+        elif buffer.index not in shape.near:
+            given.append(scratch.take(work_stride(buffer) * shape.groups))
             buffers.append((buffer.dtype, stride_of(buffer) * shape.groups))
-            workspace += work_stride(buffer) * shape.groups
-    made = Launch(text, maker(text), tuple(buffers), tuple(given), shape.blocks, shape.threads,
+    return Launch(
+        text, maker(text), tuple(buffers), tuple(given), shape.blocks, shape.threads,
         exact=kernel.strict or kernel.exact,
     )  # fmt: skip
-    return made, workspace
 
 
 def maker(text: str) -> Callable[[], Callable[..., None]]:

@@ -66,7 +66,7 @@ def shape_of(kernel: Kernel, chip: Chip) -> Shape:
 def rewritten(kernel: Kernel) -> set[int]:
     """The buffers that a kernel both writes and reads."""
     stored = {s.buffer.index for s in walk(kernel.body) if isinstance(s, Store)}
-    return stored & loaded(kernel)
+    return stored & loaded(kernel.body)
 
 
 def near_buffers(scratch: list[Buffer], lanes: int, chip: Chip) -> frozenset[int]:
@@ -129,14 +129,14 @@ def may_share(kernel: Kernel) -> bool:
     within = set(map(id, inside))
     outside = [s for s in walk(kernel.body) if id(s) not in within]
     written = {s.buffer.index for s in outside if isinstance(s, Store)}
-    if written & loaded(kernel):
+    if written & loaded(kernel.body):
         return False  # one lane stores what the others read, or all add to it
     return not any(sets_outer_register(loop) for loop in vectors)
 
 
-def loaded(kernel: Kernel) -> set[int]:
-    """The buffers that a kernel reads."""
-    roots = [e for s in walk(kernel.body) for e in expressions(s)]
+def loaded(body: list[Statement]) -> set[int]:
+    """The buffers that statements read."""
+    roots = [e for s in walk(body) for e in expressions(s)]
     return {e.data[0] for e in postorder(roots) if e.op == "load"}
 
 
@@ -161,11 +161,11 @@ def registers_in(roots: tuple[Expr, ...]) -> set[int]:
     return {e.data[0] for e in postorder(roots) if e.op == "reg"}
 
 
-def shared_sums(loop: For) -> dict[int, str]:
+def shared_sums(loop: For, shared: bool = False) -> dict[int, str]:
     """Registers that lanes update inside a loop outside of which they were declared, with how.
 
     Only those that nothing else in the loop reads, sets or updates: they are combined once, after
-    the loop.
+    the loop.  `shared` counts what is updated outside of vector loops as well.
     """
     found: dict[int, str] = {}
     barred: set[int] = set()
@@ -186,7 +186,7 @@ def shared_sums(loop: For) -> dict[int, str]:
                 case If():
                     visit(statement.body, shared)
 
-    visit([loop] if loop.kind == "vector" else loop.body, False)
+    visit([loop] if loop.kind == "vector" else loop.body, shared)
     return {index: combine for index, combine in found.items() if index not in barred}
 
 

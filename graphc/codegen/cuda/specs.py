@@ -5,7 +5,9 @@ from __future__ import annotations
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.columns import Columns
-from graphc.codegen.cuda.emit import launch_of
+from graphc.codegen.cuda.emit import launches_of
+from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.cuda.library import library_spec
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct
@@ -20,6 +22,8 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
     """The launches of a region of the given kind of fused node."""
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
         return copy_spec(pieces)
+    if kind == "library":
+        return library_spec(region, config)
     if kind in ("contract", "staged"):
         return loop_spec(direct(region, "kernel", **rules(config)), region, config)
     if kind == "nest":
@@ -42,8 +46,16 @@ def loop_kernel(region: Graph, config: Config) -> Kernel:
 def loop_spec(
     kernel: Kernel, region: Graph, config: Config, patch: tuple[int, Spec] | None = None
 ) -> Spec:
-    """One launch of a loop kernel."""
+    """The launches of a loop kernel."""
     operands = [("in", k, 0) for k in range(len(region.params))]
     operands += [("out", k, 0) for k in range(len(region.results))]
-    launch, workspace = launch_of(kernel, tuple(operands), chip_of(config.target))
-    return Spec("cuda", launch.operands, 1, 0, (), workspace, launches=(launch,), patch=patch)
+    launches, workspace = launches_of(kernel, tuple(operands), chip_of(config.target))
+    return spec(launches, workspace, patch)
+
+
+def spec(
+    launches: tuple[Launch, ...], workspace: int, patch: tuple[int, Spec] | None = None
+) -> Spec:
+    """What runs launches one after another."""
+    operands = tuple(operand for launch in launches for operand in launch.operands)
+    return Spec("cuda", operands, 1, 0, (), workspace, launches=launches, patch=patch)
