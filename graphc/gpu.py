@@ -36,10 +36,18 @@ FULL_MASK = 0xFFFFFFFF
 Device = Callable[..., Any]
 
 
+_devices: dict[tuple[Any, ...], Device] = {}
+
+
 def device(function: Callable[..., Any]) -> Device:
-    """Make a function callable from kernels."""
-    made: Device = cuda.jit(device=True)(function)
-    return made
+    """Make a function callable from kernels: once, however often its text is executed."""
+    code = function.__code__
+    used = [function.__globals__.get(name) for name in code.co_names]
+    closure = [cell.cell_contents for cell in function.__closure__ or ()]
+    key = (code.co_name, code.co_code, repr(code.co_consts), *map(id, used), *map(id, closure))
+    if key not in _devices:  # which keeps what the ids are of
+        _devices[key] = cuda.jit(device=True)(function)
+    return _devices[key]
 
 
 # ------------------------------------------------------------------------------------- simulated
@@ -284,13 +292,15 @@ def compiling_for(chip: tuple[int, int]) -> Iterator[None]:
     Numba asks the current device for what it is; here the chip compiled for stands in for it.
     """
     from numba.cuda import dispatcher
+    from numba.cuda.core.compiler_lock import global_compiler_lock
 
-    before = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip)
-    try:
-        yield
-    finally:
-        dispatcher.get_current_device = before
+    with global_compiler_lock:
+        before = dispatcher.get_current_device
+        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip)
+        try:
+            yield
+        finally:
+            dispatcher.get_current_device = before
 
 
 fma: Device

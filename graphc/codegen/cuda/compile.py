@@ -8,9 +8,7 @@ One of the two files that import `numba.cuda`; the other is `graphc.gpu`, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,12 +57,14 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
     from numba.cuda import compiler, types
     from numba.cuda.cudadrv import nvvm
 
+    from graphc.gpu import compiling_for
+
     pointer: Any = types.CPointer
     buffers = [pointer(from_dtype(pointed_dtype(dtype))) for dtype, _ in launch.buffers]
     words = [types.int64] * len(launch.params)
     signature = (*buffers, *words, pointer(types.int64), types.int64)
     try:
-        with _in_place_of_device(chip):
+        with compiling_for(chip.capability):
             made = compiler.compile_cuda(
                 launch.make(), types.void, signature, cc=chip.capability,
                 nvvm_options={"opt": 3, "fastmath": False},
@@ -76,23 +76,6 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
     compiler.kernel_fixup(entry, False)
     nvvm.set_launch_bounds(entry, (launch.threads, launch.resident))
     return name, [str(module) for module in made.library.modules]
-
-
-@contextmanager
-def _in_place_of_device(chip: Chip) -> Iterator[None]:
-    """Have Numba compile device functions for a chip and not for the GPU of this machine: it asks
-    that for its compute capability, and there may be none.
-    """
-    from numba.cuda import dispatcher
-    from numba.cuda.core.compiler_lock import global_compiler_lock
-
-    with global_compiler_lock:
-        ask = dispatcher.get_current_device
-        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip.capability)
-        try:
-            yield
-        finally:
-            dispatcher.get_current_device = ask
 
 
 def _refused(symbol: str, reason: str) -> GraphError:
