@@ -23,8 +23,12 @@ from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.dims import row_major_strides
 from graphc.passes.cut import Cut, Cutter, Demand, Level, Strides, Uncuttable, block_type
 from graphc.passes.reasons import record
+from graphc.record import record as record_class
 
 SMALLEST_VALUE = 1 << 20  # bytes of a value that is worth keeping out of memory
+SMALLEST_ON_GPU = 1 << 28  # a block there is at least a launch, and has to fill the chip
+GPU_CACHE = 1 << 27  # about the bytes that stay near between two launches, times two
+VECTOR = 16  # bytes: kernels of GPUs read whole vectors, so windows move by multiples of this
 LARGE = 2  # how many times larger than the chain's result such a value is
 ENOUGH_ROWS = 128  # so many share what a block reads of other operands, where rows are long,
 MOST_BLOCK = 4  # if the block then takes no more than so many times the second-level cache
@@ -34,18 +38,41 @@ BLOCK_ROWS = 8  # what starting a block costs, in rows
 MEMORY = 1 << 30  # bytes that are not worth having for speed
 
 
+@record_class(frozen=True)
+class Room:
+    """What blocks are measured against: bytes of the smallest value that is worth them and of the
+    memory that a block should stay in, fewest rows of one, what moves must be multiples of, and
+    pairs of (bytes, how often blocks may read what they save)."""
+
+    smallest: int
+    cache: int
+    fewest: int
+    multiple: int
+    again: tuple[tuple[float, float], ...]
+
+
+def room_of(config: Config) -> Room:
+    """Large values come from far away, and very large ones should not exist at all."""
+    if config.backend == "cuda":
+        return Room(SMALLEST_ON_GPU, GPU_CACHE, 1, VECTOR, ((MEMORY, 2), (math.inf, math.inf)))
+    host = host_target()
+    again = (host.l3 // 2, 1), (MEMORY, 2), (math.inf, math.inf)
+    return Room(SMALLEST_VALUE, host.l2, FEWEST_ROWS, 1, again)
+
+
 def block(graph: Graph, config: Config) -> Graph:
     """The graph with every chain that pays as one `blocked` node."""
-    if not config.merges or not any(map(is_large, graph.nodes)):
+    room = room_of(config)
+    if not config.merges or not any(is_large(node, room) for node in graph.nodes):
         return graph
     made: dict[int, Chain] = {}
     gone: set[int] = set()
     refused: set[object] = set()  # layers repeat: what does not pay in one does not in the others
-    for kernels in chains(graph):
+    for kernels in chains(graph, room):
         key = signature(kernels)
         if key in refused or not gone.isdisjoint(k.id for k in kernels):
             continue
-        chain = chain_of(kernels)
+        chain = chain_of(kernels, room)
         if chain is None:
             refused.add(key)
         else:
@@ -68,7 +95,7 @@ def block(graph: Graph, config: Config) -> Graph:
 Readers = dict[Node, set[Node | None]]  # None: the caller
 
 
-def chains(graph: Graph) -> list[list[Node]]:
+def chains(graph: Graph, room: Room) -> list[list[Node]]:
     """Kernels with large values between them that nothing else reads, last ones first."""
     readers: Readers = {}
     for node in graph.nodes:
@@ -79,24 +106,24 @@ def chains(graph: Graph) -> list[list[Node]]:
     found = []
     for last in reversed(graph.nodes):
         if may_block(last) and isinstance(last.type, Type):
-            kernels = chain_before(last, readers)
+            kernels = chain_before(last, readers, room)
             if len(kernels) > 1:
                 found.append(kernels)
     return found
 
 
-def is_large(node: Node) -> bool:
+def is_large(node: Node, room: Room) -> bool:
     sizes = (kind.nbytes for kind in leaves(node.type) if isinstance(kind, Type))
-    return may_block(node) and max(sizes, default=0) >= SMALLEST_VALUE
+    return may_block(node) and max(sizes, default=0) >= room.smallest
 
 
 def may_block(node: Node) -> bool:
     return node.op.name == "fused" and node.attrs["kind"] in ("loop", "contract") and not node.after
 
 
-def chain_before(last: Node, readers: Readers) -> list[Node]:
+def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
     """The kernels whose large results only end up in `last`, in issue order, and `last`."""
-    least = max(SMALLEST_VALUE, LARGE * tensor_type(last).nbytes)
+    least = max(room.smallest, LARGE * tensor_type(last).nbytes)
     kernels, pending = [last], [last]
     while pending:
         for source in pending.pop().inputs:
@@ -135,14 +162,14 @@ def port(node: Node) -> int:
     return node.attrs["index"] if node.op.name == "item" else -1
 
 
-def chain_of(kernels: list[Node]) -> Chain | None:
+def chain_of(kernels: list[Node], room: Room) -> Chain | None:
     """The chain, without its first kernels if those do not compute blocks; None if none is left."""
     dims = tensor_type(kernels[-1]).dims
     columns = kernels[-1].attrs["kind"] == "contract"  # its last axis comes from one operand only
     while dims and len(kernels) > 1:
         for depth in range(max(1, len(dims) - columns), 0, -1):
             try:
-                return Chain(kernels, tuple(a for a in range(depth) if dims[a] != 1))
+                return Chain(room, kernels, tuple(a for a in range(depth) if dims[a] != 1))
             except Uncuttable:
                 continue
         kernels = kernels[1:]
@@ -152,9 +179,10 @@ def chain_of(kernels: list[Node]) -> Chain | None:
 class Chain:
     """Kernels that run block by block.  Raises Uncuttable when they cannot or it does not pay."""
 
-    def __init__(self, kernels: list[Node], cut: Cut) -> None:
+    def __init__(self, room: Room, kernels: list[Node], cut: Cut) -> None:
         if not cut:
             raise Uncuttable("one row")
+        self.room = room
         self.kernels = kernels
         self.last = kernels[-1]
         self.inside = self.values()
@@ -197,7 +225,7 @@ class Chain:
     def sizes(self, cut: Cut) -> tuple[Level, ...]:
         """How many rows make a block: as many as fit half of the second-level cache."""
         dims = tensor_type(self.last).dims
-        cache = host_target().l2
+        cache = self.room.cache
         left = self.whole
         outer: list[Level] = []
         for axis in cut[:-1]:
@@ -208,10 +236,10 @@ class Chain:
             left = one
         extent = dims[cut[-1]]
         one = left // extent
-        level = level_of(extent, max(FEWEST_ROWS, cache // 2 // one))
+        level = level_of(extent, max(self.room.fewest, cache // 2 // one))
         if self.read_again((*outer, level)) * LITTLE > one * level.size:
             enough = min(ENOUGH_ROWS, MOST_BLOCK * cache // one)
-            level = level_of(extent, max(FEWEST_ROWS, enough))
+            level = level_of(extent, max(self.room.fewest, enough))
         return (*outer, level) if level.count > 1 else tuple(outer)
 
     def check_worth(self) -> None:
@@ -221,9 +249,22 @@ class Chain:
         kept = sum(
             block_type(tensor_type(v), self.cuts[v], self.levels).nbytes for v in self.inside
         )
-        most = next(times for whole, times in most_again() if self.whole <= whole)
+        most = next(times for whole, times in self.room.again if self.whole <= whole)
         if self.read_again(self.levels) > most * kept:
             raise Uncuttable("blocks would read too much again")
+        if any(move * level.step % self.room.multiple for move, level in self.moves()):
+            raise Uncuttable("what blocks read would not lie at whole vectors")
+
+    def moves(self) -> list[tuple[int, Level]]:
+        """How many bytes each loop moves the result and the windows in a step of a row."""
+        dims, cut = tensor_type(self.last).dims, self.cuts[self.last]
+        last = tensor_type(self.last), tuple(row_major_strides(dims)[axis] for axis in cut)
+        found = [last, *((tensor_type(node), strides) for node, strides in self.windows())]
+        return [
+            (stride * kind.dtype.itemsize, level)
+            for kind, strides in found
+            for stride, level in zip(strides, self.levels, strict=False)
+        ]
 
     def read_again(self, levels: tuple[Level, ...]) -> int:
         """Bytes of operands that neighbouring blocks share."""
@@ -290,13 +331,6 @@ class Chain:
         ids = ", ".join(f"%{kernel.id}" for kernel in self.kernels)
         saved = f"{self.whole} bytes between them become {self.whole // blocks}"
         return f"{ids} run in {blocks} blocks: {saved}"
-
-
-def most_again() -> tuple[tuple[float, float], ...]:
-    """(bytes, how often blocks may read what they save): large values come from far away, and
-    very large ones should not exist at all.
-    """
-    return (host_target().l3 // 2, 1), (MEMORY, 2), (math.inf, math.inf)
 
 
 def level_of(extent: int, most: int) -> Level:
