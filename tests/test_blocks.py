@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphc as gc
-from graphc.codegen import contract
 from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -47,11 +46,8 @@ def blocked(graph: Graph) -> list[tuple[int, ...]]:
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large: chains of a few kilobytes run in blocks."""
-    host = contract.host_target()._replace(l2=1 << 12)
-    monkeypatch.setattr(blocks, "host_target", lambda: host)
-    monkeypatch.setattr(blocks, "SMALLEST_VALUE", 1)
-    monkeypatch.setattr(blocks, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(blocks, "most_again", lambda: ((np.inf, np.inf),))
+    room = blocks.Room(1, 1 << 12, 1, 1, ((np.inf, np.inf),))
+    monkeypatch.setattr(blocks, "room_of", lambda config: room)
 
 
 @FEW
