@@ -16,17 +16,25 @@ receiver empties it, and each waits for its turn.
 Who waits spins for a while, then parks.  `parked` is set before the last look at what is waited
 for, and whoever changes that looks at `parked` afterwards (both sequentially consistent), so no
 wake-up is lost.
+
+Who spins gives way now and then, to threads of the same program on the same core.  Where another
+program runs there, it takes a whole time slice (some 4 ms) each time: a yield that lasted long is
+not followed by another one for a while, in the whole process, and waits park sooner.
 """
 
 from __future__ import annotations
 
 CANCELLED = -1
 SPIN_NANOSECONDS = 100_000
+CROWDED_NANOSECONDS = 30_000  # of spinning where the core is shared with others
+LONG_YIELD = 50_000
+SHY_NANOSECONDS = 100_000_000
 PAUSES = 16  # between two looks at the clock; a power of two
 HEAD, DEVICE, CHANNEL = 256, 256, 128
 
 WAITING = f"""
 @graphc_never = internal global i64 0, align 8
+@graphc_shy = internal global i64 0, align 64
 
 define internal void @graphc_notify(ptr %spot) {{
 entry:
@@ -57,7 +65,7 @@ fresh:
   br label %look
 
 look:
-  %turn = phi i64 [ 0, %fresh ], [ %turn.next, %rest ], [ %turn.next, %clock ]
+  %turn = phi i64 [ 0, %fresh ], [ %turn.next, %rest ], [ %turn.next, %count ]
   %value = load atomic i64, ptr %at acquire, align 8
   %is = icmp eq i64 %value, %wanted
   br i1 %is, label %ready, label %still
@@ -75,10 +83,28 @@ rest:
   br i1 %due, label %clock, label %look
 
 clock:
+  %asked = call i64 @graphc_now()
+  %shy.until = load atomic i64, ptr @graphc_shy monotonic, align 8
+  %shy = icmp slt i64 %asked, %shy.until
+  %patience = select i1 %shy, i64 {CROWDED_NANOSECONDS}, i64 {SPIN_NANOSECONDS}
+  br i1 %shy, label %count, label %give
+
+give:
   %yielded = call i32 @sched_yield()
-  %now = call i64 @graphc_now()
+  %back = call i64 @graphc_now()
+  %away = sub i64 %back, %asked
+  %long = icmp sgt i64 %away, {LONG_YIELD}
+  br i1 %long, label %note, label %count
+
+note:
+  %shy.next = add i64 %back, {SHY_NANOSECONDS}
+  store atomic i64 %shy.next, ptr @graphc_shy monotonic, align 8
+  br label %count
+
+count:
+  %now = phi i64 [ %asked, %clock ], [ %back, %give ], [ %back, %note ]
   %spent = sub i64 %now, %begin
-  %patient = icmp slt i64 %spent, {SPIN_NANOSECONDS}
+  %patient = icmp slt i64 %spent, %patience
   br i1 %patient, label %look, label %park
 
 park:

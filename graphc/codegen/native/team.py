@@ -286,11 +286,19 @@ leased:
   br label %look
 
 look:
+  %looks = phi i64 [ 0, %leased ], [ %looks.next, %linger ], [ %looks.next, %yield ]
   %turn.now = load atomic i64, ptr %turn.now.at acquire, align 8
   %left = icmp ne i64 %turn.now, %turn
   br i1 %left, label %end, label %linger
 
 linger:
+  call void @graphc_pause()
+  %looks.next = add i64 %looks, 1
+  %phase = and i64 %looks.next, 1023
+  %tired = icmp eq i64 %phase, 0
+  br i1 %tired, label %yield, label %look
+
+yield:
   %yielded = call i32 @sched_yield()
   br label %look
 
