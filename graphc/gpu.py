@@ -31,6 +31,7 @@ except ImportError as error:
 
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
 WARP = 32
+_LARGEST = Fraction(np.finfo(np.float64).max.item())
 FULL_MASK = 0xFFFFFFFF
 
 Device = Callable[..., Any]
@@ -69,6 +70,8 @@ def _exact_fma(x: Any, y: Any, z: Any) -> Any:
                 total = math.nextafter(total, toward)
         return np.float32(total)
     exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    if abs(exact) > _LARGEST:
+        return kind(math.copysign(math.inf, exact))
     return kind(float(exact)) if exact else kind(x * y + z)
 
 
@@ -241,6 +244,35 @@ def _intrinsics() -> tuple[Device, ...]:
     return fma, load4, store4, as_array, as_bools, offset, same, status_of
 
 
+def _bit_casts() -> tuple[Device, Device]:
+    """A number as a 32- or 64-bit integer that lanes can exchange, and back as what `like` is."""
+    from llvmlite import ir
+    from numba.cuda.extending import intrinsic
+
+    def width_of(kind: Any) -> int:
+        return 1 if isinstance(kind, types.Boolean) else int(kind.bitwidth)
+
+    @intrinsic
+    def bits_of(context: Any, x: Any) -> Any:
+        wide = width_of(x) > 32
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.bitcast(args[0], ir.IntType(width_of(x)))
+            return builder.zext(value, ir.IntType(64 if wide else 32))
+
+        return (types.int64 if wide else types.int32)(x), generate
+
+    @intrinsic
+    def of_bits(context: Any, bits: Any, like: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.trunc(args[0], ir.IntType(width_of(like)))
+            return builder.bitcast(value, context.get_value_type(like))
+
+        return like(bits, like), generate
+
+    return bits_of, of_bits
+
+
 def _instruction(text: str, operands: int) -> Device:
     """A PTX instruction over floats of one type; `{f}` in its text stands for f32 or f64.
 
@@ -318,6 +350,7 @@ if SIMULATED:
     )  # fmt: skip
 else:
     fma, load4, store4, as_array, as_bools, offset, same, status_of = _intrinsics()
+    _bits_of, _of_bits = _bit_casts()
 
 
 def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:
@@ -348,4 +381,4 @@ def exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
     mask = FULL_MASK
     if lanes < WARP:
         mask = ((1 << lanes) - 1) << (thread % WARP // lanes * lanes)
-    return cuda.shfl_xor_sync(mask, x, step)
+    return _of_bits(cuda.shfl_xor_sync(mask, _bits_of(x), step), x)
