@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.chip import chip_of
-from graphc.codegen.cuda.columns import Columns
+from graphc.codegen.cuda.columns import Columns, LongRows
 from graphc.codegen.cuda.emit import launches_of
 from graphc.codegen.cuda.launch import Launch
 from graphc.codegen.cuda.library import library_spec
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct
-from graphc.codegen.lowering.lower import folds_columns, lower_loops, lower_patch, lower_written
+from graphc.codegen.lowering.lower import folds_columns, lower_patch, lower_written
 from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.space import space_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
+from graphc.ir.op import Reduction
 
 
 def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
@@ -38,9 +39,10 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
 def loop_kernel(region: Graph, config: Config) -> Kernel:
     """The loops of a region in the shape that lanes can share."""
     space = space_of(region)
-    if folds_columns(region, space):
-        return Columns(region, space, "kernel", *rules(config).values()).lower()
-    return lower_loops(region, "kernel", **rules(config))[0]
+    folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
+    columns = bool(space.loops) and (not folds or folds_columns(region, space))
+    shape = Columns if columns else LongRows
+    return shape(region, space, "kernel", *rules(config).values()).lower()
 
 
 def loop_spec(
