@@ -17,11 +17,13 @@ class Binding:
     """Binds variables by name when a run needs them first, and again after a reset.
 
     `addresses` are those of the variables, in order, or None while nothing is bound.  `pause`
-    keeps the native entry from running until a run has bound them again.
+    keeps the native entry from running until a run has bound them again.  `distant` says of each
+    variable whether a GPU runs what uses it, which looks for it itself.
     """
 
-    def __init__(self, slots: Sequence[StateSlot]) -> None:
+    def __init__(self, slots: Sequence[StateSlot], distant: Sequence[bool]) -> None:
         self.slots = slots
+        self.distant = distant
         self.addresses: list[int] | None = None
         self.pause: Callable[[], None] = lambda: None
         self.cells: list[Cell] = []
@@ -54,10 +56,25 @@ class Binding:
                 )
             if slot.read:
                 cell.require_value()
-        self.addresses = [address_of(cell.allocate()) for cell in self.cells]
+        self.addresses = [
+            0 if away else self._address(cell, slot)
+            for cell, slot, away in zip(self.cells, self.slots, self.distant, strict=True)
+        ]
         for home, _ in self.homes:
             home.followers.add(self)
         return self.addresses
+
+    def _address(self, cell: Cell, slot: StateSlot) -> int:
+        address = address_of(cell.host())
+        if slot.written:
+            cell.changed()
+        return address
+
+    def yield_to(self, cells: set[Cell]) -> None:
+        """A device uses variables next: what the host's code did to them is over and told."""
+        here = (cell for cell, away in zip(self.cells, self.distant, strict=False) if not away)
+        if self.addresses is not None and not cells.isdisjoint(here):
+            self.unbind()
 
     def unbind(self) -> None:
         """The variables have moved; nothing runs meanwhile."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -47,12 +48,15 @@ class TeamFrame(Frame):
         self.team_address = address_of(self.team)
         self.team[[_DEVICES, _CHANNEL_COUNT]] = count, len(cluster.image.channels)
         self.team[_CHANNELS] = self.channels.address
+        boxes: Any = {}  # what GPUs have in common
         for number, frame in enumerate(self.frames):
             record = self.team[_DEVICE_WORDS * (1 + number) :]
             record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
             frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
             if frame.ready is not None:
                 self.channels.announce(frame.ready)
+            if frame.own is not None:
+                frame.own.join(frame, cluster.image, number, boxes)
         cluster.support.open_team(self.team_address)
 
     @property

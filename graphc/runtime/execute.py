@@ -60,8 +60,8 @@ class Executable:
         self._runs = 0
         self._fastest = 1 << 62
         # What the native entry points to outlives this object where the entry does.
-        variables = tuple(v for each in image.images for v in each.variables)
-        self._binding = Binding(variables) if variables else None
+        owned = [(v, each.on_gpu) for each in image.images for v in each.variables]
+        self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._keep: list[Any] = [image, self.part]
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)

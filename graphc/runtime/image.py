@@ -135,7 +135,8 @@ class Image:
     The image of a GPU has the triple "cuda", its `cpu` is a chip ("sm_90") or "simulator".  Its
     objects are cubins, and `portable` holds the PTX text of each, for newer chips; the simulator
     has none.  Kernel i takes `arity[i]` of the `words`; units and grain of a row that calls it are
-    the blocks and the threads of its launch.
+    the blocks and the threads of its launch.  `largest` are the largest values
+    that lie in the arena at its fullest, in bytes.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Image:
     others: tuple[Image, ...] = ()
     arity: tuple[int, ...] = ()
     portable: tuple[bytes, ...] = ()
+    largest: tuple[tuple[int, Origin], ...] = ()
 
     @property
     def on_gpu(self) -> bool:

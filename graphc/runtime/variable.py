@@ -8,6 +8,8 @@ native entry too (see `graphc.codegen.native.entry`).
     reader   enters while the container is open, else waits for the lock
 
 The memory of a variable stays where it is until its container is reset: programs point to it.
+Where a GPU has written a variable last, that memory is out of date until somebody reads it (see
+`graphc.runtime.cuda.mirror`).
 """
 
 from __future__ import annotations
@@ -40,14 +42,29 @@ class Follower(Protocol):
     def unbind(self) -> None:
         """Forget the addresses."""
 
+    def yield_to(self, cells: set[Cell]) -> None:
+        """A run on a device uses these variables next: forget the host's addresses of them."""
+
+
+class Copy(Protocol):
+    """A variable in the memory of a device."""
+
+    def fetch(self, memory: np.ndarray[Any, Any]) -> None:
+        """Copy its value to host memory."""
+
 
 class Cell:
     """The storage of one variable: its type, its memory and whether it has a value.
 
     `initial` gives the first value when it is needed; until then the type may be unknown.
+    `mirrors` are its copies on devices, `version` counts how often its value has changed, and
+    `newest` is the copy that alone has the present value, if the host does not.
     """
 
-    __slots__ = ("container", "initial", "location", "memory", "name", "ready", "slot", "was_reset")
+    __slots__ = (
+        "container", "initial", "location", "memory", "mirrors", "name", "newest", "ready", "slot",
+        "version", "was_reset",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +82,9 @@ class Cell:
         self.memory: np.ndarray[Any, Any] | None = None
         self.ready = False
         self.was_reset = False
+        self.version = 0
+        self.mirrors: dict[Any, Any] = {}
+        self.newest: Copy | None = None
 
     def __repr__(self) -> str:
         kind = self.slot or "of a type not known yet"
@@ -96,12 +116,25 @@ class Cell:
             self.memory = aligned_bytes(slot.nbytes).view(dtype).reshape(slot.shape)
         return self.memory
 
+    def host(self) -> np.ndarray[Any, Any]:
+        """Its memory, with its present value if it has one."""
+        memory = self.allocate()
+        if self.newest is not None:
+            self.newest.fetch(memory)
+            self.newest = None
+        return memory
+
+    def changed(self) -> None:
+        """What lies in its memory is newer than any copy."""
+        self.version += 1
+        self.newest = None
+
     def value(self) -> np.ndarray[Any, Any]:
         """A copy of its value. Raises RunError where it has none."""
         self.settle()
         with self.container.reading():
             self.require_value()
-            return self.allocate().copy()
+            return self.host().copy()
 
     def assign(self, value: np.ndarray[Any, Any]) -> None:
         """Store a value of its dtype that broadcasts to its shape."""
@@ -114,7 +147,8 @@ class Cell:
         self.settle()
         with self.container.writing():
             self.require_value()
-            change(self.allocate())
+            change(self.host())
+            self.changed()
 
     def require_value(self) -> None:
         """Raise RunError unless it has a value."""
@@ -146,10 +180,12 @@ class Cell:
                 hint="use the new one",
             )
         np.copyto(self.allocate(), value, casting="same_kind")
+        self.changed()
         self.has_value()
 
     def _release(self) -> None:
-        self.memory = self.initial = None
+        self.memory = self.initial = self.newest = None
+        self.mirrors = {}
         self.ready, self.was_reset = False, True
 
 
@@ -222,6 +258,11 @@ class Container:
                 hint=f"make it with gc.Variable(..., name={name!r})",
             )
         return found
+
+    def take_over(self, cells: set[Cell]) -> None:
+        """Have programs of the CPU ask again for the addresses of these variables."""
+        for follower in list(self.followers):
+            follower.yield_to(cells)
 
     def reset(self) -> None:
         """Free the memory of every variable; their values are lost and their names free."""

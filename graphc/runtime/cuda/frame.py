@@ -9,60 +9,63 @@ Nothing waits for the device but a branch, a message and the end of the run.
 
 from __future__ import annotations
 
-import time
+import ctypes
 import weakref
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.runtime.cuda.interface import COMPUTE, Driver
+from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver
+from graphc.runtime.cuda.messages import Boxes, Post
+from graphc.runtime.cuda.plan import Direct, Recorder, Step, Stopped, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.walk import Walk
-from graphc.runtime.failure import CANCELLED, EMPTY, explain, keep
-from graphc.runtime.frame import BASES, CANCEL, LOG
+from graphc.runtime.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
+from graphc.runtime.frame import BASES, KERNELS, LOG, OPERANDS, TABLE, THREADS, WORDS, Frame
+from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of
-from graphc.runtime.table import ARENA, BRANCH, FIRST_PARAM, rows
+from graphc.runtime.table import ARENA, BRANCH, FIRST_PARAM, TableBuilder, rows
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
-MOST_PLANNED = 20_000  # steps of a plan
 MOST_PREPARED = 100_000  # launches that are kept packed
 _GRANULE = 256
 _CODE = 0xFFFFFFFF
-
-Step = Callable[[], object]
-
-
-class Stopped(Exception):
-    """The run ended early, with a status of the walker or of a kernel."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+_KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
 
 
-class Unplanned(Exception):
-    """What a table does depends on data, or is too long to be written down."""
+def _one_call() -> np.ndarray[Any, Any]:
+    builder = TableBuilder()
+    builder.call(0, ())
+    builder.end()
+    return builder.finish()
+
+
+_ONE_CALL = _one_call()
 
 
 class DeviceFrame:
-    """The memory of a run and what it launches. `words` is the frame that native code knows."""
+    """The memory of a run and what it launches. `native` is the frame that native code knows."""
 
-    def __init__(self, part: DevicePart, words: np.ndarray[Any, Any]) -> None:
+    def __init__(self, part: DevicePart, native: Frame) -> None:
         self.part = part
-        self.words = words
         self.driver: Driver = part.driver
         self.table: list[int] = part.table
+        self.words = native.words
         self.row = 0
         self.bases, self.status = self._allocate()
-        self.stacks = Stacks(self.driver, part.stack_slots)
+        self.stacks = Stacks(part.memory, part.stack_slots)
         self.seen = self.driver.pinned(16)  # the status, and a verdict behind it
         self.prepared: dict[tuple[int, ...], Any] = {}
         self.plan: list[Step] | None = None
+        self.planned: tuple[int, ...] = ()  # where the variables lay then
         self.plans = all(self.table[row] != BRANCH for row in rows(self.table))
+        self.post = Post()
+        self._point(native)
         weakref.finalize(self, _free, self.driver, self.bases[ARENA], self.stacks).atexit = False
 
     def _allocate(self) -> tuple[list[int], int]:
@@ -75,7 +78,7 @@ class DeviceFrame:
         starts = [0]
         for size in sizes:
             starts.append(starts[-1] + -(-size // _GRANULE) * _GRANULE)
-        memory = self.part.allocate(starts[-1] + _GRANULE)
+        memory = self.part.memory.allocate(starts[-1] + _GRANULE)
         arena, *slots, status = (memory + start for start in starts)
         for number, param in enumerate(donated):
             if param >= 0:
@@ -83,59 +86,106 @@ class DeviceFrame:
         bases = [arena, self.part.constants, *slots]
         return bases + [0] * (image.bases - len(bases)), status
 
+    def _point(self, native: Frame) -> None:
+        """Have native code call the run, as the one kernel of a table of one row."""
+        found = weakref.ref(self)
+
+        def run(*_: int) -> int:
+            device = found()
+            return device.run() if device is not None else BAD_ROW
+
+        self.callback = _KERNEL(run)
+        self.kernels = np.array([ctypes.cast(self.callback, ctypes.c_void_p).value], np.int64)
+        native.words[TABLE] = address_of(_ONE_CALL)
+        native.words[[KERNELS, WORDS]] = address_of(self.kernels)  # it has no words
+        native.words[[OPERANDS, THREADS]] = 0, 1
+
+    def join(self, native: Frame, image: Image, number: int, boxes: Boxes) -> None:
+        """Take part in runs of several devices, as this one of them."""
+        self.post.join(self, native, image, number, boxes)
+
     # -------------------------------------------------------------------------------------- runs
 
     def run(self) -> int:
         """Do what a run does; the status it ends with."""
         try:
-            return self._run()
+            self._run()
         except Stopped as stop:
-            error: BaseException = explain(self.part.image, stop.status, self.row)
-            return CANCELLED if stop.status == CANCELLED else keep(error)
+            if stop.status == CANCELLED:
+                return CANCELLED
+            return keep(explain(self.part.image, stop.status, self.row))
+        except DeviceError as error:
+            origin = self.part.image.origins.get(error.row)
+            return keep(error.at(origin.location, (origin.node,)) if origin else error)
         except BaseException as error:  # noqa: BLE001 native code lies between here and the caller
             return keep(error)
+        return 0
 
-    def _run(self) -> int:
+    def _run(self) -> None:
         self.driver.enter()
-        image = self.part.image
+        self.post.begin()
+        image, mirrors = self.part.image, self.part.mirrors
         hosts = self.words[BASES + FIRST_PARAM : BASES + image.first_variable].tolist()
         devices = self.bases[FIRST_PARAM : image.first_variable]
         slots = [*image.params, *image.results]
         moves = list(zip(devices, hosts, (slot.nbytes for slot in slots), strict=True))
-        for device, host, nbytes in moves[: len(image.params)]:
+        try:
+            self.bases[image.first_variable : image.first_register] = mirrors.begin()
+            self._move((device, host, size) for device, host, size in moves[: len(image.params)])
+            self._work()
+            self._move((host, device, size) for device, host, size in moves[len(image.params) :])
+            self.check()
+        except BaseException:
+            mirrors.failed()
+            raise
+        finally:
+            if self.post.sends:
+                self.driver.synchronize(COPY)
+        mirrors.wrote()
+
+    def _move(self, moves: Any) -> None:
+        for target, source, nbytes in moves:
             if nbytes:
-                self.driver.copy(device, host, nbytes, COMPUTE)
-        self.driver.zero(self.status, 8, COMPUTE)
-        self._work()
-        for device, host, nbytes in moves[len(image.params) :]:
-            if nbytes:
-                self.driver.copy(host, device, nbytes, COMPUTE)
-        self.check()
-        return 0
+                self.driver.copy(target, source, nbytes, COMPUTE)
 
     def _work(self) -> None:
         """The rows of the table."""
-        if self.words[LOG]:
-            self._walk(Traced(self))
+        log = int(self.words[LOG])
+        if log:
+            self._trace(log)
             return
-        if self.plans and self.plan is None:
-            self._make_plan()
+        variables = slice(self.part.image.first_variable, self.part.image.first_register)
+        lie = tuple(self.bases[variables])
+        if self.plans and (self.plan is None or self.planned != lie):
+            self.plan, self.planned = self._make_plan(), lie
         if self.plan is None:
             self._walk(Direct(self))
             return
         for step in self.plan:
             step()
 
-    def _make_plan(self) -> None:
+    def _make_plan(self) -> list[Step] | None:
         recorder = Recorder(self)
         try:
             self._walk(recorder)
         except Unplanned:
             self.plans = False
-            return
-        self.plan = recorder.steps
+            return None
+        return recorder.plan()
+
+    def _trace(self, log: int) -> None:
+        """Walk with the time of every row; native code leaves the log alone meanwhile."""
+        self.words[LOG] = 0
+        issue = Traced(self)
+        try:
+            self._walk(issue)
+            self.driver.synchronize(COMPUTE)
+        finally:
+            self.words[LOG] = log
+        issue.write(log)
 
     def _walk(self, issue: Direct) -> None:
+        issue.do(partial(self.driver.zero, self.status, 8))
         try:
             Walk(self.table, list(self.bases), self.stacks, issue).run()
         except StackEmpty:
@@ -162,8 +212,7 @@ class DeviceFrame:
             if len(self.prepared) >= MOST_PREPARED:
                 self.prepared.clear()
             kernel, blocks, threads, first = self.table[row + 2 : row + 6]
-            params = self.part.params(kernel, first)
-            arguments = (*addresses, *params, self.status, row)
+            arguments = (*addresses, *self.part.params(kernel, first), self.status, row)
             function = self.part.functions[kernel]
             found = self.prepared[key] = self.driver.prepare(function, (blocks, threads), arguments)
         return found
@@ -172,67 +221,3 @@ class DeviceFrame:
 def _free(driver: Driver, memory: int, stacks: Stacks) -> None:
     driver.free(memory)
     stacks.free()
-
-
-# ------------------------------------------------------------------------------ what rows do
-
-
-class Direct:
-    """Rows are done as the walk comes to them."""
-
-    def __init__(self, frame: DeviceFrame) -> None:
-        self.frame = frame
-        self.driver = frame.driver
-
-    def do(self, step: Step) -> None:
-        """Do or note something that later runs would do again in the same way."""
-        step()
-
-    def begin(self, row: int) -> None:
-        self.frame.row = row
-        if self.frame.words[CANCEL]:
-            raise Stopped(CANCELLED)
-
-    def call(self, row: int, addresses: tuple[int, ...]) -> None:
-        if self.frame.table[row + 3]:
-            self.do(partial(self.driver.launch, self.frame.launch_of(row, addresses), COMPUTE))
-
-    def copy(self, nbytes: int, target: int, source: int) -> None:
-        self.do(partial(self.driver.copy, target, source, nbytes, COMPUTE))
-
-    def truth(self, address: int) -> bool:
-        return self.frame.check(extra=address) != 0
-
-    def send(self, row: int, address: int) -> None:
-        raise NotImplementedError
-
-    def receive(self, row: int, address: int) -> None:
-        raise NotImplementedError
-
-
-class Recorder(Direct):
-    """Rows are written down."""
-
-    def __init__(self, frame: DeviceFrame) -> None:
-        super().__init__(frame)
-        self.steps: list[Step] = []
-
-    def do(self, step: Step) -> None:
-        if len(self.steps) == MOST_PLANNED:
-            raise Unplanned
-        self.steps.append(step)
-
-    def truth(self, address: int) -> bool:
-        raise Unplanned
-
-
-class Traced(Direct):
-    """Rows are done one at a time, and marked in the log of the frame."""
-
-    def __init__(self, frame: DeviceFrame) -> None:
-        super().__init__(frame)
-
-    def begin(self, row: int) -> None:
-        super().begin(row)
-        self.driver.synchronize(COMPUTE)
-        time.perf_counter()

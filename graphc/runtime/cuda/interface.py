@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.errors import GraphError
+from graphc.errors import GraphError, RunError
 
-COMPUTE, COPY = range(2)  # the streams of a device: kernels, and copies beside them
+# The streams of a device: kernels, copies beside them, and what is only recorded.
+COMPUTE, COPY, CAPTURE = range(3)
+
+
+class DeviceError(RunError):
+    """A device refuses something, or a kernel has crashed: that of the table's row, or -1."""
+
+    def __init__(self, message: str, *, row: int = -1, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.row = row
 
 
 class Driver(Protocol):
@@ -29,6 +39,9 @@ class Driver(Protocol):
 
     def free(self, address: int) -> None:
         """Give memory back, after what uses it."""
+
+    def room(self) -> tuple[int, int]:
+        """Bytes of device memory that are free, and all there are."""
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Bytes of host memory that copies reach directly; freed with the array."""
@@ -51,29 +64,44 @@ class Driver(Protocol):
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         """Set device memory to zero."""
 
-    def event(self, stream: int) -> Any:
-        """A mark at the present end of a stream."""
+    def call(self, function: int, argument: int, stream: int) -> None:
+        """Call a C function with an address when the stream gets there; it calls no driver."""
+
+    def event(self, *, timed: bool = False) -> Any:
+        """A mark that `record` puts at the present end of a stream."""
+
+    def record(self, event: Any, stream: int) -> None:
+        """Put an event at the end of a stream; where it was before is forgotten."""
 
     def follow(self, stream: int, event: Any) -> None:
         """Have a stream wait for an event, of whatever device."""
 
     def settle(self, event: Any) -> None:
-        """Wait until an event has happened."""
+        """Wait until an event has happened, if it was ever recorded."""
 
     def seconds(self, first: Any, second: Any) -> float:
-        """The time between two events that have happened."""
+        """The time between two timed events that have happened."""
 
     def synchronize(self, stream: int) -> None:
         """Wait until a stream is empty."""
 
-    def begin_capture(self, stream: int) -> None:
-        """What follows on a stream is recorded and not done."""
+    def begin_capture(self) -> None:
+        """What this thread does on the stream CAPTURE from now on is recorded and not done."""
 
-    def end_capture(self, stream: int) -> Any:
+    def end_capture(self) -> Any:
         """The recorded graph."""
 
     def launch_graph(self, graph: Any, stream: int) -> None:
         """Do what was recorded."""
+
+
+def check_process(started: int) -> None:
+    """Raise RunError in a child of the process that opened a driver."""
+    if os.getpid() != started:
+        raise RunError(
+            "a forked process cannot use the GPU of its parent",
+            hint='start processes with multiprocessing.get_context("spawn")',
+        )
 
 
 _opened: dict[str, Driver] = {}

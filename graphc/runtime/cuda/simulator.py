@@ -8,6 +8,7 @@ nothing to do.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -19,9 +20,11 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.cuda.interface import check_process
 from graphc.runtime.memory import address_of, aligned_bytes
 
 GRANULE = 256  # device memory is aligned to this
+_C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 Buffers = tuple[tuple[str, int], ...]
 functions: dict[str, tuple[Callable[..., None], Buffers]] = {}
@@ -45,13 +48,21 @@ class Simulator:
 
     def __init__(self, number: int) -> None:
         self.name = f"gpu:{number} (simulated)"
+        self.process = os.getpid()
+        self.capacity = 1 << 30
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.starts: list[int] = []
 
     def enter(self) -> None:
-        """Nothing to do: there is no context."""
+        check_process(self.process)
+
+    def room(self) -> tuple[int, int]:
+        taken = sum(block.nbytes for block in self.blocks.values())
+        return self.capacity - taken, self.capacity
 
     def allocate(self, nbytes: int) -> int:
+        if nbytes > self.room()[0]:
+            raise MemoryError
         made = aligned_bytes(max(nbytes, 1), GRANULE)
         made[:] = 0xA5  # so that nobody counts on zeros
         address = address_of(made)
@@ -110,25 +121,31 @@ class Simulator:
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         ctypes.memset(address, 0, nbytes)
 
-    def event(self, stream: int) -> float:
-        return time.perf_counter()
+    def call(self, function: int, argument: int, stream: int) -> None:
+        _C_FUNCTION(function)(argument)
 
-    def follow(self, stream: int, event: float) -> None:
+    def event(self, *, timed: bool = False) -> list[float]:
+        return [0.0]
+
+    def record(self, event: list[float], stream: int) -> None:
+        event[0] = time.perf_counter()
+
+    def follow(self, stream: int, event: list[float]) -> None:
         """What the event marks has happened."""
 
-    def settle(self, event: float) -> None:
+    def settle(self, event: list[float]) -> None:
         """What the event marks has happened."""
 
-    def seconds(self, first: float, second: float) -> float:
-        return second - first
+    def seconds(self, first: list[float], second: list[float]) -> float:
+        return second[0] - first[0]
 
     def synchronize(self, stream: int) -> None:
         """Everything has happened."""
 
-    def begin_capture(self, stream: int) -> None:
+    def begin_capture(self) -> None:
         raise GraphError("the simulator records no graphs")
 
-    def end_capture(self, stream: int) -> None:
+    def end_capture(self) -> None:
         raise GraphError("the simulator records no graphs")
 
     def launch_graph(self, graph: None, stream: int) -> None:

@@ -7,7 +7,7 @@ runs too.
 
 from __future__ import annotations
 
-from graphc.runtime.cuda.interface import Driver
+from graphc.runtime.cuda.memory import Memory
 
 FIRST_BYTES = 1 << 16
 ALIGNMENT = 16  # the widest load of a kernel
@@ -28,8 +28,8 @@ class _Stack:
 class Stacks:
     """The stacks of one frame, by slot."""
 
-    def __init__(self, driver: Driver, slots: int) -> None:
-        self.driver = driver
+    def __init__(self, memory: Memory, slots: int) -> None:
+        self.memory = memory
         self.stacks = [_Stack() for _ in range(slots)]
 
     @property
@@ -42,7 +42,7 @@ class Stacks:
         self.stacks[slot].places.clear()
 
     def push(self, slot: int, nbytes: int) -> int:
-        """Room for a value on top of a stack. Raises MemoryError."""
+        """Room for a value on top of a stack. Raises LimitError."""
         stack = self.stacks[slot]
         size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         block, _, end = stack.places[-1] if stack.places else (0, 0, 0)
@@ -50,7 +50,7 @@ class Stacks:
             block, end = block + 1, 0
         if block == len(stack.blocks):
             room = max(size, FIRST_BYTES << block)
-            stack.blocks.append((self.driver.allocate(room), room))
+            stack.blocks.append((self.memory.allocate(room), room))
         stack.places.append((block, end, end + size))
         return stack.blocks[block][0] + end
 
@@ -66,5 +66,5 @@ class Stacks:
         """Give all memory back."""
         for stack in self.stacks:
             for address, _ in stack.blocks:
-                self.driver.free(address)
+                self.memory.driver.free(address)
             stack.blocks.clear()

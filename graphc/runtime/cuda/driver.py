@@ -1,0 +1,289 @@
+"""A real GPU through NVIDIA's driver API (package cuda-bindings), which is imported when one opens.
+
+Every function of that API returns its status first; what it returns besides follows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.record import record
+from graphc.runtime.cuda.interface import CAPTURE, DeviceError, check_process
+from graphc.runtime.memory import address_of
+
+_INSTALL = "pip install 'graphc[cuda]'"
+_NAME_BYTES = 256
+# Code that the GPU or the driver cannot take; the PTX beside it may do.
+_NOT_FOR_CHIP = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
+_TOO_NEW = ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER")
+_CRASHES = (
+    "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_HARDWARE_STACK_ERROR",
+)  # fmt: skip
+
+
+class Failed(Exception):
+    """A function of the driver API did not succeed. `code` is the name of its status."""
+
+    def __init__(self, function: str, code: str) -> None:
+        super().__init__(f"{function}: {code}")
+        self.code = code
+
+
+@cache
+def api() -> Any:
+    """The driver API, initialised. Raises GraphError where there is none or no GPU."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise GraphError(
+            f"a GPU needs the package cuda-bindings, which cannot be imported: {error}",
+            hint=_INSTALL,
+        ) from None
+    simulator = "without a GPU, NUMBA_ENABLE_CUDASIM=1 runs small programs in a simulator"
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:  # a subclass of it, where the driver's library is absent
+        raise GraphError(
+            "there is no NVIDIA driver on this machine",
+            details=(str(error).strip().split("\n")[0],),
+            hint=simulator,
+        ) from None
+    if status:
+        raise GraphError(f"no GPU can be used: {_code(status)}", hint=simulator)
+    return driver
+
+
+def _code(status: Any) -> str:
+    return str(getattr(status, "name", status))
+
+
+def ask(function: str, *arguments: Any) -> Any:
+    """What a function of the driver API returns besides its status. Raises Failed, MemoryError."""
+    status, *results = getattr(api(), function)(*arguments)
+    if status:
+        code = _code(status)
+        raise MemoryError if code == "CUDA_ERROR_OUT_OF_MEMORY" else Failed(function, code)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@record(frozen=True, eq=False)
+class _Launch:
+    """A kernel, its shape, and the arguments in memory: words, and a pointer to each of them."""
+
+    function: Any
+    blocks: int
+    threads: int
+    words: np.ndarray[Any, Any]
+    pointers: np.ndarray[Any, Any]
+    address: int
+
+
+class Cuda:
+    """`gpu:number` of this machine. Raises GraphError where there is no such GPU."""
+
+    def __init__(self, number: int) -> None:
+        self.process = os.getpid()
+        count = ask("cuDeviceGetCount")
+        if number >= count:
+            raise GraphError(
+                f"there is no device gpu:{number}",
+                hint=f"this machine has {count} GPUs, numbered from 0",
+            )
+        self.device = ask("cuDeviceGet", number)
+        self.context = ask("cuDevicePrimaryCtxRetain", self.device)
+        self.enter()
+        kinds = api().CUdevice_attribute
+        major, minor = (
+            ask("cuDeviceGetAttribute", getattr(kinds, _CAPABILITY.format(part)), self.device)
+            for part in ("MAJOR", "MINOR")
+        )
+        self.chip = f"sm_{major}{minor}"
+        title = ask("cuDeviceGetName", _NAME_BYTES, self.device).decode().rstrip("\0")
+        self.name = f"gpu:{number} ({title}, {self.chip})"
+        flags = int(api().CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.streams = [ask("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
+        # Launches that wait tell which kernel has crashed; in a graph they do not.
+        self.captures = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") == "0"
+        self._capturing = threading.Lock()
+        self._modules: dict[bytes, Any] = {}
+        self._launch = api().cuLaunchKernel
+
+    def enter(self) -> None:
+        check_process(self.process)
+        self._do("cuCtxSetCurrent", self.context)
+
+    def _do(self, function: str, *arguments: Any) -> Any:
+        """As `ask`. Raises DeviceError where that fails."""
+        try:
+            return ask(function, *arguments)
+        except Failed as error:
+            raise self._error(function, error.code) from None
+
+    def _error(self, function: str, code: str, row: int = -1) -> DeviceError:
+        name = getattr(self, "name", "a GPU")
+        if code not in _CRASHES:
+            return DeviceError(f"{name} refuses {function}: {code}", row=row)
+        return DeviceError(
+            f"a kernel has crashed on {name}: {code}",
+            row=row,
+            hint="the GPU is lost to this process; CUDA_LAUNCH_BLOCKING=1 tells which kernel it is",
+        )
+
+    # ------------------------------------------------------------------------------ memory
+
+    def room(self) -> tuple[int, int]:
+        free, total = self._do("cuMemGetInfo")
+        return free, total
+
+    def allocate(self, nbytes: int) -> int:
+        return int(self._do("cuMemAlloc", max(nbytes, 1)))
+
+    def free(self, address: int) -> None:
+        if os.getpid() == self.process:  # a forked child has no part in it
+            self.enter()
+            self._do("cuMemFree", address)
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        size = max(nbytes, 1)
+        portable = int(api().CU_MEMHOSTALLOC_PORTABLE)  # pinned for every GPU
+        address = int(self._do("cuMemHostAlloc", size, portable))
+        owner = (ctypes.c_uint8 * size).from_address(address)
+        weakref.finalize(owner, self._unpin, address).atexit = False
+        return np.ctypeslib.as_array(owner)
+
+    def _unpin(self, address: int) -> None:
+        if os.getpid() == self.process:
+            self.enter()
+            self._do("cuMemFreeHost", address)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self._do("cuMemcpyAsync", target, source, nbytes, self.streams[stream])
+
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        self._do("cuMemsetD8Async", address, 0, nbytes, self.streams[stream])
+
+    # ------------------------------------------------------------------------------ kernels
+
+    def load(self, code: bytes, portable: bytes) -> Any:
+        key = hashlib.sha256(code + portable).digest()
+        found = self._modules.get(key)
+        if found is None:
+            found = self._modules[key] = self._module(code, portable)
+        return found
+
+    def _module(self, code: bytes, portable: bytes) -> Any:
+        failures = []
+        for image in (code, portable + b"\0" if portable else b""):
+            try:
+                return ask("cuModuleLoadData", image) if image else None
+            except Failed as error:
+                failures.append(error.code)
+        if any(code in _TOO_NEW for code in failures):
+            version = ask("cuDriverGetVersion")
+            raise GraphError(
+                f"the driver of {self.name} is too old for the code: it knows CUDA "
+                f"{version // 1000}.{version % 1000 // 10}",
+                hint="update the NVIDIA driver, or compile with the packages of an older toolkit",
+            )
+        if failures[0] in _NOT_FOR_CHIP:
+            raise GraphError(
+                f"the code is not made for {self.name}",
+                details=(", ".join(failures),),
+                hint=f"compile it with target='cuda:{self.chip}'",
+            )
+        raise DeviceError(f"{self.name} cannot load kernels: {', '.join(failures)}")
+
+    def function(self, module: Any, symbol: str) -> Any:
+        return self._do("cuModuleGetFunction", module, symbol.encode())
+
+    def prepare(self, function: Any, shape: tuple[int, int], arguments: Sequence[int]) -> _Launch:
+        words = np.array(arguments, np.int64)
+        pointers = address_of(words) + 8 * np.arange(len(arguments), dtype=np.int64)
+        return _Launch(function, *shape, words, pointers, address_of(pointers))
+
+    def launch(self, prepared: _Launch, stream: int) -> None:
+        (status,) = self._launch(
+            prepared.function, prepared.blocks, 1, 1, prepared.threads, 1, 1, 0,
+            self.streams[stream], prepared.address, 0,
+        )  # fmt: skip
+        if status:
+            raise self._error("a launch", _code(status), int(prepared.words[-1]))
+
+    def call(self, function: int, argument: int, stream: int) -> None:
+        self._do("cuLaunchHostFunc", self.streams[stream], api().CUhostFn(function), argument)
+
+    # ------------------------------------------------------------------------------ order
+
+    def event(self, *, timed: bool = False) -> _Event:
+        return _Event(self, timed)
+
+    def record(self, event: _Event, stream: int) -> None:
+        self._do("cuEventRecord", event.handle, self.streams[stream])
+
+    def follow(self, stream: int, event: _Event) -> None:
+        self._do("cuStreamWaitEvent", self.streams[stream], event.handle, 0)
+
+    def settle(self, event: _Event) -> None:
+        self._do("cuEventSynchronize", event.handle)
+
+    def seconds(self, first: _Event, second: _Event) -> float:
+        return float(self._do("cuEventElapsedTime", first.handle, second.handle)) * 1e-3
+
+    def synchronize(self, stream: int) -> None:
+        self._do("cuStreamSynchronize", self.streams[stream])
+
+    def begin_capture(self) -> None:
+        self._capturing.acquire()
+        mode = api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._do("cuStreamBeginCapture", self.streams[CAPTURE], mode)
+
+    def end_capture(self) -> Any:
+        try:
+            graph = self._do("cuStreamEndCapture", self.streams[CAPTURE])
+        finally:
+            self._capturing.release()
+        return _Graph(self, graph)
+
+    def launch_graph(self, graph: _Graph, stream: int) -> None:
+        self._do("cuGraphLaunch", graph.handle, self.streams[stream])
+
+
+_CAPABILITY = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{}"
+
+
+class _Event:
+    """An event, destroyed with this object."""
+
+    def __init__(self, driver: Cuda, timed: bool) -> None:
+        flags = api().CUevent_flags
+        kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
+        self.handle = driver._do("cuEventCreate", int(kind))
+        weakref.finalize(self, _drop, driver, "cuEventDestroy", self.handle).atexit = False
+
+
+class _Graph:
+    """A recorded graph, ready to launch, destroyed with this object."""
+
+    def __init__(self, driver: Cuda, graph: Any) -> None:
+        try:
+            self.handle = driver._do("cuGraphInstantiate", graph, 0)
+        finally:
+            driver._do("cuGraphDestroy", graph)
+        weakref.finalize(self, _drop, driver, "cuGraphExecDestroy", self.handle).atexit = False
+
+
+def _drop(driver: Cuda, function: str, handle: Any) -> None:
+    if os.getpid() == driver.process:
+        driver.enter()
+        driver._do(function, handle)

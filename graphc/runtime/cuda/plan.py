@@ -1,0 +1,165 @@
+"""What is done with the rows of a table: at once, written down for later runs, or timed.
+
+plan     launch launch copy launch | receive | launch launch | check | copy
+         one graph                   alone     one graph       alone   ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver
+from graphc.runtime.failure import CANCELLED
+from graphc.runtime.frame import CANCEL
+from graphc.runtime.memory import address_of
+from graphc.runtime.table import SEND, WAIT
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.frame import DeviceFrame
+
+MOST_PLANNED = 20_000  # steps of a plan
+
+Step = Callable[[], object]
+Streamed = Callable[[int], object]  # something that goes to a stream
+
+
+class Stopped(Exception):
+    """The run ended early, with a status of the walker or of a kernel."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Unplanned(Exception):
+    """What a table does depends on data, or is too long to be written down."""
+
+
+class Direct:
+    """Rows are done as the walk comes to them."""
+
+    def __init__(self, frame: DeviceFrame) -> None:
+        self.frame = frame
+        self.driver: Driver = frame.driver
+
+    def do(self, step: Streamed) -> None:
+        """Something that concerns the compute stream alone."""
+        step(COMPUTE)
+
+    def alone(self, step: Step) -> None:
+        """Something that the host waits for, or that other streams take part in."""
+        step()
+
+    def begin(self, row: int) -> None:
+        self.frame.row = row
+        if self.frame.words[CANCEL]:
+            raise Stopped(CANCELLED)
+
+    def call(self, row: int, addresses: tuple[int, ...]) -> None:
+        if self.frame.table[row + 3]:
+            self.do(partial(self.driver.launch, self.frame.launch_of(row, addresses)))
+
+    def copy(self, nbytes: int, target: int, source: int) -> None:
+        self.do(partial(self.driver.copy, target, source, nbytes))
+
+    def truth(self, address: int) -> bool:
+        return self.frame.check(extra=address) != 0
+
+    def send(self, row: int, address: int) -> None:
+        self.alone(partial(self.frame.post.sends[self.frame.table[row + 3]].send, address))
+
+    def receive(self, row: int, address: int) -> None:
+        self.alone(partial(self.frame.post.receives[self.frame.table[row + 3]].receive, address))
+
+
+class Recorder(Direct):
+    """Rows are written down."""
+
+    def __init__(self, frame: DeviceFrame) -> None:
+        super().__init__(frame)
+        self.pieces: list[list[Streamed] | Step] = []
+        self.size = 0
+
+    def do(self, step: Streamed) -> None:
+        self._count()
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(last, list):
+            last.append(step)
+        else:
+            self.pieces.append([step])
+
+    def alone(self, step: Step) -> None:
+        self._count()
+        self.pieces.append(step)
+
+    def truth(self, address: int) -> bool:
+        raise Unplanned
+
+    def _count(self) -> None:
+        self.size += 1
+        if self.size > MOST_PLANNED:
+            raise Unplanned
+
+    def plan(self) -> list[Step]:
+        """The steps, those that follow one another on the device as one graph."""
+        steps: list[Step] = []
+        for piece in self.pieces:
+            if not isinstance(piece, list):
+                steps.append(piece)
+            elif len(piece) > 1 and self.driver.captures:
+                steps.append(partial(self.driver.launch_graph, self._graph(piece), COMPUTE))
+            else:
+                steps += [partial(step, COMPUTE) for step in piece]
+        return steps
+
+    def _graph(self, piece: list[Streamed]) -> Any:
+        self.driver.begin_capture()
+        try:
+            for step in piece:
+                step(CAPTURE)
+        finally:
+            graph = self.driver.end_capture()
+        return graph
+
+
+class Traced(Direct):
+    """Rows are done with an event before each; the log of the frame gets their times at the end."""
+
+    def __init__(self, frame: DeviceFrame) -> None:
+        super().__init__(frame)
+        self.marks: list[tuple[int, Any]] = []
+        self.driver.synchronize(COMPUTE)
+        self.start = time.monotonic_ns()
+        self._mark(0)
+
+    def _mark(self, mark: int) -> None:
+        event = self.driver.event(timed=True)
+        self.driver.record(event, COMPUTE)
+        self.marks.append((mark, event))
+
+    def begin(self, row: int) -> None:
+        super().begin(row)
+        self._mark(2 * row)
+
+    def alone(self, step: Step) -> None:
+        step()
+        if self.frame.table[self.frame.row] in (SEND, WAIT):
+            self._mark(2 * self.frame.row + 1)
+
+    def write(self, log: int) -> None:
+        """Write the marks to the log at an address; everything has happened."""
+        first = self.marks[0][1]
+        times = [
+            (mark, self.start + int(self.driver.seconds(first, event) * 1e9))
+            for mark, event in self.marks[1:]
+        ]
+        room = ctypes.c_int64.from_address(log + 8).value
+        ctypes.c_int64.from_address(log).value = len(times)
+        kept = np.array(times[:room], np.int64)
+        ctypes.memmove(log + 16, address_of(kept), kept.nbytes)
