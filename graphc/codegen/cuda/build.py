@@ -32,7 +32,6 @@ class CudaCompiled:
     """What a `CudaCompiler` made: for each module its cubin, its PTX and the symbols wanted."""
 
     chip: Chip
-    contract: bool
     launches: dict[str, Launch] = field(default_factory=dict)  # by symbol
     modules: dict[bytes, list[str]] = field(default_factory=dict)  # packed module -> symbols
     compiled: int = 0
@@ -44,15 +43,15 @@ class CudaCompiler:
     """Collects the kernels of all launches, then gets their code from the cache or compiles it."""
 
     def __init__(self, config: Config) -> None:
-        chip = chip_of(config.target)
-        self.result = CudaCompiled(chip, contract=config.fast_math and not config.parity)
+        self.result = CudaCompiled(chip_of(config.target))
 
     def need(self, specs: Iterable[Any]) -> None:
         """Nothing that kernels share has to be known before."""
 
     def launch(self, launch: Launch) -> str:
         """The symbol of the kernel that a launch runs."""
-        parts: list[object] = [launch.text, launch.threads, len(launch.params)]
+        parts: list[object] = [launch.text, launch.threads, launch.resident, launch.exact]
+        parts.append(len(launch.params))
         parts += [dtype.name for dtype, _ in launch.buffers]
         if self.result.chip.simulated:  # what it is given there are arrays, which have an end
             parts += [count for _, count in launch.buffers]
@@ -86,19 +85,20 @@ class CudaCompiler:
         store = cache.default()
         found = store.get(keys)
         missing = {key: symbol for key, symbol in keys.items() if key not in found}
-        if missing:
-            new = {symbol: launches[symbol] for symbol in missing.values()}
-            code = packed(*_compile_named(new, made.chip, made.contract))
-            store.put(code, missing)
-            made.modules[code] = list(new)
+        for exact in (False, True):
+            some = {k: symbol for k, symbol in missing.items() if launches[symbol].exact is exact}
+            if some:
+                new = {symbol: launches[symbol] for symbol in some.values()}
+                code = packed(*_compile_named(new, made.chip))
+                store.put(code, some)
+                made.modules[code] = list(new)
         for entry in found.values():
             made.modules.setdefault(entry.code, []).append(entry.symbol)
         made.compiled, made.cached = len(missing), len(found)
 
     def _key(self, symbol: str) -> str:
         """A symbol stands for the source and the signature of a kernel."""
-        chip, contract = self.result.chip.name, self.result.contract
-        return cache.digest(symbol, chip, contract, toolkit.versions(), _device_functions())
+        return cache.digest(symbol, self.result.chip.name, toolkit.versions(), _device_functions())
 
 
 @cached
@@ -109,14 +109,14 @@ def _device_functions() -> str:
     return hashlib.sha256(Path(str(found.origin)).read_bytes()).hexdigest()
 
 
-def _compile_named(launches: dict[str, Launch], chip: Chip, contract: bool) -> tuple[bytes, str]:
+def _compile_named(launches: dict[str, Launch], chip: Chip) -> tuple[bytes, str]:
     """The cubin and the PTX of one module of all kernels.
 
     Where that fails they are compiled one by one, so that the error is about one kernel.
     """
 
     def made(some: dict[str, Launch]) -> tuple[bytes, str]:
-        ptx = compile_ptx(some, chip, contract)
+        ptx = compile_ptx(some, chip)
         return toolkit.assemble(ptx, chip)[0], ptx
 
     try:
@@ -174,7 +174,7 @@ def ptx_texts(compiled: CudaCompiled) -> dict[str, str]:
         return {}
     made = {}
     for symbol, launch in compiled.launches.items():
-        ptx = compile_ptx({symbol: launch}, compiled.chip, compiled.contract)
+        ptx = compile_ptx({symbol: launch}, compiled.chip)
         report = toolkit.assemble(ptx, compiled.chip)[1][symbol]
         shape = f"{launch.blocks} blocks of {launch.threads} threads"
         made[f"{symbol}.ptx"] = f"// {shape}; {report}\n{ptx}"

@@ -29,22 +29,23 @@ def pointed_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "b" else storage_dtype(dtype)
 
 
-def compile_ptx(launches: Mapping[str, Launch], chip: Chip, contract: bool = True) -> str:
+def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
     """PTX text with an entry for the kernel of each launch, for a chip and those after it.
 
     Entries are called as the mapping says.  A kernel takes a pointer per buffer, its int64 params,
     the pointer to the status and the row; it always runs with as many threads as its launch says.
-    With `contract`, products that are added become fused multiply-adds wherever that is possible;
-    without, only where the function says so.  Raises GraphError for what Numba or NVVM refuses.
+    All launches are exact or none is: where none is, products that are added become fused
+    multiply-adds wherever that is possible.  Raises GraphError for what Numba or NVVM refuses.
     """
     toolkit.check()
+    (exact,) = {launch.exact for launch in launches.values()}
     modules: dict[str, None] = {}  # a device function that several kernels call is there once
     names = {}
     for symbol, launch in launches.items():
         name, texts = _lowered(symbol, launch, chip)
         names[name] = symbol
         modules.update(dict.fromkeys(texts))
-    ptx = _through_nvvm(modules, chip, contract)
+    ptx = _through_nvvm(modules, chip, fused=not exact)
     for name, symbol in names.items():
         ptx = ptx.replace(name, symbol)
     return ptx
@@ -83,12 +84,12 @@ def _refused(symbol: str, reason: str) -> GraphError:
     return GraphError(f"Numba cannot compile {symbol} for a GPU", details=lines[:8])
 
 
-def _through_nvvm(modules: Iterable[str], chip: Chip, contract: bool) -> str:
+def _through_nvvm(modules: Iterable[str], chip: Chip, fused: bool) -> str:
     from numba.cuda.cudadrv import nvvm
 
     major, minor = chip.capability
     try:
-        ptx = nvvm.compile_ir(list(modules), arch=f"compute_{major}{minor}", opt=3, fma=contract)
+        ptx = nvvm.compile_ir(list(modules), arch=f"compute_{major}{minor}", opt=3, fma=fused)
     except (nvvm.nvvmError, nvvm.NvvmSupportError, RuntimeError) as error:
         raise GraphError(
             f"NVVM cannot compile kernels for {chip.name}",
