@@ -30,7 +30,14 @@ from graphc.ir.types import (
 from graphc.ops import factor_gradients as rules
 from graphc.ops.creation import eye
 from graphc.ops.dims import rank_of, shape_of, tensor_type
-from graphc.ops.registry import broadcast_dims, define, require, require_dtype, sample_array
+from graphc.ops.registry import (
+    broadcast_dims,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
@@ -122,7 +129,12 @@ lu_op = define(
     "lu",
     infer=_infer_lu,
     reference=_lu_reference,
-    lower=Library(lambda node: _lu_kernel, _extent, units=_matrices),
+    lower=Library(
+        lambda node: _lu_kernel,
+        _extent,
+        units=_matrices,
+        cuda=device_code("cuda_factor", "lu_code"),
+    ),
     dtypes=DTYPES,
     gradient=rules.lu_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros(3), np.zeros((2, 2), int)),
@@ -236,6 +248,7 @@ lu_solve_op = define(
         lambda node: _transposed_kernel if node.attrs["transposed"] else _solve_kernel,
         lambda node: (node.type.dims[-2], node.type.dims[-1]),
         units=_matrices,
+        cuda=device_code("cuda_solve", "solve_code"),
     ),
     attrs=(Attr("transposed", "bool", False),),
     dtypes=DTYPES,
@@ -313,7 +326,12 @@ cholesky_op = define(
     "cholesky",
     infer=lambda x: _square("cholesky", x),
     reference=lambda x: np.linalg.cholesky(x),
-    lower=Library(lambda node: _cholesky_kernel, _extent, units=_matrices),
+    lower=Library(
+        lambda node: _cholesky_kernel,
+        _extent,
+        units=_matrices,
+        cuda=device_code("cuda_factor", "cholesky_code"),
+    ),
     dtypes=DTYPES,
     gradient=rules.cholesky_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),
