@@ -158,7 +158,11 @@ def edited(path, change) -> None:
 )
 def test_bad_metadata(tmp_path, field, value):
     _, path = saved(tmp_path)
-    edited(path, lambda _entries, metadata: metadata.update({field: value}))
+
+    def change(_entries, metadata) -> None:
+        (metadata["codes"][0] if field == "objects" else metadata)[field] = value
+
+    edited(path, change)
     with pytest.raises(GraphError):
         artifact.read(path)
 

@@ -26,20 +26,21 @@ from graphc.codegen.target import Target, assembly, host, named, optimise_and_ob
 from graphc.config import Config
 from graphc.errors import STATUS
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import peak_bytes
+from graphc.ir.liveness import largest_live, peak_bytes
 from graphc.ir.types import Type
 from graphc.record import record
 from graphc.runtime.cluster import executable
 from graphc.runtime.device import needed_features
 from graphc.runtime.devices import check_device
 from graphc.runtime.execute import Executable
-from graphc.runtime.image import Image, Slot, StateSlot
+from graphc.runtime.image import Image, Origin, Slot, StateSlot
 
 if TYPE_CHECKING:
     from graphc.codegen.cuda.build import CudaCompiled, CudaCompiler
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 EPILOGUE = "epilogue"
+MOST_LISTED = 8  # values that an error may have to name
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
@@ -344,7 +345,15 @@ def image_of(
         features=needed_features(target.features, target.vector_bits, target.triple),
         triple=target.triple,
         device=device.short if device is not None else "cpu:0",
+        largest=largest_values(graph) if writer.config.backend == "cuda" else (),
+        guarded=writer.config.check_finite,
     )
+
+
+def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:
+    """What takes most of the arena, for the message of a device that is full."""
+    found = largest_live(graph, MOST_LISTED)
+    return tuple((nbytes, Origin(node.summary(), *(node.loc or ("", 0)))) for nbytes, node in found)
 
 
 def kernel_sources(compiled: Compiled) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Alias
 from graphc.ir.place import Buffer, Region
@@ -89,6 +91,19 @@ def own_regions(node: Node) -> tuple[Region, ...]:
 def peak_bytes(graph: Graph) -> int:
     """The arena's size: the end of the highest region."""
     return max((offset + nbytes for _, _, offset, nbytes, _ in arena_intervals(graph)), default=0)
+
+
+def largest_live(graph: Graph, count: int) -> list[tuple[int, Node]]:
+    """The largest values in the arena while it holds most bytes, the largest one first."""
+    found = arena_intervals(graph)
+    change = [0] * (len(graph.nodes) + 2)
+    for first, last, _, nbytes, _ in found:
+        change[first] += nbytes
+        change[last + 1] -= nbytes
+    totals = list(accumulate(change))
+    fullest = totals.index(max(totals))
+    live = [(nbytes, n) for first, last, _, nbytes, n in found if first <= fullest <= last]
+    return sorted(live, key=lambda pair: -pair[0])[:count]
 
 
 def planned_bytes(value: Graph | Program) -> int:

@@ -172,6 +172,8 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "results": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.results],
         "kernels": list(image.kernels),
         "arity": list(image.arity),
+        "largest": [[size, o.node, o.file, o.line] for size, o in image.largest],
+        "guarded": image.guarded,
         "arena": image.arena_bytes,
         "threads": image.threads,
         "registers": image.registers,

@@ -185,6 +185,8 @@ class File:
             variables=tuple(_state_slots(share["variables"])),
             origins=_Origins(self, tensor_name("origins", device)),
             arity=tuple(map(_number, share["arity"])),
+            largest=tuple(_origins(share["largest"])),
+            guarded=share["guarded"] is True,
             **code,
         )
 
@@ -226,10 +228,7 @@ class _Origins(Mapping[int, Origin]):
         if self._rows is None:
             try:
                 rows = json.loads(self._file.tensor(self._name, "U8").tobytes())
-                self._rows = {
-                    row: Origin(_text(node), _text(file), _number(line))
-                    for row, node, file, line in rows
-                }
+                self._rows = dict(_origins(rows))
             except (ValueError, TypeError, RecursionError):
                 raise self._file.damaged("its table of origins") from None
         return self._rows
@@ -256,6 +255,11 @@ def _state_slots(rows: Any) -> Iterator[StateSlot]:
             raise TypeError((read, written))
         _number(place)
         yield StateSlot(slot, _text(home), read, written)
+
+
+def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
+    for nbytes, node, file, line in rows:
+        yield _number(nbytes), Origin(_text(node), _text(file), _number(line))
 
 
 def _channels(rows: Any) -> Iterator[Channel]:

@@ -136,7 +136,8 @@ class Image:
     objects are cubins, and `portable` holds the PTX text of each, for newer chips; the simulator
     has none.  Kernel i takes `arity[i]` of the `words`; units and grain of a row that calls it are
     the blocks and the threads of its launch.  `largest` are the largest values
-    that lie in the arena at its fullest, in bytes.
+    in the arena at its fullest, with their bytes; `guarded` has variables written only when no
+    kernel before has failed.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Image:
     arity: tuple[int, ...] = ()
     portable: tuple[bytes, ...] = ()
     largest: tuple[tuple[int, Origin], ...] = ()
+    guarded: bool = False
 
     @property
     def on_gpu(self) -> bool:

@@ -191,6 +191,11 @@ class DeviceFrame:
         except StackEmpty:
             raise Stopped(EMPTY) from None
 
+    def guarded(self) -> frozenset[int]:
+        """Where variables lie that are written when all kernels before have succeeded."""
+        image = self.part.image
+        return frozenset(self.bases[image.first_variable : image.first_register] * image.guarded)
+
     def check(self, *, extra: int = 0) -> int:
         """Wait for the device. Raises Stopped if a kernel failed; else the byte at `extra`."""
         seen = address_of(self.seen)

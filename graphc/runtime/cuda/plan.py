@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ class Direct:
     def __init__(self, frame: DeviceFrame) -> None:
         self.frame = frame
         self.driver: Driver = frame.driver
+        self.guarded = frame.guarded()
 
     def do(self, step: Streamed) -> None:
         """Something that concerns the compute stream alone."""
@@ -66,6 +68,10 @@ class Direct:
             self.do(partial(self.driver.launch, self.frame.launch_of(row, addresses)))
 
     def copy(self, nbytes: int, target: int, source: int) -> None:
+        if target in self.guarded:
+            frame = weakref.proxy(self.frame)  # a plan belongs to its frame
+            self.alone(lambda: frame.check())
+            self.guarded = frozenset()
         self.do(partial(self.driver.copy, target, source, nbytes))
 
     def truth(self, address: int) -> bool:
