@@ -45,7 +45,8 @@ def device(function: Callable[..., Any]) -> Device:
     code = function.__code__
     used = [function.__globals__.get(name) for name in code.co_names]
     closure = [cell.cell_contents for cell in function.__closure__ or ()]
-    key = (code.co_name, code.co_code, repr(code.co_consts), *map(id, used), *map(id, closure))
+    names = (code.co_name, *code.co_names)  # of attributes, too: np.int8 is not np.int16
+    key = (names, code.co_code, repr(code.co_consts), *map(id, used), *map(id, closure))
     if key not in _devices:  # which keeps what the ids are of
         _devices[key] = cuda.jit(device=True)(function)
     return _devices[key]
