@@ -1,0 +1,82 @@
+"""What the functions of `contract_device` compute, in plain Python, for the simulator.
+
+Tuples are vectors in registers; pointers and shared memory are one-dimensional arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.gpu import fma
+
+Vector = tuple[Any, ...]
+
+
+def repeat(value: Any, count: int) -> Vector:
+    return (value,) * count
+
+
+def is_aligned(pointer: Any) -> bool:
+    return True
+
+
+def load(pointer: Any, index: int, width: int, aligned: bool) -> Vector:
+    return tuple(pointer[int(index) : int(index) + width])
+
+
+def keep(inside: bool, values: Vector) -> Vector:
+    return values if inside else tuple(type(x)(0) for x in values)
+
+
+def widen(values: Vector, zero: Any) -> Vector:
+    return tuple(type(zero)(x) for x in values)
+
+
+def widen_f16(values: Vector) -> Vector:
+    return tuple(np.float32(np.uint16(x).view(np.float16)) for x in values)
+
+
+def widen_bf16(values: Vector) -> Vector:
+    return tuple((np.uint32(x) << np.uint32(16)).view(np.float32) for x in values)
+
+
+def read(array: Any, start: int, groups: int, step: int, width: int) -> Vector:
+    return tuple(x for g in range(groups) for x in array[start + g * step :][:width])
+
+
+def write(array: Any, start: int, values: Vector) -> None:
+    array[start : start + len(values)] = values
+
+
+def write_column(array: Any, start: int, step: int, values: Vector) -> None:
+    for k, x in enumerate(values):
+        array[start + k * step] = x
+
+
+def multiply_add(x: Any, y: Any, total: Any) -> Any:
+    """total + x * y: fused for floats, wrapping for integers."""
+    if isinstance(total, np.floating):
+        return fma(x, y, total)
+    with np.errstate(over="ignore"):
+        return type(total)(total + x * y)
+
+
+def outer(total: Vector, x: Vector, y: Vector) -> Vector:
+    return tuple(multiply_add(x[k // len(y)], y[k % len(y)], part) for k, part in enumerate(total))
+
+
+def dots(total: Vector, x: Vector, y: Vector, run: int) -> Vector:
+    columns = len(y) // run
+    made = list(total)
+    for k in range(len(total)):
+        left, right = k // columns * run, k % columns * run
+        for step in range(run):
+            made[k] = multiply_add(x[left + step], y[right + step], made[k])
+    return tuple(made)
+
+
+def plus(x: Vector, y: Vector) -> Vector:
+    with np.errstate(over="ignore"):
+        return tuple(type(a)(a + b) for a, b in zip(x, y, strict=True))
