@@ -72,7 +72,7 @@ def _exact_fma(x: Any, y: Any, z: Any) -> Any:
         return np.float32(total)
     exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
     if abs(exact) > _LARGEST:
-        return kind(math.copysign(math.inf, exact))
+        return kind(math.inf if exact > 0 else -math.inf)
     return kind(float(exact)) if exact else kind(x * y + z)
 
 

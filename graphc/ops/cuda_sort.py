@@ -37,7 +37,7 @@ class Shape:
     threads: int
 
 
-SHAPE = Shape(8, 4) if SIMULATED else Shape(2048, 512)
+SHAPE = Shape(32, 4) if SIMULATED else Shape(2048, 512)
 
 
 # ------------------------------------------------------------------------------------ tiles

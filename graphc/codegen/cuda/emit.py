@@ -37,6 +37,7 @@ from graphc.codegen.loops import (
     Expr,
     Fail,
     For,
+    If,
     Kernel,
     Register,
     Scalars,
@@ -154,6 +155,7 @@ class GpuKernel(KernelSource):
         self.initial: dict[str, str] = {}  # what registers hold that were only declared
         self.deferred: set[int] = set()  # registers that a loop around combines
         self.scratch: dict[str, DType] = {}  # shared memory that groups combine through
+        self.reading: set[int] = set()  # what some lanes may not have read yet
 
     def text(self) -> str:
         self.block(self.kernel.body)
@@ -193,7 +195,13 @@ class GpuKernel(KernelSource):
     # -- values
 
     def write(self, expr: Expr) -> Text:
+        if expr.op == "load":
+            self.reads(expr)
         return gpu_spelling(self, expr) or super().write(expr)
+
+    def reads(self, load: Expr) -> None:
+        if load.data[0] in self.rewritten:
+            self.reading.add(load.data[0])
 
     def element(self, buffer: int, index: Expr) -> str:
         return f"a{buffer}[{self.atom(index, LOOSE)}]"
@@ -217,6 +225,10 @@ class GpuKernel(KernelSource):
                 self.line("    if status[0] == 0:")
                 self.line(f"        status[0] = (row << 32) | {code}")
                 self.line("    return")
+            case If():
+                before = set(self.reading)
+                super().statement(statement)
+                self.reading |= before
             case _:
                 super().statement(statement)
 
@@ -230,10 +242,25 @@ class GpuKernel(KernelSource):
         self.indent = self.indent[:-4]
 
     def loop(self, statement: For) -> None:
-        if statement.kind == "parallel" or self.shape.lanes == 1 or self.shared:
+        if self.shared or self.shape.lanes == 1:
             super().loop(statement)
+        elif statement.kind == "parallel":
+            self.loop_around(statement)
         else:
             self.group_loop(statement)
+
+    def loop_around(self, statement: For) -> None:
+        """A loop of all lanes, whose next iteration may write what lanes read in this one."""
+        before = set(self.reading)
+        super().loop(statement)
+        self.meet(statement, "    ")
+        self.reading |= before
+
+    def meet(self, statement: For, indent: str = "") -> None:
+        """A barrier, if some lane may not yet have read what the statement writes."""
+        if stores_to(statement, self.reading):
+            self.line(f"{indent}cuda.syncthreads()")
+            self.reading.clear()
 
     def bounds(self, statement: For) -> str:
         if statement.kind == "parallel":
@@ -257,15 +284,17 @@ class GpuKernel(KernelSource):
         self.shared = statement.kind == "vector"
         self.split = statement if self.shared else None
         found = vectors_of(statement, self.kernel, self.shape.near) if self.shared else None
-        if found is not None:
-            self.vector_loop(statement, found)
+        if not self.shared:
+            self.loop_around(statement)
         else:
-            super().loop(statement)
+            self.meet(statement)
+            self.vector_loop(statement, found) if found else super().loop(statement)
         self.deferred, self.shared = outer
         for index, combine in sums.items():
             self.combine(index, combine, before[index])
         if statement.kind == "vector" and stores_to(statement, self.rewritten):
             self.line("cuda.syncthreads()")
+            self.reading.clear()
 
     def vector_loop(self, statement: For, vectors: Vectors) -> None:
         """A loop of which every lane takes four iterations at a time."""
@@ -280,6 +309,7 @@ class GpuKernel(KernelSource):
         self.indent += "    "
         self.scopes.append([])
         for place, load in enumerate(vectors.loads):
+            self.reads(load)
             parts = ", ".join(f"v{place}_{k}" for k in range(WIDTH))
             self.line(f"{parts} = load4(a{load.data[0]}, {self.atom(load.args[0], LOOSE)})")
         for k in range(WIDTH):
