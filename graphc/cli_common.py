@@ -103,9 +103,16 @@ def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> Loade
     compiled = path.suffix == ".gcx"
     text = text_of(path) if compiled else read_text(path)
     value, stage = graph_of_text(path, text, weights=weights)
-    if compiled and config is not None and config.devices == type(config).devices:
+    unnamed = config is not None and config.devices == type(config).devices and not _named_devices()
+    if compiled and unnamed:
         config = replace(config, devices=devices_of(path))
     return LoadedGraph(value, config, stage)
+
+
+def _named_devices() -> bool:
+    """Whether the command line says --devices."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("devices") is not None
 
 
 @contextmanager

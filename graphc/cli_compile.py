@@ -27,6 +27,13 @@ def binding_option(command: Any) -> Any:
     )(command)
 
 
+def target_option(command: Any) -> Any:
+    """--target cuda:sm_90: what machine the code is for."""
+    return click.option("--target", metavar="NAME", help="cpu, cpu:<llvm cpu> or cuda:sm_90.")(
+        command
+    )
+
+
 def parse_bindings(bindings: tuple[str, ...]) -> dict[str, int]:
     """{"N": 32} from ("N=32",). Raises GraphError."""
     made = {}
@@ -41,7 +48,7 @@ def parse_bindings(bindings: tuple[str, ...]) -> dict[str, int]:
 @click.command("compile")
 @click.argument("model", type=MODEL)
 @click.option("-o", "--output", type=MODEL, required=True, help="The .gcx file to write.")
-@click.option("--target", metavar="NAME", help="cpu, cpu:<llvm cpu> or cuda:sm_90.")
+@target_option
 @binding_option
 @config_options
 @json_option

@@ -15,7 +15,7 @@ from graphc.cli_common import (
     make_config,
     print_json,
 )
-from graphc.cli_compile import binding_option, bound_shapes, parse_bindings
+from graphc.cli_compile import binding_option, bound_shapes, parse_bindings, target_option
 from graphc.errors import GraphError
 
 
@@ -24,6 +24,7 @@ from graphc.errors import GraphError
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
 @binding_option
 @click.option("--kernels", is_flag=True, help="Show the generated kernels as Python source.")
+@target_option
 @config_options
 @json_option
 def show_command(
@@ -76,13 +77,11 @@ def _print_graph(value: Any, as_json: bool) -> None:
 
 
 def _show_kernels(loaded: Any, binding: dict[str, int], as_json: bool) -> None:
-    from graphc.codegen.build import kernel_texts
+    from graphc.codegen.build import kernel_sources, kernel_texts
 
     built = loaded.build(*bound_shapes(loaded, binding))
-    texts = kernel_texts(built.kernels, loaded.config)
     if as_json:
-        print_json(texts)
+        print_json(kernel_texts(built.kernels, loaded.config))
         return
-    for name, text in texts.items():
-        if name.endswith(".py"):
-            click.echo(f"# {name}\n{text.rstrip()}\n")
+    for name, text in kernel_sources(built.kernels).items():
+        click.echo(f"# {name}\n{text.rstrip()}\n")

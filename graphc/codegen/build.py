@@ -24,9 +24,10 @@ from graphc.codegen.packed import hardware_for
 from graphc.codegen.steps import TableWriter
 from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
 from graphc.config import Config
-from graphc.errors import STATUS
+from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, peak_bytes
+from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.record import record
 from graphc.runtime.cluster import executable
@@ -262,6 +263,11 @@ class Compilers:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        if config.target.startswith("cuda") and not any(map(_is_gpu, config.devices)):
+            raise GraphError(
+                f"target {config.target} is for GPUs, and none of the devices is one",
+                hint="add gpu:0 to the devices, or name no devices at all",
+            )
         self.cpu = Compiler(config.for_device(None))
         self.gpu: CudaCompiler | None = None
 
@@ -301,6 +307,11 @@ class Compilers:
             else image_of(writer, target, linked, support)
             for writer in writers
         ]
+
+
+def _is_gpu(name: str) -> bool:
+    device = parse_device(name)
+    return check_device(device.type, device.index).runs_on == "cuda"
 
 
 def writer_of(
