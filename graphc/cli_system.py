@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
 import platform
@@ -20,6 +19,7 @@ from graphc.cli_common import (
     print_json,
     print_table,
 )
+from graphc.errors import GraphError
 
 
 @click.command("passes")
@@ -72,12 +72,16 @@ def devices_command(calibrate: bool, model: Path | None, as_json: bool) -> None:
         return
     if model is not None:
         raise click.UsageError("--model belongs to --calibrate")
-    rows = [_cpu(), *_gpus()]
+    gpus, note = _gpus()
+    rows = [_cpu(), *gpus]
     if as_json:
         keys = ("name", "model", "units", "memory", "features")
         print_json([dict(zip(keys, row)) for row in rows])
         return
     print_table("devices", ["device", "model", "cores", "memory", "features"], rows)
+    click.echo()
+    for line in filter(None, (note, _gpu_compiler())):
+        click.echo(line)
     click.echo()
     titles = ["type", "runs on", "GFLOP/s", "GB/s", "call", "transfer", "GB/s"]
     print_table("types of devices", titles, [_type_row(kind) for kind in _types()])
@@ -159,28 +163,39 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _gpus() -> list[tuple[Any, ...]]:
-    """CUDA devices, asked from the driver; none when it is not installed."""
+def _gpus() -> tuple[list[tuple[Any, ...]], str]:
+    """CUDA devices, asked from the driver, and why there is none."""
+    from graphc.runtime.cuda.driver import api, ask
+
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return []
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return []
+        attribute = api().CUdevice_attribute
+    except GraphError as error:
+        return [], f"no GPU: {error.message}"
     rows = []
-    for number in range(count.value):
-        name = ctypes.create_string_buffer(128)
-        size, units = ctypes.c_size_t(0), ctypes.c_int(0)
-        driver.cuDeviceGetName(name, 128, number)
-        driver.cuDeviceTotalMem_v2(ctypes.byref(size), number)
-        driver.cuDeviceGetAttribute(ctypes.byref(units), _MULTIPROCESSORS, number)
-        memory = f"{size.value / 2**30:.1f} GiB"
-        rows.append((f"gpu:{number}", name.value.decode(), units.value, memory, "cuda"))
-    return rows
+    for number in range(ask("cuDeviceGetCount")):
+        device = ask("cuDeviceGet", number)
+        units, major, minor = (
+            ask("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device)
+            for name in _ATTRIBUTES
+        )
+        name = ask("cuDeviceGetName", 128, device).decode().rstrip("\0")
+        memory = f"{ask('cuDeviceTotalMem', device) / 2**30:.1f} GiB"
+        rows.append((f"gpu:{number}", name, units, memory, f"sm_{major}{minor}"))
+    return rows, "" if rows else "no GPU: the driver knows of none"
 
 
-_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+_ATTRIBUTES = ("MULTIPROCESSOR_COUNT", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR")
+
+
+def _gpu_compiler() -> str:
+    """What compiles for GPUs, or why nothing does."""
+    from graphc.codegen.cuda import toolkit
+
+    try:
+        toolkit.check()
+    except GraphError as error:
+        return f"no compiler for GPUs: {error.message}; {error.hint}"
+    return f"compiler for GPUs: {toolkit.versions()}"
 
 
 @click.group("cache")
