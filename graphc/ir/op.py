@@ -199,12 +199,14 @@ class Loops:
     parallel one, over `units(node)`.  `read(k, position)` is the element of stored operand k at a
     row-major position; `write(index, value)` stores an element of the result together with what is
     computed element-wise from it; `scratch` are per-thread buffers, one for each (dtype, element
-    count) of `workspace(node)`, for b.load and b.store.
+    count) of `workspace(node)`, for b.load and b.store.  `cuda` is as that of a Library, or returns
+    None for nodes whose loops suit a GPU.
     """
 
     nest: Callable[..., None]
     units: Callable[..., int]
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
+    cuda: Callable[[Any, bool], CudaCode | None] | None = None
 
 
 @record(frozen=True)
