@@ -5,7 +5,9 @@
     variables   memory of their own      vK
 
 Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
-memory is reused as soon as its last reader has run.
+memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, so
+it is kept for nodes that need the messages of other devices which the reader needed, unless memory
+is limited.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from graphc.codegen.carries import scratch_bytes
 from graphc.codegen.donation import Leaf, variables, with_updates, written_in_place
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import last_reads, memory, own_regions, root
+from graphc.ir.liveness import last_reads, memory, own_regions, root, roots
 from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, leaves
 from graphc.ir.verify import broken, graphs_of
+from graphc.passes.heard import heard
 
 ALIGNMENT = 64
 
@@ -31,6 +34,8 @@ def plan(graph: Graph, config: Config) -> Graph:
     if all(map(is_planned, (*graph.params, *graph.nodes))):
         return graph
     planner = _Planner(graph, graph.device, Constants())
+    if config.memory_limit is None:
+        planner.heard = heard(graph)
     planner.add_variables(in_place=not config.check_finite)
     return planner.run()
 
@@ -86,47 +91,51 @@ class Constants:
 
 
 class Arena:
-    """Free gaps of a growing address range."""
+    """Free gaps of a growing address range, each with the messages that its last users needed."""
 
     def __init__(self) -> None:
         self.gaps: list[tuple[int, int]] = []  # (bytes, offset), sorted
+        self.heard: dict[int, int] = {}  # by offset
         self.by_start: dict[int, int] = {}
         self.by_end: dict[int, int] = {}
         self.top = 0
 
-    def take(self, nbytes: int) -> int:
+    def take(self, nbytes: int, heard: int = 0) -> int:
         """The offset of a block: the smallest gap that holds it, or new bytes at the top."""
-        position = bisect_left(self.gaps, (nbytes, 0))
-        if position < len(self.gaps):
+        for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
             length, offset = self.gaps[position]
-            self._remove(offset, length)
-            if length > nbytes:
-                self._add(offset + nbytes, length - nbytes)
-            return offset
+            if not self.heard[offset] & ~heard:
+                left = self._remove(offset, length)
+                if length > nbytes:
+                    self._add(offset + nbytes, length - nbytes, left)
+                return offset
         start = self.top
-        if (length := self.by_end.get(self.top, 0)) and length < nbytes:
-            start = self.top - length  # grow the gap at the end
+        length = self.by_end.get(self.top, 0)
+        if 0 < length < nbytes and not self.heard[start - length] & ~heard:
+            start -= length  # grow the gap at the end
             self._remove(start, length)
         self.top = start + nbytes
         return start
 
-    def give(self, offset: int, nbytes: int) -> None:
+    def give(self, offset: int, nbytes: int, heard: int = 0) -> None:
         """Return a block, joining it with the gaps on both sides."""
         if (before := self.by_end.get(offset)) is not None:
-            self._remove(offset - before, before)
             offset, nbytes = offset - before, nbytes + before
+            heard |= self._remove(offset, before)
         if (after := self.by_start.get(offset + nbytes)) is not None:
-            self._remove(offset + nbytes, after)
+            heard |= self._remove(offset + nbytes, after)
             nbytes += after
-        self._add(offset, nbytes)
+        self._add(offset, nbytes, heard)
 
-    def _add(self, offset: int, length: int) -> None:
+    def _add(self, offset: int, length: int, heard: int) -> None:
         insort(self.gaps, (length, offset))
         self.by_start[offset] = self.by_end[offset + length] = length
+        self.heard[offset] = heard
 
-    def _remove(self, offset: int, length: int) -> None:
+    def _remove(self, offset: int, length: int) -> int:
         del self.gaps[bisect_left(self.gaps, (length, offset))]
         del self.by_start[offset], self.by_end[offset + length]
+        return self.heard.pop(offset)
 
 
 class _Planner:
@@ -140,6 +149,8 @@ class _Planner:
         self.scratch: dict[Node, Region] = {}
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
+        self.heard = [0] * graph.next_id  # the messages that a node needs
+        self.users: dict[Node, int] = {}  # the messages that the users of a value need
         self.homes = self.result_memory()
 
     def result_memory(self) -> dict[Leaf, str]:
@@ -188,10 +199,13 @@ class _Planner:
         for node, position in last.items():
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
+            needs = self.heard[node.id]
             self.regions[node] = self.allocate(node)
+            for user in (node, *(m for source in node.inputs for m in roots(source))):
+                self.users[user] = self.users.get(user, 0) | needs
             scratch = self.scratch.get(node)
             if scratch is not None and node.op.name != "assign":  # whose copy runs at the end
-                self.arena.give(scratch.offset, scratch.nbytes)
+                self.arena.give(scratch.offset, scratch.nbytes, needs)
             for dead in dying[position]:
                 self.release(dead)
 
@@ -214,7 +228,7 @@ class _Planner:
             elif (home := self.homes.get((node, leaf))) is not None:
                 made.append(Region(home, 0, nbytes))
             else:
-                offset = self.arena.take(aligned(nbytes)) if nbytes else 0
+                offset = self.take(node, aligned(nbytes)) if nbytes else 0
                 made.append(Region("arena", offset, nbytes))
         return tuple(made)
 
@@ -224,7 +238,10 @@ class _Planner:
         self.inside[node] = tuple(_Planner(r, device, self.constants).run() for r in node.regions)
         nbytes = aligned(scratch_bytes(node, self.inside[node]))
         if nbytes and node.op.name != "blocked":  # whose last operand is its scratch memory
-            self.scratch[node] = Region("arena", self.arena.take(nbytes), nbytes)
+            self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
+
+    def take(self, node: Node, nbytes: int) -> int:
+        return self.arena.take(nbytes, self.heard[node.id])
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
@@ -232,7 +249,7 @@ class _Planner:
             return
         for region in self.regions.get(node, ())[first:]:
             if region.base == "arena" and region.nbytes:
-                self.arena.give(region.offset, aligned(region.nbytes))
+                self.arena.give(region.offset, aligned(region.nbytes), self.users[node])
 
     def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
         device = device_of(node.place) or self.device
