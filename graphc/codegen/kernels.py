@@ -37,6 +37,7 @@ class Spec:
     `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
     `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
     `patch` is what to run instead where the result lies in the memory of this operand.
+    A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...
     """
 
@@ -52,8 +53,12 @@ class Spec:
     parts: int = 0
     patch: tuple[int, Spec] | None = None
     launches: tuple[Launch, ...] = ()
+    poll: int = 0
 
 
+# What a slow thread does in a second; a kernel that would take it half of one asks every tenth.
+SLOW_FLOPS, SLOW_BYTES = 4e10, 4e9
+LONG_SECONDS, POLL_SECONDS = 0.5, 0.1
 _SPECS: dict[Any, Spec] = {}
 _MOST_SPECS = 4096
 
@@ -78,7 +83,7 @@ def data_params(node: Node) -> tuple[Node, ...]:
 
 def spec_of(node: Node, config: Config) -> Spec:
     """The Spec of a fused node; equal regions share one."""
-    options = (config.backend, config.target, config.fast_math, config.check_finite)
+    options = (config.backend, config.target, config.strict, config.parity, config.check_finite)
     key = (region_key(node), config.thread_count, options)
     found = _SPECS.get(key)
     if found is None:
@@ -86,6 +91,16 @@ def spec_of(node: Node, config: Config) -> Spec:
             _SPECS.clear()
         found = _SPECS[key] = _make(node, config)
     return found
+
+
+def poll_of(region: Graph, units: int) -> int:
+    """The units of a long kernel between two looks at the cancel flag."""
+    inner = [n for n in region.nodes if n.op.cost is not None]
+    flops = sum(n.op.cost(n)[0] for n in inner)  # type: ignore[misc]
+    kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
+    nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
+    seconds = max(flops / SLOW_FLOPS, nbytes / SLOW_BYTES)
+    return max(1, int(units * POLL_SECONDS / seconds)) if seconds > LONG_SECONDS else 0
 
 
 def _make(node: Node, config: Config) -> Spec:
@@ -117,7 +132,7 @@ def _make(node: Node, config: Config) -> Spec:
 
 def rules(config: Config) -> dict[str, bool]:
     """How strictly kernels compute."""
-    return {"strict": not config.fast_math, "check_finite": config.check_finite}
+    return {"strict": config.strict, "check_finite": config.check_finite}
 
 
 def copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
@@ -142,7 +157,10 @@ def _loop_spec(
         operands.append(("work", workspace, 0))
         workspace += work_stride(buffer) * config.thread_count
     units = kernel.units
-    return Spec("loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch)
+    return Spec(
+        "loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch,
+        poll=poll_of(region, units),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ contractions
@@ -166,7 +184,8 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     order = results_in_order(region, form)
     names = tuple(region.result_names[k] for k in order)
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
-    fused = region.results != (form.node,) or config.check_finite
+    widened = form.element is not tensor_type(form.node).dtype
+    fused = region.results != (form.node,) or config.check_finite or widened
     extras = len(region.results) - 1
     if fused:
         extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
@@ -193,8 +212,8 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
-        plan.workspace * config.thread_count, kernel, tensor_type(form.node).dtype.name,
-        parts=plan.parts,
+        plan.workspace * config.thread_count, kernel, form.element.name,
+        parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
 
 
@@ -235,4 +254,5 @@ def _library_spec(region: Graph) -> Spec:
     return Spec(
         "library", tuple(operands), units, grain, params, workspace,
         library=(lower.kernel(node), tuple(kinds), lower.units is not None),
+        poll=poll_of(region, units) if grain else 0,
     )  # fmt: skip

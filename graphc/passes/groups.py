@@ -21,6 +21,7 @@ from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Re
 from graphc.ir.regions import talks
 from graphc.ir.types import Type
 from graphc.passes.heard import heard
+from graphc.passes.prologues import widening_casts
 from graphc.record import record
 
 MAX_NODES = 64
@@ -80,6 +81,7 @@ class Groups:
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.told = -1  # the last stage of a message so far
         self.heard = heard(graph)
+        self.widening = widening_casts(graph) if merge else frozenset()
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
         self.few_scalars = len(scalars) <= MOST_SCALARS
@@ -115,13 +117,12 @@ class Groups:
 
     def visit(self, node: Node) -> None:
         lower = node.op.lower
-        if isinstance(lower, Scalar | Reduction | Contraction):
-            self.place(node)
-        elif isinstance(lower, Alias) or (
-            isinstance(lower, Compute) and lower.cheap and self.merge and inlines(node)
-        ):
+        cheap = isinstance(lower, Compute) and lower.cheap and self.merge and inlines(node)
+        if isinstance(lower, Alias) or cheap or node in self.widening:
             if not self.visit_view(node):
                 self.place(node)
+        elif isinstance(lower, Scalar | Reduction | Contraction):
+            self.place(node)
         elif isinstance(lower, Compute | Library | Loops):
             self.place(node)
         elif node.inputs or node.after or talks(node):

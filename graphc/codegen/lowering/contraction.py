@@ -40,12 +40,17 @@ class Form:
         return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
 
     @property
+    def element(self) -> DType:
+        """The type of both operands in memory; the result may have the type of the sums."""
+        return tensor_type(self.reads[0].source).dtype
+
+    @property
     def accumulator(self) -> DType:
         return tensor_type(self.node).dtype.compute
 
     def normal(self) -> contract.Contraction:
         return contract.Contraction(
-            tensor_type(self.node).dtype.name, self.role("batch"), self.role("m"), self.role("n"),
+            self.element.name, self.role("batch"), self.role("m"), self.role("n"),
             self.role("k"), self.reads[0].offset, self.reads[1].offset,
         )  # fmt: skip
 
@@ -58,7 +63,7 @@ def form_of(region: Graph) -> Form:
     def stored(source: Node) -> bool:
         return source in params or source.op.name == "unpack"
 
-    reads = tuple(read_of(n, stored) for n in node.inputs)
+    reads = tuple(read_of(n, stored, widens=True) for n in node.inputs)
     assert reads[0] is not None
     assert reads[1] is not None
     dims = folded_dims(node, {0: reads[0], 1: reads[1]})

@@ -20,7 +20,10 @@ Dims = list[tuple[str, int, int, int, int]]
 
 
 class Read:
-    """How an operand reads a stored value: position = offset + sum(stride[axis] * index[axis])."""
+    """How an operand reads a stored value: position = offset + sum(stride[axis] * index[axis]).
+
+    The stored value may be of a narrower type than the operand.
+    """
 
     __slots__ = ("offset", "source", "strides")
 
@@ -57,8 +60,11 @@ def affine(expr: Expr) -> dict[Expr | None, int] | None:
     return total
 
 
-def read_of(operand: Node, is_stored: Callable[[Node], bool]) -> Read | None:
-    """How reading `operand` reads a stored value, or None if that is not affine."""
+def read_of(operand: Node, is_stored: Callable[[Node], bool], widens: bool = False) -> Read | None:
+    """How reading `operand` reads a stored value, or None if that is not affine.
+
+    With `widens` the values may be cast to a wider type on the way.
+    """
     if is_stored(operand):
         return Read(operand, 0, row_major_strides(tensor_type(operand).dims))
     source = operand
@@ -74,6 +80,8 @@ def read_of(operand: Node, is_stored: Callable[[Node], bool]) -> Read | None:
     elements.bind_buffer(source, Buffer(0, kind.dtype, kind.size, "in"))
     variables = [b.make("var", I64, (), k) for k in range(tensor_type(operand).rank)]
     made = elements.at(operand, tuple(variables))
+    if widens and made.op == "cast":
+        made = made.args[0]
     if made.op != "load" or b.body:
         return None
     terms = affine(made.args[0])
@@ -94,7 +102,7 @@ def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
 
 def can_fold_view(node: Node, position: int, is_stored: Callable[[Node], bool]) -> bool:
     """May operand `position` of a contraction stay a view?"""
-    read = read_of(node.inputs[position], is_stored)
+    read = read_of(node.inputs[position], is_stored, widens=True)
     return read is not None and folded_dims(node, {position: read}) is not None
 
 
