@@ -16,6 +16,7 @@ from graphc.ops.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.registry import (
     as_dtype,
     define,
+    device_code,
     normalise_axis,
     require,
     require_dtype,
@@ -202,7 +203,12 @@ for _name, _combine, _function, _domain, _gradient in _FOLDS:
         gradient=_gradient,
         infer=_infer(_name),
         reference=_reference(_function),
-        lower=Loops(lambda *given, c=_combine: Scan(c, *given).nest(), units, workspace),
+        lower=Loops(
+            lambda *given, c=_combine: Scan(c, *given).nest(),
+            units,
+            workspace,
+            device_code("cuda_cumulative", "cumulative_code"),
+        ),
         attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
         dtypes=DTYPES,
         samples=_samples(_domain),

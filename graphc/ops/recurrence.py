@@ -13,7 +13,14 @@ from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.cumulative import Scan, units, workspace
 from graphc.ops.padding import shifted
-from graphc.ops.registry import define, require, require_dtype, require_tensor, sample_array
+from graphc.ops.registry import (
+    define,
+    device_code,
+    require,
+    require_dtype,
+    require_tensor,
+    sample_array,
+)
 from graphc.ops.value import emit, functions
 
 DTYPES = ("f32", "f64")
@@ -69,7 +76,12 @@ recurrence_op = define(
     "recurrence",
     infer=_infer,
     reference=_reference,
-    lower=Loops(lambda *given: _Recurrence("add", *given).nest(), units, workspace),
+    lower=Loops(
+        lambda *given: _Recurrence("add", *given).nest(),
+        units,
+        workspace,
+        device_code("cuda_cumulative", "cumulative_code"),
+    ),
     attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
     dtypes=DTYPES,
     gradient=_gradient,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, CudaCode, Effect, Lowering, Op, Sample, Scalar, register
+from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.promotion import promote
 from graphc.ir.types import (
     BF16,
@@ -374,14 +374,13 @@ def bad_samples(
     return bad
 
 
-def device_code(module: str, name: str) -> Callable[[Any, bool], CudaCode]:
-    """The device code of a Library op: a function of a module that is imported when it is first
-    called, because it imports Numba.
+def device_code(module: str, name: str) -> Callable[[Any, bool], Any]:
+    """The device code of a Library or Loops op: a function of a module that is imported when it is
+    first called, because it imports Numba.
     """
 
-    def code(node: Any, strict: bool) -> CudaCode:
-        made: CudaCode = getattr(import_module(f"graphc.ops.{module}"), name)(node, strict)
-        return made
+    def code(node: Any, strict: bool) -> Any:
+        return getattr(import_module(f"graphc.ops.{module}"), name)(node, strict)
 
     return code
 

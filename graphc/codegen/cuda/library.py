@@ -26,7 +26,7 @@ from graphc.codegen.kernels import Spec
 from graphc.codegen.numba_route import execute, function_text
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import CudaCall, Library
+from graphc.ir.op import CudaCall, CudaCode, Library
 from graphc.ir.types import BOOL, DType, Type, leaves
 
 HEADER = """\
@@ -37,6 +37,7 @@ from graphc.ops.cuda_grid import fail
 
 """
 ALIGNMENT = 256  # bytes
+Maker = Callable[[], Callable[..., None]]
 
 
 def library_spec(region: Graph, config: Config) -> Spec:
@@ -45,30 +46,41 @@ def library_spec(region: Graph, config: Config) -> Spec:
     position = {p.id: k for k, p in enumerate(region.params)}
     places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
     places += [("out", k, 0) for k in range(len(leaves(node.type)))]
-    launches, workspace = library_launches(node, places, strict=not config.fast_math)
+    launches, workspace = library_launches(node, places, strict=config.strict)
     operands = tuple(operand for launch in launches for operand in launch.operands)
     return Spec("cuda", operands, 1, 0, (), workspace, launches=launches)
 
 
-def library_launches(
-    node: Node, places: list[Operand], strict: bool
-) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a node whose op lowers to a Library, and the bytes of their scratch.
+Launches = tuple[tuple[Launch, ...], int]  # and the bytes of their scratch memory
+
+
+def library_launches(node: Node, places: list[Operand], strict: bool) -> Launches:
+    """The launches of a node whose op lowers to a Library.
 
     `places` are the memory of its operands and results.
     """
     lower = node.op.lower
     assert isinstance(lower, Library)
-    buffers = _buffers(node)
-    if lower.cuda is None:
-        scratch = lower.workspace(node)
-        text, call = adapter(lower, node, buffers)
-        sources = [(f"{text}\n{described(call.function)}", _maker(text, call.function), call)]
-    else:
-        code = lower.cuda(node, strict)
-        scratch = code.workspace
-        sources = [(described(c.function), _giver(c.function), c) for c in code.calls]
-    given, workspace = list(places), 0
+    if lower.cuda is not None:
+        return code_launches(node, places, lower.cuda(node, strict))
+    text, call = adapter(lower, node, _buffers(node))
+    source = f"{text}\n{described(call.function)}", _maker(text, call.function), call
+    return _launches(node, places, lower.workspace(node), [source])
+
+
+def code_launches(node: Node, places: list[Operand], code: CudaCode) -> Launches:
+    """The launches of device code that an op brings."""
+    sources = [(described(c.function), _giver(c.function), c) for c in code.calls]
+    return _launches(node, places, code.workspace, sources)
+
+
+def _launches(
+    node: Node,
+    places: list[Operand],
+    scratch: tuple[tuple[DType, int], ...],
+    sources: list[tuple[str, Maker, CudaCall]],
+) -> Launches:
+    buffers, given, workspace = _buffers(node), list(places), 0
     for element, count in scratch:
         buffers.append((element, count))
         given.append(("work", workspace, 0))
@@ -84,9 +96,6 @@ def _buffers(node: Node) -> list[tuple[DType, int]]:
     """Element types and counts of the operands and results."""
     types = [n.type for n in node.inputs] + list(leaves(node.type))
     return [(t.dtype, t.size) for t in types if isinstance(t, Type)]
-
-
-Maker = Callable[[], Callable[..., None]]
 
 
 def _giver(function: Callable[..., None]) -> Maker:
