@@ -5,9 +5,11 @@ from __future__ import annotations
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.columns import Columns, LongRows
+from graphc.codegen.cuda.contract import contract_launches
 from graphc.codegen.cuda.emit import launches_of
 from graphc.codegen.cuda.launch import Launch
 from graphc.codegen.cuda.library import library_spec
+from graphc.codegen.cuda.nests import nest_launches
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct
@@ -26,8 +28,14 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
     if kind == "library":
         return library_spec(region, config)
     if kind in ("contract", "staged"):
+        made = contract_launches(region, chip_of(config.target), **rules(config))
+        if made is not None:
+            return spec(*made)
         return loop_spec(direct(region, "kernel", **rules(config)), region, config)
     if kind == "nest":
+        made = nest_launches(region, config, loop_kernel)
+        if made is not None:
+            return spec(*made)
         return loop_spec(lower_written(region, "kernel", **rules(config))[0], region, config)
     patch = None
     if (param := patched_param(region)) is not None:
