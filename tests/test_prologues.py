@@ -106,3 +106,33 @@ def test_gradients_of_a_widened_product() -> None:
     ones = np.ones((6, 5))
     np.testing.assert_allclose(dx.astype("f8"), ones @ wide_w.T, rtol=1e-2, atol=1e-2)
     np.testing.assert_allclose(dw.astype("f8"), wide_x.T @ ones, rtol=1e-2, atol=1e-2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(1, 40), k=st.integers(0, 90), n=st.integers(1, 70),
+    name=st.sampled_from(["i1", "u1", "i2", "u2"]), turned=st.booleans(),
+    constant=st.booleans(), threads=st.integers(1, 2),
+)  # fmt: skip
+def test_small_integers_are_summed_in_i32(
+    m: int, k: int, n: int, name: str, turned: bool, constant: bool, threads: int
+) -> None:
+    rng = np.random.default_rng(m * k + n)
+    info = np.iinfo(name)
+    x, w = (
+        rng.integers(info.min, info.max + 1, shape).astype(name)
+        for shape in ((m, k), (n, k) if turned else (k, n))
+    )
+
+    def function(x: Any, w: Any) -> Any:
+        w = w.T if turned else w
+        return x.astype("i4") @ w.astype("i4")
+
+    expected = (x.astype("i8") @ (w.T if turned else w).astype("i8")).astype("i4")  # sums wrap
+    if constant:
+        got = gc.compile(lambda x: function(x, np.asarray(w)), threads=threads)(x)
+    else:
+        got = gc.compile(function, threads=threads)(x, w)
+        assert len(kernels(function, x, w)) == 1
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, expected)

@@ -120,9 +120,12 @@ def _make(node: Node, config: Config) -> Spec:
     if kind == "loop" and (pieces := pieces_of(region)) is not None:
         return copy_spec(pieces)
     if kind in ("contract", "staged"):
-        return _loop_spec(direct(region, "kernel", **rules(config)), 1, region, config)
-    lower = lower_written if kind == "nest" else lower_loops
-    kernel, grain = lower(region, "kernel", **rules(config))
+        kernel = direct(region, "kernel", **rules(config), parity=config.parity)
+        return _loop_spec(kernel, 1, region, config)
+    if kind == "nest":
+        kernel, grain = lower_written(region, "kernel", **rules(config))
+    else:
+        kernel, grain = lower_loops(region, "kernel", **rules(config), parity=config.parity)
     patch = None
     if kind == "loop" and (param := patched_param(region)) is not None:
         part = lower_patch(region, "kernel", **rules(config))
@@ -212,7 +215,7 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
-        plan.workspace * config.thread_count, kernel, form.element.name,
+        plan.workspace * config.thread_count, kernel, form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute
-from graphc.ir.types import F32, Type
+from graphc.ir.types import F32, I32, Type
 
-NARROW = ("bf16", "f16")
+NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}
 READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
 
 
 def widening_casts(graph: Graph) -> frozenset[Node]:
-    """The casts to f32 that nothing reads but contractions of two such casts of one type."""
+    """The casts that nothing reads but contractions of two such casts of one type."""
     casts = frozenset(n for n in graph.nodes if narrow_type(n) is not None and not n.after)
     if not casts:
         return casts
@@ -75,9 +75,9 @@ def behind_views(node: Node) -> Node:
 
 
 def narrow_type(node: Node) -> object:
-    """The dtype that a cast to f32 widens; None for any other node."""
-    if node.op.name != "cast" or not isinstance(node.type, Type) or node.type.dtype is not F32:
+    """The dtype that a cast widens as contractions can; None for any other node."""
+    if node.op.name != "cast" or not isinstance(node.type, Type):
         return None
     source = node.inputs[0].type
     assert isinstance(source, Type)
-    return source.dtype if source.dtype.name in NARROW else None
+    return source.dtype if NARROW.get(source.dtype.name) is node.type.dtype else None

@@ -18,7 +18,8 @@ CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
 class Hardware(NamedTuple):
     """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes.
 
-    `brain`: products of pairs of bf16 added to f32 in one instruction.
+    `brain`: products of pairs of bf16 added to f32 in one instruction.  `ordered`: every sum is
+    made term by term in the order of k, by fused multiply-adds, as any machine can.
     """
 
     vector: int
@@ -29,6 +30,7 @@ class Hardware(NamedTuple):
     l2: int
     l3: int
     brain: bool = False
+    ordered: bool = False
 
     @property
     def attributes(self) -> str:
@@ -93,6 +95,11 @@ FORMATS = {
     "i32": ("i32", "i32", 4, 4),
     "i64": ("i64", "i64", 8, 8),
     "bool": ("i8", "i8", 1, 1),
+    # Small integers whose products are summed in i32.
+    "i8_i32": ("i8", "i32", 1, 4),
+    "u8_i32": ("i8", "i32", 1, 4),
+    "i16_i32": ("i16", "i32", 2, 4),
+    "u16_i32": ("i16", "i32", 2, 4),
 }
 UNSIGNED = {"u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
 

@@ -148,7 +148,8 @@ class Core:
         """a * b + c by lanes: fused where possible, integers wrap around, bool is or/and."""
         kind = self.vector(lanes)
         if self.kind.floating:
-            name = f"@llvm.fmuladd.v{lanes}{short(self.kind.element)}"
+            fused = "fma" if self.hardware.ordered else "fmuladd"
+            name = f"@llvm.{fused}.v{lanes}{short(self.kind.element)}"
             self.declared.add(f"declare {kind} {name}({kind}, {kind}, {kind})")
             return body.new(f"call {kind} {name}({kind} {a}, {kind} {b}, {kind} {c})")
         product = body.new(f"{'and' if self.kind.name == 'bool' else 'mul'} {kind} {a}, {b}")
@@ -218,6 +219,10 @@ class Core:
         """Convert a vector from its memory format to its register format."""
         if not self.kind.converts:
             return value
+        if not self.kind.floating:
+            extend = "zext" if self.kind.name.startswith("u") else "sext"
+            memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
+            return body.new(f"{extend} {memory} {value} to {element}")
         if self.kind.name == "f16":
             return widen_half(self, body, lanes, value)
         bits = body.new(f"zext <{lanes} x i16> {value} to <{lanes} x i32>")
@@ -228,6 +233,9 @@ class Core:
         """Convert a vector from its register format to its memory format, to nearest even."""
         if not self.kind.converts:
             return value
+        if not self.kind.floating:
+            memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
+            return body.new(f"trunc {element} {value} to {memory}")
         if self.kind.name == "f16":
             return narrow_half(self, body, lanes, value)
         return narrow_brain(body, lanes, value)

@@ -45,12 +45,19 @@ class Form:
         return tensor_type(self.reads[0].source).dtype
 
     @property
+    def core(self) -> str:
+        """The name of the core that computes it: small integers are summed in wider ones."""
+        sums = tensor_type(self.node).dtype
+        same = self.element is sums or self.element.kind == "f"
+        return self.element.name if same else f"{self.element}_{sums}"
+
+    @property
     def accumulator(self) -> DType:
         return tensor_type(self.node).dtype.compute
 
     def normal(self) -> contract.Contraction:
         return contract.Contraction(
-            self.element.name, self.role("batch"), self.role("m"), self.role("n"),
+            self.core, self.role("batch"), self.role("m"), self.role("n"),
             self.role("k"), self.reads[0].offset, self.reads[1].offset,
         )  # fmt: skip
 
