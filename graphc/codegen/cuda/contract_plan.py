@@ -16,7 +16,6 @@ from typing import Generic, NamedTuple, TypeVar
 from graphc.codegen.contract.form import Groups, Loop, normalise, total
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.lowering.contraction import Form
-from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.ir.types import DType
 
 WIDEST = 16  # bytes of one load
@@ -70,7 +69,7 @@ class Tile(NamedTuple):
 
 
 SINGLE = (
-    Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 8), Tile(64, 128, 8, 8, 8),
+    Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 4), Tile(64, 128, 8, 4, 8),
     Tile(64, 64, 16, 8, 4), Tile(32, 128, 8, 4, 8), Tile(128, 32, 8, 8, 4),
     Tile(32, 32, 16, 4, 4), Tile(16, 64, 16, 4, 4), Tile(16, 16, 16, 2, 2),
 )  # fmt: skip
@@ -224,7 +223,7 @@ def sides_of(form: Form, buffers: tuple[int, int], made: Cut[Tile]) -> tuple[Sid
     for name, extent in (("a", made.tile.rows), ("b", made.tile.columns)):
         position, terms = operand(form, made.groups, name)
         read = form.reads[position]
-        element = tensor_type(form.node.inputs[position]).dtype
+        element = form.element
         along, width = access(element, read.offset, terms, extent, made.tile)
         found.append(Side(name, buffers[position], element, read.offset, terms, along, width))
     return found[0], found[1]

@@ -27,7 +27,6 @@ from graphc.codegen.cuda.contract_plan import (
 )
 from graphc.codegen.cuda.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
 from graphc.codegen.lowering.contraction import Form
-from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.source_helpers import storage
 from graphc.ir.types import DType
 
@@ -48,8 +47,15 @@ def thin_cut(form: Form, chip: Chip, splits: int | None = None) -> Cut[Thin] | N
     if m > MOST_ROWS or k < FEWEST_STEPS:
         return None
     shape = shape_of(form, groups, sizes, chip)
-    parts = splits or max(possible_splits(shape, sizes, chip))
+    parts = splits or enough_splits(shape, sizes, chip)
     return Cut(groups, shape, filled(parts, k, shape.depth), *sizes)
+
+
+def enough_splits(shape: Thin, sizes: tuple[int, ...], chip: Chip) -> int:
+    """The fewest parts that keep the machine busy, or the most there can be."""
+    blocks = sizes[0] * ceiling(sizes[2], shape.columns)
+    possible = tuple(possible_splits(shape, sizes, chip))
+    return next((p for p in possible if blocks * p >= 2 * PROCESSORS), possible[-1])
 
 
 def exchanged(groups: Groups) -> Groups:
@@ -66,7 +72,7 @@ def shape_of(form: Form, groups: Groups, sizes: tuple[int, ...], chip: Chip) -> 
     """How the threads of a block share columns and steps."""
     batch, m, n, k = sizes
     position, terms = operand(form, groups, "b")
-    element = tensor_type(form.node.inputs[position]).dtype
+    element = form.element
     offset = form.reads[position].offset
     most = WIDEST // element.itemsize
     steps = neighbours(element, offset, terms, 2, most)
@@ -141,7 +147,7 @@ class ThinSource:
     def side(self, name: str) -> tuple[int, DType, int, Terms]:
         """Buffer, element type, offset and dims of A or B."""
         position, terms = operand(self.form, self.cut.groups, name)
-        element = tensor_type(self.form.node.inputs[position]).dtype
+        element = self.form.element
         return self.buffers[position], element, self.form.reads[position].offset, terms
 
     def begin(self) -> None:
