@@ -9,6 +9,7 @@ plain version that computes the same bits.  Pointers are one-dimensional arrays 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -58,6 +59,8 @@ def device(function: Callable[..., Any]) -> Device:
 def _exact_fma(x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once, for NumPy scalars of one float type."""
     kind = type(x)
+    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
+        return kind(z)  # whatever the product overflows to
     if not all(math.isfinite(v) for v in (x, y, z)):
         return kind(x * y + z)
     if kind is np.float32:
@@ -112,6 +115,21 @@ def _product(x: Any, y: Any) -> Any:
 
 def _sum(x: Any, y: Any) -> Any:
     return x + y
+
+
+def _take_turns() -> None:
+    """Let simulated threads run while the simulator asks each whether it has ended: it asks without
+    a pause and keeps them from running, which costs ten times what they compute.
+    """
+    from numba.cuda.simulator.kernel import BlockThread
+
+    ended = BlockThread.is_alive
+
+    def is_alive(thread: Any) -> bool:
+        time.sleep(0)
+        return bool(ended(thread))
+
+    BlockThread.is_alive = is_alive
 
 
 # ------------------------------------------------------------------------------------- compiled
@@ -345,6 +363,7 @@ offset: Device
 same: Device
 status_of: Device
 if SIMULATED:
+    _take_turns()
     fma, load4, store4, as_array, as_bools, offset, same, status_of = (
         _exact_fma, _load4_array, _store4_array, _as_array_plain, _as_bools_plain,
         _offset_plain, _same_plain, _status_of_plain,
