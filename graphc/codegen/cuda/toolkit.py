@@ -20,6 +20,8 @@ INSTALL = "pip install 'graphc[cuda]'"
 # Their versions decide what is compiled; the order is that of the way from source to cubin.
 _PACKAGES = ("numba", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink")
 
+_PTX_BEFORE_CUDA = 4  # PTX 9.0 came with CUDA 13.0, 8.4 with 12.4
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _FUNCTION = re.compile(r"(?:Function properties for |Compiling entry function )'?([\w$]+)'?")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"used (\d+) registers.*?(\d+) stack(?:, (\d+) bytes smem)?")
@@ -95,6 +97,7 @@ def assemble(ptx: str, chip: Chip) -> tuple[bytes, dict[str, Report]]:
     """
     check()
     library = binding("nvjitlink")
+    _check_version(ptx, library)
     options = [f"-arch={chip.name}", "-O3", "-verbose"]
     try:
         handle = library.create(len(options), options)
@@ -123,15 +126,26 @@ def _text(size: Any, read: Any, handle: int) -> str:
     return log.decode(errors="replace").rstrip("\0").strip()
 
 
-def _refused(log: str, chip: Chip) -> GraphError:
-    lines = _lines(log)
-    if "Unsupported .version" in log:
-        return GraphError(
+def _check_version(ptx: str, library: Any) -> None:
+    """Raise GraphError for PTX that nvJitLink is too old for.
+
+    It is not asked itself: after such a text it no longer checks how much memory kernels share.
+    """
+    found = _VERSION.search(ptx)
+    if found is None:
+        raise GraphError("the PTX has no version")
+    toolkit = int(found[1]) + _PTX_BEFORE_CUDA, int(found[2])
+    if toolkit > library.version():
+        raise GraphError(
             "the PTX is of a newer CUDA toolkit than nvJitLink",
-            details=(lines[0], versions()),
+            details=(f"of CUDA {toolkit[0]}.{toolkit[1]}, with {versions()}",),
             hint=f"install packages of one toolkit: {INSTALL}",
         )
-    return GraphError(f"nvJitLink cannot assemble kernels for {chip.name}", details=lines[:6])
+
+
+def _refused(log: str, chip: Chip) -> GraphError:
+    lines = _lines(log)[:6]
+    return GraphError(f"nvJitLink cannot assemble kernels for {chip.name}", details=lines)
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -1,0 +1,310 @@
+"""Code for GPUs without a GPU: modules, their cache, files, the command line, what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.cli import main
+from graphc.codegen.cuda import toolkit
+from graphc.codegen.cuda.build import CudaCompiler, packed, unpacked
+from graphc.codegen.cuda.chip import ARCHITECTURES, chip_of
+from graphc.codegen.cuda.compile import compile_ptx
+from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.numba_route import execute
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.frontend.engine import build
+from graphc.ir.types import BOOL, F32
+from graphc.runtime import artifact
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+TEXT = """
+import numpy as np
+from numba import float32
+from graphc.gpu import cuda
+def kernel(a0, a1, count, status, row):
+    near = cuda.shared.array(64, float32)
+    i = cuda.grid(1)
+    near[cuda.threadIdx.x] = a0[i]
+    cuda.syncthreads()
+    if near[0] < np.float32(0) and status[0] == 0:
+        status[0] = (row << 32) | 2
+    if i < count:
+        a1[i] = near[63 - cuda.threadIdx.x] * a0[i] + np.float32({0}) > np.float32(0)
+"""
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+def launch(number: int, **changes: Any) -> Launch:
+    text = TEXT.format(number)
+    fields: dict[str, Any] = {
+        "text": text,
+        "make": lambda: execute(text, "kernel", {})["kernel"],
+        "buffers": ((F32, 64), (BOOL, 64)),
+        "operands": (("in", 0, 0), ("out", 0, 0)),
+        "blocks": 1,
+        "threads": 64,
+        "params": (64,),
+    }
+    return Launch(**{**fields, **changes})
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def model(x: Any) -> Any:
+    return np.tanh(x * 2).sum(axis=1)
+
+
+def built(**options: Any) -> Any:
+    options = {"target": "cuda:sm_80", **options}
+    return build(gc.compile(model).graph(X), Config.create(**options))
+
+
+# ------------------------------------------------------------------------------------ compiling
+
+
+def test_kernels_are_entries_of_one_module() -> None:
+    chip = chip_of("cuda:sm_75")
+    ptx = compile_ptx({"one": launch(1), "two": launch(2)}, chip)
+    assert ".visible .entry one(" in ptx and ".visible .entry two(" in ptx
+    assert "NumbaEnv" not in ptx and ".target sm_75" in ptx and ".maxntid 64" in ptx
+    for name in ARCHITECTURES:
+        cubin, reports = toolkit.assemble(ptx, chip_of(f"cuda:{name}"))
+        assert cubin[:4] == b"\x7fELF" and reports.keys() == {"one", "two"}
+        for report in reports.values():
+            assert 0 < report.registers < 64 and report.spills == report.stack == 0
+            assert 256 <= report.shared <= 256 + 1024  # some chips keep a kilobyte
+
+
+def test_exact_kernels_are_not_contracted() -> None:
+    chip = chip_of("cuda:sm_80")
+    assert "fma.rn.f32" in compile_ptx({"k": launch(3)}, chip)
+    exact = compile_ptx({"k": launch(3, exact=True)}, chip)
+    assert "fma" not in exact and "mul.rn.f32" in exact
+
+
+def test_registers_are_those_that_the_blocks_of_a_launch_leave() -> None:
+    chip = chip_of("cuda:sm_80")
+    ptx = compile_ptx({"k": launch(4, threads=1024, resident=2)}, chip)
+    assert ".maxntid 1024" in ptx and ".minnctapersm 2" in ptx
+    assert toolkit.assemble(ptx, chip)[1]["k"].registers <= 32
+
+
+def test_an_older_chip_is_refused() -> None:
+    ptx = compile_ptx({"k": launch(5)}, chip_of("cuda:sm_90"))
+    with pytest.raises(GraphError, match="cannot assemble kernels for sm_75"):
+        toolkit.assemble(ptx, chip_of("cuda:sm_75"))
+
+
+def test_newer_ptx_is_a_mismatch_of_the_packages() -> None:
+    chip = chip_of("cuda:sm_90")
+    version = compile_ptx({"k": launch(6)}, chip).replace(".version ", ".version 9")
+    with pytest.raises(GraphError, match="newer CUDA toolkit") as caught:
+        toolkit.assemble(version, chip)
+    assert "nvidia-nvvm" in str(caught.value) and "graphc[cuda]" in str(caught.value)
+
+
+def test_the_error_is_about_the_kernel_that_fails() -> None:
+    compiler = CudaCompiler(Config.create(target="cuda:sm_80"))
+    compiler.launch(launch(7))
+    text = TEXT.format(8).replace("a0[i]", "a0.nowhere[i]")
+    symbol = compiler.launch(launch(8, text=text, make=lambda: execute(text, "k", {})["kernel"]))
+    with pytest.raises(GraphError, match=f"Numba cannot compile {symbol}") as caught:
+        compiler.finish()
+    assert len(str(caught.value).splitlines()) <= 12
+
+
+def test_too_much_shared_memory_names_the_kernel(own_cache: Path) -> None:
+    compiler = CudaCompiler(Config.create(target="cuda:sm_80"))
+    text = TEXT.format(9).replace("array(64,", "array(64 << 10,")
+    symbol = compiler.launch(launch(9, text=text, make=lambda: execute(text, "k", {})["kernel"]))
+    with pytest.raises(GraphError, match=symbol):
+        compiler.finish()
+
+
+# ------------------------------------------------------------------------------------ absent
+
+
+def test_numba_cuda_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit, "_present", lambda module: module != "numba_cuda")
+    with pytest.raises(GraphError, match="needs numba-cuda") as caught:
+        toolkit.check.__wrapped__()
+    assert "pip install 'graphc[cuda]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nvvm", "nvjitlink"])
+def test_a_library_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise RuntimeError(f"Failure finding lib{name}\nand where it was looked for")
+
+    monkeypatch.setattr(import_module(f"cuda.bindings.{name}"), "version", absent)
+    with pytest.raises(GraphError, match=f"{name} cannot be loaded") as caught:
+        toolkit.check.__wrapped__()
+    assert "graphc[cuda]" in str(caught.value) and "Failure finding" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------ cache
+
+
+def test_the_cache_keeps_cubin_and_ptx(own_cache: Path) -> None:
+    first = built()
+    assert (first.compiled, first.cached) == (len(first.image.kernels), 0)
+    again = built()
+    assert (again.compiled, again.cached) == (0, len(first.image.kernels))
+    assert again.image.objects == first.image.objects
+    assert again.image.portable == first.image.portable
+    assert built(target="cuda:sm_75").compiled == first.compiled  # other code
+    for code, text in zip(first.image.objects, first.image.portable, strict=True):
+        assert unpacked(packed(code[0], text.decode())) == (code[0], text)
+
+
+SECOND = """
+import sys, numpy as np, graphc as gc
+from graphc.config import Config
+from graphc.frontend.engine import build
+def model(x):
+    return np.tanh(x * 2).sum(axis=1)
+graph = gc.compile(model).graph(gc.spec((3, 4), "f32"))
+made = build(graph, Config.create(target="cuda:sm_80"))
+print(made.compiled, made.cached, "numba" in sys.modules)
+"""
+
+
+def test_a_second_process_needs_no_numba(own_cache: Path) -> None:
+    kernels = len(built().image.kernels)
+    done = subprocess.run([sys.executable, "-c", SECOND], capture_output=True, text=True)
+    assert done.stdout.split() == ["0", str(kernels), "False"], done.stderr
+
+
+# ------------------------------------------------------------------------------------ images, files
+
+
+def test_the_image_of_a_gpu(own_cache: Path) -> None:
+    image = built().image
+    assert (image.triple, image.cpu, image.device, image.on_gpu) == ("cuda", "sm_80", "gpu:0", True)
+    assert len(image.arity) == len(image.kernels) > 0
+    for (code, symbols), text in zip(image.objects, image.portable, strict=True):
+        assert code[:4] == b"\x7fELF" and all(f".entry {s}(".encode() in text for s in symbols)
+
+
+def test_a_program_of_both_keeps_their_code_apart(own_cache: Path) -> None:
+    def both(x: Any) -> Any:
+        with gc.device("/device:gpu:0"):
+            y = np.tanh(x)
+        with gc.device("/device:cpu:0"):
+            return y * 3
+
+    config = Config.create(devices=["cpu:0", "gpu:0"], target="cuda:sm_90")
+    made = build(gc.compile(both).graph(X), config)
+    kinds = {image.device: image.triple for image in made.image.images}
+    assert kinds["gpu:0"] == "cuda" and kinds["cpu:0"] != "cuda"
+    artifact.save(made.image, own_cache / "both.gcx")
+    back = artifact.read(own_cache / "both.gcx")
+    for mine, other in zip(made.image.images, back.images, strict=True):
+        for name in ("objects", "portable", "kernels", "arity", "cpu", "triple", "device"):
+            assert getattr(mine, name) == getattr(other, name), name
+
+
+def test_programs_for_the_simulator_are_not_saved(own_cache: Path) -> None:
+    image = built(target="cuda:simulator").image
+    with pytest.raises(GraphError, match="cannot be saved") as caught:
+        artifact.save(image, own_cache / "simulated.gcx")
+    assert "--target cuda:sm_90" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------ command line
+
+
+@pytest.fixture
+def graphc(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command line in this process: (exit status, stdout, stderr)."""
+
+    def call(*arguments: Any) -> tuple[int, str, str]:
+        status: Any = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as request:
+            status = request.code or 0
+        streams = capsys.readouterr()
+        return status, streams.out, streams.err
+
+    return call
+
+
+def without_gpu(*arguments: Any) -> Any:
+    """The command line in a process of its own that sees no GPU."""
+    return subprocess.run(
+        [sys.executable, "-m", "graphc", *map(str, arguments)],
+        capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    )  # fmt: skip
+
+
+def test_compiled_files_hold_cubins_and_ask_for_a_gpu(graphc: Any, own_cache: Path) -> None:
+    path, target = own_cache / "m.gir", own_cache / "m.gcx"
+    gc.compile(model).save(path, X)
+    np.save(own_cache / "x.npy", X)
+    feed = ("--feed", f"x={own_cache / 'x.npy'}")
+    status, _, errors = graphc("compile", path, "-o", target, "--target", "cuda:sm_90")
+    assert status == 0, errors
+    image = artifact.read(target)
+    assert image.cpu == "sm_90" and image.objects[0][0][:4] == b"\x7fELF"
+    done = without_gpu("run", target, *feed)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) <= 4
+    assert "no GPU" in done.stderr or "no NVIDIA driver" in done.stderr
+    status, _, errors = graphc("run", target, "--rebuild", "--devices", "cpu:0", *feed)
+    assert status == 0, errors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--target", "cuda:sm_70"), "sm_75"),
+        (("--target", "cuda"), "sm_90"),
+        (("--target", "rocm"), "cuda:sm_90"),
+        (("--target", "cuda:sm_90", "--devices", "cpu:0"), "gpu:0"),
+    ],
+)
+def test_bad_targets_have_hints(
+    graphc: Any, options: tuple[str, ...], words: str, own_cache: Path
+) -> None:
+    gc.compile(model).save(own_cache / "m.gir", X)
+    arguments = ("compile", own_cache / "m.gir", "-o", own_cache / "m.gcx")
+    status, _, errors = graphc(*arguments, *options)
+    assert status == 1 and words in errors.partition("hint:")[2]
+    assert not (own_cache / "m.gcx").exists()
+
+
+def test_sources_and_ptx_can_be_read(graphc: Any, own_cache: Path) -> None:
+    path, dump = own_cache / "m.gir", own_cache / "dump"
+    gc.compile(model).save(path, X)
+    arguments = ("show", path, "--kernels", "--target", "cuda:sm_80")
+    _, shown, _ = graphc(*arguments)
+    assert "def kernel(a0, a1" in shown and "cuda.threadIdx" in shown
+    texts = json.loads(graphc(*arguments, "--json")[1])
+    assert {Path(name).suffix for name in texts} == {".py", ".ptx"}
+    options = ("-o", own_cache / "m.gcx", "--target", "cuda:sm_80", "--dump", dump)
+    assert graphc("compile", path, *options)[0] == 0
+    for ptx in (dump / "kernels").glob("*.ptx"):
+        assert "registers" in ptx.read_text().splitlines()[0]
+        assert ".target sm_80" in ptx.read_text() and ptx.with_suffix(".py").exists()
+    assert {p.name for p in (dump / "kernels").iterdir()} == texts.keys()
+
+
+def test_devices_says_why_there_is_no_gpu() -> None:
+    shown = without_gpu("devices").stdout
+    assert "no GPU: " in shown and "compiler for GPUs: numba" in shown
