@@ -166,3 +166,68 @@ def test_a_forked_child_gets_workers_of_its_own() -> None:
         os._exit(0 if np.array_equal(found.run([X])[0], wanted) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(found.run([X])[0], wanted)
+
+
+LONG = np.full((5000, 5000), 1e-3, "f4")  # the square takes a second and more, of processor time
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_kernel_is_cancelled_between_its_parts(threads: int) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (x @ y).sum()
+
+    x, y = np.hstack([LONG] * 3), np.vstack([LONG] * 3)
+    found = gc.compile(f, threads=threads).executable(x, y)
+    stopped: list[float] = []
+
+    def cancel() -> None:
+        time.sleep(0.1)
+        stopped.append(time.process_time())
+        found.cancel()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    with pytest.raises(RunError, match="cancelled"):
+        found.run([x, y])
+    assert time.process_time() - stopped[0] < 1
+    thread.join()
+
+
+def test_a_failure_beside_a_long_kernel_is_known_at_once() -> None:
+    def f(x: Any, y: Any, index: Any) -> Any:
+        with gc.device("cpu:1"):
+            product = (x @ y).sum()
+        with gc.device("cpu:0"):
+            row = x[index]
+        return product, row
+
+    found = made(f, x := np.hstack([LONG] * 3), y := np.vstack([LONG] * 3), np.array([1]))
+    began = time.process_time()
+    with pytest.raises(RunError, match=r"out of range \(on cpu:0\)"):
+        found.run([x, y, np.array([9999])])
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_in_parts_give_the_same_bits(threads: int, monkeypatch: Any) -> None:
+    from graphc.codegen import kernels
+    from graphc.runtime.table import CALL, rows
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 700, 700)).astype("f4")
+
+    def f(x: Any, w: Any) -> Any:
+        return np.tanh(x @ w + 1), np.sort(x, axis=1), np.exp(x).sum(axis=0)
+
+    monkeypatch.setattr(kernels, "_SPECS", {})
+    whole = gc.compile(f, threads=threads)(x, w)
+    monkeypatch.setattr(kernels, "_SPECS", {})
+    monkeypatch.setattr(kernels, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(kernels, "POLL_SECONDS", 1e-6)
+    run = gc.compile(f, threads=threads)
+    words = run.executable(x, w).image.table.tolist()
+    calls = [words[row + 4] for row in rows(words) if words[row] == CALL]
+    polls = [word >> 32 for word in calls if word & 0xFFFFFFFF]  # of kernels that can be split
+    assert len(polls) >= 3 and all(polls)
+    for one, other in zip(whole, run(x, w)):
+        np.testing.assert_array_equal(one, other)

@@ -174,7 +174,7 @@ class TableWriter:
         symbol = self.compiler.add(spec)
         row = self.table.call(
             self.kernels.setdefault(symbol, len(self.kernels)), operands,
-            units=spec.units, grain=spec.grain, params=self.params(spec.params),
+            units=spec.units, grain=spec.grain, poll=spec.poll, params=self.params(spec.params),
         )  # fmt: skip
         return [row]
 

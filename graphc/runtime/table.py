@@ -5,7 +5,8 @@
     1      words in this row               words in this row
     2      kernel index                    see the functions of `TableBuilder`
     3      units of parallel work
-    4      grain: units worth a call of their own; 0 = never split
+    4      grain: units worth a call of their own; 0 = never split.  In the upper half of the word
+           how many units a long kernel does between two looks at the cancel flag; 0 = all
     5      first word of the step's parameters
     6      operand count n
     7...   n pairs (base register, byte offset)
@@ -42,6 +43,7 @@ MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 
 _CALL_HEAD = 7
+_LOWER = (1 << 32) - 1  # half of a word
 _WORDS = {
     JUMP: 3, BRANCH: 5, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
     POP: 6, SAME: 7, SEND: 6, WAIT: 6,
@@ -81,12 +83,15 @@ class TableBuilder:
         *,
         units: int = 1,
         grain: int = 0,
+        poll: int = 0,
         params: int = 0,
     ) -> int:
-        """Call a kernel over `units` of work, split among threads when units exceed grain."""
+        """Call a kernel over `units` of work, split among threads when units exceed grain, and
+        stopped after `poll` units when the run is cancelled."""
         flat = [word for operand in operands for word in operand]
         size = _CALL_HEAD + len(flat)
-        return self._row(CALL, size, kernel, units, grain, params, len(operands), *flat)
+        split = grain | min(poll, _LOWER >> 1) << 32
+        return self._row(CALL, size, kernel, units, split, params, len(operands), *flat)
 
     def jump(self, target: int = 0) -> int:
         """Continue at `target`."""
@@ -168,7 +173,8 @@ def most_operands(words: Sequence[int]) -> int:
 
 def can_split(words: Sequence[int]) -> bool:
     """Whether any call row has more units than its grain, so that threads could share it."""
-    return any(words[row] == CALL and 0 < words[row + 4] < words[row + 3] for row in rows(words))
+    calls = (words[row + 3 : row + 5] for row in rows(words) if words[row] == CALL)
+    return any(0 < split & _LOWER < units for units, split in calls)
 
 
 def has_jumps(words: Sequence[int]) -> bool:

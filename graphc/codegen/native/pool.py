@@ -25,7 +25,8 @@ from graphc.codegen.native.pool_service import (
     service_ir,
 )
 
-CHUNKS_PER_THREAD = 2
+CANCELLED = -1
+CHUNKS_PER_THREAD = 2  # more where a long kernel looks at the cancel flag in between
 # On a busy machine a worker may sit on the caller's core: whoever waits gives way soon.
 BRIEF_SPINS = 100
 YIELD_EVERY = 200
@@ -54,7 +55,7 @@ declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
 """
 
-# Job words: 0 fn, 1 bufs, 2 params, 3 units, 4 slots, 5 chunks per slot.
+# Job words: 0 fn, 1 bufs, 2 params, 3 units, 4 slots, 5 chunks per slot, 6 the cancel flag.
 _RUN_CHUNKS = """
 define internal void @graphc_run_chunks(i64 %thread, i64 %limit) {
 entry:
@@ -64,6 +65,7 @@ entry:
   %units = load i64, ptr getelementptr (i64, ptr @graphc_job, i64 3)
   %slots = load i64, ptr getelementptr (i64, ptr @graphc_job, i64 4)
   %chunks = load i64, ptr getelementptr (i64, ptr @graphc_job, i64 5)
+  %cancel.at = load ptr, ptr getelementptr (i64, ptr @graphc_job, i64 6)
   %total = mul i64 %slots, %chunks
   br label %slot
 
@@ -82,7 +84,12 @@ claim:
   %ran = phi i64 [ %ran.slot, %slot ], [ %ran, %work ], [ %ran.next, %called ]
   %failed = load atomic i32, ptr @graphc_status monotonic, align 4
   %stop = icmp ne i32 %failed, 0
-  br i1 %stop, label %end, label %look
+  br i1 %stop, label %end, label %flag
+
+flag:
+  %cancel = load atomic i64, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i64 %cancel, 0
+  br i1 %cancelled, label %fail, label %look
 
 look:
   %seen = load atomic i64, ptr %next.at monotonic, align 8
@@ -116,7 +123,8 @@ called:
   br i1 %enough, label %end, label %claim
 
 fail:
-  %first = cmpxchg ptr @graphc_status, i32 0, i32 %status monotonic monotonic
+  %why = phi i32 [ %status, %call ], [ CANCELLED, %flag ]
+  %first = cmpxchg ptr @graphc_status, i32 0, i32 %why monotonic monotonic
   br label %end
 
 turned:
@@ -207,7 +215,8 @@ awake:
 """
 
 _FORK = f"""
-define i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %grain, i64 %threads) {{
+define i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %grain, i64 %threads,
+    i64 %poll, ptr %cancel.at) {{
 entry:
   %workers = load atomic i64, ptr @graphc_workers acquire, align 8
   %alone = icmp eq i64 %workers, 0
@@ -219,7 +228,8 @@ ask:
   br i1 %won, label %locked, label %serial
 
 serial:
-  %status.serial = call i32 %fn(ptr %bufs, ptr %params, i64 0, i64 %units, i64 0)
+  %status.serial = call i32 @graphc_alone(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %poll,
+    ptr %cancel.at)
   ret i32 %status.serial
 
 locked:
@@ -241,13 +251,20 @@ split:
   %slots = call i64 @llvm.smin.i64(i64 %wanted, i64 %pieces)
   %per.slot = sdiv i64 %pieces, %slots
   %chunks.low = call i64 @llvm.smax.i64(i64 %per.slot, i64 1)
-  %chunks = call i64 @llvm.smin.i64(i64 %chunks.low, i64 {CHUNKS_PER_THREAD})
+  %chunks.few = call i64 @llvm.smin.i64(i64 %chunks.low, i64 {CHUNKS_PER_THREAD})
+  %polls = icmp ne i64 %poll, 0
+  %part = select i1 %polls, i64 %poll, i64 %units
+  %looks = sdiv i64 %units, %part
+  %looks.each = sdiv i64 %looks, %slots
+  %looks.all = call i64 @llvm.smin.i64(i64 %looks.each, i64 %chunks.low)
+  %chunks = call i64 @llvm.smax.i64(i64 %chunks.few, i64 %looks.all)
   store ptr %fn, ptr @graphc_job
   store ptr %bufs, ptr getelementptr (i64, ptr @graphc_job, i64 1)
   store ptr %params, ptr getelementptr (i64, ptr @graphc_job, i64 2)
   store i64 %units, ptr getelementptr (i64, ptr @graphc_job, i64 3)
   store i64 %slots, ptr getelementptr (i64, ptr @graphc_job, i64 4)
   store i64 %chunks, ptr getelementptr (i64, ptr @graphc_job, i64 5)
+  store ptr %cancel.at, ptr getelementptr (i64, ptr @graphc_job, i64 6)
   store atomic i32 0, ptr @graphc_status monotonic, align 4
   br label %clear
 
@@ -351,4 +368,5 @@ def pool_ir(triple: str) -> str:
     if "windows" in triple:
         return WITHOUT_THREADS
     worker = _WORKER.replace("YIELD_EVERY", str(YIELD_EVERY))
-    return "".join((_GLOBALS, service_ir(triple), _RUN_CHUNKS, worker, _FORK))
+    chunks = _RUN_CHUNKS.replace("CANCELLED", str(CANCELLED))
+    return "".join((_GLOBALS, service_ir(triple), chunks, worker, _FORK))

@@ -247,8 +247,10 @@ def service_ir(triple: str) -> str:
 
 
 WITHOUT_THREADS = """
-define i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %grain, i64 %threads) {
-  %status = call i32 %fn(ptr %bufs, ptr %params, i64 0, i64 %units, i64 0)
+define i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %grain, i64 %threads,
+    i64 %poll, ptr %cancel.at) {
+  %status = call i32 @graphc_alone(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %poll,
+    ptr %cancel.at)
   ret i32 %status
 }
 define i64 @graphc_pool_start(i64 %wanted, i64 %spins) {

@@ -101,7 +101,9 @@ operand:
 ready:
   %kernel = load i64, ptr %word2.at
   %units = load i64, ptr %word3.at
-  %grain = load i64, ptr %word4.at
+  %split = load i64, ptr %word4.at
+  %grain = and i64 %split, 4294967295
+  %poll = lshr i64 %split, 32
   %first = load i64, ptr %word5.at
   %fn.at = getelementptr ptr, ptr %fns, i64 %kernel
   %fn = load ptr, ptr %fn.at
@@ -114,12 +116,13 @@ ready:
   br i1 %parallel, label %fork, label %serial
 
 serial:
-  %status.serial = call i32 %fn(ptr %bufs, ptr %step.params, i64 0, i64 %units, i64 0)
+  %status.serial = call i32 @graphc_alone(ptr %fn, ptr %bufs, ptr %step.params, i64 %units,
+    i64 %poll, ptr %cancel.at)
   br label %done
 
 fork:
   %status.fork = call i32 @graphc_fork(ptr %fn, ptr %bufs, ptr %step.params, i64 %units, i64 %grain,
-    i64 %threads)
+    i64 %threads, i64 %poll, ptr %cancel.at)
   br label %done
 
 done:
@@ -248,6 +251,41 @@ stop:
 }}
 """
 
+# A kernel on one thread; one that takes long looks at the cancel flag every `poll` units.
+_ALONE = f"""
+define internal i32 @graphc_alone(ptr %fn, ptr %bufs, ptr %params, i64 %units, i64 %poll,
+    ptr %cancel.at) {{
+entry:
+  %short = icmp eq i64 %poll, 0
+  br i1 %short, label %whole, label %part
+
+whole:
+  %status.whole = call i32 %fn(ptr %bufs, ptr %params, i64 0, i64 %units, i64 0)
+  ret i32 %status.whole
+
+part:
+  %lo = phi i64 [ 0, %entry ], [ %hi, %look ]
+  %end = add i64 %lo, %poll
+  %last = icmp sge i64 %end, %units
+  %hi = select i1 %last, i64 %units, i64 %end
+  %status = call i32 %fn(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 0)
+  %failed = icmp ne i32 %status, 0
+  %over = or i1 %failed, %last
+  br i1 %over, label %done, label %look
+
+look:
+  %cancel = load atomic i64, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i64 %cancel, 0
+  br i1 %cancelled, label %stop, label %part
+
+done:
+  ret i32 %status
+
+stop:
+  ret i32 {CANCELLED}
+}}
+"""
+
 _ACQUIRE = """
 define i32 @graphc_acquire(ptr %flag) {
   %pair = cmpxchg ptr %flag, i64 0, i64 1 acquire monotonic
@@ -278,4 +316,4 @@ def walker_ir() -> str:
     text = "".join((_HEAD, *cases, "  ]\n", _CALL, control, STACKS, stop))
     plain = text.replace("NAME", "graphc_walk").replace("MARK", "")
     traced = text.replace("NAME", "graphc_walk_traced").replace("MARK", MARK_ROW)
-    return plain + traced + _ACQUIRE
+    return plain + traced + _ALONE + _ACQUIRE
