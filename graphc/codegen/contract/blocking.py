@@ -12,6 +12,8 @@ from graphc.codegen.contract.layout import Flag, Word
 
 GRAIN_WORK = 1 << 18
 UNIT_WORK = 1 << 20
+# Between units a run may be cancelled: more multiply-adds in one have so many rows at most.
+LONG_UNIT, LONG_ROWS = 1 << 32, 512
 VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
 # Rows up to which dot products in tiles beat a packed copy of a B that is contiguous in k.
@@ -144,6 +146,8 @@ def block(words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, thread
         widest = min(widest, TILE_COLUMNS)
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
     columns, unit_rows = _units(flags, kind, sizes, max(widest, kind.columns), threads)
+    longest = max(LONG_ROWS, LONG_UNIT // max(1, columns * sizes.k)) // rows * rows
+    unit_rows = min(unit_rows, longest)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
