@@ -38,13 +38,14 @@ Launches = tuple[tuple[Launch, ...], int]
 
 
 def contract_launches(
-    region: Graph, chip: Chip, strict: bool = False, check_finite: bool = False
-) -> Launches | None:
+    region: Graph, chip: Chip, strict: bool = False, check_finite: bool = False,
+    ordered: bool = False,
+) -> Launches | None:  # fmt: skip
     """The launches that run a region with a contraction, and the bytes of workspace they share.
 
     Buffers are the parameters of the region, its results, and the workspace.  Results may lie where
-    the region reads them element by element.  None where a loop over the result is what to run.
-    Raises GraphError for constants packed for a CPU.
+    the region reads them element by element.  `ordered`: as the ordered core of a CPU sums.  None
+    where a loop over the result is what to run.  Raises GraphError for constants packed for a CPU.
     """
     form = form_of(region)
     if any(read.source.op.name == "unpack" for read in form.reads):
@@ -55,7 +56,8 @@ def contract_launches(
     sums = tensor_type(form.node)
     if not products or sums.dtype.is_complex or products < SHORTEST * sums.size:
         return None
-    return Contract(region, form, chip, strict, check_finite).launches()
+    contract = Contract(region, form, chip, strict, check_finite)
+    return contract.in_order() if ordered else contract.launches()
 
 
 def operands_of(region: Graph) -> tuple[Operand, ...]:
@@ -93,6 +95,13 @@ class Contract:
             text = self.source(made, names).text(finish.text())
             return (self.launch(text, self.buffers, self.operands, made.blocks, threads),), 0
         return self.split_launches(made, finish, names)
+
+    def in_order(self) -> Launches | None:
+        """Each sum in one thread, in the order of k; None where the last piece would be filled up
+        with zeros: added to a sum of -0 they make it +0.
+        """
+        made = cut(self.form, self.chip, None, 1)
+        return None if made.k % made.tile.depth else self.launches(made.tile)
 
     def split_launches(self, made: Cut[Any], finish: Finish, names: list[str]) -> Launches:
         """Parts of sums to the workspace; then their totals, part by part, and what follows."""

@@ -59,15 +59,16 @@ class Copies:
         return length // self.side.width
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def places(self) -> list[tuple[int, ...]]:
         side, threads, line = self.side, self.threads, self.line
         number = self.extent * self.depth // side.width // threads
-        if side.along == "k":
-            return [(p * (threads // line), 0) for p in range(number)]
+        made: list[tuple[int, ...]]
         if line <= threads:
-            return [(0, p * (threads // line)) for p in range(number)]
-        chunks = line // threads
-        return [(p % chunks * threads * side.width, p // chunks) for p in range(number)]
+            made = [(0, p * (threads // line)) for p in range(number)]
+        else:
+            chunks = line // threads
+            made = [(p % chunks * threads * side.width, p // chunks) for p in range(number)]
+        return [place[::-1] for place in made] if side.along == "k" else made
 
     def first(self) -> tuple[str, str]:
         """Where a thread's first element lies, along outer and along k."""
@@ -153,8 +154,15 @@ class TileSource:
             line(f"block = block % {cut.batch * high * wide}")
         line(f"batch = block // {high * wide}")
         line(f"block = block % {high * wide}")
-        line(f"i0 = (block // {band * wide} * {band} + block % {band}) * {cut.tile.rows}")
-        line(f"j0 = block % {band * wide} // {band} * {cut.tile.columns}")
+        if wide > 1:
+            down = plus(
+                times(f"block // {band * wide}", band), f"block % {band}" if band > 1 else 0
+            )
+            across = f"block % {band * wide} // {band}" if band > 1 else f"block % {wide}"
+        else:
+            down, across = "block", "0"
+        line(f"i0 = {times(f'({down})' if '+' in down else down, cut.tile.rows)}")
+        line(f"j0 = {times(across, cut.tile.columns)}")
 
     def place_of_thread(self) -> None:
         """The thread's rows and columns in the tile: warps are 4 x 8 threads where that fits."""
@@ -188,9 +196,9 @@ class TileSource:
             made = self.addresses.of(f"outer_of_{name}", side.terms.outer, where)
             line(f"{LINE[name]}{number} = {plus(base, made)}")
 
-    def distinct(self, copies: Copies, which: int) -> list[tuple[int, tuple[int, int]]]:
+    def distinct(self, copies: Copies, which: int) -> list[tuple[int, tuple[int, ...]]]:
         """The places that differ along outer (0) or k (1), numbered."""
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, ...]] = {}
         for place in copies.places:
             found.setdefault(place[which], place)
         return list(enumerate(found.values()))

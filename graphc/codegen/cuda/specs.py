@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.chip import chip_of
-from graphc.codegen.cuda.columns import Columns, LongRows
+from graphc.codegen.cuda.columns import Columns, LongRows, OrderedRows, WideColumns
 from graphc.codegen.cuda.contract import contract_launches
 from graphc.codegen.cuda.emit import launches_of
 from graphc.codegen.cuda.launch import Launch
@@ -15,6 +15,7 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.lower import folds_columns, lower_patch, lower_written
 from graphc.codegen.lowering.patch import patched_param
+from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import space_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
@@ -28,10 +29,13 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
     if kind == "library":
         return library_spec(region, config)
     if kind in ("contract", "staged"):
-        made = contract_launches(region, chip_of(config.target), **rules(config))
+        made = contract_launches(
+            region, chip_of(config.target), **rules(config), ordered=config.parity
+        )
         if made is not None:
             return spec(*made)
-        return loop_spec(direct(region, "kernel", **rules(config)), region, config)
+        kernel = direct(region, "kernel", **rules(config), parity=config.parity)
+        return loop_spec(kernel, region, config)
     if kind == "nest":
         made = nest_launches(region, config, loop_kernel)
         if made is not None:
@@ -49,7 +53,10 @@ def loop_kernel(region: Graph, config: Config) -> Kernel:
     space = space_of(region)
     folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
     columns = bool(space.loops) and (not folds or folds_columns(region, space))
-    shape = Columns if columns else LongRows
+    if config.parity:
+        shape: type[Rows] = WideColumns if columns else OrderedRows
+    else:
+        shape = Columns if columns else LongRows
     return shape(region, space, "kernel", *rules(config).values()).lower()
 
 

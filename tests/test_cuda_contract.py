@@ -1,0 +1,146 @@
+"""Contraction kernels for GPUs: results in the simulator, and code for three chips without one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen.cuda import toolkit
+from graphc.codegen.cuda.chip import Chip
+from graphc.codegen.cuda.compile import compile_ptx
+from graphc.codegen.cuda.contract import Contract, Launches
+from graphc.codegen.cuda.contract_plan import DOUBLE, SINGLE, Thin, Tile, cut
+from graphc.codegen.cuda.contract_thin import thin_cut
+from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.lowering.contraction import form_of
+from graphc.ir.graph import Graph
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+FAMILIES = ("tiles", "splits", "thin", "batches", "convolutions", "epilogues", "statuses")
+CHIPS = [Chip("sm_75"), Chip("sm_80"), Chip("sm_90")]
+MOST_REGISTERS = 128
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_in_the_simulator(family: str) -> None:
+    program = Path(__file__).with_name("contract_simulator.py")
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run(
+        [sys.executable, program, family], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.endswith("done\n"), done.stderr[-3000:]
+
+
+def dense(x: Any, y: Any, z: Any) -> Any:
+    return np.maximum(x @ y + z, 0)
+
+
+def dense_transposed(x: Any, y: Any, z: Any) -> Any:
+    return gc.nn.gelu(x @ y.T + z)
+
+
+def convolved(x: Any, y: Any, z: Any) -> Any:
+    return gc.conv(x, y) + z
+
+
+def region(function: Any, dtype: str, *shapes: tuple[int, ...]) -> Graph:
+    return gc.compile(function).graph(*(gc.spec(shape, dtype) for shape in shapes))
+
+
+def contract(given: Graph, chip: Chip, *options: Any) -> Launches:
+    return Contract(given, form_of(given), chip).launches(*options)
+
+
+def matrices(m: int, n: int, k: int, dtype: str = "f32") -> Graph:
+    return region(dense, dtype, (m, k), (k, n), (n,))
+
+
+def images(dtype: str) -> Graph:
+    return region(convolved, dtype, (4, 32, 30, 30), (64, 32, 3, 3), (64, 1, 1))
+
+
+def launches_for(dtype: str) -> dict[str, Launch]:
+    """Every tile over even and over ragged extents, and what few rows and convolutions take."""
+    wide, chip = dtype in ("f64", "i64"), CHIPS[0]
+    tiles = DOUBLE if wide else SINGLE
+    made = [contract(matrices(511, 509, 257, dtype), chip, tiles[0], 1)]
+    if dtype in ("f32", "f64"):
+        made += [contract(matrices(512, 512, 512, dtype), chip, tile, 1) for tile in tiles]
+        made.append(contract(matrices(511, 509, 257, dtype), chip, tiles[1], 1))
+    made.append(contract(matrices(500, 100, 1 << 14, dtype), chip, tiles[0], 4))
+    made += [contract(matrices(m, 1000, 1000, dtype), chip) for m in (1, 7)]
+    turned = region(dense_transposed, dtype, (3, 1000), (1000, 1000), (1000,))
+    made += [contract(turned, chip), contract(images(dtype), chip)]
+    launches = [launch for few, _ in made for launch in few]
+    return {f"kernel{number}": launch for number, launch in enumerate(launches)}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "i64"])
+def test_code_for_every_chip_keeps_all_sums_in_registers(dtype: str) -> None:
+    launches = launches_for(dtype)
+    ptx = compile_ptx(launches, CHIPS[0])
+    for chip in CHIPS:
+        cubin, reports = toolkit.assemble(ptx, chip)
+        assert cubin[:4] == b"\x7fELF"
+        assert set(reports) == set(launches)
+        for name, report in reports.items():
+            assert report.spills == 0, (name, chip)
+            assert report.stack == 0, (name, chip)
+            assert report.registers <= MOST_REGISTERS, (name, chip)
+            assert report.shared <= 48 << 10, (name, chip)
+
+
+def count(pattern: str, text: str) -> int:
+    return len(re.findall(pattern, text))
+
+
+def test_inner_loops_multiply_and_read_sixteen_bytes_at_once() -> None:
+    launches, _ = contract(matrices(1024, 1024, 1024), CHIPS[2], SINGLE[0], 1)
+    ptx = compile_ptx({"kernel": launches[0]}, CHIPS[2])
+    assert count(r"fma\.rn\.f32", ptx) == 8 * 8 * 8
+    assert count(r"ld\.shared\.v4", ptx) == 8 * 4
+    assert count(r"ld\.global\.v4", ptx) == 4  # once before the loop and once in it
+    assert count(r"ld\.local|st\.local", ptx) == 0
+    for text in re.findall(r"ld\.shared\S*", ptx):
+        assert "v4" in text or text.startswith("ld.shared.f32")  # sums, on their way out
+
+
+def test_tiles_fit_the_shape() -> None:
+    def chosen(m: int, n: int, k: int) -> tuple[Tile, int]:
+        made = cut(form_of(matrices(m, n, k)), CHIPS[2])
+        return made.tile, made.splits
+
+    assert chosen(4096, 4096, 4096) == (SINGLE[0], 1)
+    small, splits = chosen(256, 256, 256)
+    assert small.rows * small.columns < SINGLE[0].rows * SINGLE[0].columns
+    assert splits <= 2
+    assert chosen(64, 64, 1 << 16)[1] > 8
+    low, _ = chosen(32, 8192, 1024)
+    assert low.rows <= 32
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 4096), (4096, 1), (8, 4096), (4096, 5)])
+def test_few_rows_are_a_stream_of_the_other_operand(m: int, n: int) -> None:
+    made = thin_cut(form_of(matrices(m, n, 4096)), CHIPS[2])
+    assert made is not None
+    assert isinstance(made.tile, Thin)
+    assert made.m == min(m, n)
+    assert made.blocks >= 128
+    assert thin_cut(form_of(matrices(64, 64, 4096)), CHIPS[2]) is None
+
+
+def test_every_part_of_a_split_sum_has_products() -> None:
+    for k in (9, 33, 1000, 4097):
+        for parts in range(1, 12):
+            made = cut(form_of(matrices(16, 16, k)), CHIPS[2], SINGLE[0], parts)
+            share = -(-made.pieces // made.splits)
+            assert (made.splits - 1) * share < made.pieces <= made.splits * share
