@@ -46,6 +46,7 @@ def passes_command(ops: bool, as_json: bool) -> None:
 
 def _print_ops(as_json: bool) -> None:
     import graphc.ops  # noqa: F401  (fills the table)
+    from graphc.codegen.cuda.routes import route
     from graphc.ir.op import OPS
 
     rows = []
@@ -53,12 +54,13 @@ def _print_ops(as_json: bool) -> None:
         op = OPS[name]
         kind = type(op.lower).__name__.lower()
         attrs = ", ".join(attr.name for attr in op.attrs)
-        rows.append((name, kind, attrs, " ".join(op.dtypes), op.doc.split("\n")[0]))
+        rows.append((name, kind, route(op), attrs, " ".join(op.dtypes), op.doc.split("\n")[0]))
     if as_json:
-        keys = ("name", "lowering", "attributes", "dtypes", "summary")
+        keys = ("name", "lowering", "cuda", "attributes", "dtypes", "summary")
         print_json([dict(zip(keys, row)) for row in rows])
         return
-    print_table("ops", ["op", "becomes", "attributes", "operand dtypes", "what it is"], rows)
+    titles = ["op", "becomes", "on a GPU", "attributes", "operand dtypes", "what it is"]
+    print_table("ops", titles, rows)
 
 
 @click.command("devices")
@@ -165,18 +167,20 @@ def _cpu_model() -> str:
 
 def _gpus() -> tuple[list[tuple[Any, ...]], str]:
     """CUDA devices, asked from the driver, and why there is none."""
-    from graphc.runtime.cuda.driver import api, ask
+    from functools import partial
+
+    from graphc.runtime.cuda import driver
 
     try:
-        attribute = api().CUdevice_attribute
+        ask = partial(driver.ask, driver.api())
     except GraphError as error:
         return [], f"no GPU: {error.message}"
-    rows = []
+    kinds, rows = driver.api().CUdevice_attribute, []
     for number in range(ask("cuDeviceGetCount")):
         device = ask("cuDeviceGet", number)
         units, major, minor = (
-            ask("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device)
-            for name in _ATTRIBUTES
+            ask("cuDeviceGetAttribute", kind, device)
+            for kind in (getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}") for name in _ATTRIBUTES)
         )
         name = ask("cuDeviceGetName", 128, device).decode().rstrip("\0")
         memory = f"{ask('cuDeviceTotalMem', device) / 2**30:.1f} GiB"
