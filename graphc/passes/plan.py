@@ -5,8 +5,9 @@
     variables   memory of their own      vK
 
 Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
-memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, so
-it is kept for nodes that need the messages of other devices which the reader needed, unless memory
+memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, and
+for the messages of other devices that it needs.  So that a message that is late holds nothing else,
+memory is kept for nodes that need the same ones, unless they should be there long since or memory
 is limited.
 """
 
@@ -27,6 +28,7 @@ from graphc.ir.verify import broken, graphs_of
 from graphc.passes.heard import heard
 
 ALIGNMENT = 64
+LATE = 16  # by how many other messages one may be late before it holds what does not need it
 
 
 def plan(graph: Graph, config: Config) -> Graph:
@@ -150,6 +152,7 @@ class _Planner:
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
         self.heard = [0] * graph.next_id  # the messages that a node needs
+        self.messages = 0  # so far
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
         self.homes = self.result_memory()
 
@@ -200,6 +203,7 @@ class _Planner:
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
             needs = self.heard[node.id]
+            self.messages = max(self.messages, needs.bit_length())
             self.regions[node] = self.allocate(node)
             for user in (node, *(m for source in node.inputs for m in roots(source))):
                 self.users[user] = self.users.get(user, 0) | needs
@@ -241,7 +245,8 @@ class _Planner:
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
-        return self.arena.take(nbytes, self.heard[node.id])
+        there = (1 << max(0, self.messages - LATE)) - 1
+        return self.arena.take(nbytes, self.heard[node.id] | there)
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
