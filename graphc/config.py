@@ -47,7 +47,9 @@ class Config:
                    or a profiled run has stored seconds), or a file of such costs
     memory_limit   most bytes of intermediate values and results; more is a LimitError
     fast_math      sums and products may be reassociated and fused; without it, strict order
-    parity         reserved: results equal in every bit on CPU and CUDA
+    parity         results are equal in every bit on CPU and CUDA, for any number of threads: one
+                   order of sums and nothing fused that is not written so, whatever fast_math says
+                   (see docs/parity.md for what it covers and costs)
     verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
     fold_bytes     largest constant that folding may create; fold_flops likewise for work
     """
@@ -81,6 +83,11 @@ class Config:
             raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
         if not isinstance(self.threads, int) or self.threads < 0:
             raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
+        if not isinstance(self.target, str) or self.target.partition(":")[0] not in ("cpu", "cuda"):
+            raise GraphError(
+                f"target must be cpu, cpu:<LLVM's name> or cuda:<chip>, got {self.target!r}",
+                hint="for example cpu:x86-64-v3 or cuda:sm_90",
+            )
         limit = self.memory_limit
         if limit is not None and (type(limit) is not int or limit < 0):
             raise GraphError(f"memory_limit must be a number of bytes, got {limit!r}")
@@ -91,11 +98,6 @@ class Config:
         budget = self.error_budget
         if budget is not None and not (isinstance(budget, int | float) and 0 <= budget < math.inf):
             raise GraphError(f"error_budget must be a number that is not negative, got {budget!r}")
-        if self.parity:
-            raise GraphError(
-                "parity is not available in this version",
-                hint="it concerns CUDA devices, and this version runs on CPUs",
-            )
         seconds = self.place_seconds
         if not isinstance(seconds, int | float) or not seconds >= 0:
             raise GraphError(
@@ -103,6 +105,9 @@ class Config:
             )
         if not isinstance(self.costs, str | os.PathLike):
             raise GraphError(f"costs must be static, measured or a file, got {self.costs!r}")
+        for name in ("soft_placement", "check_finite", "fast_math"):
+            if not isinstance(getattr(self, name), bool):
+                raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
@@ -119,6 +124,11 @@ class Config:
     def merges(self) -> bool:
         """Whether kernels hold several nodes; a check for NaN has to name the very first one."""
         return self.opt > 0 and not self.check_finite
+
+    @property
+    def strict(self) -> bool:
+        """Whether products and sums are made as they are written, one by one."""
+        return self.parity or not self.fast_math
 
     @property
     def thread_count(self) -> int:

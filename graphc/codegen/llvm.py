@@ -75,6 +75,7 @@ class KernelWriter(FunctionWriter):
         super().__init__(module)
         self.kernel = kernel
         self.contract = "" if kernel.strict or kernel.exact else " contract"
+        self.zeros = kernel.strict
         self.entry: list[str] = []
         self.pointers: dict[int, str] = {}
         self.slots: dict[
@@ -202,7 +203,8 @@ class KernelWriter(FunctionWriter):
         if op in ("min", "max"):
             if dtype.kind == "f":
                 # The sign of a zero is left open, as in NumPy: that halves the instructions.
-                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
+                flag = "" if self.zeros else " nsz"
+                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), flag)
             return llvm_scalar.minmax(self, op, dtype, (now, value))
         if dtype.kind == "f":
             return self.emit(f"f{op}{loose} {kind} {now}, {value}")

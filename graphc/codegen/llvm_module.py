@@ -76,6 +76,7 @@ class FunctionWriter:
         self.module = module
         self.half = module.target.half
         self.contract = ""
+        self.zeros = False
         self.lines: list[str] = []
         self.values: dict[Expr, str] = {}
         self.scopes: list[list[Expr]] = []

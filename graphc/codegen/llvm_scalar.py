@@ -24,6 +24,7 @@ class Writer(Protocol):
 
     contract: str  # " contract" or "", the flag of fusable float operations
     half: bool  # the target converts f16 <-> f32 itself
+    zeros: bool  # min and max take -0 for less than +0
 
     def emit(self, text: str) -> str:
         """Append `%n = text` and return `%n`."""
@@ -157,6 +158,8 @@ def minmax(w: Writer, op: str, dtype: DType, a: Sequence[str], args: Sequence[Ex
     order = "olt" if op == "min" else "ogt"
     x, y = a
     known = [e.op == "const" and e.data != "nan" for e in args]
+    if w.zeros:
+        return intrinsic(w, f"{op}imum", dtype, a)
     if known[1:] == [True]:
         x, y = y, x
     better = w.emit(f"fcmp {order} {kind} {x}, {y}")

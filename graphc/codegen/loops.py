@@ -176,7 +176,8 @@ class Kernel:
     params: int
     body: list[Statement]
     units: int = 1
-    strict: bool = False  # forbid reassociation of updates and contraction to fma
+    # forbid reassociation of updates and contraction to fma; -0 is less than +0 to min and max
+    strict: bool = False
     notes: tuple[str, ...] = field(default=())  # comment lines for the readable source
     exact: bool = False  # forbid contraction to fma alone
 

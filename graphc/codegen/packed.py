@@ -20,9 +20,10 @@ LEAST_BYTES = 4096
 
 
 def hardware_for(config: Config) -> contract.Hardware:
-    """The vector unit of the machine that a config compiles for."""
+    """The vector unit of the machine that a config compiles for, and how it is to sum."""
     _, _, cpu = config.target.partition(":")
-    return contract.hardware_of(named(cpu)) if cpu else contract.host_target()
+    found = contract.hardware_of(named(cpu)) if cpu else contract.host_target()
+    return found._replace(brain=False, ordered=True) if config.parity else found
 
 
 def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:

@@ -16,7 +16,10 @@ Helper = tuple[str, tuple[str, ...]]
 
 MINIMUM = """
 def {op}_{t}(x, y):
-    # A NaN operand gives NaN.
+    # A NaN operand gives NaN; -0 is less than +0.
+    if x == y:
+        left, right = {np}(x).view({uint}), {np}(y).view({uint})
+        return {uint}(left {zeros} right).view({np})
     return x if x {sign} y or x != x else y
 """
 IDIV_SIGNED = """
@@ -214,7 +217,8 @@ def helper_text(name: str) -> Helper:
         case "cast":
             return _cast(first, DTYPES[types[1]])
         case "minimum" | "maximum":
-            return MINIMUM.format(**fields, sign="<" if op == "minimum" else ">"), ()
+            sign, zeros = ("<", "|") if op == "minimum" else (">", "&")
+            return MINIMUM.format(**fields, sign=sign, zeros=zeros, uint=f"np.uint{first.bits}"), ()
         case "idiv" | "irem":
             if first.kind == "u":
                 return DIVISION_UNSIGNED.format(**fields, sign="//" if op == "idiv" else "%"), ()

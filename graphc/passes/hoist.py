@@ -39,7 +39,7 @@ def raised(graph: Graph, config: Config) -> Graph:
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda g: raised(g, config)) if holds_kernels(node) else node
-        if node.op.name == "scan" and config.fast_math:
+        if node.op.name == "scan" and not config.strict:
             made = multiplied_ahead(made, r)
         if node.op.name in ("while", "scan"):
             made = emptied(made, r, config)

@@ -51,7 +51,7 @@ def simplify(graph: Graph, config: Config) -> Graph:
                 return better
             if (
                 config.opt > 0
-                and config.fast_math
+                and not config.strict
                 and (better := add_up_after(node, r)) is not None
             ):
                 return better
@@ -81,7 +81,7 @@ def rules_for(config: Config) -> dict[str, tuple[Rule, ...]]:
     """The identities that may be used, by op name."""
     if config.opt == 0:
         return {}
-    return {**RULES, **LOOSE_RULES} if config.fast_math else RULES
+    return RULES if config.strict else {**RULES, **LOOSE_RULES}
 
 
 # ------------------------------------------------------------------------------------ writing out

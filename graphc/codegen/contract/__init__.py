@@ -238,5 +238,5 @@ def plan(
         axes=axes_of(contraction, groups),
         packed=packed if packed_b else 0,
         pack_units=words[Word.COLUMN_UNITS] * packed_batches(groups, sizes),
-        parts=parts_of(words, kind, groups),
+        parts=parts_of(words, kind, groups, hardware.ordered),
     )

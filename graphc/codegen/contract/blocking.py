@@ -61,9 +61,10 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     few = DOT_ROWS if kind.converts or not kind.floating else DOT_TILE_ROWS
     if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b:
         pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
-        if not k or (step_b == 1 and not (plain_n and n)):
+        dots = not k or (step_b == 1 and not (plain_n and n))
+        if dots and not hardware.ordered:
             return Flag.DOTS | pack_x
-        if plain_n and sizes.m == 1 and sizes.n >= kind.columns:
+        if k and plain_n and sizes.m == 1 and sizes.n >= kind.columns:
             return Flag.ROWS | pack_x
     flags = 0
     if packed_b:

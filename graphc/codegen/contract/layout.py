@@ -93,6 +93,7 @@ class Part:
     TURNS = 64  # copies that transpose squares in registers
     DOT_TILES = 128  # dot products of several rows
     AHEAD = 256  # the entry that packs B ahead of time
+    ORDERED = 1 << 20  # no function: sums in the order of k
     ALL = -1
 
 

@@ -11,10 +11,11 @@ from graphc.codegen.contract.layout import Flag, Part, Word, height_bit
 MOST_UNITS = 64
 
 
-def parts_of(words: list[int], kind: Kind, groups: Groups) -> int:
+def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
-    parts = Part.PACK_A if flags & Flag.PACK_A else 0
+    parts = Part.ORDERED if ordered else 0
+    parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
     across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)

@@ -16,7 +16,7 @@ the rows were cut into tiles or threads.
 
 from collections.abc import Callable
 
-from graphc.codegen.contract.emit import Body
+from graphc.codegen.contract.emit import Body, Local, Operand
 from graphc.codegen.contract.vector import Core
 
 ROW_GROUP = 8
@@ -51,14 +51,16 @@ def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
 def emit_tile(core: Core, rows: int, vectors: int) -> None:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
-    `add` not zero: add to what C holds. Columns past the last one are read from B only if B is
-    packed or reads are masked.
+    `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
+    last one are read from B only if B is packed or reads are masked.
     """
     lanes = vectors * core.kind.lanes
     vector, element, size = core.vector(lanes), core.kind.element, core.size
     body = Body(tile_name(rows, vectors), TILE_ARGUMENTS)
     sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
     mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
+    if core.hardware.ordered:
+        _continue_sums(core, body, lanes, sums, mask)
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
     row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
     ahead = body.local("ptr", "%ahead")
@@ -80,21 +82,40 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
         offset.set(body.add(here, "%step_a"))
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
     results = [total.get() for total in sums]
+    add: Operand = 0 if core.hardware.ordered else "%add"
     if core.hardware.masked:
-        _finish_masked(core, body, lanes, targets, results, mask)
+        _finish_masked(core, body, lanes, targets, results, mask, add)
     else:
-        _finish_plain(core, body, lanes, targets, results)
+        _finish_plain(core, body, lanes, targets, results, add)
     body.do("ret void")
     core.finish(body)
 
 
+def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: str) -> None:
+    """Begin with what C holds, if asked."""
+    element, more = core.kind.element, body.test("ne", "%add", 0)
+    full = body.test("sge", "%columns", lanes)
+
+    def begin(when: str, load: Callable[[str], str]) -> None:
+        with body.when(body.both(more, when)):
+            for row, total in enumerate(sums):
+                total.set(load(body.at("%c", body.word("%row_c", row))))
+
+    if core.hardware.masked:
+        begin("true", lambda target: core.load_masked(body, lanes, target, mask, element))
+        return
+    begin(full, lambda target: body.load(core.vector(lanes), target, core.size))
+    begin(body.negate(full), lambda t: core.load_part(body, lanes, t, "%columns", element))
+
+
 def _finish_masked(
-    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], mask: str
-) -> None:
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], mask: str,
+    add: Operand,
+) -> None:  # fmt: skip
     """Store the sums under a mask, after adding what is there if asked."""
     element = core.kind.element
     sums = [body.local(core.vector(lanes), value) for value in results]
-    with body.when(body.test("ne", "%add", 0)):
+    with body.when(body.test("ne", add, 0)):
         for target, total in zip(targets, sums, strict=True):
             old = core.load_masked(body, lanes, target, mask, element)
             total.set(core.plus(body, lanes, old, total.get()))
@@ -103,13 +124,13 @@ def _finish_masked(
 
 
 def _finish_plain(
-    core: Core, body: Body, lanes: int, targets: list[str], results: list[str]
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], add: Operand
 ) -> None:
     """Store full tiles with plain stores and partial ones through the out-of-line helpers."""
     vector, element, size = core.vector(lanes), core.kind.element, core.size
     sums = [body.local(vector, value) for value in results]
     full = body.test("sge", "%columns", lanes)
-    with body.when(body.both(full, body.test("ne", "%add", 0))):
+    with body.when(body.both(full, body.test("ne", add, 0))):
         for target, total in zip(targets, sums, strict=True):
             total.set(core.plus(body, lanes, body.load(vector, target, size), total.get()))
     with body.when(full):
@@ -117,7 +138,7 @@ def _finish_plain(
             body.store(vector, total.get(), target, size)
     with body.when(body.test("slt", "%columns", lanes)):
         for target, total in zip(targets, sums, strict=True):
-            with body.when(body.test("ne", "%add", 0)):
+            with body.when(body.test("ne", add, 0)):
                 old = core.load_part(body, lanes, target, "%columns", element)
                 total.set(core.plus(body, lanes, old, total.get()))
             core.store_part(body, lanes, total.get(), target, "%columns", element)

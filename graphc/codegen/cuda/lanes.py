@@ -125,6 +125,8 @@ def outermost_vectors(body: list[Statement]) -> list[For]:
 def may_share(kernel: Kernel) -> bool:
     """Is a kernel right when lanes share a unit?"""
     vectors = outermost_vectors(kernel.body)
+    if kernel.strict and any(map(adds_up, vectors)):
+        return False
     inside = [s for loop in vectors for s in walk(loop.body)]
     within = set(map(id, inside))
     outside = [s for s in walk(kernel.body) if id(s) not in within]
@@ -132,6 +134,16 @@ def may_share(kernel: Kernel) -> bool:
     if written & loaded(kernel.body):
         return False  # one lane stores what the others read, or all add to it
     return not any(sets_outer_register(loop) for loop in vectors)
+
+
+def adds_up(loop: For) -> bool:
+    """Do the lanes of a loop sum floats, whose order matters?"""
+    floats = {
+        s.register.index
+        for s in walk(loop.body)
+        if isinstance(s, Update) and s.register.dtype.kind == "f" and s.combine in ("add", "mul")
+    }
+    return not floats.isdisjoint(shared_sums(loop))
 
 
 def loaded(body: list[Statement]) -> set[int]:

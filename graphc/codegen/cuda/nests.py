@@ -30,7 +30,7 @@ def nest_launches(region: Graph, config: Config, loops: LoopKernel) -> Launches 
     assert isinstance(lower, Loops)
     if lower.cuda is None or config.check_finite or any(n.id not in position for n in node.inputs):
         return None
-    code = lower.cuda(node, not config.fast_math)
+    code = lower.cuda(node, config.strict)
     if code is None:
         return None
     kept = [k for k, result in enumerate(region.results) if result is node]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.loops import Expr, Kernel
+from graphc.codegen.loops import Expr, Kernel, Register
 from graphc.codegen.lowering.contraction import form_of, result_axes
-from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph
@@ -27,17 +27,20 @@ class Direct(Nest):
         self.form = form
         dims = tensor_type(form.node).dims
         wide = [(k, extent) for k, extent in enumerate(dims) if extent != 1]
-        self.units = wide[0][1] if wide else 1
-        self.elements_per_unit = math.prod(extent for _, extent in wide[1:])
-        values: dict[int, Expr] = {}
         with ExitStack() as stack:
-            for level, (axis, extent) in enumerate(wide):
-                kind = "parallel" if level == 0 else "serial"
-                values[axis] = stack.enter_context(b.loop(extent, kind))
+            values = self.nest(wide, stack)
             self.sum_products(values)
             index = tuple(values.get(k, b.integer(0)) for k in range(len(dims)))
             for result in self.region.results:
                 self.store(result, index)
+
+    def nest(self, wide: list[tuple[int, int]], stack: ExitStack) -> dict[int, Expr]:
+        """Open the loops over the result; the variable of each axis."""
+        self.units = wide[0][1] if wide else 1
+        self.elements_per_unit = math.prod(extent for _, extent in wide[1:])
+        kinds = ["parallel", *["serial"] * len(wide)]
+        pairs = zip(wide, kinds, strict=False)
+        return {axis: stack.enter_context(self.b.loop(n, kind)) for (axis, n), kind in pairs}
 
     def sum_products(self, values: dict[int, Expr]) -> None:
         """Bind the contraction's node to its sum at these result indices."""
@@ -48,13 +51,12 @@ class Direct(Nest):
         terms: tuple[Terms, Terms] = ([], [])
         counts: dict[str, int] = {}
         with ExitStack() as stack:
-            for role, extent, stride_a, stride_b, _ in form.dims:
+            steps = {k: stack.enter_context(b.loop(form.dims[k][1])) for k in self.summed()}
+            for number, (role, extent, stride_a, stride_b, _) in enumerate(form.dims):
                 position = counts.get(role, 0)
                 counts[role] = position + 1
-                variable = None
-                if role == "k":
-                    variable = stack.enter_context(b.loop(extent))
-                elif (role, position) in places:
+                variable = steps.get(number)
+                if variable is None and (role, position) in places:
                     axis, step = places[role, position]
                     variable = b.op("idiv", values[axis], b.integer(step))
                     if step * extent != dims[axis]:
@@ -62,9 +64,16 @@ class Direct(Nest):
                 if variable is not None:
                     terms[0].append((variable, stride_a))
                     terms[1].append((variable, stride_b))
-            b.update(total, "add", b.mul(self.factor(0, terms[0]), self.factor(1, terms[1])))
+            self.add_product(total, self.factor(0, terms[0]), self.factor(1, terms[1]))
         made = b.cast(b.read(total), tensor_type(form.node).dtype)
         self.elements.bind_value(form.node, made)
+
+    def summed(self) -> list[int]:
+        """The dims that are summed over, outermost first, by number."""
+        return [number for number, dim in enumerate(self.form.dims) if dim[0] == "k"]
+
+    def add_product(self, total: Register, x: Expr, y: Expr) -> None:
+        self.b.update(total, "add", self.b.mul(x, y))
 
     def factor(self, position: int, terms: Terms) -> Expr:
         b, read = self.b, self.form.reads[position]
@@ -72,7 +81,37 @@ class Direct(Nest):
         return b.cast(b.load(buffer, b.affine(terms, read.offset)), self.form.accumulator)
 
 
-def direct(region: Graph, name: str, strict: bool, check_finite: bool = False) -> Kernel:
+class OrderedDirect(Direct):
+    """Sums as the ordered contraction core does: term by term, each by a fused multiply-add.
+
+    Every element of the result is a unit of its own.
+    """
+
+    def nest(self, wide: list[tuple[int, int]], stack: ExitStack) -> dict[int, Expr]:
+        self.units = math.prod(extent for _, extent in wide)
+        if not wide:
+            return {}
+        unit = stack.enter_context(self.b.loop(self.units, "parallel"))
+        parts = split_index(self.b, unit, tuple(extent for _, extent in wide))
+        return {axis: part for (axis, _), part in zip(wide, parts, strict=True)}
+
+    def summed(self) -> list[int]:
+        """In the order that `contract.normalise` gives them."""
+        dims = self.form.dims
+        return sorted(super().summed(), key=lambda k: -abs(dims[k][2]) - abs(dims[k][3]))
+
+    def add_product(self, total: Register, x: Expr, y: Expr) -> None:
+        b = self.b
+        if total.dtype.is_float:
+            b.assign(total, b.fma(x, y, b.read(total)))
+        else:
+            super().add_product(total, x, y)
+
+
+def direct(
+    region: Graph, name: str, strict: bool, check_finite: bool = False, parity: bool = False
+) -> Kernel:
     """The region as one loop kernel."""
     dims = tensor_type(form_of(region).node).dims
-    return Direct(region, Space(dims, frozenset(), ()), name, strict, check_finite).lower()
+    shape = OrderedDirect if parity else Direct
+    return shape(region, Space(dims, frozenset(), ()), name, strict, check_finite).lower()

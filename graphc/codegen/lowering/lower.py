@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.columns import Columns
 from graphc.codegen.lowering.nest import Nest
+from graphc.codegen.lowering.ordered import Ordered
 from graphc.codegen.lowering.padding import Padding, pads_rows
 from graphc.codegen.lowering.patch import Patch
 from graphc.codegen.lowering.pieces import Pieces, pieces_of
@@ -19,11 +20,12 @@ GRAIN_ELEMENTS = 16384  # work that pays for waking a thread
 
 
 def lower_loops(
-    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False
-) -> tuple[Kernel, int]:
+    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False,
+    parity: bool = False,
+) -> tuple[Kernel, int]:  # fmt: skip
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
-    shape: type[Nest] = Rows
+    shape: type[Nest] = Ordered if parity else Rows
     if pads_rows(region):
         shape = Padding
     elif pieces_of(region) is not None:

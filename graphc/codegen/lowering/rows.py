@@ -11,7 +11,8 @@ A value that is costly and needed in more than one pass is staged in scratch.
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from graphc.codegen.loops import Buffer, Expr, Register
 from graphc.codegen.lowering.evaluate import (
@@ -33,6 +34,7 @@ from graphc.codegen.lowering.nest import Nest, unique
 from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
+from graphc.ir.types import F32, F64, DType
 from graphc.ops.registry import Pair
 
 BLOCK = 4096  # elements per unit of a single long loop
@@ -44,6 +46,7 @@ class Rows(Nest):
     """Lowers element-wise groups and groups whose innermost axis is reduced."""
 
     registers: dict[int, list[Register]]
+    wide = False  # whether the loop IR itself says that sums of f32 are carried in f64
 
     def body(self) -> None:
         space, b = self.space, self.b
@@ -144,17 +147,11 @@ class Rows(Nest):
         """Fold, stage and store everything that is ready at one level in one sweep over the row."""
         if not (folds or stores or stage):
             return
-        b = self.b
         for node in folds:
             self.start(node)
-        carried = any(map(is_carried, folds))
         buffers = {n.id: self.stage_buffer(n) for n in stage}
-        with ExitStack() as stack:
-            inside = dict(values)
-            for k, loop in enumerate(inner):
-                kind = "vector" if k == len(inner) - 1 and not carried else "serial"
-                inside[loop.place] = stack.enter_context(b.loop(loop.extent, kind))
-            index = self.space.index(b, inside, self.space.full)
+        with self.sweep(values, inner, folds) as inside:
+            index = self.space.index(self.b, inside, self.space.full)
             for node in stage:
                 self.stage(node, buffers[node.id], index, inside)
             for node in folds:
@@ -164,6 +161,19 @@ class Rows(Nest):
             self.bind_staged(node, buffers[node.id])
         for node in folds:
             self.bind_folded(node)
+
+    @contextmanager
+    def sweep(
+        self, values: dict[int, Expr], inner: list[Axes], folds: list[Node]
+    ) -> Iterator[dict[int, Expr]]:
+        """Loops over a row; the index variables inside of them."""
+        innermost = "serial" if any(map(is_carried, folds)) else "vector"
+        with ExitStack() as stack:
+            inside = dict(values)
+            for loop in inner:
+                kind = innermost if loop is inner[-1] else "serial"
+                inside[loop.place] = stack.enter_context(self.b.loop(loop.extent, kind))
+            yield inside
 
     # -- staging
 
@@ -200,11 +210,17 @@ class Rows(Nest):
 
     # -- folding
 
+    def held(self, node: Node, accumulator: DType) -> DType:
+        """The type that an accumulator of a reduction is carried in."""
+        wide = self.wide and accumulator is F32 and reduction_of(node).combine == "add"
+        return F64 if wide else accumulator
+
     def start(self, node: Node) -> None:
         """Declare the accumulators of a reduction."""
         b, lower = self.b, reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
-        self.registers[node.id] = [b.register(v) for v in initial(b, lower, element)]
+        firsts = initial(b, lower, element)
+        self.registers[node.id] = [b.register(b.cast(v, self.held(node, v.dtype))) for v in firsts]
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
         b, lower = self.b, reduction_of(node)
@@ -212,10 +228,10 @@ class Rows(Nest):
         registers = self.registers[node.id]
         value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
         if not isinstance(value, Pair):
-            b.update(registers[0], lower.combine, value)
+            b.update(registers[0], lower.combine, b.cast(value, registers[0].dtype))
         elif lower.combine == "add":
-            b.update(registers[0], "add", value.re)
-            b.update(registers[1], "add", value.im)
+            for register, part in zip(registers, (value.re, value.im), strict=True):
+                b.update(register, "add", b.cast(part, register.dtype))
         else:
             # Registers are read where a statement uses them: both parts are computed before either
             # is set.
@@ -227,7 +243,10 @@ class Rows(Nest):
     def bind_folded(self, node: Node) -> None:
         """From here on the reduction is read from its accumulators, finished."""
         b = self.b
-        made = finished(b, node, [b.read(r) for r in self.registers[node.id]])
+        element = tensor_type(node.inputs[0]).dtype
+        kinds = [v.dtype for v in initial(b, reduction_of(node), element)]
+        pairs = zip(self.registers[node.id], kinds, strict=True)
+        made = finished(b, node, [b.cast(b.read(r), kind) for r, kind in pairs])
         parts = [made.re, made.im] if isinstance(made, Pair) else [made]
         if any(part.op != "reg" for part in parts):  # finished once per row, not once per reader
             parts = [b.read(b.register(part)) for part in parts]

@@ -1,0 +1,146 @@
+"""Ordered: rows whose sums and products are made in one order, on whatever machine.
+
+Element i of a row, counted in row-major order over all reduced axes, belongs to lane i mod 128. A
+lane adds its elements one after another, f32 in f64; at the end the lanes are folded in halves:
+
+    for k in 0..8:  vector for l in 0..128:  lane[l] = lane[l] + x[128 * k + l]
+                    vector for l in 0..64:   lane[l] = lane[l] + lane[l + 64]
+                    vector for l in 0..32:   lane[l] = lane[l] + lane[l + 32]         and so on
+
+Lanes that a short row does not reach take no part.  The order depends on the shape of the row and
+its axes alone: not on vectors, threads, what else the kernel computes, or how axes are merged.
+Minima, maxima and integers need no order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from graphc.codegen.loops import Buffer, Expr
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.folds import initial, is_carried, prepared, reduction_of
+from graphc.codegen.lowering.rows import Rows
+from graphc.codegen.lowering.space import Axes
+from graphc.ir.graph import Node
+from graphc.ops.registry import Pair
+
+LANES = 128
+NEUTRAL = {"add": -0.0, "mul": 1.0}  # x + -0.0 is x for every x, the zeros included
+
+
+def has_order(node: Node) -> bool:
+    """Does the result of a reduction depend on the order in which its elements are folded?"""
+    source = tensor_type(node.inputs[0])
+    accumulator = reduction_of(node).accumulator(source.dtype)
+    floating = accumulator.is_float or accumulator.is_complex
+    folds = reduction_of(node).combine in NEUTRAL and source.size > 0
+    return folds and floating and not is_carried(node)
+
+
+class Ordered(Rows):
+    """Lowers groups whose innermost axis is reduced, or none is, with lanes in scratch memory."""
+
+    wide = True
+    lanes: dict[int, list[Buffer]]
+    lane: Expr
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(loop.extent for loop in self.space.loops if loop.reduced)
+
+    def body(self) -> None:
+        self.lanes = {}
+        super().body()
+
+    @contextmanager
+    def sweep(
+        self, values: dict[int, Expr], inner: list[Axes], folds: list[Node]
+    ) -> Iterator[dict[int, Expr]]:
+        """Loops over a row, `self.lane` being the lane of the element; then the lanes' totals."""
+        if not any(map(has_order, folds)):
+            with super().sweep(values, inner, folds) as inside:
+                yield inside
+            return
+        kind = "serial" if any(map(is_carried, folds)) else "vector"
+        with ExitStack() as stack:
+            inside = dict(values)
+            for loop in inner[:-1]:
+                inside[loop.place] = stack.enter_context(self.b.loop(loop.extent))
+            if inner:
+                self.row_end(inside, inner, kind, stack)
+            else:
+                self.lane = self.b.integer(0)
+            yield inside
+        self.fold_lanes([n for n in folds if has_order(n)])
+
+    def row_end(
+        self, inside: dict[int, Expr], inner: list[Axes], kind: str, stack: ExitStack
+    ) -> None:
+        """The loops over the innermost axis: in blocks that begin with the first lane."""
+        b, last = self.b, inner[-1]
+        before = self.row_position({**inside, last.place: b.integer(0)})  # elements, so far
+        extent, lanes = b.integer(last.extent), b.integer(LANES)
+        if self.row_length <= LANES:
+            i = stack.enter_context(b.loop(extent, kind))
+            inside[last.place], self.lane = i, b.add(before, i)
+        elif len(inner) == 1 or last.extent % LANES == 0:
+            block = stack.enter_context(b.loop(-(-last.extent // LANES)))
+            start = b.mul(block, lanes)
+            stop = b.op("min", b.sub(extent, start), lanes) if last.extent % LANES else lanes
+            self.lane = stack.enter_context(b.loop(stop, kind))
+            inside[last.place] = b.add(start, self.lane)
+        else:
+            after = b.add(before, extent)
+            stop = b.op("idiv", b.add(after, b.integer(LANES - 1)), lanes)
+            block = stack.enter_context(b.loop(stop, "serial", b.op("idiv", before, lanes)))
+            start = b.mul(block, lanes)
+            low = b.sub(b.op("max", before, start), start)
+            high = b.op("min", b.sub(after, start), lanes)
+            self.lane = stack.enter_context(b.loop(high, kind, low))
+            inside[last.place] = b.sub(b.add(start, self.lane), before)
+
+    # -- folding
+
+    def start(self, node: Node) -> None:
+        """Make the lanes of a reduction; those that are filled more than once begin neutral."""
+        if not has_order(node):
+            super().start(node)
+            return
+        b, lower = self.b, reduction_of(node)
+        firsts = initial(b, lower, tensor_type(node.inputs[0]).dtype)
+        kinds = [self.held(node, v.dtype) for v in firsts]
+        count = min(LANES, self.row_length)
+        self.lanes[node.id] = [self.buffer(kind, count, "work") for kind in kinds]
+        if self.row_length > LANES:
+            with b.loop(count, "vector") as lane:
+                for buffer in self.lanes[node.id]:
+                    b.store(buffer, lane, b.const(NEUTRAL[lower.combine], buffer.dtype))
+
+    def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
+        if not has_order(node):
+            super().fold(node, index)
+            return
+        b, lower, source = self.b, reduction_of(node), node.inputs[0]
+        value = prepared(b, lower, self.elements.at(source, index), tensor_type(source).dtype)
+        parts = [value.re, value.im] if isinstance(value, Pair) else [value]
+        for buffer, part in zip(self.lanes[node.id], parts, strict=True):
+            term = b.cast(part, buffer.dtype)
+            if self.row_length > LANES:
+                term = b.op(lower.combine, b.load(buffer, self.lane), term)
+            b.store(buffer, self.lane, term)
+
+    def fold_lanes(self, nodes: list[Node]) -> None:
+        """Combine the lanes of all sums of a pass, the upper half with the lower."""
+        b, count = self.b, min(LANES, self.row_length)
+        while count > 1:
+            half = 1 << (count - 1).bit_length() - 1
+            with b.loop(count - half, "vector") as lane:
+                for node in nodes:
+                    for buffer in self.lanes[node.id]:
+                        pair = b.load(buffer, lane), b.load(buffer, b.add(lane, b.integer(half)))
+                        b.store(buffer, lane, b.op(reduction_of(node).combine, *pair))
+            count = half
+        for node in nodes:
+            self.registers[node.id] = [b.register(b.load(a, 0)) for a in self.lanes[node.id]]
