@@ -39,12 +39,18 @@ def expected(op, sample):
     return kinds, [np.asarray(v, k.dtype.numpy) for v, k in zip(values, kinds)]
 
 
-def run_all(op, samples, opt):
+def samples_function(op, samples, **options):
+    """A compiled function of the operands of all samples."""
+
     def apply_all(operands):
         return [emit(op, *given, **s.attrs) for given, s in zip(operands, samples)]
 
+    return gc.compile(apply_all, **options)
+
+
+def run_all(op, samples, opt):
     operands = [[np.asarray(o) for o in s.operands] for s in samples]
-    return gc.compile(apply_all, opt=opt)(operands)
+    return samples_function(op, samples, opt=opt)(operands)
 
 
 def check(got, kinds, wants, tolerance, where):

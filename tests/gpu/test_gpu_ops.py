@@ -1,0 +1,38 @@
+"""Every op of the registry on a GPU equals the reference: the cases of `test_ops.py`, once as they
+are and once with fresh values, in memory full of NaN and then in memory that was used before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_harness import GPU, SEED, SIMULATED, need_gpu, rng, varied
+from test_ops import SAMPLED, check, expected, good_samples, samples_function
+
+from graphc.ir.op import OPS, Sample
+
+need_gpu()
+pytestmark = pytest.mark.gpu
+
+MOST_SIMULATED = 900  # elements; a sorted row of 1000 takes the simulator seconds
+
+
+def bearable(sample: Sample) -> bool:
+    return not SIMULATED or all(np.size(o) <= MOST_SIMULATED for o in sample.operands)
+
+
+@pytest.mark.parametrize("opt", [0, 2], ids="opt{}".format)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_op_equals_reference(name: str, opt: int) -> None:
+    op = OPS[name]
+    samples = [s for s in good_samples(op) if bearable(s)]
+    run = samples_function(op, samples, opt=opt, devices=GPU)
+    fresh = [varied(s, rng(k, opt)) for k, s in enumerate(samples)]
+    rounds = [samples, fresh]
+    if SIMULATED:
+        rounds = [fresh if opt == 0 else samples]
+    for given in rounds:
+        results = run([[np.asarray(o) for o in s.operands] for s in given])
+        for number, (sample, got) in enumerate(zip(given, results, strict=True)):
+            kinds, wants = expected(op, sample)
+            where = f"{name} sample {number}, seed {SEED}: {sample.operands} {sample.attrs}"
+            check(got, kinds, wants, sample.tolerance, where)

@@ -1,0 +1,77 @@
+"""What tests for GPUs share. They run in Numba's simulator at tiny sizes and on gpu:0 at real ones.
+
+NUMBA_ENABLE_CUDASIM=1 pytest tests/gpu     the simulator (test_cuda_simulator.py does this)
+pytest -m gpu                               the GPU; skipped where there is none
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from graphc.codegen.build import build
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph
+from graphc.ir.op import Sample
+from graphc.ir.types import dtype
+from graphc.passes import pipeline
+from graphc.runtime.cuda.interface import Driver, open_driver
+from graphc.runtime.devices import present_chip
+
+SIMULATED = present_chip() == "simulator"
+GPU = ["gpu:0"]
+# Fresh inputs on every run of a GPU; failures name the seed.
+SEED = int(os.environ.get("GRAPHC_TEST_SEED", 0 if SIMULATED else secrets.randbelow(1 << 32)))
+T = TypeVar("T")
+
+
+def sized(simulated: T, real: T) -> T:
+    """What fits the simulator, or a GPU."""
+    return simulated if SIMULATED else real
+
+
+def opened() -> Driver:
+    """The driver of gpu:0. Raises GraphError where there is none."""
+    return open_driver(present_chip(), GPU[0])
+
+
+def need_gpu() -> None:
+    """Skip the module that calls this where nothing runs it."""
+    if SIMULATED:
+        return
+    try:
+        opened().enter()
+    except (GraphError, ImportError, OSError) as error:
+        pytest.skip(f"there is no GPU: {error}", allow_module_level=True)
+
+
+def rng(*salt: int) -> np.random.Generator:
+    return np.random.default_rng((SEED, *salt))
+
+
+def run_graph(g: Graph, arrays: list[Any], **options: Any) -> list[Any]:
+    """The results of a graph on the GPU."""
+    config = Config(threads=1, **{"devices": tuple(GPU), **options})
+    executable, _ = build(pipeline.run(g, config)[-1].value, config)
+    return list(executable.run(arrays))
+
+
+def varied(sample: Sample, random: np.random.Generator) -> Sample:
+    """The sample with its floats scaled a little: signs, orders of magnitude, equal elements and
+    symmetries stay, so that every op finds it as legal as before.
+    """
+
+    def moved(operand: Any) -> Any:
+        array = np.asarray(operand)
+        if dtype(array.dtype).kind not in "fc":
+            return array
+        return (array * random.uniform(0.9, 1.0)).astype(array.dtype)
+
+    return Sample(
+        tuple(moved(o) for o in sample.operands), sample.attrs, tolerance=sample.tolerance
+    )
