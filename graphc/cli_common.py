@@ -85,7 +85,8 @@ def make_config(options: dict[str, Any]) -> Any:
     given = {name: options.pop(name) for name in names if name in options}
     given["compress"] = options.pop("compress_mode", None) or given.get("compress")
     if given.get("devices"):
-        given["devices"] = tuple(name.strip() for name in given["devices"].split(","))
+        names_given = (name.strip() for name in given["devices"].split(","))
+        given["devices"] = tuple(name for name in names_given if name)
     if given.get("opt") is not None:
         given["opt"] = int(given["opt"])
     return Config.create(**{name: value for name, value in given.items() if value is not None})

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import graphc as gc
 from graphc.cli import main
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.place import Device, Spec, parse_device, parse_place, parse_spec
+from graphc.runtime import cluster
 from graphc.runtime.devices import Link, Rates, check_device, kind_of, kinds, register_device
 
 NAMES = st.from_regex(r"[a-z]\w{0,5}", fullmatch=True).filter(lambda n: n.isascii())
@@ -178,3 +180,97 @@ def test_files_know_the_devices_that_they_were_compiled_for(tmp_path, invoke) ->
     ):  # fmt: skip
         status, text = invoke(*command)
         assert status == 0, text
+
+
+# ------------------------------------------------------------------------------------ bad names
+
+
+@pytest.mark.parametrize("name", ["foo", "cpu", "", "cpu:64", "CPU:0", "none:0", 3, None, "cpu:-1"])
+def test_what_is_no_device_is_not_taken_out_of_service(name) -> None:
+    for change in (cluster.disconnect, cluster.reconnect):
+        with pytest.raises(GraphError, match=r"no device|name of a device"):
+            change(name)
+
+
+def test_a_device_has_one_name_out_of_service() -> None:
+    def f(x):
+        with gc.device("cpu:1"):
+            return np.tanh(x)
+
+    run = gc.compile(f, devices=["cpu:0", "cpu:1"])
+    x = np.ones(3, np.float32)
+    cluster.disconnect("/job:localhost/device:cpu:1")
+    try:
+        with pytest.raises(GraphError, match="device cpu:1 is gone"):
+            run(x)
+    finally:
+        cluster.reconnect("cpu:1")
+    assert run(x).shape == (3,)
+
+
+def test_devices_of_jobs_have_long_names_in_errors() -> None:
+    names = [f"/job:worker/task:{k}/device:cpu:0" for k in range(2)]
+
+    def pick(x, index):
+        with gc.device("/task:1"):
+            return np.tanh(x)[index]
+
+    run = gc.compile(pick, devices=names)
+    x = np.ones(3, np.float32)
+    with pytest.raises(GraphError, match=r"\(on /job:worker/task:1/device:cpu:0\)"):
+        run(x, np.int64(9))
+    cluster.disconnect(names[1])
+    try:
+        with pytest.raises(GraphError, match=f"device {names[1]} is gone"):
+            run(x, np.int64(1))
+    finally:
+        cluster.reconnect(names[1])
+    texts = [text for r in run.stages(x, np.int64(1)) for _, text in r.note.reasons]
+    assert any(f"goes to {names[1]}" in text for text in texts)
+
+
+def test_names_in_another_case_get_a_hint() -> None:
+    def f(x):
+        with gc.device("CPU:1"):
+            return np.tanh(x)
+
+    x = np.ones(3, np.float32)
+    with pytest.raises(GraphError, match=r"(?s)/device:CPU:1.*did you mean 'cpu'"):
+        gc.compile(f, devices=["cpu:0", "cpu:1"])(x)
+    with pytest.raises(GraphError, match=r"(?s)no device CPU:0.*did you mean 'cpu'"):
+        gc.compile(np.tanh, devices=["CPU:0"])(x)
+
+
+RATES, LINK = Rates(1.0, 1.0, 0.0), Link(0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, RATES, LINK), "cannot be a type of device"),
+        (("bad", (1.0, 1.0, 0.0), LINK), "needs Rates"),
+        (("bad", RATES, None), "needs Link"),
+        (("bad", Rates("1", 1.0, 0.0), LINK), "must be positive numbers"),
+        (("bad", RATES, Link(None, 1.0)), "must be positive numbers"),
+        (("bad", Rates(math.nan, 1.0, 0.0), LINK), "must be positive numbers"),
+        (("bad", RATES, LINK, "tpu"), "a device runs on"),
+        (("bad", RATES, LINK, ["cpu"]), "a device runs on"),
+    ],
+)
+def test_bad_types_of_devices(arguments, message) -> None:
+    with pytest.raises(GraphError, match=message):
+        register_device(*arguments)
+
+
+def test_options_that_are_true_or_false() -> None:
+    for name in ("soft_placement", "check_finite", "fast_math"):
+        with pytest.raises(GraphError, match=f"{name} must be True or False"):
+            Config.create(**{name: "x"})
+
+
+def test_a_comma_at_the_end_of_the_devices(saved, invoke) -> None:
+    words = ("show", saved, "--after", "place", "--devices")
+    assert invoke(*words, "cpu:0,cpu:1,")[1] == invoke(*words, "cpu:0, cpu:1")[1]
+    assert invoke(*words, "cpu:0,cpu:1,")[0] == 0
+    status, text = invoke(*words, ",")
+    assert status == 1 and "devices is empty" in text

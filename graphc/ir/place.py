@@ -63,7 +63,9 @@ class Device:
 
     @property
     def short(self) -> str:
-        return f"{self.type}:{self.index}"
+        """The name as far as it is needed: "cpu:1" of this machine, else all of it."""
+        local = self.job == "localhost" and self.task is None
+        return f"{self.type}:{self.index}" if local else str(self)
 
 
 @record(frozen=True)

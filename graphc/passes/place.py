@@ -17,7 +17,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
 from graphc.passes.cse import cse
 from graphc.passes.reasons import record as explain
-from graphc.runtime.devices import check_device
+from graphc.runtime.devices import check_device, meant
 
 
 def place(graph: Graph, config: Config) -> Graph:
@@ -95,10 +95,14 @@ def _placed(node: Node, device: Device, mapped: dict[Node, Node], soft: bool) ->
 
 def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError:
     """The error for a constraint that no device of the list satisfies."""
+    devices = tuple(devices)
     listed = ", ".join(map(str, devices))
+    hint = "add such a device to devices=, or let soft_placement=True choose another"
+    if spec.type is not None and all(spec.type != device.type for device in devices):
+        hint = meant(spec.type) or hint
     return GraphError(
         f"%{node.id} must run on {spec}, but the device list holds only {listed}",
         details=node.describe(),
         location=node.loc,
-        hint="add such a device to devices=, or let soft_placement=True choose another",
+        hint=hint,
     )

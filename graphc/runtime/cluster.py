@@ -18,6 +18,7 @@ from graphc.errors import GraphError, RunError
 from graphc.runtime import entry
 from graphc.runtime.channel import Channels
 from graphc.runtime.device import default_threads
+from graphc.runtime.devices import local_name
 from graphc.runtime.execute import Executable, executables
 from graphc.runtime.failure import CANCELLED, explain, kept
 from graphc.runtime.frame import DEVICE, TEAM, Frame, part_of
@@ -143,7 +144,10 @@ def executable(image: Image, *, threads: int | None = None) -> Executable:
 def disconnect(device: str) -> None:
     """Take a device ("cpu:1") out of service: runs on several devices that use it fail, those in
     flight and, until it is back, later ones.
+
+    Raises GraphError for what is no device.
     """
+    device = local_name(device)
     _gone.add(device)
     for found in list(executables):
         if isinstance(found, Cluster):
@@ -152,4 +156,4 @@ def disconnect(device: str) -> None:
 
 def reconnect(device: str) -> None:
     """Put a device back into service."""
-    _gone.discard(device)
+    _gone.discard(local_name(device))

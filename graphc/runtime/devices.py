@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 from graphc.errors import GraphError
 from graphc.record import record
 
 MOST_DEVICES = 64
+_NAME = re.compile(
+    r"(?:(?P<where>/job:\w+(?:/task:\d+)?)/device:)?(?P<type>[A-Za-z_]\w*):(?P<index>\d+)"
+)
 RUNNERS = ("cpu", "null", "cuda")
 
 
@@ -74,15 +78,24 @@ def register_device(type: str, rates: Rates, link: Link, runs_on: str = "cpu") -
     A type that was registered before is replaced. Raises GraphError for a built-in type, for a name
     that is none, and for rates that are not positive.
     """
-    if not type.isidentifier() or not type.isascii() or type in ("job", "task", "device"):
+    name = isinstance(type, str) and type.isidentifier() and type.isascii()
+    if not name or type in ("job", "task", "device"):
         raise GraphError(f"{type!r} cannot be a type of device", hint="use a name such as tpu")
+    for value, kind in ((rates, Rates), (link, Link)):
+        if not isinstance(value, kind):
+            raise GraphError(
+                f"{type} needs {kind.__name__}, got {value!r}",
+                hint="Rates(flops, bytes, launch) and Link(latency, bandwidth)",
+            )
     if type in _BUILT_IN:
         raise GraphError(f"the device type {type} is built in", hint="choose another name")
     if runs_on not in RUNNERS:
         raise GraphError(f"a device runs on {' or '.join(RUNNERS)}, got {runs_on!r}")
-    positive = (rates.flops, rates.bytes, link.bandwidth)
-    if not all(rate > 0 for rate in positive) or not all(
-        0 <= delay < math.inf for delay in (rates.launch, link.latency)
+    positive, delays = (rates.flops, rates.bytes, link.bandwidth), (rates.launch, link.latency)
+    if not (
+        all(isinstance(number, int | float) for number in (*positive, *delays))
+        and all(rate > 0 for rate in positive)
+        and all(0 <= delay < math.inf for delay in delays)
     ):
         raise GraphError(
             f"the rates of {type} must be positive numbers", details=(repr(rates), repr(link))
@@ -95,11 +108,28 @@ def kind_of(type: str) -> Kind:
     """A type of device. Raises GraphError for one that is not registered."""
     found = _KINDS.get(type)
     if found is None:
-        raise GraphError(
-            f"there is no device of type {type!r}",
-            hint=f"there are {', '.join(sorted(_KINDS))}; register_device adds others",
-        )
+        listed = f"there are {', '.join(sorted(_KINDS))}; register_device adds others"
+        raise GraphError(f"there is no device of type {type!r}", hint=meant(type) or listed)
     return found
+
+
+def meant(type: str) -> str | None:
+    """What to say to a type of device that is written in another case."""
+    near = next((name for name in sorted(_KINDS) if name.lower() == type.lower()), None)
+    return (
+        f"did you mean {near!r}? upper and lower case differ" if near not in (None, type) else None
+    )
+
+
+def local_name(name: object) -> str:
+    """A device as executables call it: "cpu:1" for "/job:localhost/device:cpu:1". Raises
+    GraphError for what is not the name of one device that exists."""
+    found = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if found is None:
+        raise GraphError(f"{name!r} is not the name of a device", hint='write for example "cpu:1"')
+    check_device(found["type"], int(found["index"]))
+    where = found["where"]
+    return f"{found['type']}:{found['index']}" if where in (None, "/job:localhost") else found[0]
 
 
 def kinds() -> tuple[Kind, ...]:
