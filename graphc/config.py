@@ -108,6 +108,9 @@ class Config:
         for name in ("soft_placement", "check_finite", "fast_math"):
             if not isinstance(getattr(self, name), bool):
                 raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name in ("soft_placement", "check_finite", "fast_math"):
+            if not isinstance(getattr(self, name), bool):
+                raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
 
