@@ -21,8 +21,6 @@ it stands; see `graphc.gpu` for the names it uses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.collect import group_function
 from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
@@ -46,6 +44,7 @@ from graphc.codegen.loops import (
     Update,
     expressions,
 )
+from graphc.codegen.numba_route import execute
 from graphc.codegen.source import KernelSource, Library, Source
 from graphc.codegen.source_helpers import number, storage
 from graphc.codegen.source_scalar import ADD, ATOM, LOOSE, Text
@@ -117,9 +116,8 @@ def maker(text: str) -> Callable[[], Callable[..., None]]:
     """What defines the function of a text of ours: identifiers from counters, and numbers."""
 
     def make() -> Callable[..., None]:
-        namespace: dict[str, Any] = {}
-        exec(compile(text, "<generated kernel>", "exec"), namespace)
-        return namespace[NAME]  # type: ignore[no-any-return]
+        made: Callable[..., None] = execute(text, "kernel", {})[NAME]
+        return made
 
     return make
 
