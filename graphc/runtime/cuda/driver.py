@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -68,9 +69,9 @@ def _code(status: Any) -> str:
     return str(getattr(status, "name", status))
 
 
-def ask(function: str, *arguments: Any) -> Any:
+def ask(functions: Any, function: str, *arguments: Any) -> Any:
     """What a function of the driver API returns besides its status. Raises Failed, MemoryError."""
-    status, *results = getattr(api(), function)(*arguments)
+    status, *results = getattr(functions, function)(*arguments)
     if status:
         code = _code(status)
         raise MemoryError if code == "CUDA_ERROR_OUT_OF_MEMORY" else Failed(function, code)
@@ -94,30 +95,32 @@ class Cuda:
 
     def __init__(self, number: int) -> None:
         self.process = os.getpid()
-        count = ask("cuDeviceGetCount")
+        self.api = api()
+        self.name = "a GPU"
+        count = self._do("cuDeviceGetCount")
         if number >= count:
             raise GraphError(
                 f"there is no device gpu:{number}",
                 hint=f"this machine has {count} GPUs, numbered from 0",
             )
-        self.device = ask("cuDeviceGet", number)
-        self.context = ask("cuDevicePrimaryCtxRetain", self.device)
+        self.device = self._do("cuDeviceGet", number)
+        self.context = self._do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
-        kinds = api().CUdevice_attribute
+        kinds = self.api.CUdevice_attribute
         major, minor = (
-            ask("cuDeviceGetAttribute", getattr(kinds, _CAPABILITY.format(part)), self.device)
+            self._do("cuDeviceGetAttribute", getattr(kinds, _CAPABILITY.format(part)), self.device)
             for part in ("MAJOR", "MINOR")
         )
         self.chip = f"sm_{major}{minor}"
-        title = ask("cuDeviceGetName", _NAME_BYTES, self.device).decode().rstrip("\0")
+        title = self._do("cuDeviceGetName", _NAME_BYTES, self.device).decode().rstrip("\0")
         self.name = f"gpu:{number} ({title}, {self.chip})"
-        flags = int(api().CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self.streams = [ask("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
+        flags = int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.streams = [self._do("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
         # Launches that wait tell which kernel has crashed; in a graph they do not.
         self.captures = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") == "0"
         self._capturing = threading.Lock()
         self._modules: dict[bytes, Any] = {}
-        self._launch = api().cuLaunchKernel
+        self._launch = self.api.cuLaunchKernel
 
     def enter(self) -> None:
         check_process(self.process)
@@ -126,16 +129,15 @@ class Cuda:
     def _do(self, function: str, *arguments: Any) -> Any:
         """As `ask`. Raises DeviceError where that fails."""
         try:
-            return ask(function, *arguments)
+            return ask(self.api, function, *arguments)
         except Failed as error:
             raise self._error(function, error.code) from None
 
     def _error(self, function: str, code: str, row: int = -1) -> DeviceError:
-        name = getattr(self, "name", "a GPU")
         if code not in _CRASHES:
-            return DeviceError(f"{name} refuses {function}: {code}", row=row)
+            return DeviceError(f"{self.name} refuses {function}: {code}", row=row)
         return DeviceError(
-            f"a kernel has crashed on {name}: {code}",
+            f"a kernel has crashed on {self.name}: {code}",
             row=row,
             hint="the GPU is lost to this process; CUDA_LAUNCH_BLOCKING=1 tells which kernel it is",
         )
@@ -150,22 +152,28 @@ class Cuda:
         return int(self._do("cuMemAlloc", max(nbytes, 1)))
 
     def free(self, address: int) -> None:
-        if os.getpid() == self.process:  # a forked child has no part in it
-            self.enter()
-            self._do("cuMemFree", address)
+        self.drop("cuMemFree", address)
+
+    def drop(self, function: str, handle: Any) -> None:
+        """Give something back, in the middle of whatever this thread does on another device.
+
+        A forked child has no part in it, and after a crash all is lost.
+        """
+        if os.getpid() == self.process:
+            with suppress(DeviceError):
+                self._do("cuCtxPushCurrent", self.context)
+                try:
+                    self._do(function, handle)
+                finally:
+                    self._do("cuCtxPopCurrent")
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         size = max(nbytes, 1)
-        portable = int(api().CU_MEMHOSTALLOC_PORTABLE)  # pinned for every GPU
+        portable = int(self.api.CU_MEMHOSTALLOC_PORTABLE)  # pinned for every GPU
         address = int(self._do("cuMemHostAlloc", size, portable))
         owner = (ctypes.c_uint8 * size).from_address(address)
-        weakref.finalize(owner, self._unpin, address).atexit = False
+        weakref.finalize(owner, self.drop, "cuMemFreeHost", address).atexit = False
         return np.ctypeslib.as_array(owner)
-
-    def _unpin(self, address: int) -> None:
-        if os.getpid() == self.process:
-            self.enter()
-            self._do("cuMemFreeHost", address)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._do("cuMemcpyAsync", target, source, nbytes, self.streams[stream])
@@ -186,11 +194,11 @@ class Cuda:
         failures = []
         for image in (code, portable + b"\0" if portable else b""):
             try:
-                return ask("cuModuleLoadData", image) if image else None
+                return ask(self.api, "cuModuleLoadData", image) if image else None
             except Failed as error:
                 failures.append(error.code)
         if any(code in _TOO_NEW for code in failures):
-            version = ask("cuDriverGetVersion")
+            version = self._do("cuDriverGetVersion")
             raise GraphError(
                 f"the driver of {self.name} is too old for the code: it knows CUDA "
                 f"{version // 1000}.{version % 1000 // 10}",
@@ -221,7 +229,7 @@ class Cuda:
             raise self._error("a launch", _code(status), int(prepared.words[-1]))
 
     def call(self, function: int, argument: int, stream: int) -> None:
-        self._do("cuLaunchHostFunc", self.streams[stream], api().CUhostFn(function), argument)
+        self._do("cuLaunchHostFunc", self.streams[stream], self.api.CUhostFn(function), argument)
 
     # ------------------------------------------------------------------------------ order
 
@@ -245,7 +253,7 @@ class Cuda:
 
     def begin_capture(self) -> None:
         self._capturing.acquire()
-        mode = api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._do("cuStreamBeginCapture", self.streams[CAPTURE], mode)
 
     def end_capture(self) -> Any:
@@ -266,10 +274,10 @@ class _Event:
     """An event, destroyed with this object."""
 
     def __init__(self, driver: Cuda, timed: bool) -> None:
-        flags = api().CUevent_flags
+        flags = driver.api.CUevent_flags
         kind = flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING
         self.handle = driver._do("cuEventCreate", int(kind))
-        weakref.finalize(self, _drop, driver, "cuEventDestroy", self.handle).atexit = False
+        weakref.finalize(self, driver.drop, "cuEventDestroy", self.handle).atexit = False
 
 
 class _Graph:
@@ -280,10 +288,4 @@ class _Graph:
             self.handle = driver._do("cuGraphInstantiate", graph, 0)
         finally:
             driver._do("cuGraphDestroy", graph)
-        weakref.finalize(self, _drop, driver, "cuGraphExecDestroy", self.handle).atexit = False
-
-
-def _drop(driver: Cuda, function: str, handle: Any) -> None:
-    if os.getpid() == driver.process:
-        driver.enter()
-        driver._do(function, handle)
+        weakref.finalize(self, driver.drop, "cuGraphExecDestroy", self.handle).atexit = False

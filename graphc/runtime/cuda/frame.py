@@ -58,7 +58,8 @@ class DeviceFrame:
         self.words = native.words
         self.row = 0
         self.bases, self.status = self._allocate()
-        self.stacks = Stacks(part.memory, part.stack_slots)
+        native.stacks = np.zeros((part.stack_slots, 3), np.int64)
+        self.stacks = Stacks(part.memory, native.stacks)
         self.seen = self.driver.pinned(16)  # the status, and a verdict behind it
         self.prepared: dict[tuple[int, ...], Any] = {}
         self.plan: list[Step] | None = None

@@ -38,7 +38,9 @@ class Mirror:
         """Have the newest value there before what is launched next."""
         with self._lock:
             if self.version != cell.version:
-                self.driver.copy(self.address, address_of(cell.host()), self.nbytes, COMPUTE)
+                memory = cell.host()
+                self.driver.enter()  # the value may have come from another device
+                self.driver.copy(self.address, address_of(memory), self.nbytes, COMPUTE)
                 self.version = cell.version
 
     def wrote(self, cell: Cell) -> None:

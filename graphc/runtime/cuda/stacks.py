@@ -7,9 +7,14 @@ runs too.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from graphc.runtime.cuda.memory import Memory
 
 FIRST_BYTES = 1 << 16
+_BYTES = 1
 ALIGNMENT = 16  # the widest load of a kernel
 
 
@@ -26,16 +31,14 @@ class _Stack:
 
 
 class Stacks:
-    """The stacks of one frame, by slot."""
+    """The stacks of one frame, by slot. `report` has the bytes of each, where a native frame says
+    what its stacks have grown to.
+    """
 
-    def __init__(self, memory: Memory, slots: int) -> None:
+    def __init__(self, memory: Memory, report: np.ndarray[Any, Any]) -> None:
         self.memory = memory
-        self.stacks = [_Stack() for _ in range(slots)]
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that they have grown to."""
-        return sum(size for stack in self.stacks for _, size in stack.blocks)
+        self.report = report
+        self.stacks = [_Stack() for _ in report]
 
     def clear(self, slot: int) -> None:
         """Empty a stack."""
@@ -51,6 +54,7 @@ class Stacks:
         if block == len(stack.blocks):
             room = max(size, FIRST_BYTES << block)
             stack.blocks.append((self.memory.allocate(room), room))
+            self.report[slot, _BYTES] += room
         stack.places.append((block, end, end + size))
         return stack.blocks[block][0] + end
 

@@ -1,0 +1,274 @@
+"""Stands in for `cuda.bindings.driver`: GPUs whose memory is host memory.
+
+Every stream is a thread that does what it is told a little later, so that only events, graphs and
+waiting put things in order, as on a real device.  All calls are recorded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+Kernel = Callable[..., int | None]  # (blocks, threads, *words) -> a status that is not zero
+Status = IntEnum(
+    "Status",
+    {
+        "CUDA_SUCCESS": 0, "CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2,
+        "CUDA_ERROR_NO_DEVICE": 100, "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222, "CUDA_ERROR_NOT_FOUND": 500,
+        "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
+    },
+)  # fmt: skip
+OK = Status.CUDA_SUCCESS
+
+
+class Stream:
+    """A queue of work and the thread that does it."""
+
+    def __init__(self) -> None:
+        self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.captured: list[Callable[[], None]] | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            work = self.work.get()
+            time.sleep(0.0002)
+            work()
+
+    def put(self, work: Callable[[], None]) -> None:
+        if self.captured is not None:
+            self.captured.append(work)
+        else:
+            self.work.put(work)
+
+    def wait(self) -> None:
+        done = threading.Event()
+        self.work.put(done.set)
+        assert done.wait(20), "the stream waits for ever"
+
+
+class Event:
+    """Happened, until it is recorded again."""
+
+    def __init__(self) -> None:
+        self.mark = threading.Event()
+        self.mark.set()
+        self.time = 0.0
+
+
+class FakeCuda:
+    """The functions of the module. `kernels` are those of every code, by symbol."""
+
+    CU_MEMHOSTALLOC_PORTABLE = 1
+    CUhostFn = staticmethod(int)
+
+    class CUdevice_attribute:
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, MINOR = 75, 76
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+
+    class CUstream_flags:
+        CU_STREAM_NON_BLOCKING = 1
+
+    class CUevent_flags:
+        CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING = 0, 2
+
+    class CUstreamCaptureMode:
+        CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
+
+    def __init__(self, kernels: dict[str, Kernel], devices: int = 2, capacity: int = 1 << 24):
+        self.kernels = kernels
+        self.devices = devices
+        self.capacity = capacity
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.device_memory: dict[int, np.ndarray] = {}
+        self.pinned_memory: dict[int, np.ndarray] = {}
+        self.failing: dict[str, Status] = {}  # function -> what it answers
+        self.numbers = itertools.count(1)
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        if not name.startswith("cu") or not callable(found):
+            return found
+
+        def call(*arguments: Any) -> Any:
+            self.calls.append((name, arguments))
+            if name in self.failing:
+                return (self.failing[name],)
+            return found(*arguments)
+
+        return call
+
+    def count(self, name: str) -> int:
+        return sum(called == name for called, _ in self.calls)
+
+    # ------------------------------------------------------------------------------ devices
+
+    def cuInit(self, flags):
+        return (OK,)
+
+    def cuDriverGetVersion(self):
+        return OK, 12040
+
+    def cuDeviceGetCount(self):
+        return OK, self.devices
+
+    def cuDeviceGet(self, number):
+        return OK, number
+
+    def cuDeviceGetName(self, length, device):
+        return OK, b"Fake\0\0"
+
+    def cuDeviceGetAttribute(self, attribute, device):
+        return OK, 9 if attribute == 75 else 0
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return OK, f"context {device}"
+
+    def cuCtxSetCurrent(self, context):
+        return (OK,)
+
+    def cuCtxPushCurrent(self, context):
+        return (OK,)
+
+    def cuCtxPopCurrent(self):
+        return OK, "context"
+
+    # ------------------------------------------------------------------------------ memory
+
+    def cuMemGetInfo(self):
+        used = sum(block.nbytes for block in self.device_memory.values())
+        return OK, self.capacity - used, self.capacity
+
+    def cuMemAlloc(self, nbytes):
+        if nbytes > self.cuMemGetInfo()[1]:
+            return (Status.CUDA_ERROR_OUT_OF_MEMORY,)
+        return OK, self._block(self.device_memory, nbytes)
+
+    def cuMemHostAlloc(self, nbytes, flags):
+        return OK, self._block(self.pinned_memory, nbytes)
+
+    def _block(self, memory, nbytes):
+        block = np.full(nbytes, 0xA5, np.uint8)
+        memory[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def cuMemFree(self, address):
+        del self.device_memory[address]
+        return (OK,)
+
+    def cuMemFreeHost(self, address):
+        del self.pinned_memory[address]
+        return (OK,)
+
+    def _pageable(self, address):
+        blocks = (self.device_memory | self.pinned_memory).items()
+        return not any(start <= address < start + block.nbytes for start, block in blocks)
+
+    def cuMemcpyAsync(self, target, source, nbytes, stream):
+        if self._pageable(source):  # taken at once, as the driver does
+            taken = ctypes.string_at(source, nbytes)
+            stream.put(lambda: ctypes.memmove(target, taken, nbytes))
+        else:
+            stream.put(lambda: ctypes.memmove(target, source, nbytes))
+        if self._pageable(target):
+            stream.wait()
+        return (OK,)
+
+    def cuMemsetD8Async(self, address, byte, nbytes, stream):
+        stream.put(lambda: ctypes.memset(address, byte, nbytes))
+        return (OK,)
+
+    # ------------------------------------------------------------------------------ kernels
+
+    def cuModuleLoadData(self, image):
+        if image.startswith(b"cubin") and image != b"cubin sm_90":
+            return (Status.CUDA_ERROR_NO_BINARY_FOR_GPU,)
+        if image.startswith(b"ptx new"):
+            return (Status.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,)
+        return OK, image
+
+    def cuModuleGetFunction(self, module, name):
+        found = self.kernels.get(name.decode())
+        return (OK, found) if found else (Status.CUDA_ERROR_NOT_FOUND,)
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
+        assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
+        count = function.__code__.co_argcount - 2
+        pointers = (ctypes.c_int64 * count).from_address(params)
+        words = [ctypes.c_int64.from_address(pointer).value for pointer in pointers]
+        stream.put(lambda: function(gx, bx, *words))
+        return (OK,)
+
+    def cuLaunchHostFunc(self, stream, function, argument):
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
+        stream.put(lambda: call(argument))
+        return (OK,)
+
+    # ------------------------------------------------------------------------------ order
+
+    def cuStreamCreate(self, flags):
+        return OK, Stream()
+
+    def cuStreamSynchronize(self, stream):
+        stream.wait()
+        return (OK,)
+
+    def cuEventCreate(self, flags):
+        return OK, Event()
+
+    def cuEventDestroy(self, event):
+        return (OK,)
+
+    def cuEventRecord(self, event, stream):
+        mark = event.mark = threading.Event()
+
+        def happen() -> None:
+            event.time = time.perf_counter()
+            mark.set()
+
+        stream.put(happen)
+        return (OK,)
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        mark = event.mark
+        stream.put(lambda: mark.wait(20) or None)
+        return (OK,)
+
+    def cuEventSynchronize(self, event):
+        event.mark.wait(20)
+        return (OK,)
+
+    def cuEventElapsedTime(self, first, second):
+        return OK, 1e3 * (second.time - first.time)
+
+    def cuStreamBeginCapture(self, stream, mode):
+        assert stream.captured is None
+        stream.captured = []
+        return (OK,)
+
+    def cuStreamEndCapture(self, stream):
+        captured, stream.captured = stream.captured, None
+        return OK, captured
+
+    def cuGraphInstantiate(self, graph, flags):
+        return OK, list(graph)
+
+    def cuGraphDestroy(self, graph):
+        return (OK,)
+
+    def cuGraphExecDestroy(self, graph):
+        return (OK,)
+
+    def cuGraphLaunch(self, graph, stream):
+        for work in graph:
+            stream.put(work)
+        return (OK,)

@@ -1,0 +1,374 @@
+"""The runtime of GPUs: on Numba's simulator, and over a stand-in for NVIDIA's driver API."""
+
+from __future__ import annotations
+
+import ctypes
+import gc as garbage
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fake_cuda
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, Status
+from gpu_cases import (
+    ALONE,
+    ARENA,
+    CASES,
+    COUNT,
+    DOUBLE,
+    FAIL,
+    INCREMENT,
+    NBYTES,
+    STATE_CASES,
+    WHOLE,
+    X,
+    counter,
+    image,
+    pair,
+    vector,
+)  # fmt: skip
+
+from graphc.errors import GraphError, LimitError, RunError
+from graphc.runtime.cuda import driver, interface
+from graphc.runtime.execute import Executable
+from graphc.runtime.image import Origin
+from graphc.runtime.table import ABSENT, TableBuilder
+
+CHIP = "sm_90"
+
+
+def floats(address: int, count: int = COUNT) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def double(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
+    floats(b, blocks * threads)[:] = 2 * floats(a, blocks * threads)
+
+
+def increment(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
+    floats(b, blocks * threads)[:] = floats(a, blocks * threads) + 1
+
+
+def less(blocks: int, threads: int, a: int, b: int, limit: int, status: int, row: int) -> None:
+    ctypes.c_uint8.from_address(b).value = bool(floats(a)[0] < limit)
+
+
+def fail(blocks: int, threads: int, code: int, status: int, row: int) -> None:
+    word = ctypes.c_int64.from_address(status)
+    word.value = word.value or (row << 32) | code
+
+
+def store(blocks: int, threads: int, a: int, value: int, status: int, row: int) -> None:
+    floats(a)[0] = value
+
+
+KERNELS = {f.__name__: f for f in (double, increment, less, fail, store)}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda(KERNELS)
+    monkeypatch.setattr(driver, "api", lambda: made)
+    monkeypatch.setattr(interface, "_opened", {})
+    return made
+
+
+def twice(**options: Any) -> Executable:
+    """2 x + 1 through the arena."""
+    table = TableBuilder()
+    table.call(DOUBLE, [(2, 0), (ARENA, 0)], **WHOLE)
+    table.call(INCREMENT, [(ARENA, 0), (3, 0)], **WHOLE)
+    table.end()
+    return Executable(image(CHIP, table, **options))
+
+
+# ------------------------------------------------------------------------------ cases
+
+
+def test_cases_in_the_simulator() -> None:
+    """Numba decides when it is imported whether it simulates: a process of its own."""
+    pytest.importorskip("numba_cuda")
+    runs = Path(__file__).with_name("simulated_runs.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_case(case: Any, fake: FakeCuda) -> None:
+    case(CHIP)
+
+
+@pytest.mark.parametrize("case", STATE_CASES, ids=lambda case: case.__name__)
+def test_state(case: Any, fake: FakeCuda, home: Any) -> None:
+    case(CHIP, home)
+
+
+@pytest.mark.parametrize("count", [4, 1 << 15])
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_large_messages(fake: FakeCuda, count: int, rounds: int) -> None:
+    x = np.arange(count, dtype=np.float32)
+    for places in (("cpu:0", "gpu:0"), ("gpu:0", "cpu:0"), ("gpu:0", "gpu:1")):
+        cluster = pair(CHIP, places, rounds=rounds, count=count)
+        expected = x
+        for _ in range(max(rounds, 1)):
+            expected = 2 * expected + 1
+        for _ in range(3):
+            np.testing.assert_array_equal(cluster(x), expected)
+
+
+# ------------------------------------------------------------------------------ what is called
+
+
+def test_later_runs_are_one_graph_and_one_wait(fake: FakeCuda) -> None:
+    executable = twice()
+    executable(X)
+    assert fake.count("cuGraphInstantiate") == 1 and fake.count("cuLaunchKernel") == 2
+    for _ in range(3):
+        fake.calls.clear()
+        np.testing.assert_array_equal(executable(X), 2 * X + 1)
+        assert [name for name, _ in fake.calls] == [
+            "cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuMemcpyAsync",
+            "cuMemcpyAsync", "cuStreamSynchronize",
+        ]  # fmt: skip
+
+
+def test_a_known_number_of_rounds_is_unrolled(fake: FakeCuda) -> None:
+    table = TableBuilder()
+    table.copy(NBYTES, (3, 0), (2, 0))
+    table.set(4, (ABSENT, 30))
+    top = table.position
+    table.call(INCREMENT, [(3, 0), (3, 0)], **WHOLE)
+    table.loop(4, top)
+    table.end()
+    executable = Executable(image(CHIP, table, registers=1))
+    np.testing.assert_array_equal(executable(X), X + 30)
+    fake.calls.clear()
+    np.testing.assert_array_equal(executable(X), X + 30)
+    assert fake.count("cuGraphLaunch") == 1 and fake.count("cuLaunchKernel") == 0
+
+
+def test_long_loops_are_walked(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.runtime.cuda.plan.MOST_PLANNED", 8)
+    table = TableBuilder()
+    table.copy(NBYTES, (3, 0), (2, 0))
+    table.set(4, (ABSENT, 20))
+    top = table.position
+    table.call(INCREMENT, [(3, 0), (3, 0)], **WHOLE)
+    table.loop(4, top)
+    table.end()
+    executable = Executable(image(CHIP, table, registers=1))
+    for _ in range(3):
+        np.testing.assert_array_equal(executable(X), X + 20)
+    assert fake.count("cuGraphLaunch") == 0
+
+
+def test_variables_stay_on_the_device(fake: FakeCuda, home: Any) -> None:
+    slot = counter(home)
+    table = TableBuilder()
+    table.call(INCREMENT, [(4, 0), (4, 0)], **WHOLE)
+    table.copy(NBYTES, (3, 0), (4, 0))
+    table.end()
+    executable = Executable(image(CHIP, table, variables=(slot,)))
+    executable(X)
+    fake.calls.clear()
+    executable(X)
+    assert fake.count("cuMemcpyAsync") == 3  # the argument, the result, the status
+    np.testing.assert_array_equal(executable(X), np.full(COUNT, 3))
+
+
+def test_memory_goes_with_the_executable(fake: FakeCuda, home: Any) -> None:
+    executable = twice(variables=(counter(home),))
+    executable(X)
+    clusters = [pair(CHIP, ("gpu:0", "gpu:1"), rounds=2), pair(CHIP, ("cpu:0", "gpu:0"))]
+    for cluster in clusters:
+        cluster(X)
+    assert fake.device_memory and fake.pinned_memory
+    del executable, cluster, clusters
+    home.reset()
+    garbage.collect()
+    assert not fake.device_memory and not fake.pinned_memory
+
+
+def test_calls_fit_the_installed_bindings(fake: FakeCuda, home: Any) -> None:
+    """Without a driver a real function converts its arguments, then says what is absent."""
+    real = pytest.importorskip("cuda.bindings.driver")
+    try:
+        real.cuInit(0)
+    except RuntimeError:
+        pass
+    else:
+        pytest.skip("there is a driver, which would get made-up handles")
+    for case in CASES:
+        case(CHIP)
+    kinds = {
+        "stream": real.CUstream, "hStream": real.CUstream, "hEvent": real.CUevent,
+        "hStart": real.CUevent, "hEnd": real.CUevent, "event": real.CUevent,
+        "ctx": real.CUcontext, "hmod": real.CUmodule, "f": real.CUfunction,
+        "hGraph": real.CUgraph, "hGraphExec": real.CUgraphExec, "dev": real.CUdevice,
+        "attrib": lambda _: real.CUdevice_attribute(75),
+        "mode": real.CUstreamCaptureMode, "fn": real.CUhostFn,
+    }  # fmt: skip
+    seen = set()
+    for name, arguments in fake.calls:
+        if name in seen:
+            continue
+        seen.add(name)
+        function = getattr(real, name)
+        head = function.__doc__.split("\n")[0]
+        listed = head[head.index("(") + 1 : -1].split(",")
+        formal = [p.split(":")[0].split()[-1] for p in listed if p]
+        assert len(formal) == len(arguments), head
+        given = [
+            kinds[p](a if isinstance(a, int) else 0) if p in kinds else a
+            for p, a in zip(formal, arguments, strict=True)
+        ]
+        with pytest.raises(RuntimeError, match="driver"):
+            function(*given)
+    assert {"cuLaunchKernel", "cuMemcpyAsync", "cuGraphLaunch", "cuLaunchHostFunc"} <= seen
+
+
+# ------------------------------------------------------------------------------ what goes wrong
+
+
+def test_without_a_driver() -> None:
+    real = pytest.importorskip("cuda.bindings.driver")
+    try:
+        real.cuInit(0)
+    except RuntimeError:
+        with pytest.raises(GraphError, match="no NVIDIA driver") as found:
+            twice()
+        assert "NUMBA_ENABLE_CUDASIM" in str(found.value)
+    else:
+        pytest.skip("there is a driver")
+
+
+def test_there_is_no_such_gpu(fake: FakeCuda) -> None:
+    with pytest.raises(GraphError, match=r"no device gpu:2\n.*has 2 GPUs") as found:
+        twice(device="gpu:2")
+    assert len(str(found.value).split("\n")) == 2
+
+
+def test_ptx_serves_chips_that_the_code_is_not_for(fake: FakeCuda) -> None:
+    objects = ((b"cubin sm_75", tuple(KERNELS)),)
+    executable = twice(objects=objects, portable=(b"ptx",))
+    np.testing.assert_array_equal(executable(X), 2 * X + 1)
+    with pytest.raises(GraphError, match=r"not made for gpu:0 .*sm_90"):
+        twice(objects=objects)
+    with pytest.raises(GraphError, match=r"driver of gpu:0 .* is too old .* CUDA 12\.4"):
+        twice(objects=objects, portable=(b"ptx new",))
+
+
+def test_a_full_device_names_the_largest_values(fake: FakeCuda) -> None:
+    fake.capacity = 1 << 20
+    largest = ((1 << 29, Origin("%9 = matmul(%1, %2) : f32[8192,16384]", "model.py", 31)),)
+    executable = twice(arena_bytes=1 << 30, largest=largest)
+    with pytest.raises(LimitError) as found:
+        executable(X)
+    text = str(found.value)
+    assert "no memory on gpu:0 (Fake, sm_90) for 1.0 GiB" in text
+    assert "512.0 MiB  %9 = matmul(%1, %2) : f32[8192,16384]  (model.py:31)" in text
+    assert found.value.location == ("model.py", 31)
+    fake.capacity = 1 << 40
+    with pytest.raises((LimitError, MemoryError)):
+        twice(arena_bytes=1 << 46)(X)
+
+
+@pytest.mark.parametrize("waits", ["0", "1"])
+def test_a_kernel_that_crashes(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, waits: str) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", waits)
+    executable = twice(origins={0: Origin("%3 = gather(%1, %2)", "model.py", 8)})
+    function = "cuLaunchKernel" if waits == "1" else "cuStreamSynchronize"
+    fake.failing[function] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(RunError, match="a kernel has crashed on gpu:0") as found:
+        executable(X)
+    assert found.value.location == (("model.py", 8) if waits == "1" else None)
+    fake.failing.clear()
+
+
+def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
+    """What a GPU sends after a kernel has failed is not received."""
+    table = TableBuilder()
+    table.call(FAIL, [], **ALONE)
+    table.call(DOUBLE, [(2, 0), (ARENA, 0)], **WHOLE)
+    table.send(NBYTES, 0, (ARENA, 0))
+    table.wait(NBYTES, 1, (3, 0))
+    table.end()
+    whole = pair(CHIP, ("gpu:0", "cpu:0")).image
+    channels = whole.channels[:2]
+    other = TableBuilder()
+    other.wait(NBYTES, 0, (ARENA, 0))
+    other.call(3, [])  # fails, should it get here
+    other.send(NBYTES, 1, (ARENA, 0))
+    other.end()
+
+    from graphc.runtime.cluster import Cluster
+
+    second = replace(
+        whole.others[0], table=other.finish(), words=np.array([3]), origins={}, registers=0
+    )
+    first = image(CHIP, table, [1], channels=channels, others=(second,))
+    for _ in range(3):
+        with pytest.raises(RunError, match=r"out of range.*on gpu:0"):
+            Cluster(first)(X)
+
+
+def test_cancelled_runs(fake: FakeCuda) -> None:
+    """A loop that never ends, until somebody cancels it."""
+    table = TableBuilder()
+    top = table.call(2, [(2, 0), (ARENA, 0)], params=0, **ALONE)
+    leave = table.branch((ARENA, 0))
+    table.jump(top)
+    table.patch(leave, table.position)
+    table.end()
+    executable = Executable(image(CHIP, table, [100]))
+    timer = fake_cuda.threading.Timer(0.2, executable.cancel)
+    timer.start()
+    with pytest.raises(RunError, match="cancelled"):
+        executable(X)
+
+
+def test_a_forked_child_refuses(fake: FakeCuda) -> None:
+    executable = twice()
+    executable(X)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            executable(X)
+            text = "it ran"
+        except GraphError as error:
+            text = str(error)
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    assert b"a forked process cannot use the GPU of its parent" in os.read(reader, 4096)
+    np.testing.assert_array_equal(executable(X), 2 * X + 1)
+
+
+def test_images_that_cannot_be(fake: FakeCuda) -> None:
+    for change, reason in (
+        ({"arity": (0,)}, "1 counts of words for 5 kernels"),
+        ({"arity": (0, 0, 1, 1, 5)}, "no words"),
+        ({"portable": (b"", b"")}, "2 PTX texts for 1 objects"),
+        ({"objects": ()}, "no object code defines kernel"),
+    ):
+        table = TableBuilder()
+        table.call(4, [(3, 0)], **ALONE)
+        table.end()
+
+        with pytest.raises(GraphError, match=reason):
+            replace(image(CHIP, table), **change).check()
+    table = TableBuilder()
+    table.call(DOUBLE, [(2, 0), (3, 0)], units=1, grain=2048)
+    table.end()
+    with pytest.raises(GraphError, match="2048 threads"):
+        image(CHIP, table, params=(vector("x"),)).check()
