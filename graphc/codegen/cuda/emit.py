@@ -21,6 +21,7 @@ it stands; see `graphc.gpu` for the names it uses.
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.collect import group_function
 from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
