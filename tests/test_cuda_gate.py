@@ -1,0 +1,203 @@
+"""Every op for every dtype as code for GPUs, without one: PTX of the oldest chip, and cubins of it
+for three generations, with no register in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen.build import Compilers, writer_of
+from graphc.codegen.cuda import toolkit
+from graphc.codegen.cuda.chip import chip_of
+from graphc.codegen.cuda.compile import compile_ptx
+from graphc.codegen.cuda.launch import Launch
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.frontend.engine import stages_of
+from graphc.ir.graph import Program
+from graphc.ir.op import OPS, Alias, Sample
+from graphc.ir.types import dtype
+from graphc.ops.value import emit
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+gc.sum  # noqa: B018  a public name fills the op table
+
+OLDEST = "cuda:sm_75"
+CHIPS = [chip_of(OLDEST), chip_of("cuda:sm_80"), chip_of("cuda:sm_90")]
+MOST_REGISTERS = 128  # of a thread: two blocks of 256 threads share a multiprocessor
+MODULE = 48  # kernels compiled together
+PARTS = 12  # tests that the ops are dealt to
+
+SAMPLED = sorted(n for n, op in OPS.items() if op.samples is not None)
+
+
+def chosen(samples: Iterable[Sample]) -> list[Sample]:
+    """The largest of the good samples of each combination of dtypes."""
+    best: dict[Any, tuple[int, Sample]] = {}
+    for sample in samples:
+        arrays = [np.asarray(o) for o in sample.operands]
+        size = sum(a.size for a in arrays)
+        key = (*(dtype(a.dtype).name for a in arrays), str(sample.attrs.get("dtype")))
+        if sample.good and size > best.get(key, (-1,))[0]:
+            best[key] = size, sample
+    return [sample for _, sample in best.values()]
+
+
+def launches_of(function: Any, arguments: tuple[Any, ...], **options: Any) -> dict[str, Launch]:
+    """The kernels of a function on a GPU, by symbol."""
+    config = Config.create(target=OLDEST, **options)
+    value = stages_of(gc.compile(function, **options).graph(*arguments), config)[-1].value
+    compilers = Compilers(config)
+    for graph in value.graphs if isinstance(value, Program) else (value,):
+        writer = writer_of(graph, config, compilers, {})
+        writer.compiler.need(writer.specs())
+        writer.write()
+    return compilers.gpu.result.launches if compilers.gpu is not None else {}
+
+
+def launches_of_op(name: str) -> dict[str, Launch]:
+    op = OPS[name]
+    samples = chosen(op.samples())
+    operands = [[np.asarray(o) for o in s.operands] for s in samples]
+
+    def apply_all(operands: Any) -> Any:
+        return [emit(op, *given, **s.attrs) for given, s in zip(operands, samples)]
+
+    return launches_of(apply_all, (operands,), opt=0)
+
+
+def reports(launches: dict[str, Launch]) -> dict[tuple[str, str], toolkit.Report]:
+    """(symbol, chip) -> what the kernel takes there."""
+    ptx = compile_ptx(launches, CHIPS[0])
+    found = {}
+    for chip in CHIPS:
+        cubin, made = toolkit.assemble(ptx, chip)
+        assert cubin[:4] == b"\x7fELF"
+        assert made.keys() == launches.keys()
+        found.update({(symbol, chip.name): report for symbol, report in made.items()})
+    return found
+
+
+def batches(launches: dict[str, Launch]) -> Iterable[dict[str, Launch]]:
+    """A few at a time, exact ones by themselves."""
+    for exact in (False, True):
+        rest = iter([item for item in launches.items() if item[1].exact is exact])
+        while some := dict(islice(rest, MODULE)):
+            yield some
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_op_assembles(part: int) -> None:
+    launches: dict[str, Launch] = {}
+    owners: dict[str, str] = {}
+    for name in SAMPLED[part::PARTS]:
+        found = launches_of_op(name)
+        assert found or isinstance(OPS[name].lower, Alias), name
+        launches |= found
+        owners |= dict.fromkeys(found, name)
+    made = chain.from_iterable(reports(some).items() for some in batches(launches))
+    bad = [
+        f"{owners[symbol]} on {chip}: {report}"
+        for (symbol, chip), report in made
+        if report.spills or report.registers > MOST_REGISTERS
+    ]
+    assert not bad, "\n".join(bad)
+
+
+# ------------------------------------------------------------------------------------ templates
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / np.sqrt((c * c).mean(axis=-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def dense(x: Any, w: Any, b: Any) -> Any:
+    return np.maximum(x @ w + b, 0)
+
+
+def dense_gradient(x: Any, w: Any, b: Any) -> Any:
+    return gc.grad(lambda w: dense(x, w, b).sum())(w)
+
+
+def matmul(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def conv(x: Any, w: Any) -> Any:
+    return gc.conv(x, w, stride=1, padding=1)
+
+
+# What kernels are made of, at the sizes they are made for: name, function, shapes, dtype.
+TEMPLATES: list[tuple[str, Any, list[tuple[int, ...]], str]] = [
+    ("pointwise", lambda a, b: np.tanh(a) * b, [(1 << 20,)] * 2, "f32"),
+    ("softmax", softmax, [(512, 4096)], "f32"),
+    ("softmax of short rows", softmax, [(4096, 64)], "f32"),
+    ("softmax of long rows", softmax, [(4, 1 << 20)], "f32"),
+    ("layer norm", layer_norm, [(512, 768), (768,), (768,)], "f32"),
+    ("sum", lambda x: x.sum(), [(1 << 20,)], "f32"),
+    ("sum of columns", lambda x: x.sum(axis=0), [(4096, 1000)], "f32"),
+    ("mean of halves", lambda x: x.mean(axis=1), [(512, 4096)], "f16"),
+    ("argmax", lambda x: x.argmax(axis=1), [(512, 4096)], "f32"),
+    ("cumsum", lambda x: np.cumsum(x, axis=1), [(64, 4096)], "f32"),
+    ("sort", lambda x: np.sort(x, axis=1), [(64, 4096)], "f32"),
+    ("topk", lambda x: gc.topk(x, 8), [(64, 1000)], "f32"),
+    ("dense layer", dense, [(512, 768), (768, 3072), (3072,)], "f32"),
+    ("its gradient", dense_gradient, [(128, 784), (784, 512), (512,)], "f32"),
+    ("matrix and vector", matmul, [(4096, 4096), (4096,)], "f32"),
+    ("many products", matmul, [(96, 128, 64), (96, 64, 128)], "f32"),
+    *(("product", matmul, [(1024, 1024)] * 2, name) for name in ("bf16", "f16", "f64", "i32")),
+    ("convolution", conv, [(8, 64, 56, 56), (64, 64, 3, 3)], "f32"),
+    ("attention", gc.attention, [(8, 12, 128, 64)] * 3, "f32"),
+]
+
+
+def check(launches: dict[str, Launch]) -> None:
+    """No register in memory, and not more of them than the cap."""
+    made = chain.from_iterable(reports(some).items() for some in batches(launches))
+    bad = [
+        f"{chip}: {report}"
+        for (_, chip), report in made
+        if report.spills or report.stack or report.registers > MOST_REGISTERS
+    ]
+    assert launches and not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("case", TEMPLATES, ids=lambda case: f"{case[0]} {case[3]}")
+def test_templates_keep_their_registers(case: Any) -> None:
+    _, function, shapes, name = case
+    check(launches_of(function, tuple(gc.spec(shape, name) for shape in shapes)))
+
+
+@pytest.mark.parametrize("options", [{"fast_math": False}, {"parity": True}], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "sum", "dense layer"])
+def test_templates_in_strict_order(name: str, options: dict[str, Any]) -> None:
+    _, function, shapes, kind = next(case for case in TEMPLATES if case[0] == name)
+    launches = launches_of(function, tuple(gc.spec(shape, kind) for shape in shapes), **options)
+    assert all(launch.exact for launch in launches.values())
+    check(launches)
+
+
+def test_refused_kernels_are_named() -> None:
+    (symbol, launch), *_ = launches_of(lambda x: x + 1, (np.ones(4, np.float32),)).items()
+    text = launch.text.replace("def kernel(a0,", "def kernel(a9,")
+    assert text != launch.text  # and a0 is undefined
+
+    def make() -> Any:
+        space: dict[str, Any] = {}
+        exec(text, space)
+        return space["kernel"]
+
+    broken = Launch(text, make, launch.buffers, launch.operands, launch.blocks, launch.threads)
+    with pytest.raises(GraphError, match=symbol):
+        compile_ptx({symbol: broken}, CHIPS[0])
