@@ -34,6 +34,7 @@ from gpu_cases import (
 )  # fmt: skip
 
 from graphc.errors import GraphError, LimitError, RunError
+from graphc.runtime.cluster import Cluster
 from graphc.runtime.cuda import driver, interface
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Origin
@@ -308,8 +309,6 @@ def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
     other.call(3, [])  # fails, should it get here
     other.send(NBYTES, 1, (ARENA, 0))
     other.end()
-
-    from graphc.runtime.cluster import Cluster
 
     second = replace(
         whole.others[0], table=other.finish(), words=np.array([3]), origins={}, registers=0

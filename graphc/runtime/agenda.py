@@ -51,14 +51,14 @@ class Ready:
     def __init__(self, agenda: Agenda) -> None:
         count = len(agenda.rows)
         bitmap = -(-count // 64)
-        open_at = _rounded(1 + bitmap)  # senders write the words before, the device those behind
+        open_at = _rounded(bitmap)  # senders write the words before, the device those behind
         counts_at = open_at + bitmap
         self.agenda = agenda
         self.rows = np.array(agenda.rows, np.int64)
         self.first = np.zeros(counts_at + count, np.int64)
         here = np.ones(64 * bitmap, np.uint8)
         here[list(agenda.messages.values())] = 0
-        self.first[1 : 1 + bitmap] = np.packbits(here, bitorder="little").view("<i8")
+        self.first[:bitmap] = np.packbits(here, bitorder="little").view("<i8")
         self.first[counts_at:] = agenda.counts
         self.words = aligned_bytes(8 * (_HEAD + self.first.size), 8 * _LINE).view(np.int64)
         self.words[:_HEAD] = 0

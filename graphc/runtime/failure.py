@@ -14,6 +14,7 @@ _WALKER_REASONS = {
     EMPTY: "pop from an empty stack",
 }
 _FIRST_RAISED = 1 << 20
+_MOST_RAISED = 256
 
 _raised: dict[int, BaseException] = {}
 _numbers = count()
@@ -36,6 +37,8 @@ def keep(error: BaseException) -> int:
     """A status that stands for an error raised below native code, which cannot pass it on."""
     status = -_FIRST_RAISED - next(_numbers) % _FIRST_RAISED
     _raised[status] = error
+    while len(_raised) > _MOST_RAISED:  # nobody asks for that of a run which had failed before
+        _raised.pop(next(iter(_raised)), None)
     return status
 
 

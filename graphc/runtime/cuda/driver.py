@@ -192,9 +192,9 @@ class Cuda:
 
     def _module(self, code: bytes, portable: bytes) -> Any:
         failures = []
-        for image in (code, portable + b"\0" if portable else b""):
+        for image in (code, portable + b"\0") if portable else (code,):
             try:
-                return ask(self.api, "cuModuleLoadData", image) if image else None
+                return ask(self.api, "cuModuleLoadData", image)
             except Failed as error:
                 failures.append(error.code)
         if any(code in _TOO_NEW for code in failures):

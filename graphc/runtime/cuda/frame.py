@@ -9,7 +9,6 @@ Nothing waits for the device but a branch, a message and the end of the run.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver
 from graphc.runtime.cuda.messages import Boxes, Post
+from graphc.runtime.cuda.native import callback, status_of
 from graphc.runtime.cuda.plan import Direct, Recorder, Step, Stopped, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.walk import Walk
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 MOST_PREPARED = 100_000  # launches that are kept packed
 _GRANULE = 256
-_CODE = 0xFFFFFFFF
-_KERNEL = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
-)
 
 
 def _one_call() -> np.ndarray[Any, Any]:
@@ -95,8 +91,7 @@ class DeviceFrame:
             device = found()
             return device.run() if device is not None else BAD_ROW
 
-        self.callback = _KERNEL(run)
-        self.kernels = np.array([ctypes.cast(self.callback, ctypes.c_void_p).value], np.int64)
+        self.callback, self.kernels = callback(run)
         native.words[TABLE] = address_of(_ONE_CALL)
         native.words[[KERNELS, WORDS]] = address_of(self.kernels)  # it has no words
         native.words[[OPERANDS, THREADS]] = 0, 1
@@ -204,10 +199,10 @@ class DeviceFrame:
         if extra:
             self.driver.copy(seen + 8, extra, 1, COMPUTE)
         self.driver.synchronize(COMPUTE)
-        status = int(self.seen[:8].view(np.int64)[0])
-        if status:
-            self.row, code = status >> 32, status & _CODE
-            raise Stopped(code - (code >> 31 << 32))
+        row, code = status_of(self.seen)
+        if code:
+            self.row = row
+            raise Stopped(code)
         return int(self.seen[8])
 
     def launch_of(self, row: int, addresses: tuple[int, ...]) -> Any:

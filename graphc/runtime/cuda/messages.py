@@ -20,8 +20,10 @@ import numpy as np
 
 from graphc.record import record
 from graphc.runtime.cuda.interface import COMPUTE, COPY
+from graphc.runtime.cuda.native import callback, status_of
 from graphc.runtime.cuda.plan import Stopped
-from graphc.runtime.frame import BASES, DEVICE, TABLE, TEAM, Frame
+from graphc.runtime.failure import explain, keep
+from graphc.runtime.frame import BASES, DEVICE, KERNELS, ROW, TABLE, TEAM, WORDS, Frame
 from graphc.runtime.image import Channel, Image
 from graphc.runtime.memory import address_of
 from graphc.runtime.table import ARENA, CONSTANTS, TableBuilder
@@ -92,10 +94,11 @@ def _receiving(number: int, nbytes: int) -> np.ndarray[Any, Any]:
     return table.finish()
 
 
-def _sending_unless(number: int, nbytes: int) -> np.ndarray[Any, Any]:
-    """Send unless the byte at base CONSTANTS says that a kernel has failed."""
+def _sending_or_failing(number: int, nbytes: int) -> np.ndarray[Any, Any]:
+    """Send, or call kernel 0 where the byte at base CONSTANTS says that a kernel has failed."""
     table = TableBuilder()
     good = table.branch((CONSTANTS, 0))
+    table.call(0, ())
     table.end()
     table.patch(good, table.position)
     table.send(nbytes, number, (ARENA, 0))
@@ -115,11 +118,30 @@ class ToHost(Way):
         self.staging = self.driver.pinned(max(8, channel.nbytes))
         self.seen = self.driver.pinned(8)
         self.event = self.driver.event()
-        self.table = (_sending if self.waits else _sending_unless)(number, channel.nbytes)
+        self.table = (_sending if self.waits else _sending_or_failing)(number, channel.nbytes)
         letter = self.letter = np.zeros(BASES + 2, np.int64)  # a frame for the copy stream
         letter[TABLE] = address_of(self.table)
         letter[[TEAM, DEVICE]] = native.words[[TEAM, DEVICE]]
         letter[BASES:] = address_of(self.staging), address_of(self.seen)
+        found = weakref.ref(self)
+
+        def fail(*_: int) -> int:
+            way = found()
+            return way.fail() if way is not None else 0
+
+        self.callback, self.kernels = callback(fail)
+        letter[[KERNELS, WORDS]] = address_of(self.kernels)
+
+    def fail(self) -> int:
+        """Called by the copy stream, in a thread that may wait for nothing: a kernel has failed.
+
+        Others may wait for the message that is not sent, and this device for them.
+        """
+        row, code = status_of(self.seen)
+        self.words[ROW] = row
+        status = keep(explain(self.part.image, code, row))
+        self.part.support.fail_team(int(self.words[TEAM]), int(self.words[DEVICE]), status)
+        return 0
 
     def send(self, address: int) -> None:
         driver, staging = self.driver, address_of(self.staging)
