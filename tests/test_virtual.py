@@ -14,6 +14,7 @@ from test_schedule import Drawn, Fixed, eight_transfers
 
 import graphc as gc
 from graphc.errors import GraphError
+from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Program
 from graphc.ops.interpret import State, interpret
 from graphc.passes import pipeline
@@ -96,16 +97,54 @@ def test_what_cannot_be_run_is_an_error() -> None:
     with pytest.raises(GraphError, match="links are"):
         execute(program, [], Fixed(), links="many", state=state)
 
-    def loop(x):
-        def body(i, c):
-            with gc.device("cpu:1"):
-                c = np.tanh(c)
-            with gc.device("cpu:0"):
-                return np.exp(c)
 
-        return gc.fori(0, 3, body, x)
+def chased(x):
+    def body(i, c):
+        with gc.device("cpu:1"):
+            c = np.tanh(c)
+        with gc.device("cpu:0"):
+            return np.exp(c)
 
-    graph = gc.compile(loop, devices=["cpu:0", "cpu:1"]).graph(np.ones(4, np.float32))
-    program = next(r.value for r in pipeline.run(graph, config()) if r.name == "partition")
-    with pytest.raises(GraphError, match=r"%\d+ spans devices"):
-        execute(program, [np.ones(4, np.float32)], CostModel([g.device for g in program.graphs]))
+    return gc.fori(0, 3, body, x)
+
+
+def until(x):
+    def body(c):
+        with gc.device("cpu:1"):
+            c = c * 2
+        with gc.device("cpu:0"):
+            return c + 1
+
+    return gc.while_loop(lambda c: c[0] < 100, body, x)
+
+
+def chosen(x):
+    def left(a):
+        with gc.device("cpu:1"):
+            a = np.tanh(a)
+        with gc.device("cpu:0"):
+            return a * 2
+
+    return gc.cond(x[0] < 1, left, lambda a: a, x)
+
+
+@pytest.mark.parametrize("function", [chased, until, chosen])
+@pytest.mark.parametrize("links", LINKS)
+def test_ops_that_span_devices_run_on_several_clocks(function, links: str) -> None:
+    def f(x):
+        with gc.device("cpu:1"):
+            x = np.sin(x) + 1
+        y = function(x)
+        with gc.device("cpu:1"):
+            z = np.cos(x)
+        return y, z, function(y)
+
+    x = np.linspace(0, 1, 4, dtype=np.float32)
+    graph = gc.compile(f, devices=["cpu:0", "cpu:1"]).graph(x)
+    stages = {r.name: r.value for r in pipeline.run(graph, config())}
+    assert spanning(stages["partition"].graphs)
+    for name in ("partition", "schedule"):
+        program = stages[name]
+        found = agree(program, [x], CostModel([g.device for g in program.graphs]), links)
+        for parts in spanning(program.graphs).values():
+            assert len({found.start[part] for part in parts}) == 1

@@ -175,3 +175,16 @@ def evaluate_node(node: Node, arrays: list[Array], state: State | None = None) -
     """One node on arrays, with NumPy. Raises GraphError for what NumPy refuses."""
     with np.errstate(all="ignore"):
         return _Interpreter(wide=False, state={} if state is None else state).node(node, arrays)
+
+
+def evaluate_together(
+    nodes: Sequence[Node], arrays: Sequence[list[Array]], state: State | None = None
+) -> list[Array]:
+    """Nodes of several devices that talk to each other in their regions, each on its arrays."""
+    interpreter = _Interpreter(wide=False, state={} if state is None else state)
+
+    def run(node: Node, inputs: list[Array]) -> Array:
+        with np.errstate(all="ignore"):
+            return interpreter.node(node, inputs)
+
+    return interpreter.mail.run([partial(run, *pair) for pair in zip(nodes, arrays, strict=True)])

@@ -11,7 +11,8 @@ up no device, only its link:
 
 A `recv` of a program is such a transfer: it begins when its `send` is reached and its own `after`
 edges are satisfied.  A region op that spans devices takes as long as its region does, simulated
-alone, times its rounds; the devices may do other things meanwhile.
+alone, times its rounds.  In a graph the devices may do other things meanwhile; in a program there
+is a part of it for each of them, and all begin together.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class _Layout:
         self.moves: list[_Move] = []
         self.moved: dict[tuple[Node, Device], int] = {}
         self.resources: dict[object, int] = {}
+        self.parts: dict[Node, list[Node]] = {}  # all parts of an op that spans devices
 
     def resource(self, key: object) -> int:
         return self.resources.setdefault(key, len(self.resources))
@@ -159,7 +161,7 @@ class _Layout:
     # -- a program: sends and recvs stand in it
 
     def add_program(self, program: Program) -> None:
-        parts = spanning(program.graphs)
+        self.parts = parts = spanning(program.graphs)
         sends = {}
         for graph in program.graphs:
             for param in graph.params:
@@ -174,8 +176,9 @@ class _Layout:
                     sends[node.attrs["channel"]] = node
         task, edge = self.task, self.tasks.edge
         for node, number in task.items():
-            for before in {*node.inputs, *node.after} if node.inputs or node.after else ():
-                edge(task[before], number)
+            for part in parts.get(node, (node,)):
+                for before in {*part.inputs, *part.after} if part.inputs or part.after else ():
+                    edge(task[before], number)
             if node.op.name == "recv":
                 self.add_transfer(node, sends)
 
@@ -191,24 +194,8 @@ class _Layout:
         sent = send.inputs[0] if send.inputs else send
         self.moves.append(_Move(number, sent, source, target, recv, nbytes_of(recv.type)))
 
-    # -- region ops that span devices
-
     def regions_seconds(self, node: Node, parts: Sequence[Node] = ()) -> float:
-        """Seconds of a region op: its regions one after the other, or the longest branch.
-
-        In a program the op is in parts, one per device.
-        """
-        times = []
-        for number, region in enumerate(node.regions):
-            value: Graph | Program = region
-            if parts:
-                own = (p.regions[number].replace(device=device_of(p.place)) for p in parts)
-                value = Program(region.name, tuple(own))
-            found = simulate(
-                value, self.cost, links=self.links, in_order=self.in_order, returns=False
-            )
-            times.append(found.makespan)
-        return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
+        return regions_seconds(node, parts, self.cost, self.links, self.in_order)
 
     # -- what the tasks have become
 
@@ -222,7 +209,8 @@ class _Layout:
             device = self.device[node]
             before = last.get(device)
             if before is not None:
-                self.tasks.edge(before, number)
+                for part in self.parts.get(node, (node,)):
+                    self.tasks.edge(before, self.task[part])
             last[device] = number
 
     def timeline(self, value: Graph | Program, start: list[float], end: list[float]) -> Timeline:
@@ -254,6 +242,23 @@ class _Layout:
         for listed in nodes.values():
             listed.sort(key=start.__getitem__)
         return nodes
+
+
+def regions_seconds(
+    node: Node, parts: Sequence[Node], cost: Costs, links: str, in_order: bool
+) -> float:
+    """Seconds of a region op that spans devices: its regions one after the other, or the longest
+    branch.  In a program the op is in parts, one per device.
+    """
+    times = []
+    for number, region in enumerate(node.regions):
+        value: Graph | Program = region
+        if parts:
+            own = (p.regions[number].replace(device=device_of(p.place)) for p in parts)
+            value = Program(region.name, tuple(own))
+        found = simulate(value, cost, links=links, in_order=in_order, returns=False)
+        times.append(found.makespan)
+    return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
 
 
 def home_of(node: Node) -> Device:

@@ -17,8 +17,8 @@ from graphc.errors import GraphError
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Device, device_of
-from graphc.ops.interpret import State, check_arguments, evaluate_node
-from graphc.passes.simulate import LINKS, Costs
+from graphc.ops.interpret import State, check_arguments, evaluate_node, evaluate_together
+from graphc.passes.simulate import LINKS, Costs, regions_seconds
 from graphc.record import record
 
 
@@ -46,14 +46,12 @@ def execute(
 ) -> Executed:
     """Run a program on virtual clocks; `links` as for `simulate`, `state` as for `interpret`.
 
-    Raises GraphError for a deadlock, for an op that spans devices, whose rounds a cost model only
-    guesses, and for what `interpret` raises it.
+    The parts of an op that spans devices run together, for as many rounds as the cost model takes
+    them for.  Raises GraphError for a deadlock and for what `interpret` raises it.
     """
     if links not in LINKS:
         raise GraphError(f"links are {', '.join(LINKS)}, got {links!r}")
     check_arguments(program.params, arguments)
-    for node in spanning(program.graphs):
-        raise GraphError(f"%{node.id} spans devices", hint="simulate() guesses how long it takes")
     machine = _Machine(program, cost, links, {} if state is None else state)
     machine.values |= zip(program.params, arguments, strict=True)
     machine.run()
@@ -74,6 +72,8 @@ class _Machine:
         self.sent: dict[str, tuple[Any, ...]] = {}  # by channel: the sender and the message
         self.alarms: list[tuple[float, int, Callable[[], None]]] = []
         self.number = count()
+        self.parts = spanning(program.graphs)
+        self.links = links
         self.workers = [_Worker(self, graph) for graph in program.graphs]
         self.post = _Post(self, program, links)
 
@@ -91,6 +91,12 @@ class _Machine:
         if stuck is not None:
             message = f"%{stuck.id} waits forever for a value of another device"
             raise GraphError(message, details=stuck.describe(), location=stuck.loc)
+
+    def together(self, node: Node) -> list[_Worker] | None:
+        """The workers of all parts of an op that spans devices, once each can begin its part."""
+        parts = self.parts[node]
+        found = [w for part in parts for w in self.workers if w.head is part and w.free(part)]
+        return found if len(found) == len(parts) else None
 
     def begin(self, node: Node, seconds: float, done: Callable[[], None]) -> None:
         """Call `done` when the node has taken its time."""
@@ -122,20 +128,36 @@ class _Worker:
     def go(self) -> bool:
         """Run what can run now; was there anything?"""
         moved = False
-        while not self.busy and self.head is not None and self.ready(self.head):
-            self.run(self.head)
+        while self.head is not None and self.free(self.head):
+            if self.head in self.machine.parts:
+                workers = self.machine.together(self.head)
+                if workers is None:
+                    break
+                run_parts(self.machine, workers)
+            else:
+                self.run(self.head)
             moved = True
         return moved
 
-    def ready(self, node: Node) -> bool:
-        return all(n in self.machine.values for n in (*node.inputs, *node.after))
+    def free(self, node: Node) -> bool:
+        """Can the node begin?"""
+        values = self.machine.values
+        return not self.busy and all(n in values for n in (*node.inputs, *node.after))
+
+    def operands(self, node: Node) -> list[Any]:
+        return [self.machine.values[source] for source in node.inputs]
 
     def run(self, node: Node) -> None:
+        machine, operands = self.machine, self.operands(node)
+        made = ()
+        if node.op.name != "send":
+            made = evaluate_node(node, operands, machine.state)
+        self.take(node, operands, made, machine.cost.compute(node, self.device))
+
+    def take(self, node: Node, operands: list[Any], made: Any, seconds: float) -> None:
+        """Be busy with the node for its time."""
         self.busy = True
-        machine = self.machine
-        operands = [machine.values[source] for source in node.inputs]
-        sends = node.op.name == "send"
-        made = () if sends else evaluate_node(node, operands, machine.state)
+        machine, sends = self.machine, node.op.name == "send"
 
         def done() -> None:
             machine.values[node] = made
@@ -144,7 +166,18 @@ class _Worker:
             self.busy = False
             self.head = next(self.nodes, None)
 
-        machine.begin(node, machine.cost.compute(node, self.device), done)
+        machine.begin(node, seconds, done)
+
+
+def run_parts(machine: _Machine, workers: Sequence[_Worker]) -> None:
+    """Begin all parts of an op that spans devices."""
+    parts = [worker.head for worker in workers if worker.head is not None]
+    operands = [worker.operands(part) for worker, part in zip(workers, parts, strict=True)]
+    made = evaluate_together(parts, operands, machine.state)
+    whole = machine.parts[parts[0]]
+    for worker, part, given, value in zip(workers, parts, operands, made, strict=True):
+        seconds = regions_seconds(part, whole, machine.cost, machine.links, in_order=True)
+        worker.take(part, given, value, seconds)
 
 
 class _Post:
