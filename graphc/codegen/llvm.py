@@ -203,8 +203,7 @@ class KernelWriter(FunctionWriter):
         if op in ("min", "max"):
             if dtype.kind == "f":
                 # The sign of a zero is left open, as in NumPy: that halves the instructions.
-                flag = "" if self.zeros else " nsz"
-                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), flag)
+                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
             return llvm_scalar.minmax(self, op, dtype, (now, value))
         if dtype.kind == "f":
             return self.emit(f"f{op}{loose} {kind} {now}, {value}")

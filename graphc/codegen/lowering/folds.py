@@ -64,6 +64,9 @@ def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
     total: Element = Pair(*values) if len(values) == 2 else values[0]
     source = tensor_type(node.inputs[0])
     count = math.prod(source.dims[a] for a in node.attrs["axes"])
+    if lower.combine in ("min", "max") and not isinstance(total, Pair) and total.dtype.is_float:
+        # The smallest of zeros is either, as they come together: make it +0.
+        total = b.add(total, b.const(0.0, total.dtype))
     if lower.finish is not None:
         total = lower.finish(b, total, count, source.dtype)
     if not isinstance(total, Pair):

@@ -1,15 +1,16 @@
 """Ordered: rows whose sums and products are made in one order, on whatever machine.
 
 Element i of a row, counted in row-major order over all reduced axes, belongs to lane i mod 128. A
-lane adds its elements one after another, f32 in f64; at the end the lanes are folded in halves:
+lane adds its elements one after another; at the end the lanes are folded in halves:
 
     for k in 0..8:  vector for l in 0..128:  lane[l] = lane[l] + x[128 * k + l]
                     vector for l in 0..64:   lane[l] = lane[l] + lane[l + 64]
                     vector for l in 0..32:   lane[l] = lane[l] + lane[l + 32]         and so on
 
-Lanes that a short row does not reach take no part.  The order depends on the shape of the row and
-its axes alone: not on vectors, threads, what else the kernel computes, or how axes are merged.
-Minima, maxima and integers need no order.
+Lanes add f32 in f32 if each has at most 32 of them, else in f64; halves are added in f64.  Lanes
+that a short row does not reach take no part.  The order depends on the shape of the row alone: not
+on vectors, threads, what else the kernel computes, or how axes are merged.  Minima, maxima and
+integers need no order.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from graphc.ir.graph import Node
 from graphc.ops.registry import Pair
 
 LANES = 128
+FEW = 32  # f32 that a lane adds in f32
 NEUTRAL = {"add": -0.0, "mul": 1.0}  # x + -0.0 is x for every x, the zeros included
 
 
@@ -110,7 +112,8 @@ class Ordered(Rows):
             return
         b, lower = self.b, reduction_of(node)
         firsts = initial(b, lower, tensor_type(node.inputs[0]).dtype)
-        kinds = [self.held(node, v.dtype) for v in firsts]
+        long = self.row_length > FEW * LANES
+        kinds = [self.held(node, v.dtype) if long else v.dtype for v in firsts]
         count = min(LANES, self.row_length)
         self.lanes[node.id] = [self.buffer(kind, count, "work") for kind in kinds]
         if self.row_length > LANES:
@@ -136,11 +139,28 @@ class Ordered(Rows):
         b, count = self.b, min(LANES, self.row_length)
         while count > 1:
             half = 1 << (count - 1).bit_length() - 1
+            moved = {n.id: [self.halves(n, a, half) for a in self.lanes[n.id]] for n in nodes}
+            moves = [
+                (reduction_of(node).combine, lanes, target)
+                for node in nodes
+                for lanes, target in zip(self.lanes[node.id], moved[node.id], strict=True)
+            ]
             with b.loop(count - half, "vector") as lane:
-                for node in nodes:
-                    for buffer in self.lanes[node.id]:
-                        pair = b.load(buffer, lane), b.load(buffer, b.add(lane, b.integer(half)))
-                        b.store(buffer, lane, b.op(reduction_of(node).combine, *pair))
+                for combine, lanes, target in moves:
+                    upper = b.load(lanes, b.add(lane, b.integer(half)))
+                    pair = (b.cast(x, target.dtype) for x in (b.load(lanes, lane), upper))
+                    b.store(target, lane, b.op(combine, *pair))
+            others = [(lanes, target) for _, lanes, target in moves if lanes is not target]
+            if others and count < 2 * half:
+                with b.loop(half, "vector", count - half) as lane:
+                    for lanes, target in others:
+                        b.store(target, lane, b.cast(b.load(lanes, lane), target.dtype))
+            self.lanes |= moved
             count = half
         for node in nodes:
             self.registers[node.id] = [b.register(b.load(a, 0)) for a in self.lanes[node.id]]
+
+    def halves(self, node: Node, lanes: Buffer, count: int) -> Buffer:
+        """Where sums of two lanes lie: in the first of them, if it holds their type."""
+        kind = self.held(node, lanes.dtype)
+        return lanes if kind is lanes.dtype else self.buffer(kind, count, "work")
