@@ -3,7 +3,8 @@
 The sentences are read in two halves, so that a device can work on one while the other device has
 the other.  Placement is asked twice: once it may do as it likes, once the first three layers have
 to be on cpu:0 and the last three on cpu:1, as if their weights did not fit on one.  The second
-program is then followed through partition, schedule and compression to a run, which is traced.
+program is then followed through partition, schedule and compression to a run, which is traced, and
+set beside a simulation with the costs that the kernels had in earlier runs.
 
     python examples/two_devices.py                # needs what sentence_similarity.py needs
     python examples/two_devices.py --error-budget 1e-3
@@ -34,6 +35,10 @@ from sentence_similarity import (
 )
 
 import graphc as gc
+from graphc.config import Config
+from graphc.ir.place import parse_device
+from graphc.passes.measured import cost_model
+from graphc.passes.simulate import simulate
 from graphc.runtime.trace import trace, write
 
 DEVICES = ["cpu:0", "cpu:1"]
@@ -142,26 +147,49 @@ def fastest(run, ids, mask, rounds):
     return 1e3 * min(times)
 
 
-def traced(run, ids, mask, folder):
-    """What each device did in one run; the timeline goes into two files."""
+def simulated(program):
+    """What each device would do, by the measured costs of its kernels."""
+    devices = [parse_device(name) for name in DEVICES]
+    cost = cost_model(devices, Config.create(devices=DEVICES, costs="measured"))
+    found = simulate(program, cost, in_order=True)
+    rows = []
+    for device in devices:
+        waits = Counter()
+        for wait in found.waits():
+            if wait.device == device:
+                waits[f"wait for {wait.source.short}"] += wait.end - wait.start
+        moved = sum(t.end - t.start for t in found.transfers if t.target == device)
+        rows.append(row_of(device.short, "simulated", found.busy(device), moved, waits))
+    return 1e3 * found.makespan, rows
+
+
+def row_of(device, kind, busy, moved, waits):
+    return {
+        "device": device,
+        "kind": kind,
+        "busy_ms": 1e3 * busy,
+        "messages_ms": 1e3 * moved,
+        "waits_ms": {name: 1e3 * seconds for name, seconds in waits.items()},
+    }
+
+
+def traced(run, ids, mask, folder, rounds):
+    """What each device did in one run, beside its simulation; the timeline goes into two files."""
+    gc.profile(run, ids, mask, runs=rounds)
+    expected, rows = simulated(run.lower(ids, mask))
     _, found = trace(run.executable(ids, mask), [ids, mask])
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"two_devices{suffix}" for suffix in (".html", ".json")]
     for path in paths:
         write(found, path)
-    rows = []
     for number, device in enumerate(found.devices):
         totals = Counter(found.totals(number))
         waits = {name: s for name, s in totals.items() if name.startswith("wait")}
-        rows.append(
-            {
-                "device": device,
-                "busy_ms": 1e3 * (totals["kernel"] + totals["copy"]),
-                "messages_ms": 1e3 * (totals["send"] + totals["transfer"]),
-                "waits_ms": {name: 1e3 * seconds for name, seconds in waits.items()},
-            }
-        )
-    return {"ms": 1e3 * found.seconds, "devices": rows, "files": [str(path) for path in paths]}
+        busy, moved = totals["kernel"] + totals["copy"], totals["send"] + totals["transfer"]
+        rows.append(row_of(device, "measured", busy, moved, waits))
+    rows.sort(key=lambda row: row["device"])
+    files = [str(path) for path in paths]
+    return {"ms": 1e3 * found.seconds, "simulated_ms": expected, "devices": rows, "files": files}
 
 
 def study(sentences, folder, rounds, budget):
@@ -189,7 +217,7 @@ def study(sentences, folder, rounds, budget):
         "compress": decisions(compressed, "compress"),
         "errors": errors,
         "ms": {name: fastest(run, ids, mask, rounds) for name, run in runs.items()},
-        "trace": traced(runs["cut"], ids, mask, folder),
+        "trace": traced(runs["cut"], ids, mask, folder, rounds),
     }
 
 
@@ -238,9 +266,11 @@ def tell(console, story):
     rows = []
     for row in seen["devices"]:
         waits = ", ".join(f"{ms:.2f} {name}" for name, ms in row["waits_ms"].items())
-        rows.append((row["device"], f"{row['busy_ms']:.2f}", f"{row['messages_ms']:.3f}", waits))
+        times = f"{row['busy_ms']:.2f}", f"{row['messages_ms']:.3f}", waits
+        rows.append((row["device"], row["kind"], *times))
     title = f"one traced run of the cut model, {seen['ms']:.2f} ms"
-    table(console, title, ["device", "busy ms", "messages ms", "waits ms"], rows)
+    title += f"; simulated {seen['simulated_ms']:.2f} ms"
+    table(console, title, ["device", "", "busy ms", "messages ms", "waits ms"], rows)
     console.print("timeline: " + ", ".join(seen["files"]), highlight=False)
 
 

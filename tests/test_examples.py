@@ -130,7 +130,13 @@ def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) ->
     errors = story["errors"]
     assert max(errors["free"], errors["cut"]) < 1e-6 < errors["cut, compressed"]
     assert errors["cut, compressed"] < (1e-2 if budget is None else 2 * budget)
-    assert [row["device"] for row in story["trace"]["devices"]] == ["cpu:0", "cpu:1"]
+    rows = story["trace"]["devices"]
+    assert [row["device"] for row in rows] == ["cpu:0", "cpu:0", "cpu:1", "cpu:1"]
+    assert [row["kind"] for row in rows] == ["simulated", "measured"] * 2
+    for expected, seen in (rows[:2], rows[2:]):
+        other = "wait for cpu:1" if seen["device"] == "cpu:0" else "wait for cpu:0"
+        assert {other} == expected["waits_ms"].keys() and other in seen["waits_ms"]
+        assert expected["busy_ms"] > 0 < seen["busy_ms"]
     page, events = (Path(file) for file in story["trace"]["files"])
     assert page.read_text().lstrip().lower().startswith("<!doctype html")
     kinds = {event.get("cat") for event in json.loads(events.read_text())["traceEvents"]}
