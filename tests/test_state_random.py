@@ -85,15 +85,14 @@ def program(seed, variables):
     return f
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_random_programs(seed):
+def check_program(seed, **options):
     with gc.container(f"random_{seed}"):
         rng = np.random.default_rng(1000 + seed)
         start = rng.normal(size=(5, SIZE, SIZE))
         variables = [gc.Variable(a, name=f"v{k}") for k, a in enumerate(start[:3])]
     f = program(seed, variables)
     donate = ("x", "y")[: seed % 3]
-    compiled = gc.compile(f, donate=donate, opt=2 * (seed % 5 > 0))
+    compiled = gc.compile(f, donate=donate, opt=2 * (seed % 5 > 0), **options)
     state = {(v.container, v.name): v.value for v in variables}
     graph = compiled.graph(*start[3:])
     for _ in range(4):
@@ -104,3 +103,8 @@ def test_random_programs(seed):
         for v in variables:
             np.testing.assert_allclose(v.value, state[v.container, v.name], rtol=1e-9, atol=1e-9)
     gc.reset_container(f"random_{seed}")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed):
+    check_program(seed)

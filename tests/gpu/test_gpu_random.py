@@ -1,0 +1,59 @@
+"""Random programs on a GPU: typed graphs, nested control flow, variables and donated arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from control_graphs import control_graphs, whole_numbers
+from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
+from graphs import arguments, random_graphs
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from test_properties import same
+from test_state_random import check_program
+
+from graphc.ir.graph import Graph
+from graphc.ops.interpret import interpret
+
+need_gpu()
+pytestmark = pytest.mark.gpu
+
+PHASES = (Phase.generate, Phase.shrink)
+
+
+def examples(simulated: int, real: int) -> settings:
+    return settings(
+        max_examples=sized(simulated, real), deadline=None, phases=PHASES, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_graphs(opt: int) -> None:
+    @seed(SEED + opt)
+    @examples(25, 300)
+    @given(random_graphs(most=10))
+    def check(g: Graph) -> None:
+        given_arrays = arguments(g, SEED)
+        same(run_graph(g, given_arrays, opt=opt), interpret(g, given_arrays), 3e-5)
+
+    check()
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_control_flow(opt: int) -> None:
+    @seed(SEED + opt)
+    @examples(25, 300)
+    @given(control_graphs())
+    def check(g: Graph) -> None:
+        given_arrays = whole_numbers(g, SEED)
+        for got, want in zip(
+            run_graph(g, given_arrays, opt=opt), interpret(g, given_arrays), strict=True
+        ):
+            np.testing.assert_array_equal(got, want)
+
+    check()
+
+
+@pytest.mark.parametrize("number", range(sized(6, 60)))
+def test_programs_over_variables(number: int) -> None:
+    check_program(number, devices=GPU)
