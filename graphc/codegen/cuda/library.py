@@ -63,6 +63,13 @@ def library_launches(node: Node, places: list[Operand], strict: bool) -> Launche
     assert isinstance(lower, Library)
     if lower.cuda is not None:
         return code_launches(node, places, lower.cuda(node, strict))
+    return adapter_launches(node, places)
+
+
+def adapter_launches(node: Node, places: list[Operand]) -> Launches:
+    """The launch of the CPU's function, or of a user's."""
+    lower = node.op.lower
+    assert isinstance(lower, Library)
     text, call = adapter(lower, node, _buffers(node))
     source = f"{text}\n{described(call.function)}", _maker(text, call.function), call
     return _launches(node, places, lower.workspace(node), [source])

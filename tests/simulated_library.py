@@ -1,0 +1,296 @@
+"""Device code of library ops on Numba's simulator; run with NUMBA_ENABLE_CUDASIM=1.
+
+Blocks are as small as they can be, for every simulated thread is a thread of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from op_harness import node_of
+
+import graphc as gc
+from graphc.codegen.source_helpers import storage_dtype
+from graphc.gpu import SIMULATED, cuda
+from graphc.ir.op import OPS, CudaCode
+from graphc.ir.types import DTYPES, Type, leaves
+from graphc.ops import (
+    cuda_cumulative,
+    cuda_factor,
+    cuda_scan,
+    cuda_scatter,
+    cuda_solve,
+    cuda_sort,
+)
+
+assert SIMULATED
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # integers wrap
+
+ROW = 7  # of the step table, which a failure names
+RANDOM = np.random.default_rng(0)
+
+
+def run(
+    code: CudaCode, node: Any, operands: Iterable[Any], out: Any = None
+) -> tuple[list[Any], int]:
+    """The results of device code, and the status it leaves. `out` is the memory of the result."""
+    types = [t for t in leaves(node.type) if isinstance(t, Type)]
+    given = [np.ascontiguousarray(o).reshape(-1) for o in operands]
+    made = [np.full(t.size, 77).astype(storage_dtype(t.dtype)) for t in types]
+    made = [out] if out is not None else made
+    work = [np.full(count, 55).astype(storage_dtype(d)) for d, count in code.workspace]
+    status = np.zeros(1, np.int64)
+    for call in code.calls:
+        kernel = cuda.jit(call.function)
+        kernel[call.blocks, call.threads](*given, *made, *work, *call.params, status, ROW)
+    return [m.reshape(t.dims) for m, t in zip(made, types)], int(status[0])
+
+
+def check(
+    code: Callable[..., CudaCode], op: str, operands: Any, exact: bool = True, **attrs: Any
+) -> None:
+    """Device code gives what the op's reference gives."""
+    node = node_of(OPS[op], operands, attrs)
+    found, status = run(code(node), node, operands)
+    wanted = OPS[op].reference(*operands, **node.attrs.values_dict)
+    assert status == 0
+    for one, other in zip(found, wanted if isinstance(wanted, tuple) else (wanted,)):
+        same = np.array_equal if exact else np.allclose
+        options = {} if exact else {"rtol": 2e-4, "atol": 2e-4}
+        numeric = one.dtype.kind in "fc"
+        assert same(one, other, **options, **({"equal_nan": True} if numeric else {})), (
+            op, attrs, [o.shape for o in operands], one, other,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ sorting
+
+
+def keys(name: str, shape: tuple[int, ...], ties: bool) -> Any:
+    most = int(np.iinfo(DTYPES[name].numpy).max)
+    low = most - 3 if ties else 0  # the greatest keys are those that pad a tile
+    return RANDOM.integers(low, most, shape, DTYPES[name].numpy, endpoint=True)
+
+
+def test_sorting() -> None:
+    shape = cuda_sort.Shape(8, 4)
+    shapes = ((3, 5), (1, 8), (2, 9), (1, 17), (1, 41), (3, 1))
+    for number, dims in enumerate(shapes):
+        x = keys(("u8", "u16", "u32", "u64")[number % 4], dims, ties=number % 2 == 0)
+        check(lambda n: cuda_sort.sort_code(n, True, shape), "sort_keys", (x,))
+        check(lambda n: cuda_sort.argsort_code(n, True, shape), "argsort_keys", (x,))
+
+
+def test_topk() -> None:
+    shape = cuda_sort.Shape(8, 4)
+    for dims, wanted in (((3, 5), 2), ((2, 8), 8), ((1, 30), 1), ((2, 30), 4), ((1, 19), 6)):
+        x = keys("u8", dims, ties=wanted != 4)
+        check(lambda n: cuda_sort.topk_code(n, True, shape), "topk_keys", (x,), k=wanted)
+    node = node_of(OPS["topk_keys"], (keys("u8", (1, 19), False),), {"k": 6})
+    assert (
+        len(cuda_sort.topk_code(node, True, shape).calls) > 3
+    )  # it sorts all, then takes the head
+
+
+def test_nonzero() -> None:
+    for extent in (0, 1, 8, 9, 33):
+        mask = RANDOM.random(extent) < 0.4
+        for size in (0, extent // 3, extent + 2):
+            check(lambda n: cuda_scan.nonzero_code(n, True, 4, 2), "nonzero", (mask,), size=size)
+
+
+# ------------------------------------------------------------------------------------ scatter
+
+
+def values(name: str, shape: tuple[int, ...]) -> Any:
+    if name == "bool":
+        return RANDOM.random(shape) < 0.5
+    made = (RANDOM.normal(size=shape) * 4).astype(DTYPES[name].numpy)
+    return made
+
+
+ROUTES: set[str] = set()
+
+
+def scattered(name: str, mode: str, strict: bool, few: int) -> None:
+    """Repeated positions, out-of-range ones that are dropped, NaN."""
+    cuda_scatter.FEW = few
+    for rows, width, count, drop in ((4, 3, 9, False), (5, 1, 13, True), (3, 2, 0, False)):
+        x, updates = values(name, (rows, width)), values(name, (count, width))
+        if DTYPES[name].kind == "f":
+            x.reshape(-1)[1], updates.reshape(-1)[::5] = np.nan, np.nan
+        limit = rows + 3 * drop
+        index = RANDOM.integers(-limit, limit, count).astype(np.int32)
+        node = node_of(OPS["scatter"], (x, index, updates), {"mode": mode, "drop": drop})
+        ROUTES.add(cuda_scatter.route_of(node, strict))
+        check(
+            lambda n: cuda_scatter.scatter_code(n, strict), "scatter", (x, index, updates),
+            exact=strict or DTYPES[name].is_integer, mode=mode, drop=drop,
+        )  # fmt: skip
+
+
+def test_scatter() -> None:
+    for name in ("f32", "i8", "c64", "i64", "bool"):
+        for mode in ("set", "add", "mul", "min", "max"):
+            if mode == "set" or name in ("f32", "i8", "i64") or (mode, name) == ("add", "c64"):
+                for strict, few in ((True, 64), (True, 2), (False, 2)):
+                    scattered(name, mode, strict, few)
+    assert {"few", "claimed", "atomic", "sorted"} == ROUTES
+
+
+def test_scatter_fails() -> None:
+    """A bad position changes nothing of a variable that is updated where it lies."""
+    index, updates = np.array([0, 3]), np.ones((2, 2))
+    for few in (64, 1):
+        for mode in ("set", "add"):
+            cuda_scatter.FEW = few
+            x = np.arange(6.0).reshape(3, 2)
+            node = node_of(OPS["scatter"], (x, index, updates), {"mode": mode})
+            place = x.reshape(-1)
+            code = cuda_scatter.scatter_code(node, True)
+            _, status = run(code, node, (place, index, updates), out=place)
+            assert status == (ROW << 32) | 1
+            assert np.array_equal(place, np.arange(6.0))
+
+
+# ------------------------------------------------------------------------------------ matrices
+
+
+def factors(op: str, code: Callable[..., CudaCode]) -> None:
+    for panel, threads in ((2, 4), (4, 8)):
+        shape = cuda_factor.Shape(panel, threads)
+        for sample in OPS[op].samples():
+            x = sample.operands[0]
+            if sample.good and x.size and x.shape[-1] < 9:
+                check(lambda n: code(n, True, shape), op, sample.operands, False, **sample.attrs)  # noqa: B023
+
+
+def test_lu() -> None:
+    factors("lu", cuda_factor.lu_code)
+    x = np.array([[0.0, 2.0, 1.0], [4.0, 4.0, 0.0], [-4.0, 0.0, 3.0]])  # exchanges, a tie
+    shape = cuda_factor.Shape(2, 4)
+    check(lambda n: cuda_factor.lu_code(n, True, shape), "lu", (x,), False)
+
+
+def test_cholesky() -> None:
+    factors("cholesky", cuda_factor.cholesky_code)
+    x = np.diag([1.0, 4.0, -1.0])
+    node = node_of(OPS["cholesky"], (x,), {})
+    _, status = run(cuda_factor.cholesky_code(node, True, cuda_factor.Shape(2, 4)), node, (x,))
+    assert status == (ROW << 32) | cuda_factor.SINGULAR
+
+
+def test_solve() -> None:
+    factors("lu_solve", cuda_solve.solve_code)
+    packed, b = np.diag([1.0, 0.0]), np.ones((2, 1))
+    shape = cuda_factor.Shape(2, 4)
+    for perm, reason in (([0, 1], cuda_factor.SINGULAR), ([0, 2], cuda_solve.OUT_OF_RANGE)):
+        matrix = packed if reason == cuda_factor.SINGULAR else np.eye(2)
+        operands = (matrix, np.array(perm), b)
+        node = node_of(OPS["lu_solve"], operands, {})
+        _, status = run(cuda_solve.solve_code(node, True, shape), node, operands)
+        assert status == (ROW << 32) | reason
+
+
+# ------------------------------------------------------------------------------------ running
+
+
+def test_cumulative() -> None:
+    """Several levels of chunks, both directions, along every axis; strict sums keep their loops."""
+    shape = cuda_cumulative.Shape(3, 2, 7)
+    for op in ("cumsum", "cumprod", "cummax", "cummin", "recurrence"):
+        for name in ("f32",) if op == "recurrence" else ("f32", "i64", "u64"):
+            for dims, axis in (((50,), 0), ((2, 20), 1), ((20, 3), 0), ((2, 9, 2), 1)):
+                x = RANDOM.integers(1, 4, dims).astype(DTYPES[name].numpy)
+                if name == "f32":
+                    x = (x / 4).astype(np.float32)
+                    x.reshape(-1)[7] = np.nan if op != "recurrence" else -1
+                operands = (x, x[::-1].copy()) if op == "recurrence" else (x,)
+                for reverse in (False, True):
+                    with np.errstate(all="ignore"):
+                        check(
+                            lambda n: cuda_cumulative.cumulative_code(n, False, shape),
+                            op, operands, name != "f32", axis=axis, reverse=reverse,
+                        )  # fmt: skip
+    node = node_of(OPS["cumsum"], (np.ones(50, np.float32),), {"axis": 0, "reverse": False})
+    assert cuda_cumulative.cumulative_code(node, True, shape) is None
+    node = node_of(OPS["cumsum"], (np.ones((50, 7)),), {"axis": 0, "reverse": False})
+    assert cuda_cumulative.cumulative_code(node, False, shape) is None
+
+
+# ------------------------------------------------------------------------------------ programs
+
+
+@gc.custom_op("halved_on_any_device")
+def halved(x: Any, out: Any) -> int:
+    """Half of a vector of numbers that must not be negative."""
+    for i in range(x.shape[0]):
+        if x[i] < 0:
+            return 5
+        out[i] = x[i] * 0.5
+    return 0
+
+
+def turned_element(i: Any, x: Any, out: Any) -> None:
+    row, column = i // out.shape[1], i % out.shape[1]
+    out[row, column] = x[column, row]
+
+
+@gc.custom_op("turned_on_any_device", infer=lambda x: gc.spec(x.shape[::-1]), cuda=turned_element)
+def turned(x: Any, out: Any) -> None:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[j, i] = x[i, j]
+
+
+def updated(x: Any, index: Any) -> Any:
+    y = x * 1
+    y[index] += 1
+    return y
+
+
+def bent(x: Any) -> Any:
+    """Running totals, what is computed from them, and both."""
+    y = np.cumsum(x, axis=1)
+    return y, np.tanh(y) * x
+
+
+def test_programs() -> None:
+    """Whole programs on a simulated GPU give what they give on a CPU."""
+    x = RANDOM.normal(size=(3, 20)).astype(np.float32)
+    a = (x[:, :3] @ x[:, :3].T + np.eye(3)).astype(np.float32)
+    whole = np.arange(10) * 6
+    cases: list[tuple[Any, ...]] = [
+        (lambda x: gc.topk(x, 2), x),
+        (lambda x: np.sort(x[:, :9], axis=0), x),
+        (lambda x: gc.flatnonzero(x > 0, size=5), x),
+        (lambda a: np.linalg.solve(a, a[:, :1]) + np.linalg.det(a), a),
+        (np.linalg.cholesky, a),
+        (np.gcd, whole, whole - 8),
+        (updated, x, np.array([0, 2, 0])),
+        (bent, x),
+        (lambda x: np.cumprod(x, axis=1) + 1, x),
+        (lambda x: halved(x), np.arange(5.0)),
+        (lambda x: turned(x) + 1, np.ones((2, 3), np.float32)),
+    ]
+    for function, *arrays in cases:
+        found = gc.compile(function, devices=["gpu:0"])(*arrays)
+        wanted = gc.compile(function)(*arrays)
+        pairs = zip(found, wanted) if isinstance(wanted, tuple) else [(found, wanted)]
+        assert all(np.allclose(one, other, atol=1e-5) for one, other in pairs), function
+
+
+def test_failures() -> None:
+    """What a kernel refuses is an error that names the node."""
+    eye = np.eye(3, dtype=np.float32)
+    cases = (
+        (np.linalg.cholesky, -eye),
+        (np.linalg.inv, eye * 0),
+        (lambda x: halved(x), -np.ones(3)),
+    )
+    for function, *arrays in (*cases, (updated, eye, np.array([5]))):
+        with pytest.raises(gc.GraphError, match="%"):
+            gc.compile(function, devices=["gpu:0"])(*arrays)

@@ -1,0 +1,183 @@
+"""Library ops on a GPU: every route assembles for every chip, and gives the reference's results.
+
+What small samples of the ops do not reach is here; test_cuda_gate.py assembles those.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from op_harness import node_of
+
+import graphc as gc
+from graphc.codegen.cuda import toolkit
+from graphc.codegen.cuda.chip import chip_of
+from graphc.codegen.cuda.compile import compile_ptx
+from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.cuda.library import adapter_launches, code_launches, library_launches
+from graphc.errors import GraphError
+from graphc.ir.op import OPS, Library
+from graphc.ir.types import DTYPES
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+gc.sum  # noqa: B018  a public name fills the op table
+
+CHIPS = [chip_of(f"cuda:{name}") for name in ("sm_75", "sm_80", "sm_90")]
+MOST_REGISTERS = 65536  # of a multiprocessor
+LIBRARY = sorted(
+    name for name, op in OPS.items() if isinstance(op.lower, Library) and op.samples is not None
+)
+
+
+def places(node: Any) -> list[Any]:
+    return [("in", k, 0) for k in range(len(node.inputs))] + [("out", 0, 0)] * 3
+
+
+def assembled(launches: list[Launch]) -> None:
+    """Every kernel becomes a cubin without registers in memory, and a block of it fits."""
+    unique = {(id(one.make), one.text, one.buffers): one for one in launches}
+    named = {f"k{number}": one for number, one in enumerate(unique.values())}
+    ptx = compile_ptx(named, CHIPS[0])
+    for chip in CHIPS:
+        found = toolkit.assemble(ptx, chip)[1]
+        for name, launch in named.items():
+            report, where = found[name], f"{launch.text}\n{chip.name}: {found[name]}"
+            assert not report.spills, where
+            assert report.registers * launch.threads <= MOST_REGISTERS, where
+            assert report.shared <= 48 << 10, where
+
+
+def array(name: str, *dims: int) -> Any:
+    return np.zeros(dims, DTYPES[name].numpy)
+
+
+def launches(op: str, *operands: Any, strict: bool = True, **attrs: Any) -> list[Launch]:
+    node = node_of(OPS[op], operands, attrs)
+    lower: Any = OPS[op].lower
+    return list(code_launches(node, places(node), lower.cuda(node, strict))[0])
+
+
+@pytest.mark.parametrize("name", ["u8", "u64"])
+def test_long_rows_are_sorted_by_tiles_and_merges(name: str) -> None:
+    x = array(name, 2, 10_000)
+    made = [launches("sort_keys", x), launches("argsort_keys", x)]
+    assert [len(some) for some in made] == [4, 4]
+    made += [launches("topk_keys", x, k=k) for k in (5, 3000)]
+    assert [len(some) for some in made[2:]] == [2, 5]
+    assembled([launch for some in made for launch in some])
+
+
+@pytest.mark.parametrize("name", ["bool", "i8", "u64", "f32", "c128"])
+def test_scatters_of_many_positions(name: str) -> None:
+    x, index, updates = array(name, 100, 7), array("i32", 300), array(name, 300, 7)
+    modes = ["set"] if name == "bool" else ["set", "add"]
+    modes += ["mul", "min", "max"] if name in ("i8", "u64", "f32") else []
+    made: list[Launch] = []
+    for mode in modes:
+        for strict in (True, False):
+            made += launches("scatter", x, index, updates, strict=strict, mode=mode)
+    assembled(made)
+
+
+def test_matrices_of_several_panels(name: str = "f64") -> None:
+    x, perm = array(name, 2, 100, 100), array("i64", 2, 100)
+    made = [*launches("lu", x), *launches("cholesky", x)]
+    assert len(made) == (1 + 4 + 4 + 3) + (1 + 4 + 3)
+    for transposed in (False, True):
+        made += launches("lu_solve", x, perm, array(name, 2, 100, 20), transposed=transposed)
+    assembled(made)
+
+
+@pytest.mark.parametrize("name", ["i64", "f32"])
+def test_running_totals_of_few_long_rows(name: str) -> None:
+    x = array(name, 100_000)
+    made = launches("cumsum", x, strict=False, axis=0, reverse=False)
+    assert len(made) == 7  # four levels down, three up
+    made += launches("cummax", x, axis=0, reverse=True)
+    if name.startswith("f"):
+        made += launches("recurrence", x, x, strict=False, axis=0, reverse=False)
+    assembled(made)
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_function_of_the_cpu_compiles_for_a_gpu(name: str) -> None:
+    """What the adapter can do for an op without device code: all that there is."""
+    made = []
+    for sample in OPS[name].samples():
+        if sample.good and all(np.asarray(o).size for o in sample.operands):
+            node = node_of(OPS[name], sample.operands, sample.attrs)
+            made += adapter_launches(node, places(node))[0]
+            if len(made) == 2:
+                break
+    assembled(made)
+
+
+def test_custom_ops() -> None:
+    """A user's function is run by one thread, one for GPUs by a thread per element."""
+    import numba
+
+    @numba.njit
+    def half(x: Any) -> Any:
+        return x * 0.5
+
+    @gc.custom_op("by_one_thread")
+    def halved(x: Any, out: Any) -> None:
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                out[i, j] = half(x[i, j]) + np.sin(x[i, j])
+
+    def each(i: int, x: Any, out: Any) -> None:
+        out[i // x.shape[1], i % x.shape[1]] = x[i // x.shape[1], 0]
+
+    @gc.custom_op("by_many_threads", cuda=each)
+    def first(x: Any, out: Any) -> None:
+        for i in range(x.shape[0]):
+            out[i, :] = x[i, 0]
+
+    @gc.custom_op("of_a_truth")
+    def flipped(x: Any, out: Any) -> int:
+        out[()] = not x[()]
+        return 0
+
+    made = []
+    operands = {"by_one_thread": array("f32", 30, 20), "by_many_threads": array("f64", 30, 20)}
+    for name, x in (*operands.items(), ("of_a_truth", array("bool"))):
+        node = node_of(OPS[name], (x,), {})
+        made += library_launches(node, places(node), strict=True)[0]
+    assert [launch.params for launch in made] == [(1,), (600,), (1,)]
+    assert [launch.blocks for launch in made] == [1, 3, 1]
+    assembled(made)
+
+
+def test_a_custom_op_that_no_gpu_can_run_is_refused_by_name() -> None:
+    @gc.custom_op("made_of_lists")
+    def made(x: Any, out: Any) -> None:
+        out[:] = sorted([str(v) for v in x])
+
+    node = node_of(OPS["made_of_lists"], (array("f32", 3),), {})
+    with pytest.raises(GraphError, match="Numba cannot compile"):
+        assembled(list(library_launches(node, places(node), strict=True)[0]))
+
+
+def test_equal_functions_have_equal_texts() -> None:
+    """A kernel is known by its text, which must say all that the kernel refers to."""
+    texts = [
+        {launch.text for launch in launches("sort_keys", array(name, 10_000))}
+        for name in ("u8", "u8", "u16")
+    ]
+    assert texts[0] == texts[1]
+    assert not texts[0] & texts[2]
+
+
+def test_in_the_simulator() -> None:
+    runs = Path(__file__).with_name("simulated_library.py")
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(runs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
