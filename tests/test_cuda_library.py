@@ -85,12 +85,12 @@ def test_scatters_of_many_positions(name: str) -> None:
     assembled(made)
 
 
-def test_matrices_of_several_panels(name: str = "f64") -> None:
-    x, perm = array(name, 2, 100, 100), array("i64", 2, 100)
+def test_matrices_of_several_panels() -> None:
+    x, b, perm = array("f64", 2, 100, 100), array("f64", 2, 100, 20), array("i64", 2, 100)
     made = [*launches("lu", x), *launches("cholesky", x)]
     assert len(made) == (1 + 4 + 4 + 3) + (1 + 4 + 3)
     for transposed in (False, True):
-        made += launches("lu_solve", x, perm, array(name, 2, 100, 20), transposed=transposed)
+        made += launches("lu_solve", x, perm, b, transposed=transposed)
     assembled(made)
 
 
