@@ -13,9 +13,12 @@ receiver empties it, and each waits for its turn.
     team                  256 bytes of words: 0 devices  1 running  2 failed  3 status  4 row
                           5 channels  6 how many; then its devices
 
-Who waits spins for a while, then parks.  `parked` is set before the last look at what is waited
-for, and whoever changes that looks at `parked` afterwards (both sequentially consistent), so no
-wake-up is lost.
+A channel whose message begins a segment also notes in the receiver's agenda that it is there (see
+`agenda.py`).
+
+Who waits (for the value of a word, or for anything on an agenda) spins for a while, then parks.
+`parked` is set before the last look at what is waited for, and whoever changes that looks at
+`parked` afterwards (both sequentially consistent), so no wake-up is lost.
 
 Who spins gives way now and then, to threads of the same program on the same core.  Where another
 program runs there, it takes a whole time slice (some 4 ms) each time: a yield that lasted long is
@@ -31,6 +34,7 @@ LONG_YIELD = 50_000
 SHY_NANOSECONDS = 100_000_000
 PAUSES = 16  # between two looks at the clock; a power of two
 HEAD, DEVICE, CHANNEL = 256, 256, 128
+ANY = -1  # instead of a value: wait for anything on an agenda
 
 WAITING = f"""
 @graphc_never = internal global i64 0, align 8
@@ -54,10 +58,25 @@ done:
   ret void
 }}
 
+define internal i1 @graphc_is(ptr %at, i64 %wanted) {{
+entry:
+  %any = icmp eq i64 %wanted, {ANY}
+  br i1 %any, label %agenda, label %word
+
+agenda:
+  %segment = call i64 @graphc_find(ptr %at)
+  %found = icmp sge i64 %segment, 0
+  ret i1 %found
+
+word:
+  %value = load atomic i64, ptr %at seq_cst, align 8
+  %is = icmp eq i64 %value, %wanted
+  ret i1 %is
+}}
+
 define internal i32 @graphc_await(ptr %at, i64 %wanted, ptr %cancel, ptr %spot) {{
 entry:
-  %first = load atomic i64, ptr %at acquire, align 8
-  %at.once = icmp eq i64 %first, %wanted
+  %at.once = call i1 @graphc_is(ptr %at, i64 %wanted)
   br i1 %at.once, label %ready, label %fresh
 
 fresh:
@@ -66,8 +85,7 @@ fresh:
 
 look:
   %turn = phi i64 [ 0, %fresh ], [ %turn.next, %rest ], [ %turn.next, %count ]
-  %value = load atomic i64, ptr %at acquire, align 8
-  %is = icmp eq i64 %value, %wanted
+  %is = call i1 @graphc_is(ptr %at, i64 %wanted)
   br i1 %is, label %ready, label %still
 
 still:
@@ -112,8 +130,7 @@ park:
   %condition = getelementptr i8, ptr %spot, i64 192
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   store atomic i32 1, ptr %spot seq_cst, align 4
-  %value.now = load atomic i64, ptr %at seq_cst, align 8
-  %is.now = icmp eq i64 %value.now, %wanted
+  %is.now = call i1 @graphc_is(ptr %at, i64 %wanted)
   %stop.now = load atomic i64, ptr %cancel seq_cst, align 8
   %stopped.now = icmp ne i64 %stop.now, 0
   %enough = or i1 %is.now, %stopped.now
@@ -168,12 +185,22 @@ define internal i32 @graphc_turn(ptr %frame, ptr %at, i64 %state) {{
 
 define internal void @graphc_pass(ptr %team, ptr %channel, i64 %state, i64 %to) {{
 entry:
-  store atomic i64 %state, ptr %channel seq_cst, align 8
+  %agenda.at = getelementptr i64, ptr %channel, i64 5
+  %agenda = load ptr, ptr %agenda.at
+  %listed = icmp ne ptr %agenda, null
   %filled = icmp eq i64 %state, 1
-  br i1 %filled, label %announce, label %notify
+  %noted = and i1 %listed, %filled
+  br i1 %noted, label %note, label %plain
 
-announce:
-  call void @graphc_announce(ptr %channel)
+note:
+  store atomic i64 %state, ptr %channel release, align 8
+  %segment.at = getelementptr i64, ptr %channel, i64 6
+  %segment = load i64, ptr %segment.at
+  call void @graphc_note(ptr %agenda, i64 %segment)
+  br label %notify
+
+plain:
+  store atomic i64 %state, ptr %channel seq_cst, align 8
   br label %notify
 
 notify:
