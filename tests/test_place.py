@@ -194,7 +194,7 @@ def test_unavailable_devices_are_errors_unless_placement_is_soft(devices: list[s
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (["cpu:0", "gpu:0"], "no device of type 'gpu'"),
+        (["cpu:0", "npu:0"], "no device of type 'npu'"),
         (["cpu:0", "cpu:64"], "no device cpu:64"),
         (["cpu:0", "cpu:0"], "twice"),
     ],
