@@ -103,8 +103,8 @@ def trips(loop: For) -> int:
     count = trip_count(loop)
     if count is not None:
         return count
-    if loop.stop.op == "min":  # a block of a longer loop: its length is what is added to the start
-        ends = [a for a in loop.stop.args if a.op == "add"]
+    if loop.stop.op == "min":  # a block of a longer loop: its length, or that added to the start
+        ends = [a for a in loop.stop.args if a.op == "add"] or [loop.stop]
         lengths = [int(x.data) for a in ends for x in a.args if x.op == "const"]
         if lengths:
             return max(lengths)

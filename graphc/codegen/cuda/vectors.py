@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from math import gcd
 
+from graphc.codegen.cuda.lanes import trips
 from graphc.codegen.loops import Declare, Expr, For, Kernel, Store, Update, expressions, postorder
+from graphc.codegen.lowering.ordered import LANES
 from graphc.record import record
 
 WIDTH = 4
@@ -31,6 +33,8 @@ def vectors_of(loop: For, kernel: Kernel, near: frozenset[int]) -> Vectors | Non
     """How a loop reads and writes vectors; None if it cannot or has nothing to gain."""
     if not all(isinstance(s, Declare | Update | Store) for s in loop.body):
         return None
+    if kernel.strict and trips(loop) <= LANES:
+        return None  # the lanes of an ordered sum are for as many threads
     start, stop = position(loop.start, loop.variable), position(loop.stop, loop.variable)
     if start is None or stop is None or start[1] % WIDTH or stop[1] % WIDTH:
         return None

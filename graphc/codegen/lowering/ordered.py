@@ -1,13 +1,13 @@
 """Ordered: rows whose sums and products are made in one order, on whatever machine.
 
-Element i of a row, counted in row-major order over all reduced axes, belongs to lane i mod 128. A
+Element i of a row, counted in row-major order over all reduced axes, belongs to lane i mod 256. A
 lane adds its elements one after another; at the end the lanes are folded in halves:
 
-    for k in 0..8:  vector for l in 0..128:  lane[l] = lane[l] + x[128 * k + l]
-                    vector for l in 0..64:   lane[l] = lane[l] + lane[l + 64]
-                    vector for l in 0..32:   lane[l] = lane[l] + lane[l + 32]         and so on
+    for k in 0..4:  vector for l in 0..256:  lane[l] = lane[l] + x[256 * k + l]
+                    vector for l in 0..128:  lane[l] = lane[l] + lane[l + 128]
+                    vector for l in 0..64:   lane[l] = lane[l] + lane[l + 64]         and so on
 
-Lanes add f32 in f32 if each has at most 32 of them, else in f64; halves are added in f64.  Lanes
+Lanes add f32 in f32 if each has at most 16 of them, else in f64; halves are added in f64.  Lanes
 that a short row does not reach take no part.  The order depends on the shape of the row alone: not
 on vectors, threads, what else the kernel computes, or how axes are merged.  Minima, maxima and
 integers need no order.
@@ -27,8 +27,8 @@ from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ops.registry import Pair
 
-LANES = 128
-FEW = 32  # f32 that a lane adds in f32
+LANES = 256
+FEW = 16  # f32 that a lane adds in f32
 NEUTRAL = {"add": -0.0, "mul": 1.0}  # x + -0.0 is x for every x, the zeros included
 
 
