@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Array": "graphc.runtime.array",
     "CSVLogger": "graphc.learn.callbacks",
     "Callback": "graphc.learn.callbacks",
     "Checkpoints": "graphc.learn.checkpoints",

@@ -110,6 +110,19 @@ class CompiledFunction:
         except GraphError as error:
             raise without_internal_frames(error) from None
 
+    def resident(self, *args: Any, **kwargs: Any) -> Any:
+        """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and
+        is an argument of this and other functions without a copy.
+        """
+        try:
+            signature, leaves = self._signature(args, kwargs)
+            variant = self._variant(signature)
+            if variant.built is None:
+                self._compile(variant)
+            return variant.run_resident(leaves)
+        except GraphError as error:
+            raise without_internal_frames(error) from None
+
     def _known(self, args: tuple[Any, ...]) -> Any:
         """The result of a call whose signature has been compiled, without binding; or UNKNOWN."""
         key: list[Any] = []
@@ -210,9 +223,7 @@ class CompiledFunction:
             assert variant.built is not None
             return variant.built
 
-    def prepared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Built, list[np.ndarray[Any, Any]]]:
+    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Built, list[Any]]:
         """The compilation for a call, and the arrays that its executable takes."""
         signature, leaves = self._signature(args, kwargs)
         variant = self._variant(signature)

@@ -20,6 +20,7 @@ from graphc.frontend.tree import LEAF, TreeDef, flatten, leaf_names, treedef, un
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.value import Stateful, Value, number_dtype
 from graphc.record import record
+from graphc.runtime.array import Array
 
 _STATIC_TYPES = (
     str, bytes, enum.Enum, np.dtype, DType, Dim, type, types.FunctionType, types.MethodType,
@@ -98,7 +99,7 @@ def leaf_key(leaf: Any) -> LeafKey:
     if kind is np.ndarray:
         found = _ARRAY_KEYS.get((leaf.dtype, leaf.shape))
         return found if found is not None else _array_key(leaf)
-    if isinstance(leaf, np.ndarray | np.generic):
+    if isinstance(leaf, np.ndarray | np.generic | Array):
         return _array_key(leaf)
     if kind in _NUMBERS:
         return Weak(number_dtype(leaf), kind)
@@ -145,8 +146,10 @@ def parameter_type(key: LeafKey) -> Type | None:
     return tensor(key.dtype) if isinstance(key, Weak) else None
 
 
-def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any]:
+def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any] | Array:
     """The leaf as a native, aligned, contiguous array; copied only if it is none."""
+    if isinstance(leaf, Array):  # whoever runs it knows whether it lies in the right place
+        return leaf
     array = as_array(leaf) if not isinstance(leaf, _NUMBERS) else np.asarray(leaf, kind.dtype.numpy)
     flags = array.flags
     if flags.c_contiguous and flags.aligned and array.dtype == kind.dtype.numpy:

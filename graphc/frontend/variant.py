@@ -17,6 +17,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.types import Type
 from graphc.ops.value import number_dtype
 from graphc.record import record
+from graphc.runtime.array import Array
 
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
 
@@ -77,7 +78,13 @@ class Variant:
         assert self.built is not None
         return self.nest(self.built.executable(*self.feeds(leaves)))
 
-    def feeds(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def run_resident(self, leaves: Sequence[Any]) -> Any:
+        """As `run`, with results that stay on the device."""
+        assert self.built is not None
+        results = self.built.executable.run_resident(self.feeds(leaves))
+        return self.nest(results[0] if len(results) == 1 else tuple(results))
+
+    def feeds(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any] | Array]:
         """The array leaves as the executable takes them."""
         return [feed(leaves[position], kind) for position, kind in self._feeds]
 

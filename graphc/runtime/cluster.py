@@ -19,7 +19,7 @@ from graphc.runtime import entry
 from graphc.runtime.channel import Channels
 from graphc.runtime.device import default_threads
 from graphc.runtime.devices import local_name
-from graphc.runtime.execute import Executable, executables
+from graphc.runtime.execute import Executable, Value, executables
 from graphc.runtime.failure import CANCELLED, explain, kept
 from graphc.runtime.frame import DEVICE, TEAM, Frame, part_of
 from graphc.runtime.image import Image
@@ -96,14 +96,14 @@ class Cluster(Executable):
         return TeamFrame(self)
 
     def begin(
-        self, arrays: Sequence[np.ndarray], *, checked: bool = False
-    ) -> tuple[Frame, list[np.ndarray]]:
+        self, arrays: Sequence[Value], *, checked: bool = False, resident: bool = False
+    ) -> tuple[Frame, list[Any]]:
         """As `Executable.begin`. Raises RunError when a device is gone."""
         if (device := self._missing()) is not None:
             raise RunError(
                 f"device {device} is gone", hint=f"graphc.runtime.cluster.reconnect({device!r})"
             )
-        return super().begin(arrays, checked=checked)
+        return super().begin(arrays, checked=checked, resident=resident)
 
     def _missing(self) -> str | None:
         return next((i.device for i in self.image.images if i.device in _gone), None)

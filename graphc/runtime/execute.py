@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import FeedError, LimitError
 from graphc.runtime import entry
+from graphc.runtime.array import Array
 from graphc.runtime.binding import Binding
 from graphc.runtime.failure import explain, kept
 from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
@@ -30,6 +31,8 @@ from graphc.runtime.table import FIRST_PARAM, has_jumps
 GIL_NANOSECONDS = 5_000
 MEASURED_RUNS = 2
 KEPT_ARENA_BYTES = 1 << 30
+
+Value = np.ndarray | Array
 
 executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 
@@ -89,7 +92,7 @@ class Executable:
     def results(self) -> tuple[Slot, ...]:
         return self.image.results
 
-    def __call__(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, *arrays: Value) -> Any:
         """Run on flat arrays; returns one array for one result, else a tuple.  Errors as `run`."""
         try:
             outcome = self.entry(*arrays)
@@ -102,7 +105,7 @@ class Executable:
             raise self.failed(outcome)
         return outcome
 
-    def run(self, arrays: Sequence[np.ndarray], *, checked: bool = False) -> list[np.ndarray]:
+    def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """Run on flat arrays, one per parameter; returns new arrays, one per result.
 
         `checked` promises arrays of the right dtype and shape in native, aligned, C-contiguous
@@ -117,7 +120,17 @@ class Executable:
             self.go(frame)
         finally:
             self.give(frame)
-        return outputs
+        return [o.numpy() if isinstance(o, Array) else o for o in outputs]
+
+    def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
+        """As `run`, but the results stay on the device until they are read."""
+        frame, outputs = self.begin(arrays, resident=True)
+        try:
+            self.go(frame)
+        finally:
+            self.give(frame)
+        made = zip(outputs, self.results, strict=True)
+        return [o if isinstance(o, Array) else Array(slot, o) for o, slot in made]
 
     def go(self, frame: Frame) -> None:
         """Do what a begun run does. Raises RunError when a step fails."""
@@ -128,18 +141,22 @@ class Executable:
             self._binding.wrote()
 
     def begin(
-        self, arrays: Sequence[np.ndarray], *, checked: bool = False
-    ) -> tuple[Frame, list[np.ndarray]]:
-        """A frame that points to the arrays and to new results; to be given back with `give`."""
+        self, arrays: Sequence[Value], *, checked: bool = False, resident: bool = False
+    ) -> tuple[Frame, list[Any]]:
+        """A frame that points to the arrays and to new results; to be given back with `give`.
+
+        New results are NumPy arrays or, if they are `resident`, arrays of the device.
+        """
         if not checked:
             arrays = self._fit_all(arrays)
         if self.image.donated:
             arrays = self._own_donated(arrays)
-        outputs = self._outputs(arrays)
+        outputs = self._outputs(arrays, resident)
         frame = self._take()
         frame.arrays = (*arrays, *outputs)  # among them copies that nobody else keeps
         frame.bases[FIRST_PARAM : self.image.first_variable] = [
-            array.__array_interface__["data"][0] for array in frame.arrays
+            array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else 0
+            for array in frame.arrays
         ]
         if self._binding is not None:
             try:
@@ -164,28 +181,27 @@ class Executable:
                 each.bind(addresses)
         frame.bind(addresses)
 
-    def _outputs(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _outputs(self, arrays: Sequence[Value], resident: bool) -> list[Value]:
         donated = self.image.donated or (-1,) * len(self.image.results)
         triples = zip(self.image.results, self._result_dtypes, donated, strict=True)
         try:
             return [
-                np.empty(slot.shape, dtype) if param < 0 else arrays[param]
+                arrays[param]
+                if param >= 0
+                else self.part.result(slot)
+                if resident
+                else np.empty(slot.shape, dtype)
                 for slot, dtype, param in triples
             ]
         except MemoryError:
             raise self._no_memory() from None
 
-    def _own_donated(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _own_donated(self, arrays: Sequence[Value]) -> list[Value]:
         """Copies of donated arguments that are read-only or overlap another argument."""
         owned = list(arrays)
         for param in self.image.donated:
-            if param < 0:
-                continue
-            array = owned[param]
-            others = (other for index, other in enumerate(owned) if index != param)
-            shared = any(np.may_share_memory(array, other) for other in others)
-            if shared or not array.flags.writeable:
-                owned[param] = array.copy(order="C")
+            if param >= 0:
+                owned[param] = _own(owned[param], [*owned[:param], *owned[param + 1 :]])
         return owned
 
     def _no_memory(self) -> LimitError:
@@ -257,7 +273,7 @@ class Executable:
         if self._context is not None:
             self._context[entry.READY] = 0
 
-    def _fit_all(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _fit_all(self, arrays: Sequence[Value]) -> list[Value]:
         params = self.image.params
         if len(arrays) != len(params):
             expected = ", ".join(f"{slot.name}: {slot}" for slot in params)
@@ -266,7 +282,9 @@ class Executable:
                 details=(f"expected {expected}",) if params else (),
             )
         return [
-            fit(array, slot, dtype)
+            array
+            if isinstance(array, Array) and self.part.holds(array, slot)
+            else fit(array, slot, dtype)
             for array, slot, dtype in zip(arrays, params, self._param_dtypes, strict=True)
         ]
 
@@ -280,6 +298,18 @@ class Executable:
         return kept(status) or explain(self.image, status, row)
 
 
+def _own(array: Value, others: Sequence[Value]) -> Value:
+    """The array, if a run may write to it, else a copy."""
+    if isinstance(array, Array):
+        shared = any(isinstance(other, Array) and array.overlaps(other) for other in others)
+        owned = array.copied() if shared else array
+        owned.written()
+        return owned
+    hosts = (other for other in others if isinstance(other, np.ndarray))
+    shared = any(np.may_share_memory(array, other) for other in hosts)
+    return array.copy(order="C") if shared or not array.flags.writeable else array
+
+
 def _no_entry(*_arrays: np.ndarray) -> None:
     """The entry where there is no native one."""
 
@@ -289,6 +319,8 @@ def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
     if type(array) is np.ndarray and array.dtype == dtype and array.shape == slot.shape:
         flags = array.flags
         return array if flags.c_contiguous and flags.aligned else array.copy(order="C")
+    if isinstance(array, Array):
+        return fit(array.numpy(), slot, dtype)
     if not isinstance(array, (np.ndarray, np.generic)):
         kind = type(array).__name__
         raise FeedError(f"argument {slot.name!r} is a {kind}; an array {slot} is expected")

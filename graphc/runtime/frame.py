@@ -12,8 +12,9 @@ import numpy as np
 
 from graphc.runtime import load, pool
 from graphc.runtime.agenda import Ready, agenda_of
+from graphc.runtime.array import Array
 from graphc.runtime.device import default_threads
-from graphc.runtime.image import Image
+from graphc.runtime.image import Image, Slot, numpy_dtype
 from graphc.runtime.memory import address_of, aligned_bytes
 from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
 
@@ -40,6 +41,14 @@ class Part:
         for code, symbols in image.objects:
             addresses.update(load.link(code, symbols, addresses))
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
+
+    def result(self, slot: Slot) -> np.ndarray[Any, Any] | Array:
+        """A new array where the device computes."""
+        return np.empty(slot.shape, numpy_dtype(slot.dtype))
+
+    def holds(self, array: Array, slot: Slot) -> bool:
+        """Whether an array lies where the device computes, so that it is no argument to copy."""
+        return False
 
     def furnish(self, frame: Frame) -> None:
         """Give a new frame what its run needs: the table, the kernels, memory."""
@@ -86,7 +95,7 @@ class Frame:
     def __init__(self, part: Part) -> None:
         image = part.image
         self.held: ExitStack | None = None
-        self.arrays: tuple[np.ndarray, ...] = ()
+        self.arrays: tuple[np.ndarray | Array, ...] = ()
         self.own: Any = None
         self.ready: Ready | None = None
         self.words = np.zeros(BASES + image.bases, np.int64)

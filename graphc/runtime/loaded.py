@@ -11,6 +11,7 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.runtime import artifact
+from graphc.runtime.array import Array
 from graphc.runtime.execute import Executable
 
 
@@ -73,6 +74,8 @@ def _array(value: Any, dtype: str) -> Any:
 
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return np.asarray(value, numpy_dtype(dtype))
+    if isinstance(value, Array):
+        return value
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)

@@ -95,6 +95,7 @@ class Cuda:
 
     def __init__(self, number: int) -> None:
         self.process = os.getpid()
+        self.dlpack = (2, number)
         self.api = api()
         self.name = "a GPU"
         count = self._do("cuDeviceGetCount")

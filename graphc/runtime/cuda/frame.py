@@ -10,6 +10,7 @@ Nothing waits for the device but a branch, a message and the end of the run.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from graphc.runtime.table import ARENA, BRANCH, FIRST_PARAM, TableBuilder, rows
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
+MOST_PLANS = 8  # results that stay on the device lie elsewhere each time
 MOST_PREPARED = 100_000  # launches that are kept packed
 _GRANULE = 256
 
@@ -52,15 +54,18 @@ class DeviceFrame:
         self.driver: Driver = part.driver
         self.table: list[int] = part.table
         self.words = native.words
+        self.native = weakref.proxy(native)
         self.row = 0
         self.bases, self.status = self._allocate()
+        image = part.image
+        self.own = self.bases[FIRST_PARAM : image.first_variable]
+        self.sizes = [slot.nbytes for slot in (*image.params, *image.results)]
         native.stacks = np.zeros((part.stack_slots, 3), np.int64)
         self.stacks = Stacks(part.memory, native.stacks)
         self.seen = self.driver.pinned(16)  # the status, and a verdict behind it
         self.prepared: dict[tuple[int, ...], Any] = {}
-        self.plan: list[Step] | None = None
-        self.planned: tuple[int, ...] = ()  # where the variables lay then
-        self.plans = all(self.table[row] != BRANCH for row in rows(self.table))
+        self.plans: dict[tuple[int, ...], list[Step]] = {}  # by where all that may move lies
+        self.plannable = all(self.table[row] != BRANCH for row in rows(self.table))
         self.post = Post()
         self._point(native)
         weakref.finalize(self, _free, self.driver, self.bases[ARENA], self.stacks).atexit = False
@@ -122,11 +127,10 @@ class DeviceFrame:
         self.post.begin()
         image, mirrors = self.part.image, self.part.mirrors
         hosts = self.words[BASES + FIRST_PARAM : BASES + image.first_variable].tolist()
-        devices = self.bases[FIRST_PARAM : image.first_variable]
-        slots = [*image.params, *image.results]
-        moves = list(zip(devices, hosts, (slot.nbytes for slot in slots), strict=True))
+        places = self._places(hosts)
+        moves = list(zip(places, hosts, self.sizes, strict=True))
         try:
-            self.bases[image.first_variable : image.first_register] = mirrors.begin()
+            self.bases[FIRST_PARAM : image.first_register] = [*places, *mirrors.begin()]
             self._move((device, host, size) for device, host, size in moves[: len(image.params)])
             self._work()
             self._move((host, device, size) for device, host, size in moves[len(image.params) :])
@@ -139,9 +143,23 @@ class DeviceFrame:
                 self.driver.synchronize(COPY)
         mirrors.wrote()
 
-    def _move(self, moves: Any) -> None:
+    def _places(self, hosts: list[int]) -> list[int]:
+        """Where arguments and results lie on the device: those that are no arrays of the host (0)
+        where they are, the others in the frame's own memory.
+        """
+        if 0 not in hosts:
+            return self.own
+        given = zip(hosts, self.own, self.native.arrays, strict=True)
+        places = [place if host else array.address for host, place, array in given]
+        for number, param in enumerate(self.part.image.donated):
+            if param >= 0:
+                places[len(self.part.image.params) + number] = places[param]
+        return places
+
+    def _move(self, moves: Iterable[tuple[int, int, int]]) -> None:
+        """Copy between the device and the host; what only lies on the device stays there."""
         for target, source, nbytes in moves:
-            if nbytes:
+            if nbytes and target and source:
                 self.driver.copy(target, source, nbytes, COMPUTE)
 
     def _work(self) -> None:
@@ -150,24 +168,28 @@ class DeviceFrame:
         if log:
             self._trace(log)
             return
-        variables = slice(self.part.image.first_variable, self.part.image.first_register)
-        lie = tuple(self.bases[variables])
-        if self.plans and (self.plan is None or self.planned != lie):
-            self.plan, self.planned = self._make_plan(), lie
-        if self.plan is None:
+        plan = self._plan() if self.plannable else None
+        if plan is None:
             self._walk(Direct(self))
             return
-        for step in self.plan:
+        for step in plan:
             step()
 
-    def _make_plan(self) -> list[Step] | None:
-        recorder = Recorder(self)
-        try:
-            self._walk(recorder)
-        except Unplanned:
-            self.plans = False
-            return None
-        return recorder.plan()
+    def _plan(self) -> list[Step] | None:
+        """The plan for where everything lies now; None where there cannot be one."""
+        key = tuple(self.bases[FIRST_PARAM : self.part.image.first_register])
+        found = self.plans.get(key)
+        if found is None:
+            recorder = Recorder(self)
+            try:
+                self._walk(recorder)
+            except Unplanned:
+                self.plannable = False
+                return None
+            if len(self.plans) == MOST_PLANS:
+                del self.plans[next(iter(self.plans))]
+            found = self.plans[key] = recorder.plan()
+        return found
 
     def _trace(self, log: int) -> None:
         """Walk with the time of every row; native code leaves the log alone meanwhile."""

@@ -29,6 +29,7 @@ class Driver(Protocol):
     """
 
     name: str
+    dlpack: tuple[int, int]  # how DLPack names the device
     captures: bool  # whether launches can be recorded as a graph
 
     def enter(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphc.errors import LimitError
+from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
 from graphc.runtime.cuda.interface import Driver
 from graphc.runtime.image import Image, Origin
 
@@ -23,11 +24,29 @@ class Memory:
         try:
             return self.driver.allocate(nbytes)
         except MemoryError:
-            pass
+            pool_of(self.driver).release()
+        try:
+            return self.driver.allocate(nbytes)
+        except MemoryError:
+            raise self._full(nbytes) from None
+
+    def block(self, nbytes: int) -> DeviceBlock:
+        """Device memory for an array of its own. Raises LimitError."""
+        pool = pool_of(self.driver)
+        try:
+            return pool.take(nbytes)
+        except MemoryError:
+            pool.release()
+        try:
+            return pool.take(nbytes)
+        except MemoryError:
+            raise self._full(nbytes) from None
+
+    def _full(self, nbytes: int) -> LimitError:
         free, total = self.driver.room()
         largest = sorted(self._tensors(), key=lambda found: -found[0])[:SHOWN]
         location = next((origin.location for _, origin in largest if origin.location), None)
-        raise LimitError(
+        return LimitError(
             f"no memory on {self.driver.name} for {shown(nbytes)}: {shown(free)} of {shown(total)} "
             f"are free; {self.image.name} needs {shown(self.image.arena_bytes)} besides its "
             "arguments and results",

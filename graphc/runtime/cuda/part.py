@@ -10,12 +10,13 @@ import weakref
 from typing import Any
 
 from graphc.runtime import pool
+from graphc.runtime.array import Array
 from graphc.runtime.cuda.frame import DeviceFrame
 from graphc.runtime.cuda.interface import COMPUTE, Driver, open_driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.mirror import Mirrors
 from graphc.runtime.frame import Frame, Part
-from graphc.runtime.image import Image
+from graphc.runtime.image import Image, Slot, numpy_dtype
 from graphc.runtime.memory import address_of
 from graphc.runtime.table import stack_slots
 
@@ -54,6 +55,15 @@ class DevicePart(Part):
         """The int64 parameters of a call."""
         found: list[int] = self.image.words[first : first + self.image.arity[kernel]].tolist()
         return found
+
+    def result(self, slot: Slot) -> Array:
+        """A new array on the device. Raises LimitError."""
+        self.driver.enter()
+        return Array(slot, self.memory.block(slot.nbytes))
+
+    def holds(self, array: Array, slot: Slot) -> bool:
+        fits = array.shape == slot.shape and array.dtype == numpy_dtype(slot.dtype)
+        return fits and array.lies_on(self.driver)
 
     def furnish(self, frame: Frame) -> None:
         """Have native code call the run of a device frame."""

@@ -46,6 +46,7 @@ class Simulator:
     """`gpu:number` of the simulator."""
 
     captures = False
+    dlpack = (1, 0)  # its memory is the host's
 
     def __init__(self, number: int) -> None:
         self.name = f"gpu:{number} (simulated)"

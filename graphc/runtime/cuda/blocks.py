@@ -1,0 +1,88 @@
+"""Device memory of arrays that are results: what is freed is kept for the next one of its size.
+
+A step that hands its results to the next one so gets the same few addresses again and again, for
+which there are plans.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from graphc.runtime.cuda.interface import COMPUTE, Driver
+from graphc.runtime.memory import address_of
+
+GRANULE = 512
+KEPT_BYTES = 1 << 30
+
+
+class Pool:
+    """The free blocks of one device, by size."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.free: defaultdict[int, list[int]] = defaultdict(list)
+        self.kept = 0
+        self._lock = threading.RLock()  # a block may be given back in the middle of `take`
+
+    def take(self, nbytes: int) -> DeviceBlock:
+        """A block of at least so many bytes. Raises MemoryError."""
+        size = max(1, -(-nbytes // GRANULE)) * GRANULE
+        with self._lock:
+            found = self.free[size]
+            if found:
+                self.kept -= size
+                return DeviceBlock(self, found.pop(), size)
+        return DeviceBlock(self, self.driver.allocate(size), size)
+
+    def give(self, address: int, size: int) -> None:
+        """Nobody uses a block any more."""
+        with self._lock:
+            if self.kept + size <= KEPT_BYTES:
+                self.free[size].append(address)
+                self.kept += size
+                return
+        self.driver.free(address)
+
+    def release(self) -> None:
+        """Give the memory of all free blocks back to the device."""
+        with self._lock:
+            freed = [address for addresses in self.free.values() for address in addresses]
+            self.free.clear()
+            self.kept = 0
+        for address in freed:
+            self.driver.free(address)
+
+
+class DeviceBlock:
+    """Memory of a device, given back with this object."""
+
+    def __init__(self, pool: Pool, address: int, size: int) -> None:
+        self.pool = pool
+        self.driver: Driver = pool.driver
+        self.address = address
+        weakref.finalize(self, pool.give, address, size).atexit = False
+
+    def fetch(self, memory: np.ndarray[Any, Any]) -> None:
+        self.driver.enter()
+        self.driver.copy(address_of(memory), self.address, memory.nbytes, COMPUTE)
+        self.driver.synchronize(COMPUTE)
+
+    def copied(self, nbytes: int) -> DeviceBlock:
+        made = self.pool.take(nbytes)
+        self.driver.enter()
+        if nbytes:
+            self.driver.copy(made.address, self.address, nbytes, COMPUTE)
+        return made
+
+
+_pools: weakref.WeakKeyDictionary[Driver, Pool] = weakref.WeakKeyDictionary()
+
+
+def pool_of(driver: Driver) -> Pool:
+    """The pool of a device."""
+    return _pools.setdefault(driver, Pool(driver))
