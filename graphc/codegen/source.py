@@ -325,15 +325,19 @@ class KernelSource(Source):
         variable = statement.variable
         note = "" if statement.kind == "serial" else f"  # {statement.kind}"
         self.ranges[variable] = loop_range(statement, self.ranges)
-        self.line(f"for i{variable.data} in range({bounds}):{note}")
+        self.head(f"i{variable.data}", bounds, note)
         self.inside(statement.body)
 
-    def bounds(self, statement: For) -> str:
+    def head(self, name: str, bounds: tuple[str, ...], note: str) -> None:
+        """The line that a loop begins with."""
+        self.line(f"for {name} in range({', '.join(bounds)}):{note}")
+
+    def bounds(self, statement: For) -> tuple[str, ...]:
         """What a loop runs over, as arguments of `range`."""
         start, stop = self.atom(statement.start, ADD), self.atom(statement.stop, LOOSE)
         if statement.kind == "parallel":
             start, stop = (b if start == "0" else f"{start} + {b}" for b in ("lo", "hi"))
-        return stop if start == "0" else f"{start}, {stop}"
+        return (stop,) if start == "0" else (start, stop)
 
 
 def _simple(expr: Expr) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.collect import group_function
 from graphc.codegen.cuda.lanes import Shape, rewritten, shape_of, shared_sums, stores_to
-from graphc.codegen.cuda.launch import Launch, Operand
+from graphc.codegen.cuda.launch import Launch, Operand, Scratch
 from graphc.codegen.cuda.phases import phases
 from graphc.codegen.cuda.vectors import WIDTH, Vectors, depends, vectors_of
 from graphc.codegen.loop_facts import loop_range, work_stride
@@ -79,18 +79,6 @@ def launches_of(
                 places[buffer.index] = scratch.take(buffer.size * buffer.dtype.itemsize)
         made.append(launch_of(part, places, chip, scratch))
     return tuple(made), scratch.nbytes
-
-
-class Scratch:
-    """Hands out the scratch memory of a node."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-
-    def take(self, nbytes: int) -> Operand:
-        start = self.nbytes
-        self.nbytes += -(-nbytes // 64) * 64
-        return "work", start, 0
 
 
 def launch_of(kernel: Kernel, places: dict[int, Operand], chip: Chip, scratch: Scratch) -> Launch:
@@ -261,15 +249,25 @@ class GpuKernel(KernelSource):
             self.line(f"{indent}cuda.syncthreads()")
             self.reading.clear()
 
-    def bounds(self, statement: For) -> str:
+    def head(self, name: str, bounds: tuple[str, ...], note: str) -> None:
+        """A loop that no lane runs twice is a condition; NVVM would unroll and hoist for it."""
+        first, stop, step = (*bounds, "", "")[:3]
+        if not (
+            first.startswith(("lane", "group")) and stop.isdecimal() and int(stop) <= int(step)
+        ):
+            super().head(name, bounds, note)
+            return
+        self.line(f"{name} = {first}")
+        self.line(f"if {name} < {stop}:{note}")
+
+    def bounds(self, statement: For) -> tuple[str, ...]:
         if statement.kind == "parallel":
-            stop = self.atom(statement.stop, LOOSE)
-            return f"group, {stop}, {self.shape.groups}"
+            return "group", self.atom(statement.stop, LOOSE), str(self.shape.groups)
         if statement is not self.split:
             return super().bounds(statement)
         start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
         first = "lane" if start == "0" else f"{start} + lane"
-        return f"{first}, {stop}, {self.shape.lanes}"
+        return first, stop, str(self.shape.lanes)
 
     def group_loop(self, statement: For) -> None:
         """A loop that the lanes share, or one around such loops; then what they made together."""
@@ -304,7 +302,7 @@ class GpuKernel(KernelSource):
         start, stop = self.atom(statement.start, LOOSE), self.atom(statement.stop, LOOSE)
         first = f"lane * {WIDTH}" if start == "0" else f"{start} + lane * {WIDTH}"
         step = WIDTH * self.shape.lanes
-        self.line(f"for {name} in range({first}, {stop}, {step}):  # vector, by {WIDTH}")
+        self.head(name, (first, stop, str(step)), f"  # vector, by {WIDTH}")
         self.indent += "    "
         self.scopes.append([])
         for place, load in enumerate(vectors.loads):

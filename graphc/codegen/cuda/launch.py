@@ -31,3 +31,15 @@ class Launch:
     params: tuple[int, ...] = ()
     exact: bool = False
     resident: int = 1
+
+
+class Scratch:
+    """Hands out the scratch memory of a node."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def take(self, nbytes: int) -> Operand:
+        start = self.nbytes
+        self.nbytes += -(-nbytes // 64) * 64
+        return "work", start, 0
