@@ -117,6 +117,20 @@ def _sum(x: Any, y: Any) -> Any:
     return x + y
 
 
+def _exchange_plain(x: Any, step: int, lanes: int, shared: Any) -> Any:
+    """No device function: while one runs, the simulator puts another module in place of `cuda`
+    where it was defined, and other threads import that from here.
+    """
+    from numba.cuda.simulator.kernel import _get_kernel_context
+
+    running = _get_kernel_context()
+    thread = running.threadIdx.x
+    running.syncthreads()
+    shared[thread] = x
+    running.syncthreads()
+    return shared[thread ^ step]
+
+
 def _take_turns() -> None:
     """Let simulated threads run while the simulator asks each whether it has ended: it asks without
     a pause and keeps them from running, which costs ten times what they compute.
@@ -386,14 +400,13 @@ trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
 rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
 
 
-@cuda.jit(device=True)
-def exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
+def _exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
     """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads.
 
     All lanes of a group call it together; `shared` has an element per thread of the block.
     """
     thread = cuda.threadIdx.x
-    if SIMULATED or step >= WARP:
+    if step >= WARP:
         cuda.syncthreads()
         shared[thread] = x
         cuda.syncthreads()
@@ -402,3 +415,6 @@ def exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
     if lanes < WARP:
         mask = ((1 << lanes) - 1) << (thread % WARP // lanes * lanes)
     return _of_bits(cuda.shfl_xor_sync(mask, _bits_of(x), step), x)
+
+
+exchange = _exchange_plain if SIMULATED else device(_exchange)

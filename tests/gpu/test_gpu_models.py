@@ -8,10 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_harness import GPU, SEED, need_gpu, rng, sized
+from gpu_harness import GPU, SEED, SIMULATED, need_gpu, rng, sized
 from gpu_models import COMPLEX, MODELS, inputs
 
 import graphc as gc
+from graphc.codegen import kernels
+from graphc.codegen.cuda import chip
+from graphc.codegen.cuda.chip import Chip
 from graphc.ops.interpret import interpret
 
 need_gpu()
@@ -63,6 +66,21 @@ def test_model(name: str, number: int, kind: str) -> None:
     arrays = inputs(name, SIZES[number], KINDS[kind], rng(number))
     sixteen = kind in ("f2", "bf")
     compare(MODELS[name][0], arrays, RTOL[kind] * (4 if sixteen else 1))
+
+
+LONG = ("rows", "columns", "middle", "outer axes", "everything", "softmax", "softmax of columns",
+        "layer norm", "two results")  # fmt: skip
+
+
+@pytest.mark.skipif(not SIMULATED, reason="the other sizes are long enough for a GPU")
+@pytest.mark.parametrize("sizes", [{"R": 1, "C": 130, "K": 1}, {"R": 70, "C": 4, "K": 2}], ids=str)
+@pytest.mark.parametrize("name", LONG)
+def test_long_rows_are_cut(name: str, sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a chip with more blocks than there are rows."""
+    monkeypatch.setattr(chip, "SIMULATED", Chip("simulator", threads=4, blocks=16))
+    monkeypatch.setattr(kernels, "_SPECS", {})
+    arrays = inputs(name, sizes, np.float32, rng(5))
+    compare(MODELS[name][0], arrays, RTOL["f4"])
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -104,9 +104,11 @@ def parts_of(rows: Rows, chip: Chip) -> int:
     shortest = min(trip_count(loop) or 1 for loop in rows.passes)
     if rows.column is not None:
         threads = chip.blocks * chip.threads // 4
-        return min(threads // (rows.units * rows.width), shortest // COLUMN_PART)
+        return min(threads // max(1, rows.units * rows.width), shortest // COLUMN_PART)
     elements = min(map(elements_of, rows.passes))
-    return min(chip.blocks // 4 // rows.units, elements // (ROW_PART * chip.threads), shortest)
+    return min(
+        chip.blocks // 4 // max(1, rows.units), elements // (ROW_PART * chip.threads), shortest
+    )
 
 
 def elements_of(loop: For) -> int:
