@@ -156,6 +156,16 @@ def test_scatter_fails() -> None:
             assert np.array_equal(place, np.arange(6.0))
 
 
+def test_spread() -> None:
+    """Places beyond the ends count at the ends; strict sums keep their loops."""
+    index = RANDOM.integers(-2, 9, (3, 11)).astype(np.int32)
+    for name in ("f32", "f64"):
+        x = RANDOM.normal(size=(3, 11)).astype(DTYPES[name].numpy)
+        check(lambda n: cuda_scatter.spread_code(n, False), "spread", (index, x), False, extent=7)
+    node = node_of(OPS["spread"], (index, x), {"extent": 7})
+    assert cuda_scatter.spread_code(node, True) is None
+
+
 # ------------------------------------------------------------------------------------ matrices
 
 
@@ -272,6 +282,8 @@ def test_programs() -> None:
         (np.gcd, whole, whole - 8),
         (updated, x, np.array([0, 2, 0])),
         (bent, x),
+        (gc.grad(lambda x: gc.max_pool(x, 3, stride=2).sum()), x[:, :16].reshape(3, 1, 4, 4)),
+        (lambda x: gc.max_pool(x, 2), x[:, :16].reshape(3, 1, 4, 4)),
         (lambda x: np.cumprod(x, axis=1) + 1, x),
         (lambda x: halved(x), np.arange(5.0)),
         (lambda x: turned(x) + 1, np.ones((2, 3), np.float32)),

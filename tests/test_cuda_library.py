@@ -30,6 +30,7 @@ gc.sum  # noqa: B018  a public name fills the op table
 
 CHIPS = [chip_of(f"cuda:{name}") for name in ("sm_75", "sm_80", "sm_90")]
 MOST_REGISTERS = 65536  # of a multiprocessor
+FLOATS = ("f32", "f64")
 LIBRARY = sorted(
     name for name, op in OPS.items() if isinstance(op.lower, Library) and op.samples is not None
 )
@@ -103,6 +104,13 @@ def test_running_totals_of_few_long_rows(name: str) -> None:
     if name.startswith("f"):
         made += launches("recurrence", x, x, strict=False, axis=0, reverse=False)
     assembled(made)
+
+
+def test_places_that_overlap() -> None:
+    index = array("i32", 20, 300)
+    made = [launches("spread", index, array(n, 20, 300), strict=False, extent=99) for n in FLOATS]
+    assert [len(some) for some in made] == [2, 2]
+    assembled([launch for some in made for launch in some])
 
 
 @pytest.mark.parametrize("name", LIBRARY)

@@ -316,3 +316,39 @@ def _sorted_code(
     sorts: tuple[CudaCall, ...] = pass_calls(made, tiles, merge, shape)
     calls = (first, *sorts, over(apply, count * width, sizes))
     return CudaCode(calls, ((key, count), (I64, count)) * 2)
+
+
+# ------------------------------------------------------------------------------------ spread
+
+
+def spread_zeros(index: Any, x: Any, out: Any, total: int, status: Any, row: int) -> None:
+    """The first launch of spread."""
+    for i in range(cuda.grid(1), total, cuda.gridsize(1)):
+        out[i] = 0
+
+
+@functools.cache
+def _spread_kernel(split: Kernel) -> Kernel:
+    def spread(
+        index: Any, x: Any, out: Any, count: int, extent: int, work: int, total: int, status: Any,
+        row: int,
+    ) -> None:  # fmt: skip
+        array = as_array(out, total)
+        for i in range(cuda.grid(1), work, cuda.gridsize(1)):
+            line, _ = split(i, count)
+            place = min(max(np.int64(index[i]), 0), extent - 1)
+            cuda.atomic.add(array, line * extent + place, x[i])
+
+    return spread
+
+
+def spread_code(node: Any, strict: bool) -> CudaCode | None:
+    """Device code of spread: atomic sums of f32 and f64. Strict ones, and those of narrower floats,
+    keep their loops, a thread per row.
+    """
+    work, total = node.inputs[1].type.size, node.type.size
+    if strict or node.type.dtype.bits < 32 or not work:
+        return None
+    sizes = (node.inputs[1].type.dims[1], node.attrs["extent"], work, total)
+    zeros = over(spread_zeros, total, (total,))
+    return CudaCode((zeros, over(_spread_kernel(splitter(work)), work, sizes)))

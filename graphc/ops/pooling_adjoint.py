@@ -23,7 +23,15 @@ from graphc.ops.conv import Ints, window_extent
 from graphc.ops.dims import clamp, row_major_strides, samples_of, shape_of, size_of, tensor_type
 from graphc.ops.linalg import accumulable
 from graphc.ops.padding import pad_zeros
-from graphc.ops.registry import FLOATS, REAL, define, require, require_dtype, sample_array
+from graphc.ops.registry import (
+    FLOATS,
+    REAL,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import emit
 
@@ -197,6 +205,7 @@ spread_op = define(
         _spread,
         lambda node: node.type.dims[0],
         lambda node: ((node.type.dtype.compute, node.attrs["extent"]),),
+        device_code("cuda_scatter", "spread_code"),
     ),
     attrs=(Attr("extent", "int"),),
     dtypes=("i32", "i64"),

@@ -59,6 +59,11 @@ def few_channels(node: Node, r: Rewriter) -> Node | None:
     return made if made.type is node.type else reshaped(made, dims, r)
 
 
+def few_channels_of_groups(node: Node, r: Rewriter) -> Node | None:
+    """The same for a convolution of several groups."""
+    return few_channels(node, r) if node.attrs["groups"] > 1 else None
+
+
 def with_rows(x: Node, r: Rewriter) -> Node:
     """One spatial axis as two."""
     assert isinstance(x.type, Type)

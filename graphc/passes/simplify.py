@@ -17,10 +17,10 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
 from graphc.ir.op import OPS, Composite, Reduction, Scalar
-from graphc.ir.place import Constraint
+from graphc.ir.place import Constraint, parse_device
 from graphc.ir.types import TupleType, Type
 from graphc.ops.value import Trace, Value, tracing
-from graphc.passes.convolution import few_channels, winograd
+from graphc.passes.convolution import few_channels, few_channels_of_groups, winograd
 from graphc.passes.pooling import tiled_choice, tiled_extreme, tiled_pool
 from graphc.passes.reasons import record
 from graphc.passes.sink import sink
@@ -81,7 +81,9 @@ def rules_for(config: Config) -> dict[str, tuple[Rule, ...]]:
     """The identities that may be used, by op name."""
     if config.opt == 0:
         return {}
-    return RULES if config.strict else {**RULES, **LOOSE_RULES}
+    rules = RULES if config.strict else {**RULES, **LOOSE_RULES}
+    gpus = all(parse_device(d).type == "gpu" for d in config.devices)
+    return {**rules, **GPU_RULES} if gpus and not config.parity else rules
 
 
 # ------------------------------------------------------------------------------------ writing out
@@ -298,3 +300,7 @@ LOOSE_RULES: dict[str, tuple[Rule, ...]] = {
     "conv": (few_channels, winograd),
     "pool": (tiled_pool,),
 }
+
+# Where only GPUs compute: their threads are many, so windows of few outputs and of pools run best
+# element by element, and products are too cheap to be saved by transforms through memory.
+GPU_RULES: dict[str, tuple[Rule, ...]] = {"conv": (few_channels_of_groups,), "pool": ()}
