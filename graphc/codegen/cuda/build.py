@@ -5,7 +5,7 @@ launch -> key -> cubin and PTX (cache, or Numba, NVVM and nvJitLink for all miss
 
 from __future__ import annotations
 
-import hashlib
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import field, replace
@@ -25,6 +25,9 @@ from graphc.record import record
 from graphc.runtime.image import Image
 
 _LENGTH_BYTES = 8
+_DEVICE_MODULES = re.compile(
+    r"^from (graphc\.(?:gpu|ops\.cuda_\w+|codegen\.cuda\.\w+)) import", re.MULTILINE
+)
 
 
 @record
@@ -98,15 +101,22 @@ class CudaCompiler:
 
     def _key(self, symbol: str) -> str:
         """A symbol stands for the source and the signature of a kernel."""
-        return cache.digest(symbol, self.result.chip.name, toolkit.versions(), _device_functions())
+        functions = _device_code(self.result.launches[symbol].text)
+        return cache.digest(symbol, self.result.chip.name, toolkit.versions(), functions)
+
+
+def _device_code(text: str) -> str:
+    """A digest of the modules of device functions that a source imports."""
+    return " ".join(_digest(module) for module in sorted(set(_DEVICE_MODULES.findall(text))))
 
 
 @cached
-def _device_functions() -> str:
-    """A digest of what kernels call, read without importing it: that would import Numba."""
-    found = util.find_spec("graphc.gpu")
+def _digest(module: str) -> str:
+    """A digest of a module and of those it imports, read without importing: that needs Numba."""
+    found = util.find_spec(module)
     assert found is not None
-    return hashlib.sha256(Path(str(found.origin)).read_bytes()).hexdigest()
+    text = Path(str(found.origin)).read_text()
+    return cache.digest(text, _device_code(text))
 
 
 def _compile_named(launches: dict[str, Launch], chip: Chip) -> tuple[bytes, str]:
