@@ -16,7 +16,12 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import pytest
+from gpu_programs import COUNT
 
+from graphc.runtime.cuda import driver, interface
+
+CHIP = "sm_90"
 Kernel = Callable[..., int | None]  # (blocks, threads, *words) -> a status that is not zero
 Status = IntEnum(
     "Status",
@@ -272,3 +277,42 @@ class FakeCuda:
         for work in graph:
             stream.put(work)
         return (OK,)
+
+
+# ------------------------------------------------------------------------------ kernels
+
+
+def floats(address: int, count: int = COUNT) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def double(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
+    floats(b, blocks * threads)[:] = 2 * floats(a, blocks * threads)
+
+
+def increment(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
+    floats(b, blocks * threads)[:] = floats(a, blocks * threads) + 1
+
+
+def less(blocks: int, threads: int, a: int, b: int, limit: int, status: int, row: int) -> None:
+    ctypes.c_uint8.from_address(b).value = bool(floats(a)[0] < limit)
+
+
+def fail(blocks: int, threads: int, code: int, status: int, row: int) -> None:
+    word = ctypes.c_int64.from_address(status)
+    word.value = word.value or (row << 32) | code
+
+
+def store(blocks: int, threads: int, a: int, value: int, status: int, row: int) -> None:
+    floats(a)[0] = value
+
+
+KERNELS = {f.__name__: f for f in (double, increment, less, fail, store)}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda(KERNELS)
+    monkeypatch.setattr(driver, "api", lambda: made)
+    monkeypatch.setattr(interface, "_opened", {})
+    return made

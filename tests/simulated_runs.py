@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_cases import CASES, COUNT, STATE_CASES
+from gpu_cases import CASES, STATE_CASES
+from gpu_programs import COUNT
 
 from graphc.gpu import SIMULATED, cuda
 from graphc.runtime.cuda.simulator import functions

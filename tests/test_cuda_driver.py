@@ -2,90 +2,43 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc as garbage
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fake_cuda
 import numpy as np
 import pytest
-from fake_cuda import FakeCuda, Status
-from gpu_cases import (
+from fake_cuda import CHIP, KERNELS, FakeCuda, Status, fake
+from gpu_cases import CASES, STATE_CASES
+from gpu_programs import (
     ALONE,
-    ARENA,
-    CASES,
     COUNT,
     DOUBLE,
     FAIL,
     INCREMENT,
     NBYTES,
-    STATE_CASES,
+    STORE,
     WHOLE,
     X,
     counter,
     image,
     pair,
+    twice,
     vector,
 )  # fmt: skip
 
 from graphc.errors import GraphError, LimitError, RunError
 from graphc.runtime.cluster import Cluster
-from graphc.runtime.cuda import driver, interface
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Origin
-from graphc.runtime.table import ABSENT, TableBuilder
+from graphc.runtime.table import ABSENT, ARENA, TableBuilder
 
-CHIP = "sm_90"
-
-
-def floats(address: int, count: int = COUNT) -> np.ndarray:
-    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
-
-
-def double(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
-    floats(b, blocks * threads)[:] = 2 * floats(a, blocks * threads)
-
-
-def increment(blocks: int, threads: int, a: int, b: int, status: int, row: int) -> None:
-    floats(b, blocks * threads)[:] = floats(a, blocks * threads) + 1
-
-
-def less(blocks: int, threads: int, a: int, b: int, limit: int, status: int, row: int) -> None:
-    ctypes.c_uint8.from_address(b).value = bool(floats(a)[0] < limit)
-
-
-def fail(blocks: int, threads: int, code: int, status: int, row: int) -> None:
-    word = ctypes.c_int64.from_address(status)
-    word.value = word.value or (row << 32) | code
-
-
-def store(blocks: int, threads: int, a: int, value: int, status: int, row: int) -> None:
-    floats(a)[0] = value
-
-
-KERNELS = {f.__name__: f for f in (double, increment, less, fail, store)}
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    made = FakeCuda(KERNELS)
-    monkeypatch.setattr(driver, "api", lambda: made)
-    monkeypatch.setattr(interface, "_opened", {})
-    return made
-
-
-def twice(**options: Any) -> Executable:
-    """2 x + 1 through the arena."""
-    table = TableBuilder()
-    table.call(DOUBLE, [(2, 0), (ARENA, 0)], **WHOLE)
-    table.call(INCREMENT, [(ARENA, 0), (3, 0)], **WHOLE)
-    table.end()
-    return Executable(image(CHIP, table, **options))
+__all__ = ["fake"]
 
 
 # ------------------------------------------------------------------------------ cases
@@ -129,7 +82,7 @@ def test_large_messages(fake: FakeCuda, count: int, rounds: int) -> None:
 
 
 def test_later_runs_are_one_graph_and_one_wait(fake: FakeCuda) -> None:
-    executable = twice()
+    executable = twice(CHIP)
     executable(X)
     assert fake.count("cuGraphInstantiate") == 1 and fake.count("cuLaunchKernel") == 2
     for _ in range(3):
@@ -186,7 +139,7 @@ def test_variables_stay_on_the_device(fake: FakeCuda, home: Any) -> None:
 
 
 def test_memory_goes_with_the_executable(fake: FakeCuda, home: Any) -> None:
-    executable = twice(variables=(counter(home),))
+    executable = twice(CHIP, variables=(counter(home),))
     executable(X)
     clusters = [pair(CHIP, ("gpu:0", "gpu:1"), rounds=2), pair(CHIP, ("cpu:0", "gpu:0"))]
     for cluster in clusters:
@@ -245,7 +198,7 @@ def test_without_a_driver() -> None:
         real.cuInit(0)
     except RuntimeError:
         with pytest.raises(GraphError, match="no NVIDIA driver") as found:
-            twice()
+            twice(CHIP)
         assert "NUMBA_ENABLE_CUDASIM" in str(found.value)
     else:
         pytest.skip("there is a driver")
@@ -253,24 +206,24 @@ def test_without_a_driver() -> None:
 
 def test_there_is_no_such_gpu(fake: FakeCuda) -> None:
     with pytest.raises(GraphError, match=r"no device gpu:2\n.*has 2 GPUs") as found:
-        twice(device="gpu:2")
+        twice(CHIP, device="gpu:2")
     assert len(str(found.value).split("\n")) == 2
 
 
 def test_ptx_serves_chips_that_the_code_is_not_for(fake: FakeCuda) -> None:
     objects = ((b"cubin sm_75", tuple(KERNELS)),)
-    executable = twice(objects=objects, portable=(b"ptx",))
+    executable = twice(CHIP, objects=objects, portable=(b"ptx",))
     np.testing.assert_array_equal(executable(X), 2 * X + 1)
     with pytest.raises(GraphError, match=r"not made for gpu:0 .*sm_90"):
-        twice(objects=objects)
+        twice(CHIP, objects=objects)
     with pytest.raises(GraphError, match=r"driver of gpu:0 .* is too old .* CUDA 12\.4"):
-        twice(objects=objects, portable=(b"ptx new",))
+        twice(CHIP, objects=objects, portable=(b"ptx new",))
 
 
 def test_a_full_device_names_the_largest_values(fake: FakeCuda) -> None:
     fake.capacity = 1 << 20
     largest = ((1 << 29, Origin("%9 = matmul(%1, %2) : f32[8192,16384]", "model.py", 31)),)
-    executable = twice(arena_bytes=1 << 30, largest=largest)
+    executable = twice(CHIP, arena_bytes=1 << 30, largest=largest)
     with pytest.raises(LimitError) as found:
         executable(X)
     text = str(found.value)
@@ -279,13 +232,13 @@ def test_a_full_device_names_the_largest_values(fake: FakeCuda) -> None:
     assert found.value.location == ("model.py", 31)
     fake.capacity = 1 << 40
     with pytest.raises((LimitError, MemoryError)):
-        twice(arena_bytes=1 << 46)(X)
+        twice(CHIP, arena_bytes=1 << 46)(X)
 
 
 @pytest.mark.parametrize("waits", ["0", "1"])
 def test_a_kernel_that_crashes(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, waits: str) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", waits)
-    executable = twice(origins={0: Origin("%3 = gather(%1, %2)", "model.py", 8)})
+    executable = twice(CHIP, origins={0: Origin("%3 = gather(%1, %2)", "model.py", 8)})
     function = "cuLaunchKernel" if waits == "1" else "cuStreamSynchronize"
     fake.failing[function] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(RunError, match="a kernel has crashed on gpu:0") as found:
@@ -322,20 +275,20 @@ def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
 def test_cancelled_runs(fake: FakeCuda) -> None:
     """A loop that never ends, until somebody cancels it."""
     table = TableBuilder()
-    top = table.call(2, [(2, 0), (ARENA, 0)], params=0, **ALONE)
+    top = table.call(LESS, [(2, 0), (ARENA, 0)], params=0, **ALONE)
     leave = table.branch((ARENA, 0))
     table.jump(top)
     table.patch(leave, table.position)
     table.end()
     executable = Executable(image(CHIP, table, [100]))
-    timer = fake_cuda.threading.Timer(0.2, executable.cancel)
+    timer = threading.Timer(0.2, executable.cancel)
     timer.start()
     with pytest.raises(RunError, match="cancelled"):
         executable(X)
 
 
 def test_a_forked_child_refuses(fake: FakeCuda) -> None:
-    executable = twice()
+    executable = twice(CHIP)
     executable(X)
     reader, writer = os.pipe()
     child = os.fork()
@@ -361,7 +314,7 @@ def test_images_that_cannot_be(fake: FakeCuda) -> None:
         ({"objects": ()}, "no object code defines kernel"),
     ):
         table = TableBuilder()
-        table.call(4, [(3, 0)], **ALONE)
+        table.call(STORE, [(3, 0)], **ALONE)
         table.end()
 
         with pytest.raises(GraphError, match=reason):

@@ -1,0 +1,159 @@
+"""Results that stay on their device: `gc.Array`, over a stand-in for NVIDIA's driver API."""
+
+from __future__ import annotations
+
+import gc as garbage
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import CHIP, FakeCuda, fake
+from gpu_programs import DOUBLE, INCREMENT, NBYTES, WHOLE, X, image, twice, vector
+
+import graphc as gc
+from graphc.errors import FeedError
+from graphc.runtime.array import Array
+from graphc.runtime.dlpack import _exported, capsule
+from graphc.runtime.execute import Executable
+from graphc.runtime.table import TableBuilder
+
+__all__ = ["fake"]
+
+
+def copies(fake: FakeCuda) -> int:
+    """Copies between the device and the host, without that of the status."""
+    return fake.count("cuMemcpyAsync") - 1
+
+
+def test_a_result_is_the_next_argument(fake: FakeCuda) -> None:
+    executable = twice(CHIP)
+    (y,) = executable.run_resident([X])
+    assert isinstance(y, Array) and (y.shape, y.dtype, y.nbytes) == ((4,), np.float32, NBYTES)
+    expected = 2 * X + 1
+    for _ in range(6):
+        fake.calls.clear()
+        (y,) = executable.run_resident([y])
+        assert copies(fake) == 0
+        expected = 2 * expected + 1
+    np.testing.assert_array_equal(np.asarray(y), expected)
+    fake.calls.clear()
+    assert y[1] == expected[1] and float(y[0]) == expected[0] and list(y) == list(expected)
+    assert not fake.calls, "it is fetched once"
+    np.testing.assert_array_equal(executable(y), 2 * expected + 1)
+
+
+def test_a_chain_of_steps_has_few_plans(fake: FakeCuda) -> None:
+    executable = twice(CHIP)
+    (y,) = executable.run_resident([X])
+    for _ in range(20):
+        (y,) = executable.run_resident([y])
+    assert fake.count("cuGraphInstantiate") <= 4
+
+
+def test_arrays_of_elsewhere_are_copied(fake: FakeCuda) -> None:
+    first, second = twice(CHIP), twice(CHIP, device="gpu:1")
+    (y,) = first.run_resident([X])
+    (z,) = second.run_resident([y])
+    np.testing.assert_array_equal(np.asarray(z), 2 * (2 * X + 1) + 1)
+    assert y.device == "gpu:0 (Fake, sm_90)" and z.device == "gpu:1 (Fake, sm_90)"
+    with pytest.raises(FeedError, match="f32"):
+        first.run([Array(vector("x", 3), np.zeros(3, np.float32))])
+    host = Array(vector("x"), X.copy())
+    np.testing.assert_array_equal(first(host), 2 * X + 1)
+    assert host.device == "cpu" and not host.numpy().flags.writeable
+
+
+def donating() -> Executable:
+    table = TableBuilder()
+    table.call(DOUBLE, [(2, 0), (2, 0)], **WHOLE)
+    table.call(INCREMENT, [(3, 0), (5, 0)], **WHOLE)
+    table.end()
+    pair = (vector("x"), vector("z"))
+    return Executable(image(CHIP, table, donated=(0, -1), params=pair, results=pair))
+
+
+def test_donated_arrays(fake: FakeCuda) -> None:
+    (x,) = twice(CHIP).run_resident([X])
+    before = x.numpy().copy()
+    y, z = donating().run_resident([x, X])
+    assert y is x
+    np.testing.assert_array_equal(y.numpy(), 2 * before)
+    np.testing.assert_array_equal(z.numpy(), X + 1)
+    y, z = donating().run_resident([x, x])  # both: the donated one is a copy
+    assert y is not x
+    np.testing.assert_array_equal(z.numpy(), 2 * before + 1)
+    np.testing.assert_array_equal(y.numpy(), 4 * before)
+    np.testing.assert_array_equal(x.numpy(), 2 * before)
+    plain, _ = donating().run([x, X])
+    assert isinstance(plain, np.ndarray)
+    np.testing.assert_array_equal(plain, 4 * before)
+
+
+def test_other_libraries_take_it(fake: FakeCuda) -> None:
+    (y,) = twice(CHIP).run_resident([X])
+    assert y.__dlpack_device__() == (2, 0)
+    found = y.__cuda_array_interface__
+    assert (found["shape"], found["typestr"], found["data"]) == ((4,), "<f4", (y.address, True))
+    assert "dltensor" in repr(y.__dlpack__())
+    np.testing.assert_array_equal(np.from_dlpack(y, device="cpu"), 2 * X + 1)
+    with pytest.raises(BufferError, match="cannot be exported"):
+        y.__dlpack__(dl_device=(2, 7))
+    host = Array(vector("x"), X)
+    np.testing.assert_array_equal(np.from_dlpack(host), X)
+    assert not hasattr(host, "__cuda_array_interface__")
+
+
+@pytest.mark.parametrize("kind", ["f4", "i8", "u1", "?", "c16", "f2"])
+def test_capsules(kind: str) -> None:
+    """What NumPy takes from one is the memory itself, which lives as long as somebody has it."""
+
+    class Exporter:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self, **_: Any) -> Any:
+            address = memory.__array_interface__["data"][0]
+            return capsule(address, memory.dtype, memory.shape, (1, 0), owner)
+
+    class Owner:
+        pass
+
+    memory, owner = np.arange(6).astype(kind).reshape(2, 3), Owner()
+    before = len(_exported)
+    taken = np.from_dlpack(Exporter())
+    np.testing.assert_array_equal(taken, memory)
+    assert np.shares_memory(taken, memory) and len(_exported) == before + 1
+    del taken
+    garbage.collect()
+    assert len(_exported) == before
+    unused = Exporter().__dlpack__()
+    assert len(_exported) == before + 1
+    del unused
+    assert len(_exported) == before
+
+
+def test_memory_is_used_again_and_freed(fake: FakeCuda) -> None:
+    executable = twice(CHIP)
+    held = [executable.run_resident([X])[0] for _ in range(5)]
+    count = len(fake.device_memory)
+    del held
+    held = [executable.run_resident([X])[0] for _ in range(5)]
+    assert len(fake.device_memory) == count
+    del held
+    fake.capacity = sum(block.nbytes for block in fake.device_memory.values()) + 300
+    again = twice(CHIP)  # finds no memory before that of free blocks is given back
+    np.testing.assert_array_equal(again(X), 2 * X + 1)
+
+
+@pytest.mark.parametrize("devices", [["cpu:0"], ["cpu:0", "cpu:1"]])
+def test_on_the_cpu(devices: list[str]) -> None:
+    @gc.compile(devices=devices)
+    def step(x: Any, scale: Any) -> Any:
+        return {"y": x * scale, "sum": x.sum()}
+
+    made = step.resident(X, 2.0)
+    assert isinstance(made["y"], gc.Array) and float(made["sum"]) == X.sum()
+    made = step.resident(made["y"], made["sum"])
+    np.testing.assert_array_equal(np.asarray(made["y"]), 2 * X * X.sum())
+    plain = step(made["y"], 1.0)
+    assert isinstance(plain["y"], np.ndarray)
