@@ -114,7 +114,9 @@ def kind_of(type: str) -> Kind:
 
 
 def meant(type: str) -> str | None:
-    """What to say to a type of device that is written in another case."""
+    """What to say to a type of device that has another name here, or is written in another case."""
+    if type.lower() in ("cuda", "nvidia"):
+        return "GPUs are called gpu:0, gpu:1, ..."
     near = next((name for name in sorted(_KINDS) if name.lower() == type.lower()), None)
     return (
         f"did you mean {near!r}? upper and lower case differ" if near not in (None, type) else None

@@ -7,6 +7,7 @@ Neither needs a GPU or a driver.  This module imports `cuda.bindings` when it is
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from importlib import metadata, util
@@ -55,6 +56,11 @@ def _version(package: str) -> str:
 @cache
 def check() -> None:
     """Raise GraphError unless everything that compiles kernels is installed and can be loaded."""
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        raise GraphError(
+            "no code is made for chips while NUMBA_ENABLE_CUDASIM is set",
+            hint="unset it, or leave the target out: the simulator runs the kernels then",
+        )
     # Numba holds an old copy of its CUDA target, which compiles with toolkits of its time only.
     for module, package in (("numba_cuda", "numba-cuda"), ("cuda.bindings", "cuda-bindings")):
         if not _present(module):
