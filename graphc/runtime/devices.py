@@ -139,9 +139,14 @@ def kinds() -> tuple[Kind, ...]:
     return tuple(_KINDS[name] for name in sorted(_KINDS))
 
 
+def simulated() -> bool:
+    """Are GPUs simulated in this process, by Numba?"""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+
+
 def present_chip() -> str:
     """What code for a GPU is made for where no target is given: the simulator, or a chip."""
-    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+    if simulated():
         return "simulator"
     return "sm_90"
 

@@ -7,7 +7,6 @@ Neither needs a GPU or a driver.  This module imports `cuda.bindings` when it is
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from importlib import metadata, util
@@ -16,6 +15,7 @@ from typing import Any
 from graphc.codegen.cuda.chip import Chip
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.devices import simulated
 
 INSTALL = "pip install 'graphc[cuda]'"
 # Their versions decide what is compiled; the order is that of the way from source to cubin.
@@ -56,7 +56,7 @@ def _version(package: str) -> str:
 @cache
 def check() -> None:
     """Raise GraphError unless everything that compiles kernels is installed and can be loaded."""
-    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+    if simulated():
         raise GraphError(
             "no code is made for chips while NUMBA_ENABLE_CUDASIM is set",
             hint="unset it, or leave the target out: the simulator runs the kernels then",
