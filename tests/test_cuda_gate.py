@@ -13,7 +13,7 @@ import pytest
 import graphc as gc
 from graphc.codegen.build import Compilers, writer_of
 from graphc.codegen.cuda import toolkit
-from graphc.codegen.cuda.chip import chip_of
+from graphc.codegen.cuda.chip import Chip, chip_of
 from graphc.codegen.cuda.compile import compile_ptx
 from graphc.codegen.cuda.launch import Launch
 from graphc.config import Config
@@ -48,9 +48,11 @@ def chosen(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for _, sample in best.values()]
 
 
-def launches_of(function: Any, arguments: tuple[Any, ...], **options: Any) -> dict[str, Launch]:
+def launches_of(
+    function: Any, arguments: tuple[Any, ...], target: str = OLDEST, **options: Any
+) -> dict[str, Launch]:
     """The kernels of a function on a GPU, by symbol."""
-    config = Config.create(target=OLDEST, **options)
+    config = Config.create(target=target, **options)
     value = stages_of(gc.compile(function, **options).graph(*arguments), config)[-1].value
     compilers = Compilers(config)
     for graph in value.graphs if isinstance(value, Program) else (value,):
@@ -71,11 +73,13 @@ def launches_of_op(name: str) -> dict[str, Launch]:
     return launches_of(apply_all, (operands,), opt=0)
 
 
-def reports(launches: dict[str, Launch]) -> dict[tuple[str, str], toolkit.Report]:
-    """(symbol, chip) -> what the kernel takes there."""
-    ptx = compile_ptx(launches, CHIPS[0])
+def reports(
+    launches: dict[str, Launch], chips: list[Chip] = CHIPS
+) -> dict[tuple[str, str], toolkit.Report]:
+    """(symbol, chip) -> what the kernel takes there; all of it from PTX for the first chip."""
+    ptx = compile_ptx(launches, chips[0])
     found = {}
-    for chip in CHIPS:
+    for chip in chips:
         cubin, made = toolkit.assemble(ptx, chip)
         assert cubin[:4] == b"\x7fELF"
         assert made.keys() == launches.keys()
@@ -162,9 +166,9 @@ TEMPLATES: list[tuple[str, Any, list[tuple[int, ...]], str]] = [
 ]
 
 
-def check(launches: dict[str, Launch]) -> None:
+def check(launches: dict[str, Launch], chips: list[Chip] = CHIPS) -> None:
     """No register in memory, and not more of them than the cap."""
-    made = chain.from_iterable(reports(some).items() for some in batches(launches))
+    made = chain.from_iterable(reports(some, chips).items() for some in batches(launches))
     bad = [
         f"{chip}: {report}"
         for (_, chip), report in made
@@ -177,6 +181,14 @@ def check(launches: dict[str, Launch]) -> None:
 def test_templates_keep_their_registers(case: Any) -> None:
     _, function, shapes, name = case
     check(launches_of(function, tuple(gc.spec(shape, name) for shape in shapes)))
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16"])
+def test_products_on_tensor_cores(name: str) -> None:
+    shapes = [gc.spec((1024, 1024), name)] * 2
+    launches = launches_of(matmul, tuple(shapes), target="cuda:sm_80")
+    assert any("mma.sync" in compile_ptx({s: x}, CHIPS[1]) for s, x in launches.items())
+    check(launches, CHIPS[1:])
 
 
 @pytest.mark.parametrize("options", [{"fast_math": False}, {"parity": True}], ids=str)
