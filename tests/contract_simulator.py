@@ -17,7 +17,7 @@ import graphc as gc
 from graphc.codegen.cuda.chip import SIMULATED
 from graphc.codegen.cuda.compile import pointed_dtype
 from graphc.codegen.cuda.contract import Contract, Launches, contract_launches
-from graphc.codegen.cuda.contract_plan import Tile
+from graphc.codegen.cuda.contract_plan import Matrix, Tile
 from graphc.codegen.lowering.contraction import form_of
 from graphc.gpu import cuda
 from graphc.ir.graph import Graph
@@ -61,7 +61,7 @@ def run(made: Launches, operands: Sequence[np.ndarray], results: Sequence[np.nda
 
 
 def check(
-    function: Function, specs: Sequence[Spec], seed: int, tile: Tile | None = None,
+    function: Function, specs: Sequence[Spec], seed: int, tile: Tile | Matrix | None = None,
     splits: int | None = None, overwritten: int | None = None,
 ) -> None:  # fmt: skip
     """Compare all results; `overwritten` is the operand whose memory the first result takes."""
@@ -114,6 +114,19 @@ def tiles() -> None:
         pair = shapes(layout, m, n, k)
         specs = [(shape, dtype) for shape in pair]
         check(LAYOUTS[layout], specs, number, TILES[number % len(TILES)])
+
+
+def matrices() -> None:
+    """Fragments of tensor cores, whose products each lane computes by itself here."""
+    one = Matrix(16, 16, 16, 16, 16)
+    for number, layout in enumerate(LAYOUTS):
+        for m, n, k in ((16, 16, 32), (19, 13, 21)):
+            pair = shapes(layout, m, n, k)
+            check(LAYOUTS[layout], [(x, ("bf16", "f16")[number % 2]) for x in pair], number, one)
+    pair = shapes("nt", 40, 16, 64)
+    check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, Matrix(32, 16, 32, 32, 16))
+    check(LAYOUTS["nt"], [(x, "f16") for x in pair], 9, Matrix(32, 32, 32, 16, 16))
+    check(LAYOUTS["nt"], [(x, "bf16") for x in pair], 9, one, 2)
 
 
 def splits() -> None:
@@ -211,10 +224,9 @@ def statuses() -> None:
     assert contract_launches(short, SIMULATED) is None
 
 
-FAMILIES = {
-    f.__name__: f for f in (tiles, splits, thin, batches, convolutions, epilogues, statuses)
-}
+FAMILIES = (tiles, matrices, splits, thin, batches, convolutions, epilogues, statuses)
+
 
 if __name__ == "__main__":
-    FAMILIES[sys.argv[1]]()
+    next(family for family in FAMILIES if family.__name__ == sys.argv[1])()
     print("done")

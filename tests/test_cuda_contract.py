@@ -17,7 +17,7 @@ from graphc.codegen.cuda import toolkit
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.compile import compile_ptx
 from graphc.codegen.cuda.contract import Contract, Launches
-from graphc.codegen.cuda.contract_plan import DOUBLE, SINGLE, Thin, Tile, cut
+from graphc.codegen.cuda.contract_plan import DOUBLE, MATRICES, SINGLE, Matrix, Thin, Tile, cut
 from graphc.codegen.cuda.contract_thin import thin_cut
 from graphc.codegen.cuda.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
@@ -25,7 +25,9 @@ from graphc.ir.graph import Graph
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-FAMILIES = ("tiles", "splits", "thin", "batches", "convolutions", "epilogues", "statuses")
+FAMILIES = (
+    "tiles", "matrices", "splits", "thin", "batches", "convolutions", "epilogues", "statuses",
+)  # fmt: skip
 CHIPS = [Chip("sm_75"), Chip("sm_80"), Chip("sm_90")]
 MOST_REGISTERS = 128
 
@@ -69,26 +71,27 @@ def images(dtype: str) -> Graph:
 
 
 def launches_for(dtype: str) -> dict[str, Launch]:
-    """Every tile over even and over ragged extents, and what few rows and convolutions take."""
+    """Even and ragged extents, long sums, few rows; every tile and convolutions of floats."""
     wide, chip = dtype in ("f64", "i64"), CHIPS[0]
     tiles = DOUBLE if wide else SINGLE
-    made = [contract(matrices(511, 509, 257, dtype), chip, tiles[0], 1)]
+    made = [contract(matrices(511, 509, 257, dtype), chip)]
+    made.append(contract(matrices(508, 512, 1 << 14, dtype), chip, tiles[0], 4))
+    made.append(contract(matrices(1, 1000, 1000, dtype), chip))
     if dtype in ("f32", "f64"):
         made += [contract(matrices(512, 512, 512, dtype), chip, tile, 1) for tile in tiles]
-        made.append(contract(matrices(511, 509, 257, dtype), chip, tiles[1], 1))
-    made.append(contract(matrices(500, 100, 1 << 14, dtype), chip, tiles[0], 4))
-    made += [contract(matrices(m, 1000, 1000, dtype), chip) for m in (1, 7)]
-    turned = region(dense_transposed, dtype, (3, 1000), (1000, 1000), (1000,))
-    made += [contract(turned, chip), contract(images(dtype), chip)]
+        made.append(contract(matrices(508, 500, 260, dtype), chip, tiles[0], 1))
+        made.append(contract(images(dtype), chip))
+        made.append(contract(matrices(7, 1000, 1000, dtype), chip))
+        turned = region(dense_transposed, dtype, (3, 1000), (1000, 1000), (1000,))
+        made.append(contract(turned, chip))
     launches = [launch for few, _ in made for launch in few]
     return {f"kernel{number}": launch for number, launch in enumerate(launches)}
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "i64"])
-def test_code_for_every_chip_keeps_all_sums_in_registers(dtype: str) -> None:
-    launches = launches_for(dtype)
-    ptx = compile_ptx(launches, CHIPS[0])
-    for chip in CHIPS:
+def assemble(launches: dict[str, Launch], chips: list[Chip]) -> str:
+    """The PTX for the first chip, which every one runs with all sums in registers."""
+    ptx = compile_ptx(launches, chips[0])
+    for chip in chips:
         cubin, reports = toolkit.assemble(ptx, chip)
         assert cubin[:4] == b"\x7fELF"
         assert set(reports) == set(launches)
@@ -97,6 +100,39 @@ def test_code_for_every_chip_keeps_all_sums_in_registers(dtype: str) -> None:
             assert report.stack == 0, (name, chip)
             assert report.registers <= MOST_REGISTERS, (name, chip)
             assert report.shared <= 48 << 10, (name, chip)
+
+    return ptx
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "i64"])
+def test_code_for_every_chip_keeps_all_sums_in_registers(dtype: str) -> None:
+    assemble(launches_for(dtype), CHIPS)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_code_for_tensor_cores_keeps_all_sums_in_registers(dtype: str) -> None:
+    chip = CHIPS[1]
+    made = [contract(matrices(512, 512, 512, dtype), chip, tile, 1) for tile in MATRICES]
+    made.append(contract(matrices(511, 509, 257, dtype), chip, MATRICES[0], 1))
+    turned = region(dense_transposed, dtype, (512, 512), (1024, 512), (1024,))
+    made += [contract(turned, chip), contract(images(dtype), chip)]
+    launches = {f"kernel{number}": launch for number, ((launch,), _) in enumerate(made)}
+    ptx = assemble(launches, CHIPS[1:])
+    assert all("= products_" in launch.text for launch in launches.values())
+    entries = ptx.split(".entry ")[1:]
+    assert len(entries) == len(launches)
+    for entry in entries:
+        assert f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32" in entry
+        assert "ldmatrix.sync.aligned.m8n8.x4" in entry
+        assert "local" not in entry
+
+
+def test_tensor_cores_are_used_where_they_are_and_may_be() -> None:
+    form = form_of(matrices(1024, 1024, 1024, "bf16"))
+    assert isinstance(cut(form, CHIPS[1]).tile, Matrix)
+    assert isinstance(cut(form, CHIPS[0]).tile, Tile)  # sm_75 knows no bf16
+    assert isinstance(cut(form, CHIPS[1], strict=True).tile, Tile)
+    assert isinstance(cut(form_of(matrices(1024, 1024, 1024)), CHIPS[1]).tile, Tile)
 
 
 def count(pattern: str, text: str) -> int:

@@ -1,6 +1,7 @@
 """Contractions on a GPU: which kernels run a fused contraction, and their sources.
 
 tile     blocks of the result through shared memory      thin     few rows or few columns
+matrix   the same on tensor cores, for f16 and bf16
 
 Sums of a few products are left to `lowering.direct`, a loop for each element of the result.
 
@@ -9,11 +10,11 @@ Long sums of few tiles are split between blocks; a second launch adds the parts,
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphc.codegen.cuda.chip import Chip
+from graphc.codegen.cuda.contract_block import BlockSource
 from graphc.codegen.cuda.contract_finish import Finish, accumulator_of, buffers_of
-from graphc.codegen.cuda.contract_plan import Cut, Thin, Tile, cut
+from graphc.codegen.cuda.contract_matrix import MatrixSource
+from graphc.codegen.cuda.contract_plan import Cut, Matrix, Thin, Tile, cut
 from graphc.codegen.cuda.contract_text import Lines
 from graphc.codegen.cuda.contract_thin import ThinSource, thin_cut
 from graphc.codegen.cuda.contract_tile import TileSource
@@ -23,16 +24,24 @@ from graphc.codegen.lowering.contraction import Form, form_of
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
-from graphc.ir.types import DType
+from graphc.ir.types import BF16, F16, F32, DType
 
 IMPORTS = """\
 from graphc.codegen.cuda.contract_device import dots, is_aligned, keep, load, outer, plus, read
 from graphc.codegen.cuda.contract_device import repeat, widen, widen_bf16, widen_f16, write
 from graphc.codegen.cuda.contract_device import write_column
 """
+MATRIX_IMPORTS = """\
+from graphc.codegen.cuda.contract_fragments import copy, products_bf16, products_f16
+from graphc.codegen.cuda.contract_fragments import wait_for_copies
+"""
 SHORTEST = 5  # products of a sum that are worth tiles
 RESIDENT = 512  # threads that a processor has room for: at most 128 registers each
 JOIN_THREADS, JOIN_BLOCKS = 256, 1024
+
+SOURCES: dict[type, type[BlockSource | ThinSource]] = {
+    Tile: TileSource, Matrix: MatrixSource, Thin: ThinSource,
+}  # fmt: skip
 
 Launches = tuple[tuple[Launch, ...], int]
 
@@ -56,6 +65,8 @@ def contract_launches(
     sums = tensor_type(form.node)
     if not products or sums.dtype.is_complex or products < SHORTEST * sums.size:
         return None
+    if form.element in (F16, BF16) and sums.dtype.compute is not F32:
+        return None
     contract = Contract(region, form, chip, strict, check_finite)
     return contract.in_order() if ordered else contract.launches()
 
@@ -78,16 +89,12 @@ class Contract:
         self.buffers: Buffers = tuple((b.dtype, b.size) for b in buffers_of(region))
         self.operands = operands_of(region)
 
-    def launches(self, tile: Tile | None = None, splits: int | None = None) -> Launches:
-        """The launches for a tile, or for what seems best.
-
-        Sums in strict order are not split: a block adds their products one after another.
-        """
-        splits = 1 if self.strict else splits
-        made: Cut[Tile] | Cut[Thin] | None = None
+    def launches(self, tile: Tile | Matrix | None = None, splits: int | None = None) -> Launches:
+        """The launches for a tile, or for what seems best."""
+        made: Cut | None = None
         if tile is None:
-            made = thin_cut(self.form, self.chip, splits)
-        made = made or cut(self.form, self.chip, tile, splits)
+            made = thin_cut(self.form, self.chip, 1 if self.strict else splits)
+        made = made or cut(self.form, self.chip, tile, splits, self.strict)
         finish = Finish(self.region, self.form, made, self.strict, self.check)
         names = [repr(b) for b in finish.buffers]
         threads = made.tile.threads
@@ -103,7 +110,7 @@ class Contract:
         made = cut(self.form, self.chip, None, 1)
         return None if made.k % made.tile.depth else self.launches(made.tile)
 
-    def split_launches(self, made: Cut[Any], finish: Finish, names: list[str]) -> Launches:
+    def split_launches(self, made: Cut, finish: Finish, names: list[str]) -> Launches:
         """Parts of sums to the workspace; then their totals, part by part, and what follows."""
         size, count = made.batch * made.m * made.n, len(self.region.params)
         extra = self.accumulator, size * made.splits
@@ -120,23 +127,25 @@ class Contract:
         )  # fmt: skip
         return (first, second), extra[1] * self.accumulator.itemsize
 
-    def source(self, made: Cut[Any], names: list[str]) -> TileSource | ThinSource:
+    def source(self, made: Cut, names: list[str]) -> BlockSource | ThinSource:
         where = {param: k for k, param in enumerate(self.region.params)}
         a, b = (where[read.source] for read in self.form.reads)
-        kind = ThinSource if isinstance(made.tile, Thin) else TileSource
-        return kind(self.form, made, self.accumulator, (a, b), names, self.chip.simulated)
+        return SOURCES[type(made.tile)](
+            self.form, made, self.accumulator, (a, b), names, self.chip.simulated
+        )
 
     def launch(
         self, text: str, buffers: Buffers, operands: tuple[Operand, ...], blocks: int, threads: int
     ) -> Launch:
-        whole = HEADER.replace("\nhelper =", IMPORTS + "\nhelper =", 1) + text
+        imports = IMPORTS + (MATRIX_IMPORTS if "= products_" in text else "")
+        whole = HEADER.replace("\nhelper =", imports + "\nhelper =", 1) + text
         return Launch(
             whole, maker(whole), buffers, operands, blocks, threads,
             exact=self.strict, resident=max(1, RESIDENT // threads),
         )  # fmt: skip
 
 
-def join_text(made: Cut[Any], names: list[str], step: int) -> str:
+def join_text(made: Cut, names: list[str], step: int) -> str:
     """The second launch of split sums."""
     size, out = made.batch * made.m * made.n, Lines()
 

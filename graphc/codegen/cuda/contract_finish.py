@@ -11,8 +11,6 @@ once for each sum, and nothing else writes results: what they overwrite may be r
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphc.codegen.contract.form import Axis, axes_of
 from graphc.codegen.cuda.contract_plan import Cut
 from graphc.codegen.cuda.emit import GpuKernel
@@ -55,7 +53,7 @@ def buffers_of(region: Graph) -> tuple[Buffer, ...]:
 class Finish:
     """Builds and writes `finish` for one region that was cut into tiles."""
 
-    def __init__(self, region: Graph, form: Form, cut: Cut[Any], strict: bool, check: bool) -> None:
+    def __init__(self, region: Graph, form: Form, cut: Cut, strict: bool, check: bool) -> None:
         self.region, self.form, self.cut, self.strict = region, form, cut, strict
         self.b = Scalars(check)
         self.buffers = buffers_of(region)

@@ -5,6 +5,7 @@ Tuples are vectors in registers; pointers and shared memory are one-dimensional 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,39 @@ def dots(total: Vector, x: Vector, y: Vector, run: int) -> Vector:
 def plus(x: Vector, y: Vector) -> Vector:
     with np.errstate(over="ignore"):
         return tuple(type(a)(a + b) for a, b in zip(x, y, strict=True))
+
+
+def copy(
+    memory: Any, start: int, pointer: Any, index: int, width: int, aligned: bool, inside: bool
+) -> None:
+    memory[start : start + width] = pointer[int(index) : int(index) + width] if inside else 0
+
+
+def wait_for_copies() -> None:
+    pass
+
+
+def products(
+    widened: Any, total: Vector, memory: Any, a: int, b: int, lane: int, down: int, across: int,
+    lead_a: int, upright_a: int, lead_b: int, upright_b: int,
+) -> Vector:  # fmt: skip
+    """See `contract_fragments`: four sums of each fragment, from 16 products each."""
+
+    def line(start: int, outer: int, lead: int, upright: int) -> np.ndarray:
+        first, step = (outer * lead, 1) if upright else (outer, lead)
+        found = memory[start + first : start + first + 15 * step + 1 : step]
+        return np.array(widened(tuple(found)))
+
+    made = []
+    for number, part in enumerate(total):
+        fragment, which = divmod(number, 4)
+        row = fragment // across * 16 + lane // 4 + which // 2 * 8
+        column = fragment % across * 8 + lane % 4 * 2 + which % 2
+        left = line(a, row, lead_a, upright_a)
+        right = line(b, column, lead_b, upright_b)
+        made.append(np.float32(part + (left * right).sum()))
+    return tuple(made)
+
+
+products_bf16 = partial(products, widen_bf16)
+products_f16 = partial(products, widen_f16)

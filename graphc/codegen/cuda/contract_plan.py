@@ -11,21 +11,24 @@ a convolution needs no unfolding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from graphc.codegen.contract.form import Groups, Loop, normalise, total
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.lowering.contraction import Form
-from graphc.ir.types import DType
+from graphc.ir.types import BF16, F16, F32, DType
 
 WIDEST = 16  # bytes of one load
+WARP = 32
 # Sizes of a current chip that tiles are chosen for; they change speed, never results' bits.
 PROCESSORS = 132
 LANES = 128  # multiply-adds of f32 per processor and cycle
+TENSOR_LANES = 1024  # of f16 and bf16 in tensor cores
 BUSY = 256  # threads that keep a processor's multiply-adds going
 BYTES = 16  # of memory per processor and cycle
 LAUNCH = 4000  # cycles that a second launch takes
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+MOST_SUMS = 32  # of a thread that reads element by element
 SHORTEST = 128  # steps of k that a part of a split sum has at least
 
 Term = tuple[int, int]  # extent and stride of a dim
@@ -79,6 +82,35 @@ DOUBLE = (
 SIMULATED = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4))
 
 
+class Matrix(NamedTuple):
+    """A block's share of the result for tensor cores: each warp has `high` x `wide` sums of it, in
+    fragments of 16 x 8."""
+
+    rows: int
+    columns: int
+    depth: int
+    high: int
+    wide: int
+
+    @property
+    def across(self) -> int:
+        """Warps along a row of the tile."""
+        return self.columns // self.wide
+
+    @property
+    def down(self) -> int:
+        return self.rows // self.high
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.across * self.down
+
+    @property
+    def efficiency(self) -> float:
+        """The share of time that multiplies: reads of shared memory cost the rest."""
+        return self.high * self.wide / (self.high * self.wide + 8 * (self.high + self.wide))
+
+
 class Thin(NamedTuple):
     """A block's share of a result of few rows: all of them, and `columns` columns.
 
@@ -104,7 +136,10 @@ class Thin(NamedTuple):
         return self.lanes * self.run * self.unroll
 
 
-Shape = TypeVar("Shape", Tile, Thin)
+MATRICES = (
+    Matrix(128, 128, 32, 64, 32), Matrix(64, 128, 32, 32, 32), Matrix(64, 64, 32, 32, 32),
+    Matrix(32, 64, 32, 16, 32),
+)  # fmt: skip
 
 
 class Side(NamedTuple):
@@ -122,11 +157,11 @@ class Side(NamedTuple):
     width: int
 
 
-class Cut(NamedTuple, Generic[Shape]):
+class Cut(NamedTuple):
     """A contraction cut into tiles; `splits` blocks share the sum of a tile."""
 
     groups: Groups
-    tile: Shape
+    tile: Any  # a Tile, a Matrix or a Thin
     splits: int
     batch: int
     m: int
@@ -158,18 +193,36 @@ def vector_of(accumulator: DType) -> int:
     return WIDEST // accumulator.itemsize
 
 
-def tiles_for(accumulator: DType, chip: Chip) -> tuple[Tile, ...]:
+def has_matrices(form: Form, chip: Chip) -> bool:
+    """Do tensor cores of the chip multiply such elements? Those before sm_80 know no bf16."""
+    half = form.element in (F16, BF16) and form.accumulator is F32
+    return half and not chip.simulated and chip.capability >= (8, 0)
+
+
+def tiles_for(form: Form, chip: Chip, strict: bool) -> tuple[Tile, ...] | tuple[Matrix, ...]:
+    accumulator = form.accumulator
     if chip.simulated:
         return SIMULATED
+    if has_matrices(form, chip) and not strict:
+        return MATRICES
     return SINGLE if accumulator.itemsize <= 4 else DOUBLE
 
 
-def cut(form: Form, chip: Chip, tile: Tile | None = None, splits: int | None = None) -> Cut[Tile]:
-    """The tiles and splits that take the least time by a simple model of the machine."""
-    choices = [tile] if tile else tiles_for(form.accumulator, chip)
-    best: tuple[float, Cut[Tile]] | None = None
+def cut(
+    form: Form, chip: Chip, tile: Tile | Matrix | None = None, splits: int | None = None,
+    strict: bool = False,
+) -> Cut:  # fmt: skip
+    """The tiles and splits that take the least time by a simple model of the machine.
+
+    With `strict`, sums are made one product after another: not split, and not by tensor cores.
+    """
+    choices = (tile,) if tile else tiles_for(form, chip, strict)
+    splits = 1 if strict else splits
+    best: tuple[float, Cut] | None = None
     for choice in choices:
         groups = normalise(form.normal(), choice.columns)
+        if tile is None and not has_room(form, groups, choice):
+            continue
         sizes = (total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
         for parts in (splits,) if splits else possible_splits(choice, sizes, chip):
             made = Cut(groups, choice, filled(parts, sizes[3], choice.depth), *sizes)
@@ -180,13 +233,23 @@ def cut(form: Form, chip: Chip, tile: Tile | None = None, splits: int | None = N
     return best[1]
 
 
+def has_room(form: Form, groups: Groups, tile: Tile | Matrix) -> bool:
+    """Are there registers for the addresses of all that a thread reads, beside its sums?"""
+    if isinstance(tile, Matrix) or tile.tall * tile.wide <= MOST_SUMS:
+        return True
+    whole = Cut(groups, tile, 1, 1, 1, 1, 1)
+    return all(side.width > 1 for side in sides_of(form, (0, 1), whole))
+
+
 def filled(parts: int, k: int, depth: int) -> int:
     """How many of the parts of a sum of k products have any, in steps of `depth`."""
     pieces = ceiling(k, depth)
     return ceiling(pieces, ceiling(pieces, parts))
 
 
-def possible_splits(tile: Tile | Thin, sizes: tuple[int, ...], chip: Chip) -> Iterator[int]:
+def possible_splits(
+    tile: Tile | Matrix | Thin, sizes: tuple[int, ...], chip: Chip
+) -> Iterator[int]:
     """Into how many parts sums may be split; never where the tiles fill the machine."""
     batch, m, n, k = sizes
     blocks = batch * ceiling(m, tile.rows) * ceiling(n, tile.columns)
@@ -196,18 +259,19 @@ def possible_splits(tile: Tile | Thin, sizes: tuple[int, ...], chip: Chip) -> It
             yield parts
 
 
-def cycles(made: Cut[Tile], accumulator: DType) -> float:
+def cycles(made: Cut, accumulator: DType) -> float:
     """Estimated cycles: the busiest processor's share, and what joining split sums takes."""
     tile, double = made.tile, accumulator.itemsize > 4
     pieces = ceiling(made.pieces, made.splits)
-    each = tile.rows * tile.columns * (pieces * tile.depth + 8) / tile.efficiency / LANES
+    each = tile.rows * tile.columns * (pieces * tile.depth + 8) / tile.efficiency
+    each /= TENSOR_LANES if isinstance(tile, Matrix) else LANES
     waves = ceiling(made.blocks, PROCESSORS)
     busy = min(1.0, tile.threads * waves / BUSY)
     spent = waves * each * (2 if double else 1) / busy
     if made.splits > 1:
         moved = made.batch * made.m * made.n * (2 * made.splits + 1) * accumulator.itemsize
         spent += LAUNCH + moved / (PROCESSORS * BYTES)
-    return spent
+    return float(spent)
 
 
 # -- operands --------------------------------------------------------------------------------------
@@ -217,7 +281,7 @@ def terms_of(loops: Sequence[Loop], field: str) -> tuple[Term, ...]:
     return tuple((loop.extent, getattr(loop, field)) for loop in loops)
 
 
-def sides_of(form: Form, buffers: tuple[int, int], made: Cut[Tile]) -> tuple[Side, Side]:
+def sides_of(form: Form, buffers: tuple[int, int], made: Cut) -> tuple[Side, Side]:
     """How A and B are read; they trade places where the groups are swapped."""
     found = []
     for name, extent in (("a", made.tile.rows), ("b", made.tile.columns)):

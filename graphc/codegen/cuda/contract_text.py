@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from graphc.codegen.cuda.contract_plan import Cut, Term
 from graphc.codegen.source_helpers import storage
@@ -89,7 +88,7 @@ def widened(element: DType, accumulator: DType, value: str) -> str:
     return value if element is accumulator else f"widen({value}, {storage(accumulator)}(0))"
 
 
-def deliver(cut: Cut[Any], names: list[str], value: str) -> str:
+def deliver(cut: Cut, names: list[str], value: str) -> str:
     """A finished sum to the rest of the region, or a part of one to the workspace."""
     if cut.splits == 1:
         return f"finish({', '.join(['batch', 'i', 'j', value, *names, 'status', 'row'])})"

@@ -37,7 +37,7 @@ FEWEST_STEPS = 16  # of k, for lanes to share
 PAD = 1
 
 
-def thin_cut(form: Form, chip: Chip, splits: int | None = None) -> Cut[Thin] | None:
+def thin_cut(form: Form, chip: Chip, splits: int | None = None) -> Cut | None:
     """The cut of a contraction with few rows or few columns; None if it has many of both."""
     groups = normalise(form.normal(), chip.warp)
     if total(groups.m) > total(groups.n):
@@ -98,11 +98,12 @@ class ThinSource:
     """Writes the kernel for one cut."""
 
     def __init__(
-        self, form: Form, cut: Cut[Thin], accumulator: DType, buffers: tuple[int, int],
+        self, form: Form, cut: Cut, accumulator: DType, buffers: tuple[int, int],
         names: list[str], simulated: bool,
     ) -> None:  # fmt: skip
         self.form, self.cut, self.accumulator, self.names = form, cut, accumulator, names
-        self.shape, self.simulated = cut.tile, simulated
+        self.shape: Thin = cut.tile
+        self.simulated = simulated
         self.buffers = buffers
         self.addresses, self.out = Addresses(), Lines()
 
@@ -114,12 +115,12 @@ class ThinSource:
     @property
     def sums(self) -> int:
         """Sums of a block, with what keeps the lanes' parts in different banks."""
-        return self.shape.rows * self.shape.columns + PAD
+        return int(self.shape.rows * self.shape.columns) + PAD
 
     @property
     def ragged(self) -> bool:
         """Do some lanes run over the end of k?"""
-        return self.cut.k % self.shape.depth != 0
+        return bool(self.cut.k % self.shape.depth)
 
     def kernel(self) -> None:
         line, cut, shape = self.out.line, self.cut, self.shape
