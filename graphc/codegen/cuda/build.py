@@ -26,7 +26,7 @@ from graphc.runtime.image import Image
 
 _LENGTH_BYTES = 8
 _DEVICE_MODULES = re.compile(
-    r"^from (graphc\.(?:gpu|ops\.cuda_\w+|codegen\.cuda\.\w+)) import", re.MULTILINE
+    r"^from (graphc\.(?:gpu\w*|ops\.cuda_\w+|codegen\.cuda\.\w+)) import", re.MULTILINE
 )
 
 
@@ -106,17 +106,25 @@ class CudaCompiler:
 
 
 def _device_code(text: str) -> str:
-    """A digest of the modules of device functions that a source imports."""
-    return " ".join(_digest(module) for module in sorted(set(_DEVICE_MODULES.findall(text))))
+    """A digest of the modules of device functions that a source imports, and those import."""
+    known: dict[str, str] = {}
+    pending = _DEVICE_MODULES.findall(text)
+    while pending:
+        module = pending.pop()
+        if module not in known:
+            known[module] = _source(module)
+            pending += _DEVICE_MODULES.findall(known[module])
+    return cache.digest(*(known[module] for module in sorted(known)))
 
 
 @cached
-def _digest(module: str) -> str:
-    """A digest of a module and of those it imports, read without importing: that needs Numba."""
+def _source(module: str) -> str:
+    """The text of a module or package, read without importing: that needs Numba."""
     found = util.find_spec(module)
     assert found is not None
-    text = Path(str(found.origin)).read_text()
-    return cache.digest(text, _device_code(text))
+    path = Path(str(found.origin))
+    files = sorted(path.parent.glob("*.py")) if found.submodule_search_locations else [path]
+    return "\n".join(file.read_text() for file in files)
 
 
 def _compile_named(launches: dict[str, Launch], chip: Chip) -> tuple[bytes, str]:
