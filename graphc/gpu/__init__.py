@@ -1,0 +1,167 @@
+"""What code for GPUs is written with: `numba.cuda`, or its simulator, and what neither has.
+
+The one door to `numba.cuda` for device code; importing it imports Numba, so it is imported where a
+kernel is made and never before.  With NUMBA_ENABLE_CUDASIM=1 kernels run as Python threads over
+NumPy arrays; the simulator has neither warps nor intrinsics, so each device function here has a
+plain version that computes the same bits.  Pointers are one-dimensional arrays there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.gpu import intrinsics, plain
+
+try:
+    from numba import cuda as cuda
+    from numba.core import config
+except ImportError as error:
+    raise GraphError(
+        f"GPU code needs Numba's CUDA target, which cannot be imported: {error}",
+        hint="pip install 'graphc[cuda]'",
+    ) from None
+
+SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
+WARP = 32
+FULL_MASK = 0xFFFFFFFF
+
+Device = Callable[..., Any]
+
+
+_devices: dict[tuple[Any, ...], Device] = {}
+
+
+def device(function: Callable[..., Any]) -> Device:
+    """Make a function callable from kernels: once, however often its text is executed."""
+    code = function.__code__
+    used = [function.__globals__.get(name) for name in code.co_names]
+    closure = [cell.cell_contents for cell in function.__closure__ or ()]
+    names = (code.co_name, *code.co_names)  # of attributes, too: np.int8 is not np.int16
+    key = (names, code.co_code, repr(code.co_consts), *map(id, used), *map(id, closure))
+    if key not in _devices:  # which keeps what the ids are of
+        _devices[key] = cuda.jit(device=True)(function)
+    return _devices[key]
+
+
+# ------------------------------------------------------------------------------------- simulated
+
+
+def _exchange_plain(x: Any, step: int, lanes: int, shared: Any) -> Any:
+    """No device function: while one runs, the simulator puts another module in place of `cuda`
+    where it was defined, and other threads import that from here.
+    """
+    from numba.cuda.simulator.kernel import _get_kernel_context
+
+    running = _get_kernel_context()
+    thread = running.threadIdx.x
+    running.syncthreads()
+    shared[thread] = x
+    running.syncthreads()
+    return shared[thread ^ step]
+
+
+def _take_turns() -> None:
+    """Let simulated threads run while the simulator asks each whether it has ended: it asks without
+    a pause and keeps them from running, which costs ten times what they compute.
+    """
+    from numba.cuda.simulator.kernel import BlockThread
+
+    ended = BlockThread.is_alive
+
+    def is_alive(thread: Any) -> bool:
+        time.sleep(0)
+        return bool(ended(thread))
+
+    BlockThread.is_alive = is_alive
+
+
+# ------------------------------------------------------------------------------------- compiled
+
+
+def compiler_parts() -> tuple[Any, Any, Any]:
+    """`llvmlite.ir`, Numba's `cgutils` and `intrinsic`: for device functions of other modules."""
+    from llvmlite import ir
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    return ir, cgutils, intrinsic
+
+
+@contextmanager
+def compiling_for(chip: tuple[int, int]) -> Iterator[None]:
+    """Let device functions compile for a chip (compute capability) that need not be here.
+
+    Numba asks the current device for what it is; here the chip compiled for stands in for it.
+    """
+    from numba.cuda import dispatcher
+    from numba.cuda.core.compiler_lock import global_compiler_lock
+
+    with global_compiler_lock:
+        before = dispatcher.get_current_device
+        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip)
+        try:
+            yield
+        finally:
+            dispatcher.get_current_device = before
+
+
+fma: Device
+status_of: Device
+load4: Device
+store4: Device
+as_array: Device
+as_bools: Device
+offset: Device
+same: Device
+if SIMULATED:
+    _take_turns()
+    fma, status_of = plain.fma, plain.status_of
+    load4, store4 = plain.load4, plain.store4
+    as_array, as_bools = plain.as_array, plain.as_bools
+    offset, same = plain.offset, plain.same
+else:
+    fma, status_of = intrinsics.values(compiler_parts())
+    load4, store4 = intrinsics.vectors(compiler_parts())
+    as_array, as_bools = intrinsics.arrays(compiler_parts())
+    offset, same = intrinsics.places(compiler_parts())
+    _bits_of, _of_bits = intrinsics.bit_casts(compiler_parts())
+
+
+def _chosen(simulated: Device, text: str, operands: int = 1) -> Device:
+    return simulated if SIMULATED else intrinsics.instruction(compiler_parts(), text, operands)
+
+
+mul_rn = _chosen(plain.product, "mul.rn.{f}", 2)
+add_rn = _chosen(plain.sum_of, "add.rn.{f}", 2)
+sqrt = _chosen(np.sqrt, "sqrt.rn.{f}")
+floor = _chosen(np.floor, "cvt.rmi.{f}.{f}")
+ceil = _chosen(np.ceil, "cvt.rpi.{f}.{f}")
+trunc = _chosen(np.trunc, "cvt.rzi.{f}.{f}")
+rint = _chosen(np.rint, "cvt.rni.{f}.{f}")
+
+
+def _exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
+    """The value of the lane whose number differs by the bit `step`, for groups of `lanes` threads.
+
+    All lanes of a group call it together; `shared` has an element per thread of the block.
+    """
+    thread = cuda.threadIdx.x
+    if step >= WARP:
+        cuda.syncthreads()
+        shared[thread] = x
+        cuda.syncthreads()
+        return shared[thread ^ step]
+    mask = FULL_MASK
+    if lanes < WARP:
+        mask = ((1 << lanes) - 1) << (thread % WARP // lanes * lanes)
+    return _of_bits(cuda.shfl_xor_sync(mask, _bits_of(x), step), x)
+
+
+exchange = _exchange_plain if SIMULATED else device(_exchange)

@@ -1,0 +1,74 @@
+"""Device functions for the simulator, where pointers are one-dimensional arrays: plain Python that
+computes the bits of the compiled ones.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+_LARGEST = Fraction(np.finfo(np.float64).max.item())
+
+
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once, for NumPy scalars of one float type."""
+    kind = type(x)
+    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
+        return kind(z)  # whatever the product overflows to
+    if not all(math.isfinite(v) for v in (x, y, z)):
+        return kind(x * y + z)
+    if kind is np.float32:
+        product, addend = float(x) * float(y), float(z)
+        total = product + addend
+        part = total - product
+        error = (product - (total - part)) + (addend - part)
+        if error and math.isfinite(total):  # round to odd, so that the next rounding cannot err
+            toward = math.inf if error > 0 else -math.inf
+            if not np.float64(total).view(np.uint64) & np.uint64(1):
+                total = math.nextafter(total, toward)
+        return np.float32(total)
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    if abs(exact) > _LARGEST:
+        return kind(math.inf if exact > 0 else -math.inf)
+    return kind(float(exact)) if exact else kind(x * y + z)
+
+
+def load4(pointer: Any, index: int) -> tuple[Any, ...]:
+    return tuple(pointer[index + k] for k in range(4))
+
+
+def store4(pointer: Any, index: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
+    pointer[index : index + 4] = (x0, x1, x2, x3)
+
+
+def as_array(pointer: Any, count: Any) -> Any:
+    return (
+        pointer[: math.prod(count)].reshape(count) if isinstance(count, tuple) else pointer[:count]
+    )
+
+
+def as_bools(pointer: Any, count: Any) -> Any:
+    return as_array(pointer, count).view(np.bool_)
+
+
+def offset(pointer: Any, count: int) -> Any:
+    return pointer[count:]
+
+
+def same(a: Any, b: Any) -> bool:
+    return bool(a.ctypes.data == b.ctypes.data)
+
+
+def status_of(code: Any) -> int:
+    return 0 if code is None else int(code)
+
+
+def product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def sum_of(x: Any, y: Any) -> Any:
+    return x + y
