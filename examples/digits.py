@@ -53,20 +53,20 @@ class Jitter(nn.Layer):
         return np.maximum(0, 1 - abs(wanted - places))
 
 
-def network() -> nn.Sequential:
+def network(width: int = 32) -> nn.Sequential:
     return nn.Sequential(
         Jitter(),
-        nn.Conv(1, 32, 3, padding="same"),
+        nn.Conv(1, width, 3, padding="same"),
         nn.relu,
-        nn.Conv(32, 32, 3, padding="same"),
+        nn.Conv(width, width, 3, padding="same"),
         nn.relu,
         nn.MaxPool(2),
-        nn.Conv(32, 64, 3, padding="same"),
+        nn.Conv(width, 2 * width, 3, padding="same"),
         nn.relu,
         nn.MaxPool(2),
         nn.Flatten(),
         nn.Dropout(0.25),
-        nn.Dense(64 * 2 * 2, 10),
+        nn.Dense(2 * width * 2 * 2, 10),
     )
 
 
@@ -88,7 +88,7 @@ def read_digits():
     return (x, y), (x_val, y_val), (x_test, y_test)
 
 
-def learner(steps: int, seed: int) -> gc.Model:
+def learner(steps: int, seed: int, devices=("cpu:0",)) -> gc.Model:
     rate = gc.optim.warm_up(gc.optim.cosine(RATE, steps), WARM_UP)
     return gc.Model(
         network(),
@@ -96,15 +96,16 @@ def learner(steps: int, seed: int) -> gc.Model:
         optimizer=gc.optim.adamw(rate),
         metrics=[nn.accuracy],
         seed=seed,
+        devices=devices,
     )
 
 
-def train(folder: Path, epochs=30, seed=0, fresh=False, verbose=1) -> dict:
+def train(folder: Path, epochs=30, seed=0, fresh=False, verbose=1, devices=("cpu:0",)) -> dict:
     """Train to `epochs`, going on from the folder's checkpoint; what came of it."""
     start = time.perf_counter()
     training, validation, test = read_digits()
     data = gc.data.arrays(training, BATCH, shuffle=True, seed=seed, drop_last=True)
-    model = learner(epochs * len(data), seed)
+    model = learner(epochs * len(data), seed, devices)
     checkpoints = gc.Checkpoints(folder)
     if fresh:
         checkpoints.clear()
@@ -148,14 +149,17 @@ def show(report: dict) -> None:
 @click.option(
     "--quick", is_flag=True, help="3 epochs; nothing is left behind unless --folder is given."
 )
+@click.option("--devices", default="cpu:0", show_default=True, help="Comma-separated list.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(epochs, seed, folder, fresh, quick, as_json) -> None:
+def main(epochs, seed, folder, fresh, quick, devices, as_json) -> None:
     """Train on scikit-learn's handwritten digits and read those kept for the test."""
     place = tempfile.TemporaryDirectory() if quick and folder is None else nullcontext(folder)
     with place as found:
         folder = Path(found or "runs/digits")
         try:
-            report = train(folder, 3 if quick else epochs, seed, fresh, verbose=0 if as_json else 1)
+            report = train(
+                folder, 3 if quick else epochs, seed, fresh, 0 if as_json else 1, devices.split(",")
+            )
         except gc.GraphError as error:
             raise click.ClickException(str(error)) from None
     click.echo(json.dumps(report)) if as_json else show(report)
