@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from graphc.cli import Mismatch
 from graphc.ops.compression import widen16
 from graphc.record import record
+from graphc.runtime.cluster import TeamFrame
 
 if TYPE_CHECKING:
     from graphc.frontend.engine import Built
@@ -37,13 +39,15 @@ class Reference:
     loaded: LoadedGraph
     state: dict[Any, Any]
     lost: list[tuple[Any, ...]] | None = None
+    sent: dict[str, list[Any]] = field(default_factory=dict)  # the messages of the latest run
 
     def run(self, built: Built | None, values: list[Any]) -> Results:
         """The results of the program that was compiled, with its short transfers if it has any."""
         arrays = self.loaded.check(values)
         short = _short_program(built)
         exact = self.loaded.bound(self.loaded.bind([a.shape for a in arrays]))
-        made = self._interpret(exact if short is None else short, arrays)
+        self.sent = {}
+        made = self._interpret(exact if short is None else short, arrays, sent=self.sent)
         if short is not None and built is not None and (bound := _bound(built)) is not None:
             from graphc.passes.budget import result_error
 
@@ -71,28 +75,40 @@ class Reference:
                 click.echo(f"  {text}", err=True)
             raise Mismatch
 
+    def record(self, built: Built) -> None:
+        """Have the next run keep the short messages that it sends, as many as the reference did."""
+        short = _short_program(built)
+        if short is not None:
+            room = {c: len(self.sent.get(c, ())) + 1 for c in _short_channels(short)}
+            executable = built.executable
+            frame = executable._take()  # which the next run takes again
+            assert isinstance(frame, TeamFrame)
+            frame.channels.record(executable.image.channels, room)
+            executable.give(frame)
+
     def _replayed(
         self, short: Program, built: Built, arrays: list[Any], results: Results
     ) -> list[str]:
-        """What differs when the reference gets the messages of the run (it was the last one).
-
-        Channels in loops keep only their last message: they stay as the reference has them.
-        """
-        sent: dict[str, list[Any]] = {}
-        self._interpret(short, arrays, sent=sent)
-        once = {c: sent[c][0] for c in _short_channels(short) if len(sent.get(c, ())) == 1}
-        bits = _carried(built)
-        given = {c: np.frombuffer(bits[c], "u2").reshape(m.shape) for c, m in once.items()}
-        made = self._interpret(short, arrays, given=given)
-        rows = _far(self.loaded.result_names, results, made)
+        """What differs when the reference gets the messages of the run (it was the last one)."""
+        executable = built.executable
+        assert isinstance(executable._frames[0], TeamFrame)
+        bits = executable._frames[0].channels.carried(executable.image.channels)
+        given = {
+            channel: [np.frombuffer(b, "u2").reshape(self.sent[channel][0].shape) for b in kept]
+            for channel in _short_channels(short)
+            if (kept := bits.get(channel)) and channel in self.sent
+        }
+        rows = _far(self.loaded.result_names, results, self._interpret(short, arrays, given=given))
         ends: list[dict[str, list[Any]]] = [{}, {}]
         for factor, found in zip((1 - TOLERANCE["f32"], 1 + TOLERANCE["f32"]), ends, strict=True):
             moved = short.map(partial(_nudged, factor=factor))
             self._interpret(moved, arrays, sent=found, given=given)
-        for channel, message in given.items():
-            low, high = (widen16(found[channel][0]) for found in ends)
-            allowed = np.clip(widen16(message), np.minimum(low, high), np.maximum(low, high))
-            rows += _far((f"message {channel}",), [widen16(message)], [allowed])
+        for channel, messages in given.items():
+            counts = {len(messages), *(len(found[channel]) for found in ends)}
+            if len(counts) > 1:
+                rows.append(f"{channel}: {len(messages)} messages, not {max(counts)}")
+            for message, *around in zip(messages, *(found[channel] for found in ends)):
+                rows += _outside(channel, message, *around)
         return rows
 
     def _interpret(self, graph: Graph | Program, arrays: list[Any], **mail: Any) -> Results:
@@ -101,6 +117,16 @@ class Reference:
 
         check_memory(graph, every_node=True)
         return interpret(graph, arrays, state=dict(self.state), **mail)
+
+
+def _outside(channel: str, message: Any, low: Any, high: Any) -> list[str]:
+    """How far a message is from all that cutting a value within the tolerance gives."""
+    low, high, mine = widen16(low), widen16(high), widen16(message)
+    return _far(
+        (f"message {channel}",),
+        [mine],
+        [np.clip(mine, np.minimum(low, high), np.maximum(low, high))],
+    )
 
 
 def reference(loaded: LoadedGraph) -> Reference:
@@ -131,15 +157,6 @@ def _short_channels(program: Program) -> list[str]:
 
     sends, _ = ends(program.graphs)
     return [c for c, n in sends.items() if n.inputs and n.inputs[0].op.name == _SHORT]
-
-
-def _carried(built: Built) -> dict[str, bytes]:
-    """The messages of the last run."""
-    from graphc.runtime.cluster import TeamFrame
-
-    frame = built.executable._frames[0]
-    assert isinstance(frame, TeamFrame)
-    return frame.channels.carried(built.executable.image.channels)
 
 
 def _bound(built: Built) -> float | None:

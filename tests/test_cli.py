@@ -457,6 +457,25 @@ def test_check_compares_with_short_transfers_and_tells_what_they_cost(wide, run,
     assert "compression" not in json.loads(run("run", wide, *TWO, "--seed", "1", "--json")[1])
 
 
+@pytest.mark.parametrize("mode", ["truncate", "nearest"])
+def test_a_check_follows_short_messages_of_a_loop(tmp_path, run, mode):
+    def f(x, w):
+        def body(i, c):
+            with gc.device("cpu:1"):
+                c = np.tanh(c @ w)
+            with gc.device("cpu:0"):
+                return c * 0.5 + 0.1
+
+        return gc.fori(0, 3, body, x)
+
+    path = tmp_path / "loop.gir"
+    gc.compile(f).save(path, gc.spec((300, 200), "f32"), gc.spec((200, 200), "f32"))
+    options = ("--devices", "cpu:0,cpu:1", "--compress-mode", mode, "--check", "--seed", "1")
+    status, out, errors = run("run", path, *options, "--trace", tmp_path / "t.json", "--json")
+    assert status == 0, errors
+    assert json.loads(out)["compression"][0]["relative_error"] > 0
+
+
 def test_a_check_bounds_short_transfers_that_no_sum_follows(tmp_path, run):
     path = tmp_path / "plain.gir"
     x = gc.spec((64, 64), "f32")

@@ -191,6 +191,23 @@ def test_a_profile_keeps_what_kernels_cost_and_placement_reads_it(tmp_path, monk
             bad()
 
 
+def test_kernels_of_loops_are_profiled(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+
+    def f(x):
+        def body(_, c):
+            with gc.device("cpu:1"):
+                c = np.tanh(c @ c)
+            with gc.device("cpu:0"):
+                return np.exp(-c)
+
+        return gc.fori(0, 3, body, x)
+
+    found = gc.profile(gc.compile(f, devices=["cpu:0", "cpu:1"]), np.ones((32, 32), np.float32))
+    text = str(sorted(found.seconds))
+    assert "matmul(f32[32,32],f32[32,32])" in text and "exp(f32[32,32])" in text
+
+
 def reasons_of(function: object, *arrays: object, **options: object) -> list[str]:
     records = gc.compile(function, **options).stages(*arrays)
     return [text for r in records if r.name == "place" for _, text in r.note.reasons]

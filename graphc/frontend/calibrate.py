@@ -27,7 +27,7 @@ from graphc.frontend.loaded import LoadedGraph
 from graphc.frontend.placement import device
 from graphc.frontend.trace import locate
 from graphc.ir.graph import Node
-from graphc.ir.place import parse_device
+from graphc.ir.place import device_of, parse_device
 from graphc.ir.verify import with_blocks
 from graphc.ops.value import functions
 from graphc.passes.cost import key_of, key_of_all
@@ -73,7 +73,8 @@ def profile(model: Any, *args: Any, runs: int = 9, **kwargs: Any) -> Measured:
         )
     if not isinstance(runs, int) or runs < 1:
         raise GraphError(f"runs must be a number from 1, got {runs!r}", location=locate())
-    found = observe(*model.prepared(args, kwargs), runs)
+    built, arrays = model.prepared(args, kwargs)
+    found = observe(built, arrays, runs)
     store(found)
     return found
 
@@ -96,12 +97,13 @@ def observed(built: Built, found: Trace) -> Measured:
 
 def kernels_of(built: Built) -> Kernels:
     """The keys of every kernel, by its device and the text of its node."""
-    return {
-        (graph.device.short, node.summary()): keys_of(node)
-        for graph in with_blocks(built.program)
-        for node in graph.nodes
-        if node.op.name == "fused"
-    }
+    found = {}
+    for graph in with_blocks(built.program):
+        for node in graph.nodes:
+            device = device_of(node.place)
+            if node.op.name == "fused" and device is not None:
+                found[device.short, node.summary()] = keys_of(node)
+    return found
 
 
 def seconds_of(kernels: Kernels, found: Trace) -> dict[tuple[str, str], float]:

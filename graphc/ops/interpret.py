@@ -31,7 +31,7 @@ def interpret(
     wide: bool = False,
     state: State | None = None,
     sent: dict[str, list[Array]] | None = None,
-    given: Mapping[str, Array] | None = None,
+    given: Mapping[str, Sequence[Array]] | None = None,
 ) -> list[Array]:
     """The results for these argument arrays, in order; `state` is read and written, `sent` receives
     the messages of every channel, and `given` has messages that are delivered instead.

@@ -22,17 +22,17 @@ class _Stopped(Exception):
 class Mail:
     """The channels of one run; the first error wakes everybody who waits.
 
-    `sent`, if given, receives every message by channel; `given` has messages that are delivered
-    instead.
+    `sent`, if given, receives every message by channel; `given` has, in their order, messages that
+    are delivered instead.
     """
 
     def __init__(
         self,
         sent: dict[str, list[Any]] | None = None,
-        given: Mapping[str, Any] | None = None,
+        given: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self.sent = sent
-        self.given = given or {}
+        self.given = {channel: iter(messages) for channel, messages in (given or {}).items()}
         self.changed = threading.Condition()
         self.boxes: dict[str, deque[Any]] = defaultdict(deque)
         self.waiting: dict[int, str] = {}  # device number -> channel
@@ -42,7 +42,7 @@ class Mail:
 
     def put(self, channel: str, message: Any) -> None:
         with self.changed:
-            self.boxes[channel].append(self.given.get(channel, message))
+            self.boxes[channel].append(next(self.given.get(channel, iter(())), message))
             if self.sent is not None:
                 self.sent.setdefault(channel, []).append(message)
             self.changed.notify_all()

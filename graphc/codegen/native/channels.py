@@ -8,6 +8,7 @@ receiver empties it, and each waits for its turn.
 
     channel (128 bytes)   +0 state  +8 address  +16 buffer or null (pull)  +24 sender  +32 receiver
                           +40 agenda of the receiver or null  +48 segment that the message begins
+                          +56 where a copy of each message is kept or null (push)  +64 its end
     device (256 bytes)    +0 parked  +8 frame  +16 first row  +24 worker  +32 its turn
                           +128 mutex  +192 condition variable
     team                  256 bytes of words: 0 devices  1 running  2 failed  3 status  4 row
@@ -236,6 +237,21 @@ copy:
   %size.at = getelementptr i64, ptr %word, i64 2
   %size = load i64, ptr %size.at
   call void @llvm.memcpy.p0.p0.i64(ptr %buffer, ptr %value, i64 %size, i1 false)
+  %record.at = getelementptr i64, ptr %channel, i64 7
+  %record = load ptr, ptr %record.at
+  %forgets = icmp eq ptr %record, null
+  br i1 %forgets, label %full, label %keep
+
+keep:
+  %limit.at = getelementptr i64, ptr %channel, i64 8
+  %limit = load ptr, ptr %limit.at
+  %record.next = getelementptr i8, ptr %record, i64 %size
+  %fits = icmp ule ptr %record.next, %limit
+  br i1 %fits, label %write, label %full
+
+write:
+  call void @llvm.memcpy.p0.p0.i64(ptr %record, ptr %value, i64 %size, i1 false)
+  store ptr %record.next, ptr %record.at
   br label %full
 
 full:
