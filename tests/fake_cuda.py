@@ -7,7 +7,6 @@ waiting put things in order, as on a real device.  All calls are recorded.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import queue
 import threading
 import time
@@ -29,7 +28,7 @@ Status = IntEnum(
         "CUDA_SUCCESS": 0, "CUDA_ERROR_INVALID_VALUE": 1, "CUDA_ERROR_OUT_OF_MEMORY": 2,
         "CUDA_ERROR_NO_DEVICE": 100, "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
         "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222, "CUDA_ERROR_NOT_FOUND": 500,
-        "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
+        "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED": 704,
     },
 )  # fmt: skip
 OK = Status.CUDA_SUCCESS
@@ -38,7 +37,8 @@ OK = Status.CUDA_SUCCESS
 class Stream:
     """A queue of work and the thread that does it."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: str) -> None:
+        self.context = context
         self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.captured: list[Callable[[], None]] | None = None
         threading.Thread(target=self._run, daemon=True).start()
@@ -64,7 +64,8 @@ class Stream:
 class Event:
     """Happened, until it is recorded again."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: str) -> None:
+        self.context = context
         self.mark = threading.Event()
         self.mark.set()
         self.time = 0.0
@@ -96,8 +97,10 @@ class FakeCuda:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.device_memory: dict[int, np.ndarray] = {}
         self.pinned_memory: dict[int, np.ndarray] = {}
+        self.owners: dict[int, str] = {}  # the context of device memory
+        self.peers: set[tuple[str, str]] = set()
         self.failing: dict[str, Status] = {}  # function -> what it answers
-        self.numbers = itertools.count(1)
+        self.here = threading.local()  # the context of every thread
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -139,13 +142,31 @@ class FakeCuda:
         return OK, f"context {device}"
 
     def cuCtxSetCurrent(self, context):
+        self.here.contexts = [context]
         return (OK,)
 
     def cuCtxPushCurrent(self, context):
+        self.here.contexts = [*getattr(self.here, "contexts", []), context]
         return (OK,)
 
     def cuCtxPopCurrent(self):
-        return OK, "context"
+        return OK, self.here.contexts.pop()
+
+    @property
+    def context(self):
+        assert getattr(self.here, "contexts", []), "the thread has no device"
+        return self.here.contexts[-1]
+
+    def cuDeviceCanAccessPeer(self, device, other):
+        return OK, 1
+
+    def cuCtxEnablePeerAccess(self, context, flags):
+        assert context != self.context
+        peers = self.context, context
+        if peers in self.peers:
+            return (Status.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,)
+        self.peers.add(peers)
+        return (OK,)
 
     # ------------------------------------------------------------------------------ memory
 
@@ -156,7 +177,9 @@ class FakeCuda:
     def cuMemAlloc(self, nbytes):
         if nbytes > self.cuMemGetInfo()[1]:
             return (Status.CUDA_ERROR_OUT_OF_MEMORY,)
-        return OK, self._block(self.device_memory, nbytes)
+        address = self._block(self.device_memory, nbytes)
+        self.owners[address] = self.context
+        return OK, address
 
     def cuMemHostAlloc(self, nbytes, flags):
         return OK, self._block(self.pinned_memory, nbytes)
@@ -167,6 +190,7 @@ class FakeCuda:
         return block.ctypes.data
 
     def cuMemFree(self, address):
+        assert self.owners[address] == self.context
         del self.device_memory[address]
         return (OK,)
 
@@ -179,6 +203,7 @@ class FakeCuda:
         return not any(start <= address < start + block.nbytes for start, block in blocks)
 
     def cuMemcpyAsync(self, target, source, nbytes, stream):
+        assert stream.context == self.context
         if self._pageable(source):  # taken at once, as the driver does
             taken = ctypes.string_at(source, nbytes)
             stream.put(lambda: ctypes.memmove(target, taken, nbytes))
@@ -207,6 +232,7 @@ class FakeCuda:
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
         assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
+        assert stream.context == self.context
         count = function.__code__.co_argcount - 2
         pointers = (ctypes.c_int64 * count).from_address(params)
         words = [ctypes.c_int64.from_address(pointer).value for pointer in pointers]
@@ -221,19 +247,20 @@ class FakeCuda:
     # ------------------------------------------------------------------------------ order
 
     def cuStreamCreate(self, flags):
-        return OK, Stream()
+        return OK, Stream(self.context)
 
     def cuStreamSynchronize(self, stream):
         stream.wait()
         return (OK,)
 
     def cuEventCreate(self, flags):
-        return OK, Event()
+        return OK, Event(self.context)
 
     def cuEventDestroy(self, event):
         return (OK,)
 
     def cuEventRecord(self, event, stream):
+        assert event.context == stream.context == self.context
         mark = event.mark = threading.Event()
 
         def happen() -> None:

@@ -21,10 +21,12 @@ from gpu_programs import (
     DOUBLE,
     FAIL,
     INCREMENT,
+    LESS,
     NBYTES,
     STORE,
     WHOLE,
     X,
+    check,
     counter,
     image,
     pair,
@@ -44,10 +46,11 @@ __all__ = ["fake"]
 # ------------------------------------------------------------------------------ cases
 
 
-def test_cases_in_the_simulator() -> None:
+@pytest.mark.parametrize("name", ["simulated_runs.py", "simulated_programs.py"])
+def test_in_the_simulator(name: str) -> None:
     """Numba decides when it is imported whether it simulates: a process of its own."""
     pytest.importorskip("numba_cuda")
-    runs = Path(__file__).with_name("simulated_runs.py")
+    runs = Path(__file__).with_name(name)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
@@ -92,6 +95,15 @@ def test_later_runs_are_one_graph_and_one_wait(fake: FakeCuda) -> None:
             "cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuMemcpyAsync",
             "cuMemcpyAsync", "cuStreamSynchronize",
         ]  # fmt: skip
+
+
+def test_gpus_copy_from_one_another(fake: FakeCuda) -> None:
+    check(pair(CHIP, ("gpu:0", "gpu:1")), 2 * X + 1)
+    assert fake.peers == {("context 0", "context 1"), ("context 1", "context 0")}
+    again = pair(CHIP, ("gpu:0", "gpu:1"))
+    fake.calls.clear()
+    check(again, 2 * X + 1)
+    assert fake.count("cuLaunchHostFunc") == 0, "the host has no part in it"
 
 
 def test_a_known_number_of_rounds_is_unrolled(fake: FakeCuda) -> None:
@@ -165,7 +177,8 @@ def test_calls_fit_the_installed_bindings(fake: FakeCuda, home: Any) -> None:
     kinds = {
         "stream": real.CUstream, "hStream": real.CUstream, "hEvent": real.CUevent,
         "hStart": real.CUevent, "hEnd": real.CUevent, "event": real.CUevent,
-        "ctx": real.CUcontext, "hmod": real.CUmodule, "f": real.CUfunction,
+        "ctx": real.CUcontext, "peerContext": real.CUcontext, "peerDev": real.CUdevice,
+        "hmod": real.CUmodule, "f": real.CUfunction,
         "hGraph": real.CUgraph, "hGraphExec": real.CUgraphExec, "dev": real.CUdevice,
         "attrib": lambda _: real.CUdevice_attribute(75),
         "mode": real.CUstreamCaptureMode, "fn": real.CUhostFn,

@@ -73,8 +73,8 @@ class DeviceBlock:
         self.driver.synchronize(COMPUTE)
 
     def copied(self, nbytes: int) -> DeviceBlock:
-        made = self.pool.take(nbytes)
         self.driver.enter()
+        made = self.pool.take(nbytes)
         if nbytes:
             self.driver.copy(made.address, self.address, nbytes, COMPUTE)
         return made

@@ -182,6 +182,15 @@ class Cuda:
     def zero(self, address: int, nbytes: int, stream: int) -> None:
         self._do("cuMemsetD8Async", address, 0, nbytes, self.streams[stream])
 
+    def reach(self, other: Cuda) -> None:
+        if other is self or not self._do("cuDeviceCanAccessPeer", self.device, other.device):
+            return
+        try:
+            ask(self.api, "cuCtxEnablePeerAccess", other.context, 0)
+        except Failed as error:
+            if error.code != "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED":
+                raise self._error("cuCtxEnablePeerAccess", error.code) from None
+
     # ------------------------------------------------------------------------------ kernels
 
     def load(self, code: bytes, portable: bytes) -> Any:

@@ -103,6 +103,7 @@ class DeviceFrame:
 
     def join(self, native: Frame, image: Image, number: int, boxes: Boxes) -> None:
         """Take part in runs of several devices, as this one of them."""
+        self.driver.enter()
         self.post.join(self, native, image, number, boxes)
 
     # -------------------------------------------------------------------------------------- runs

@@ -47,6 +47,9 @@ class Driver(Protocol):
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Bytes of host memory that copies reach directly; freed with the array."""
 
+    def reach(self, other: Any) -> None:
+        """Have copies from another device take the direct way, where there is one."""
+
     def load(self, code: bytes, portable: bytes) -> Any:
         """Object code for this chip, or the PTX beside it for one that is newer."""
 

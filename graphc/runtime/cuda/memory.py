@@ -21,6 +21,7 @@ class Memory:
 
     def allocate(self, nbytes: int) -> int:
         """Device memory. Raises LimitError."""
+        self.driver.enter()
         try:
             return self.driver.allocate(nbytes)
         except MemoryError:
@@ -32,6 +33,7 @@ class Memory:
 
     def block(self, nbytes: int) -> DeviceBlock:
         """Device memory for an array of its own. Raises LimitError."""
+        self.driver.enter()
         pool = pool_of(self.driver)
         try:
             return pool.take(nbytes)

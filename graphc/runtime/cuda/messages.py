@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.record import record
-from graphc.runtime.cuda.interface import COMPUTE, COPY
+from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
 from graphc.runtime.cuda.native import callback, status_of
 from graphc.runtime.cuda.plan import Stopped
 from graphc.runtime.failure import explain, keep
@@ -265,10 +265,12 @@ class Post:
                     else ToHost(frame, native, channel, number)
                 )
             elif channel.target == device:
-                near = images[channel.source].on_gpu
+                source = images[channel.source]
+                if source.on_gpu:
+                    frame.driver.reach(open_driver(source.cpu, source.device))
                 self.receives[number] = (
                     FromDevice(frame, native, channel, number, boxes)
-                    if near
+                    if source.on_gpu
                     else FromHost(frame, native, channel, number)
                 )
 

@@ -58,7 +58,6 @@ class DevicePart(Part):
 
     def result(self, slot: Slot) -> Array:
         """A new array on the device. Raises LimitError."""
-        self.driver.enter()
         return Array(slot, self.memory.block(slot.nbytes))
 
     def holds(self, array: Array, slot: Slot) -> bool:
@@ -67,4 +66,5 @@ class DevicePart(Part):
 
     def furnish(self, frame: Frame) -> None:
         """Have native code call the run of a device frame."""
+        self.driver.enter()
         frame.own = DeviceFrame(self, frame)

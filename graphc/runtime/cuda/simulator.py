@@ -79,6 +79,9 @@ class Simulator:
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         return aligned_bytes(nbytes)
 
+    def reach(self, other: Simulator) -> None:
+        """All of them share one memory."""
+
     def load(self, code: bytes, portable: bytes) -> None:
         raise GraphError("the simulator runs no object code")
 
