@@ -37,10 +37,52 @@ def _legal(packed: Any, perm: Any, base: int, first: int, n: int, status: Any, r
 
 
 @functools.cache
+def _tile_loader(element: str, transposed: bool, tile: int, threads: int) -> Kernel:
+    """Device code that copies a tile of the system's matrix, zeros beyond the end."""
+    kind = DTYPES[element].numpy.type
+
+    def load(packed: Any, base: int, n: int, top: int, left: int, matrix: Any) -> None:
+        for i in range(cuda.threadIdx.x, tile * tile, threads):
+            down, along = i // tile, i % tile
+            at, to = (left + down, top + along) if transposed else (top + down, left + along)
+            value = packed[base + at * n + to] if at < n and to < n else kind(0)
+            if transposed:
+                matrix[along, down] = value
+            else:
+                matrix[down, along] = value
+
+    return device(load)
+
+
+@functools.cache
+def _substitution(element: str, transposed: bool, tile: int) -> Kernel:
+    """Device code that solves the triangle of a tile, one row after the other."""
+    kind = DTYPES[element].numpy.type
+
+    def substitute(
+        matrix: Any, solved: Any, r: int, c: int, total: Any, forwards: bool, present: bool
+    ) -> Any:
+        cuda.syncthreads()
+        for place in range(tile):
+            k = place if forwards else tile - 1 - place
+            if r == k:
+                if forwards == transposed:  # the upper triangle; the lower has ones
+                    total = total / matrix[k, k] if present else kind(0)
+                solved[k, c] = total
+            cuda.syncthreads()
+            if (r > k) if forwards else (r < k):
+                total -= matrix[r, k] * solved[k, c]
+        return total
+
+    return device(substitute)
+
+
+@functools.cache
 def _solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kernel:
     """`tile` rows and `width` columns of the solution at a time, a thread for each element."""
     kind, padded, threads = DTYPES[element].numpy.type, tile + 1, tile * width
-    legal = device(_legal)
+    legal, load = device(_legal), _tile_loader(element, transposed, tile, threads)
+    substitute = _substitution(element, transposed, tile)
 
     def forwards_and_backwards(
         packed: Any, perm: Any, b: Any, out: Any, n: int, columns: int, groups: int, status: Any,
@@ -71,19 +113,7 @@ def _solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kern
                 # The tiles that are solved, then the triangle.
                 across = step if forwards else tiles - 1 - step
                 cuda.syncthreads()
-                for i in range(cuda.threadIdx.x, tile * tile, threads):
-                    down, along = i // tile, i % tile
-                    if transposed:
-                        at, to = across * tile + down, number * tile + along
-                    else:
-                        at, to = number * tile + down, across * tile + along
-                    value = kind(0)
-                    if at < n and to < n:
-                        value = packed[base + at * n + to]
-                    if transposed:
-                        matrix[along, down] = value
-                    else:
-                        matrix[down, along] = value
+                load(packed, base, n, number * tile, across * tile, matrix)
                 if across != number:
                     known = across * tile + r
                     value = kind(0)
@@ -94,16 +124,7 @@ def _solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kern
                     cuda.syncthreads()
                     for k in range(tile):
                         total -= matrix[r, k] * solved[k, c]
-            cuda.syncthreads()
-            for place in range(tile):
-                k = place if forwards else tile - 1 - place
-                if r == k:
-                    if forwards == transposed:  # the upper triangle; the lower has ones
-                        total = total / matrix[k, k] if present else kind(0)
-                    solved[k, c] = total
-                cuda.syncthreads()
-                if (r > k) if forwards else (r < k):
-                    total -= matrix[r, k] * solved[k, c]
+            total = substitute(matrix, solved, r, c, total, forwards, present)
             if present:
                 home = perm[rows + mine] if transposed else mine
                 out[made + home * columns + column] = total

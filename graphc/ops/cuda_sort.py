@@ -44,6 +44,38 @@ SHAPE = Shape(32, 4) if SIMULATED else Shape(2048, 512)
 
 
 @functools.cache
+def _network(named: bool, shape: Shape) -> Kernel:
+    """Device code that sorts the tiles in shared memory, positions breaking ties."""
+    pairs, threads = shape.tile // 2, shape.threads
+
+    def network(held: Any, names: Any, tile: int) -> None:
+        size = 2
+        while size <= tile:
+            step = size // 2
+            while step > 0:
+                # The first step of a size compares mirror images, so every order is ascending.
+                other = size - 1 if 2 * step == size else step
+                for pair in range(cuda.threadIdx.x, pairs, threads):
+                    low = 2 * pair - (pair & (step - 1))
+                    high = low ^ other
+                    x, y = held[low], held[high]
+                    swap = y < x
+                    if named:
+                        swap = swap or (y == x and names[high] < names[low])
+                    if swap:
+                        held[low], held[high] = y, x
+                        if named:
+                            name = names[low]
+                            names[low] = names[high]
+                            names[high] = name
+                cuda.syncthreads()
+                step //= 2
+            size *= 2
+
+    return device(network)
+
+
+@functools.cache
 def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
     """Device code that sorts tiles of rows and keeps the first `keep` of each.
 
@@ -54,6 +86,7 @@ def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
     kind, held_here, threads = DTYPES[key].numpy.type, shape.tile, shape.threads
     greatest = kind(np.iinfo(kind).max)
     names_here = held_here if named else 1
+    network = _network(named, shape)
 
     def sort_tiles(
         keys: Any, places: Any, listed: bool, to_keys: Any, to_places: Any, keyed: bool,
@@ -76,28 +109,7 @@ def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
                 if named:
                     names[spot] = LAST
         cuda.syncthreads()
-        size = 2
-        while size <= tile:
-            step = size // 2
-            while step > 0:
-                # The first step of a size compares mirror images, so every order is ascending.
-                other = size - 1 if 2 * step == size else step
-                for pair in range(cuda.threadIdx.x, held_here // 2, threads):
-                    low = 2 * pair - (pair & (step - 1))
-                    high = low ^ other
-                    x, y = held[low], held[high]
-                    swap = y < x
-                    if named:
-                        swap = swap or (y == x and names[high] < names[low])
-                    if swap:
-                        held[low], held[high] = y, x
-                        if named:
-                            name = names[low]
-                            names[low] = names[high]
-                            names[high] = name
-                cuda.syncthreads()
-                step //= 2
-            size *= 2
+        network(held, names, tile)
         made = (start >> bits) * keep
         for spot in range(cuda.threadIdx.x, held_here, threads):
             mine, local = row + (spot >> bits), spot & (tile - 1)
