@@ -35,7 +35,7 @@ types: $(VENV)/stamp-test  ## mypy --strict
 bench: $(BENCH_VENV)/stamp  ## graphc beside NumPy, PyTorch, JAX and ONNX Runtime
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-bench-gpu: $(BENCH_VENV)/stamp  ## graphc on gpu:0 beside PyTorch, JAX and CuPy
+bench-gpu: $(BENCH_VENV)/stamp-gpu  ## graphc on gpu:0 beside PyTorch, JAX and CuPy
 	$(call need_gpu,$(BENCH_VENV))
 	@$(BENCH_VENV)/bin/python -m benchmarks.gpu $(ARGS)
 
@@ -70,5 +70,8 @@ $(VENV)/stamp-test: pyproject.toml
 
 $(BENCH_VENV)/stamp: pyproject.toml
 	$(call install,$(BENCH_VENV),.[bench])
+
+$(BENCH_VENV)/stamp-gpu: pyproject.toml
+	$(call install,$(BENCH_VENV),.[bench$(comma)cuda])
 
 comma := ,

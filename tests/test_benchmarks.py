@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -96,6 +97,24 @@ def test_worker_prints_one_json_report() -> None:
     found = json.loads(done.stdout)
     assert found["numpy"]["median"] > 0
     assert found["roof"]["gflops"] > 0
+
+
+SIMULATED = """
+import benchmarks.gpu as gpu
+gpu.COPY_BYTES, gpu.PEERS = 1 << 12, {}
+gpu.main(["-c", "call", "--seconds", "0.01", "--output", "found.json"])
+"""
+
+
+def test_a_benchmark_of_a_gpu_in_the_simulator(tmp_path: Path) -> None:
+    pytest.importorskip("numba_cuda")
+    done = subprocess.run(
+        [sys.executable, "-c", SIMULATED], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["results"]["call"]["graphc"]["median"] > 0 and found["copy"] > 0
 
 
 def test_alternate_interleaves_equal_numbers_of_blocks() -> None:
