@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -108,7 +109,8 @@ def check_process(started: int) -> None:
         )
 
 
-_opened: dict[str, Driver] = {}
+_opened: dict[tuple[str, int], Driver] = {}
+_lock = threading.Lock()
 
 
 def open_driver(cpu: str, device: str) -> Driver:
@@ -117,14 +119,14 @@ def open_driver(cpu: str, device: str) -> Driver:
     Raises GraphError where there is no such GPU.
     """
     kind = "simulator" if cpu == "simulator" else "cuda"
-    key = f"{kind} {device}"
-    found = _opened.get(key)
-    if found is None:
-        number = device.rpartition(":")[2]
-        if not number.isdecimal():
-            raise GraphError(f"{device!r} names no GPU", hint="GPUs are called gpu:0, gpu:1, ...")
-        found = _opened[key] = _make(kind, int(number))
-    return found
+    number = device.rpartition(":")[2]
+    if not number.isdecimal():
+        raise GraphError(f"{device!r} names no GPU", hint="GPUs are called gpu:0, gpu:1, ...")
+    with _lock:
+        found = _opened.get((kind, int(number)))
+        if found is None:
+            found = _opened[kind, int(number)] = _make(kind, int(number))
+        return found
 
 
 def _make(kind: str, number: int) -> Driver:
@@ -135,3 +137,12 @@ def _make(kind: str, number: int) -> Driver:
     from graphc.runtime.cuda.driver import Cuda
 
     return Cuda(number)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
