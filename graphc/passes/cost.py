@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphc.ir.graph import Graph, Node, canonical
 from graphc.ir.op import Alias, Compute, Library, Loops, Structural
@@ -61,6 +61,7 @@ class CostModel:
         self._seconds: dict[tuple[object, ...], float] = {}
         self._works: dict[tuple[object, ...], Work] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        self._keys: dict[tuple[object, ...], str] = {}
 
     def rates(self, device: Device) -> Rates:
         return self._kind(device.type).rates
@@ -96,11 +97,11 @@ class CostModel:
         """The measured seconds of a kernel that does all these nodes, if there are any."""
         if not self.measured or self._kind(device.type).runs_on == "null":
             return None
-        return self.measured.get(key_of_all(nodes), {}).get(device.type)
+        return self.measured.get(key_of_all(nodes, self._key), {}).get(device.type)
 
     def exact(self, node: Node) -> bool:
         """Whether the cost of a node is known rather than guessed."""
-        if self.measured and key_of(node) in self.measured:
+        if self.measured and self._key(node) in self.measured:
             return True
         if not node.regions:
             return isinstance(node.op.lower, FREE) or self.work(node).exact
@@ -128,10 +129,19 @@ class CostModel:
         if self._kind(device.type).runs_on == "null":
             return 0.0
         if self.measured:
-            measured = self.measured.get(key_of(node), {}).get(device.type)
+            measured = self.measured.get(self._key(node), {}).get(device.type)
             if measured is not None:
                 return measured
         return self.seconds(self.work(node), device)
+
+    def _key(self, node: Node) -> str:
+        if node.regions:
+            return key_of(node)
+        known = signature(node)
+        found = self._keys.get(known)
+        if found is None:
+            found = self._keys[known] = key_of(node)
+        return found
 
     def seconds(self, work: Work, device: Device) -> float:
         """Seconds of some work on a device."""
@@ -216,14 +226,14 @@ def key_of(node: Node) -> str:
     return text + "".join(f" {digest_of(region)}" for region in node.regions)
 
 
-def key_of_all(nodes: Iterable[Node]) -> str:
+def key_of_all(nodes: Iterable[Node], key: Callable[[Node], str] = key_of) -> str:
     """The entry of a kernel that does these nodes: their ops and types, in any order.
 
     What only moves elements counts where there is nothing else: kernels read through it.
     """
     working = [n for n in nodes if not isinstance(n.op.lower, FREE)]
     counting = [n for n in working if not isinstance(n.op.lower, Compute)] or working
-    return " + ".join(sorted(map(key_of, counting)))
+    return " + ".join(sorted(map(key, counting)))
 
 
 def digest_of(region: Graph) -> str:
