@@ -35,7 +35,9 @@ from gpu_programs import (
 )  # fmt: skip
 
 from graphc.errors import GraphError, LimitError, RunError
+from graphc.runtime import devices
 from graphc.runtime.cluster import Cluster
+from graphc.runtime.cuda import driver
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Origin
 from graphc.runtime.table import ABSENT, ARENA, TableBuilder
@@ -215,6 +217,19 @@ def test_without_a_driver() -> None:
         assert "NUMBA_ENABLE_CUDASIM" in str(found.value)
     else:
         pytest.skip("there is a driver")
+
+
+def test_the_chip_that_is_present(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
+    driver.first_chip.cache_clear()
+    assert devices.present_chip() == "sm_90"
+    monkeypatch.setattr(fake.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", 75)
+    driver.first_chip.cache_clear()
+    assert devices.present_chip() == "sm_99"
+    fake.failing["cuDeviceGet"] = Status.CUDA_ERROR_INVALID_VALUE
+    driver.first_chip.cache_clear()
+    assert driver.first_chip() is None and devices.present_chip() == "sm_90"
+    driver.first_chip.cache_clear()
 
 
 def test_there_is_no_such_gpu(fake: FakeCuda) -> None:

@@ -145,10 +145,14 @@ def simulated() -> bool:
 
 
 def present_chip() -> str:
-    """What code for a GPU is made for where no target is given: the simulator, or a chip."""
+    """What code for a GPU is made for where no target is given: the simulator, or the chip of the
+    first GPU; a Hopper where there is none.
+    """
     if simulated():
         return "simulator"
-    return "sm_90"
+    from graphc.runtime.cuda.driver import first_chip
+
+    return first_chip() or "sm_90"
 
 
 def check_device(type: str, index: int) -> Kind:

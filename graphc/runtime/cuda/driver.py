@@ -78,6 +78,25 @@ def ask(functions: Any, function: str, *arguments: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def capability(functions: Any, device: Any) -> str:
+    """The chip of a device: "sm_90"."""
+    kinds = functions.CUdevice_attribute
+    names = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR")
+    wanted = (getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}") for name in names)
+    major, minor = (ask(functions, "cuDeviceGetAttribute", kind, device) for kind in wanted)
+    return f"sm_{major}{minor}"
+
+
+@cache
+def first_chip() -> str | None:
+    """The chip of the first GPU of this machine; None where there is none."""
+    try:
+        functions = api()
+        return capability(functions, ask(functions, "cuDeviceGet", 0))
+    except (GraphError, Failed):
+        return None
+
+
 @record(frozen=True, eq=False)
 class _Launch:
     """A kernel, its shape, and the arguments in memory: words, and a pointer to each of them."""
@@ -107,12 +126,7 @@ class Cuda:
         self.device = self._do("cuDeviceGet", number)
         self.context = self._do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
-        kinds = self.api.CUdevice_attribute
-        major, minor = (
-            self._do("cuDeviceGetAttribute", getattr(kinds, _CAPABILITY.format(part)), self.device)
-            for part in ("MAJOR", "MINOR")
-        )
-        self.chip = f"sm_{major}{minor}"
+        self.chip = capability(self.api, self.device)
         title = self._do("cuDeviceGetName", _NAME_BYTES, self.device).decode().rstrip("\0")
         self.name = f"gpu:{number} ({title}, {self.chip})"
         flags = int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -275,9 +289,6 @@ class Cuda:
 
     def launch_graph(self, graph: _Graph, stream: int) -> None:
         self._do("cuGraphLaunch", graph.handle, self.streams[stream])
-
-
-_CAPABILITY = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{}"
 
 
 class _Event:
