@@ -17,6 +17,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import re
+import sys
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +38,9 @@ from graphc.gpu import as_array, as_bools, cuda, status_of
 from graphc.ops.cuda_grid import fail
 
 """
+_DEVICE_IMPORTS = re.compile(
+    r"^from graphc\.(?:gpu|ops\.cuda_\w+) import (?:\([^)]*\)|[^(\n]*)", re.MULTILINE
+)
 ALIGNMENT = 256  # bytes
 Maker = Callable[[], Callable[..., None]]
 
@@ -124,14 +129,17 @@ def _maker(text: str, function: Callable[..., Any]) -> Maker:
 
 @functools.lru_cache(maxsize=1024)
 def described(function: Callable[..., Any]) -> str:
-    """The source of a function as far as there is one, and a digest of all it refers to."""
+    """The source of a function as far as there is one, with the imports of device functions, and a
+    digest of all functions and numbers it refers to.
+    """
     plain = getattr(function, "py_func", function)
     try:
         source = textwrap.dedent(inspect.getsource(plain))
-    except (OSError, TypeError):
-        source = f"def {plain.__name__}: ...\n"
+        imports = _DEVICE_IMPORTS.findall(inspect.getsource(sys.modules[plain.__module__]))
+    except (OSError, TypeError, KeyError):
+        source, imports = f"def {plain.__name__}(): ...\n", []
     digest = hashlib.sha256(function_text(plain).encode()).hexdigest()
-    return f"{source}# {digest}\n"
+    return "\n".join([*imports, "", f"{source}# {digest}\n"])
 
 
 # ------------------------------------------------------------------------------------ the adapter
