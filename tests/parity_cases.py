@@ -35,9 +35,10 @@ def assert_same_bits(got: Any, want: Any, where: str) -> None:
     for number, (x, y) in enumerate(zip(got, want, strict=True)):
         x, y = np.asarray(x), np.asarray(y)
         assert x.dtype == y.dtype and x.shape == y.shape, f"{where}, result {number}"
-        differ = [k for k in np.ndindex(x.shape) if bits(x[k]) != bits(y[k])]
-        shown = [(k, x[k], y[k]) for k in differ[:4]]
-        assert not differ, f"{where}, result {number}: {len(differ)} differ: {shown}"
+        if bits(x) != bits(y):
+            differ = [k for k in np.ndindex(x.shape) if bits(x[k]) != bits(y[k])]
+            shown = [(k, x[k], y[k]) for k in differ[:4]]
+            raise AssertionError(f"{where}, result {number}: {len(differ)} differ: {shown}")
 
 
 # ---------------------------------------------------------------------------- element by element
