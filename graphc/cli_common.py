@@ -66,6 +66,9 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--check-finite", is_flag=True, default=None, help="Report NaN and Inf."),
         click.option("--fast-math/--strict", default=None, help="Reassociate sums or not."),
         click.option(
+            "--parity", is_flag=True, default=None, help="The same bits on CPUs and on GPUs."
+        ),
+        click.option(
             "--memory-limit", type=click.IntRange(0), metavar="BYTES", help="Most memory to use."
         ),
     ]
@@ -80,7 +83,8 @@ def make_config(options: dict[str, Any]) -> Any:
 
     names = (
         "devices", "constraints", "soft_placement", "costs", "threads", "opt", "backend", "dump",
-        "compress", "error_budget", "check_finite", "fast_math", "memory_limit", "target",
+        "compress", "error_budget", "check_finite", "fast_math", "parity", "memory_limit",
+        "target",
     )  # fmt: skip
     given = {name: options.pop(name) for name in names if name in options}
     given["compress"] = options.pop("compress_mode", None) or given.get("compress")

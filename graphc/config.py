@@ -105,10 +105,7 @@ class Config:
             )
         if not isinstance(self.costs, str | os.PathLike):
             raise GraphError(f"costs must be static, measured or a file, got {self.costs!r}")
-        for name in ("soft_placement", "check_finite", "fast_math"):
-            if not isinstance(getattr(self, name), bool):
-                raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("soft_placement", "check_finite", "fast_math"):
+        for name in ("soft_placement", "check_finite", "fast_math", "parity"):
             if not isinstance(getattr(self, name), bool):
                 raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not self.devices:
@@ -153,7 +150,8 @@ class Config:
             given = values.get(name)
             if given is not None:
                 values[name] = _names(name, given)
-        if str(values.get("target", "")).startswith("cuda") and not values.get("devices"):
+        gpu = str(values.get("target")).startswith("cuda") or values.get("backend") == "cuda"
+        if gpu and not values.get("devices"):
             values["devices"] = ("gpu:0",)
         if "sample" in values:
             values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
