@@ -1,7 +1,5 @@
 """`DeviceFrame`: one run at a time on a GPU.
 
-    arena | params | results | status        one piece of device memory, so that addresses stay
-
 The first run writes down what it launches; later ones repeat that without looking at the table, as
 one graph where the driver records graphs.  Tables whose way depends on data are walked every time.
 Nothing waits for the device but a branch, a message and the end of the run.
@@ -10,7 +8,7 @@ Nothing waits for the device but a branch, a message and the end of the run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +16,22 @@ import numpy as np
 
 from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver
 from graphc.runtime.cuda.messages import Boxes, Post
-from graphc.runtime.cuda.native import callback, status_of
+from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.plan import Direct, Recorder, Step, Stopped, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
+from graphc.runtime.cuda.transfer import Transfer
 from graphc.runtime.cuda.walk import Walk
 from graphc.runtime.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
 from graphc.runtime.frame import BASES, KERNELS, LOG, OPERANDS, TABLE, THREADS, WORDS, Frame
 from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of
-from graphc.runtime.table import ARENA, BRANCH, FIRST_PARAM, TableBuilder, rows
+from graphc.runtime.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
 MOST_PLANS = 8  # results that stay on the device lie elsewhere each time
 MOST_PREPARED = 100_000  # launches that are kept packed
-_GRANULE = 256
 
 
 def _one_call() -> np.ndarray[Any, Any]:
@@ -56,37 +54,19 @@ class DeviceFrame:
         self.words = native.words
         self.native = weakref.proxy(native)
         self.row = 0
-        self.bases, self.status = self._allocate()
         image = part.image
-        self.own = self.bases[FIRST_PARAM : image.first_variable]
-        self.sizes = [slot.nbytes for slot in (*image.params, *image.results)]
+        self.transfer = Transfer(part.memory, image)
+        self.status = self.transfer.status
+        self.bases = [self.transfer.arena, part.constants, *self.transfer.places]
+        self.bases += [0] * (image.bases - len(self.bases))
         native.stacks = np.zeros((part.stack_slots, 3), np.int64)
         self.stacks = Stacks(part.memory, native.stacks)
-        self.seen = self.driver.pinned(16)  # the status, and a verdict behind it
         self.prepared: dict[tuple[int, ...], Any] = {}
         self.plans: dict[tuple[int, ...], list[Step]] = {}  # by where all that may move lies
         self.plannable = all(self.table[row] != BRANCH for row in rows(self.table))
         self.post = Post()
         self._point(native)
-        weakref.finalize(self, _free, self.driver, self.bases[ARENA], self.stacks).atexit = False
-
-    def _allocate(self) -> tuple[list[int], int]:
-        """The base registers of a run, and where its status lies."""
-        image = self.part.image
-        donated = image.donated or (-1,) * len(image.results)
-        taken = zip(image.results, donated, strict=True)
-        sizes = [image.arena_bytes, *(slot.nbytes for slot in image.params)]
-        sizes += [0 if param >= 0 else slot.nbytes for slot, param in taken]
-        starts = [0]
-        for size in sizes:
-            starts.append(starts[-1] + -(-size // _GRANULE) * _GRANULE)
-        memory = self.part.memory.allocate(starts[-1] + _GRANULE)
-        arena, *slots, status = (memory + start for start in starts)
-        for number, param in enumerate(donated):
-            if param >= 0:
-                slots[len(image.params) + number] = slots[param]
-        bases = [arena, self.part.constants, *slots]
-        return bases + [0] * (image.bases - len(bases)), status
+        weakref.finalize(self, self.stacks.free).atexit = False
 
     def _point(self, native: Frame) -> None:
         """Have native code call the run, as the one kernel of a table of one row."""
@@ -129,15 +109,15 @@ class DeviceFrame:
         image, mirrors = self.part.image, self.part.mirrors
         hosts = self.words[BASES + FIRST_PARAM : BASES + image.first_variable].tolist()
         places = self._places(hosts)
-        moves = list(zip(places, hosts, self.sizes, strict=True))
         try:
             self.bases[FIRST_PARAM : image.first_register] = [*places, *mirrors.begin()]
-            self._move((device, host, size) for device, host, size in moves[: len(image.params)])
+            self.transfer.upload(hosts, places)
             self._work()
-            self._move((host, device, size) for device, host, size in moves[len(image.params) :])
-            self.check()
+            self._judge(*self.transfer.download(hosts, places))
         except BaseException:
             mirrors.failed()
+            with suppress(DeviceError):  # the next run finds everything at rest
+                self.driver.synchronize(COMPUTE)
             raise
         finally:
             if self.post.sends:
@@ -149,19 +129,12 @@ class DeviceFrame:
         where they are, the others in the frame's own memory.
         """
         if 0 not in hosts:
-            return self.own
-        given = zip(hosts, self.own, self.native.arrays, strict=True)
+            return self.transfer.places
+        given = zip(hosts, self.transfer.places, self.native.arrays, strict=True)
         places = [place if host else array.address for host, place, array in given]
-        for number, param in enumerate(self.part.image.donated):
-            if param >= 0:
-                places[len(self.part.image.params) + number] = places[param]
+        for result, param in self.transfer.taken.items():
+            places[result] = places[param]
         return places
-
-    def _move(self, moves: Iterable[tuple[int, int, int]]) -> None:
-        """Copy between the device and the host; what only lies on the device stays there."""
-        for target, source, nbytes in moves:
-            if nbytes and target and source:
-                self.driver.copy(target, source, nbytes, COMPUTE)
 
     def _work(self) -> None:
         """The rows of the table."""
@@ -217,16 +190,14 @@ class DeviceFrame:
 
     def check(self, *, extra: int = 0) -> int:
         """Wait for the device. Raises Stopped if a kernel failed; else the byte at `extra`."""
-        seen = address_of(self.seen)
-        self.driver.copy(seen, self.status, 8, COMPUTE)
-        if extra:
-            self.driver.copy(seen + 8, extra, 1, COMPUTE)
-        self.driver.synchronize(COMPUTE)
-        row, code = status_of(self.seen)
+        row, code, byte = self.transfer.look(extra)
+        self._judge(row, code)
+        return byte
+
+    def _judge(self, row: int, code: int) -> None:
         if code:
             self.row = row
             raise Stopped(code)
-        return int(self.seen[8])
 
     def launch_of(self, row: int, addresses: tuple[int, ...]) -> Any:
         """The packed launch of a row on operands at these addresses."""
@@ -240,8 +211,3 @@ class DeviceFrame:
             function = self.part.functions[kernel]
             found = self.prepared[key] = self.driver.prepare(function, (blocks, threads), arguments)
         return found
-
-
-def _free(driver: Driver, memory: int, stacks: Stacks) -> None:
-    driver.free(memory)
-    stacks.free()
