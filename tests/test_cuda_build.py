@@ -105,6 +105,22 @@ def test_registers_are_those_that_the_blocks_of_a_launch_leave() -> None:
     assert toolkit.assemble(ptx, chip)[1]["k"].registers <= 32
 
 
+LOG = """\
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 28 registers, used 1 barriers, 16 bytes smem
+ptxas info    : Function properties for helper
+ptxas         .     8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+info    : Function properties for 'k':
+info    : used 30 registers, used 4 barriers, 8 stack, 16 bytes smem, 568 bytes cmem[0]
+"""
+
+
+def test_spills_of_what_a_kernel_calls_are_its_own() -> None:
+    assert toolkit.reports(LOG) == {"k": toolkit.Report(30, 28, 8, 16)}
+
+
 def test_an_older_chip_is_refused() -> None:
     ptx = compile_ptx({"k": launch(5)}, chip_of("cuda:sm_90"))
     with pytest.raises(GraphError, match="cannot assemble kernels for sm_75"):

@@ -23,7 +23,8 @@ _PACKAGES = ("numba", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink")
 
 _PTX_BEFORE_CUDA = 4  # PTX 9.0 came with CUDA 13.0, 8.4 with 12.4
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
-_FUNCTION = re.compile(r"(?:Function properties for |Compiling entry function )'?([\w$]+)'?")
+_ENTRY = re.compile(r"Compiling entry function '([\w$]+)'")
+_LINKED = re.compile(r"^info *: Function properties for '([\w$]+)'", re.MULTILINE)
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"used (\d+) registers.*?(\d+) stack(?:, (\d+) bytes smem)?")
 
@@ -159,15 +160,15 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 def reports(log: str) -> dict[str, Report]:
-    """What each kernel takes, from the log of nvJitLink."""
+    """What each kernel takes, from the log of nvJitLink; of spills, also those of what it calls."""
     found: dict[str, Report] = {}
     spills: dict[str, int] = {}
     name = ""
     for line in log.splitlines():
-        if head := _FUNCTION.search(line):
+        if head := _ENTRY.search(line) or _LINKED.search(line):
             name = head[1]
         elif lost := _SPILLS.search(line):
-            spills[name] = int(lost[2]) + int(lost[3])
+            spills[name] = spills.get(name, 0) + int(lost[2]) + int(lost[3])
         elif used := _USED.search(line):
             registers, stack, shared = (int(part or 0) for part in used.groups())
             found[name] = Report(registers, spills.get(name, 0), stack, shared)
