@@ -19,7 +19,7 @@ import graphc as gc
 from graphc.codegen.cuda import toolkit
 from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.cuda.launch import Launch, Scratch
 from graphc.codegen.cuda.library import adapter_launches, code_launches, library_launches
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Library
@@ -42,12 +42,16 @@ def places(node: Any) -> list[Any]:
 
 def assembled(launches: list[Launch]) -> None:
     """Every kernel becomes a cubin without registers in memory, and a block of it fits."""
-    unique = {(id(one.make), one.text, one.buffers): one for one in launches}
-    named = {f"k{number}": one for number, one in enumerate(unique.values())}
-    ptx = compile_ptx(named, CHIPS[0])
-    for chip in CHIPS:
+    unique = {(one.text, one.buffers): one for one in launches}.values()
+    for exact in (False, True):
+        fitting({f"k{k}": one for k, one in enumerate(unique) if one.exact is exact})
+
+
+def fitting(launches: dict[str, Launch]) -> None:
+    ptx = compile_ptx(launches, CHIPS[0]) if launches else ""
+    for chip in CHIPS if launches else ():
         found = toolkit.assemble(ptx, chip)[1]
-        for name, launch in named.items():
+        for name, launch in launches.items():
             report, where = found[name], f"{launch.text}\n{chip.name}: {found[name]}"
             assert not report.spills, where
             assert report.registers * launch.threads <= MOST_REGISTERS, where
@@ -61,7 +65,7 @@ def array(name: str, *dims: int) -> Any:
 def launches(op: str, *operands: Any, strict: bool = True, **attrs: Any) -> list[Launch]:
     node = node_of(OPS[op], operands, attrs)
     lower: Any = OPS[op].lower
-    return list(code_launches(node, places(node), lower.cuda(node, strict))[0])
+    return list(code_launches(node, lower.cuda(node, strict), places(node), Scratch(), strict))
 
 
 @pytest.mark.parametrize("name", ["u8", "u64"])
@@ -120,7 +124,7 @@ def test_the_function_of_the_cpu_compiles_for_a_gpu(name: str) -> None:
     for sample in OPS[name].samples():
         if sample.good and all(np.asarray(o).size for o in sample.operands):
             node = node_of(OPS[name], sample.operands, sample.attrs)
-            made += adapter_launches(node, places(node))[0]
+            made += adapter_launches(node, places(node), Scratch())
             if len(made) == 2:
                 break
     assembled(made)
@@ -157,7 +161,7 @@ def test_custom_ops() -> None:
     operands = {"by_one_thread": array("f32", 30, 20), "by_many_threads": array("f64", 30, 20)}
     for name, x in (*operands.items(), ("of_a_truth", array("bool"))):
         node = node_of(OPS[name], (x,), {})
-        made += library_launches(node, places(node), strict=True)[0]
+        made += library_launches(node, places(node), Scratch())
     assert [launch.params for launch in made] == [(1,), (600,), (1,)]
     assert [launch.blocks for launch in made] == [1, 3, 1]
     assembled(made)
@@ -170,7 +174,7 @@ def test_a_custom_op_that_no_gpu_can_run_is_refused_by_name() -> None:
 
     node = node_of(OPS["made_of_lists"], (array("f32", 3),), {})
     with pytest.raises(GraphError, match="Numba cannot compile"):
-        assembled(list(library_launches(node, places(node), strict=True)[0]))
+        assembled(list(library_launches(node, places(node), Scratch())))
 
 
 def test_equal_functions_have_equal_texts() -> None:

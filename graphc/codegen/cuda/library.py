@@ -23,7 +23,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from graphc.codegen.cuda.launch import Launch, Operand
+from graphc.codegen.cuda.launch import Launch, Operand, Scratch
 from graphc.codegen.kernels import Spec
 from graphc.codegen.numba_route import execute, function_text
 from graphc.config import Config
@@ -41,7 +41,6 @@ from graphc.ops.cuda_grid import fail
 _DEVICE_IMPORTS = re.compile(
     r"^from graphc\.(?:gpu|ops\.cuda_\w+) import (?:\([^)]*\)|[^(\n]*)", re.MULTILINE
 )
-ALIGNMENT = 256  # bytes
 Maker = Callable[[], Callable[..., None]]
 
 
@@ -51,15 +50,15 @@ def library_spec(region: Graph, config: Config) -> Spec:
     position = {p.id: k for k, p in enumerate(region.params)}
     places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
     places += [("out", k, 0) for k in range(len(leaves(node.type)))]
-    launches, workspace = library_launches(node, places, strict=config.strict)
+    scratch = Scratch()
+    launches = library_launches(node, places, scratch, config.strict)
     operands = tuple(operand for launch in launches for operand in launch.operands)
-    return Spec("cuda", operands, 1, 0, (), workspace, launches=launches)
+    return Spec("cuda", operands, 1, 0, (), scratch.nbytes, launches=launches)
 
 
-Launches = tuple[tuple[Launch, ...], int]  # and the bytes of their scratch memory
-
-
-def library_launches(node: Node, places: list[Operand], strict: bool) -> Launches:
+def library_launches(
+    node: Node, places: list[Operand], scratch: Scratch, strict: bool = False
+) -> tuple[Launch, ...]:
     """The launches of a node whose op lowers to a Library.
 
     `places` are the memory of its operands and results.
@@ -67,41 +66,43 @@ def library_launches(node: Node, places: list[Operand], strict: bool) -> Launche
     lower = node.op.lower
     assert isinstance(lower, Library)
     if lower.cuda is not None:
-        return code_launches(node, places, lower.cuda(node, strict))
-    return adapter_launches(node, places)
+        return code_launches(node, lower.cuda(node, strict), places, scratch, strict)
+    return adapter_launches(node, places, scratch, strict)
 
 
-def adapter_launches(node: Node, places: list[Operand]) -> Launches:
+def adapter_launches(
+    node: Node, places: list[Operand], scratch: Scratch, strict: bool = False
+) -> tuple[Launch, ...]:
     """The launch of the CPU's function, or of a user's."""
     lower = node.op.lower
     assert isinstance(lower, Library)
     text, call = adapter(lower, node, _buffers(node))
     source = f"{text}\n{described(call.function)}", _maker(text, call.function), call
-    return _launches(node, places, lower.workspace(node), [source])
+    return _launches(node, [source], lower.workspace(node), places, scratch, strict)
 
 
-def code_launches(node: Node, places: list[Operand], code: CudaCode) -> Launches:
+def code_launches(
+    node: Node, code: CudaCode, places: list[Operand], scratch: Scratch, strict: bool = False
+) -> tuple[Launch, ...]:
     """The launches of device code that an op brings."""
     sources = [(described(c.function), _giver(c.function), c) for c in code.calls]
-    return _launches(node, places, code.workspace, sources)
+    return _launches(node, sources, code.workspace, places, scratch, strict)
 
 
 def _launches(
     node: Node,
-    places: list[Operand],
-    scratch: tuple[tuple[DType, int], ...],
     sources: list[tuple[str, Maker, CudaCall]],
-) -> Launches:
-    buffers, given, workspace = _buffers(node), list(places), 0
-    for element, count in scratch:
-        buffers.append((element, count))
-        given.append(("work", workspace, 0))
-        workspace += -(-count * element.itemsize // ALIGNMENT) * ALIGNMENT
-    launches = tuple(
-        Launch(text, make, tuple(buffers), tuple(given), call.blocks, call.threads, call.params)
+    workspace: tuple[tuple[DType, int], ...],
+    places: list[Operand],
+    scratch: Scratch,
+    strict: bool,
+) -> tuple[Launch, ...]:
+    work = [scratch.take(count * element.itemsize) for element, count in workspace]
+    buffers, operands = (*_buffers(node), *workspace), (*places, *work)
+    return tuple(
+        Launch(text, make, buffers, operands, call.blocks, call.threads, call.params, exact=strict)
         for text, make, call in sources
     )
-    return launches, workspace
 
 
 def _buffers(node: Node) -> list[tuple[DType, int]]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.emit import launches_of
-from graphc.codegen.cuda.launch import Launch, Operand
-from graphc.codegen.cuda.library import ALIGNMENT, Launches, code_launches
+from graphc.codegen.cuda.launch import Launch, Operand, Scratch
+from graphc.codegen.cuda.library import code_launches
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
@@ -19,8 +19,11 @@ from graphc.ir.op import OPS, Loops
 LoopKernel = Callable[[Graph, Config], Kernel]
 
 
-def nest_launches(region: Graph, config: Config, loops: LoopKernel) -> Launches | None:
-    """The launches of a region of kind nest, or None where the op's loops suit a GPU.
+def nest_launches(
+    region: Graph, config: Config, loops: LoopKernel
+) -> tuple[tuple[Launch, ...], int] | None:
+    """The launches of a region of kind nest and the bytes of their scratch memory, or None where
+    the op's loops suit a GPU.
 
     `loops` makes the kernel of a region of kind loop.
     """
@@ -33,38 +36,33 @@ def nest_launches(region: Graph, config: Config, loops: LoopKernel) -> Launches 
     code = lower.cuda(node, config.strict)
     if code is None:
         return None
+    scratch = Scratch()
     kept = [k for k, result in enumerate(region.results) if result is node]
     places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
-    target: Operand = ("out", kept[0], 0) if kept else ("work", 0, 0)
-    launches, workspace = code_launches(node, [*places, ("value", 0, 0)], code)
-    if not kept:
-        target, workspace = ("work", workspace, 0), workspace + _aligned(node)
+    places.append(("out", kept[0], 0) if kept else scratch.take(tensor_type(node).nbytes))
+    launches = code_launches(node, code, places, scratch, config.strict)
+    workspace = scratch.nbytes
     if len(kept) < len(region.results):
-        rest = [k for k in range(len(region.results)) if k not in kept]
-        more, nbytes = _computed(region, node, rest, config, loops)
-        launches += tuple(_moved(launch, workspace) for launch in more)
+        more, nbytes = _computed(region, node, config, loops)
+        launches += tuple(_moved(launch, workspace, places[-1]) for launch in more)
         workspace += nbytes
-    made = tuple(_placed(launch, target) for launch in launches)
-    return made, workspace
-
-
-def _aligned(node: Node) -> int:
-    return -(-tensor_type(node).nbytes // ALIGNMENT) * ALIGNMENT
+    return launches, workspace
 
 
 def _computed(
-    region: Graph, node: Node, rest: list[int], config: Config, loops: LoopKernel
-) -> Launches:
-    """The loops of what the region computes from the node, which is their last parameter."""
-    param = Node(
-        region.next_id, OPS["param"], (), OPS["param"].coerce({"name": "value"}), node.type
-    )
+    region: Graph, node: Node, config: Config, loops: LoopKernel
+) -> tuple[tuple[Launch, ...], int]:
+    """The loops of what the region computes from the node, which is their last parameter, and the
+    bytes of their scratch memory; the parameter's memory is called "value".
+    """
+    op = OPS["param"]
+    param = Node(region.next_id, op, (), op.coerce({"name": "value"}), node.type)
 
     def rewrite(old: Node, _: Rewriter) -> Node | None:
         return param if old.op is node.op and old.id == node.id else None
 
-    numbers = {k: region.results[k] for k in rest}
-    part = region.replace(results=tuple(numbers.values()), result_names=())
+    rest = [k for k, result in enumerate(region.results) if result is not node]
+    part = region.replace(results=tuple(region.results[k] for k in rest), result_names=())
     made = rebuild(part, rewrite)
     made = made.replace(params=(*region.params, param), next_id=region.next_id + 1)
     operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
@@ -72,17 +70,9 @@ def _computed(
     return launches_of(loops(made, config), tuple(operands), chip_of(config.target))
 
 
-def _moved(launch: Launch, nbytes: int) -> Launch:
-    """The launch with its scratch memory further on."""
-    places = ((o[0], o[1] + nbytes, o[2]) if o[0] == "work" else o for o in launch.operands)
-    return _with(launch, tuple(places))
-
-
-def _placed(launch: Launch, target: Operand) -> Launch:
-    """The launch with the node's result where it lies."""
-    return _with(launch, tuple(target if o[0] == "value" else o for o in launch.operands))
-
-
-def _with(launch: Launch, operands: tuple[Operand, ...]) -> Launch:
+def _moved(launch: Launch, nbytes: int, value: Operand) -> Launch:
+    """The launch with its scratch memory further on, and the node's result where it lies."""
+    moved = ((o[0], o[1] + nbytes, o[2]) if o[0] == "work" else o for o in launch.operands)
+    operands = tuple(value if o[0] == "value" else o for o in moved)
     fields = {name: getattr(launch, name) for name in Launch.__match_args__}
     return Launch(**{**fields, "operands": operands})
