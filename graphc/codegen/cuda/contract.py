@@ -94,7 +94,10 @@ class Contract:
         made: Cut | None = None
         if tile is None:
             made = thin_cut(self.form, self.chip, 1 if self.strict else splits)
-        made = made or cut(self.form, self.chip, tile, splits, self.strict)
+        return self.of(made or cut(self.form, self.chip, tile, splits, self.strict))
+
+    def of(self, made: Cut) -> Launches:
+        """The launches for a cut."""
         finish = Finish(self.region, self.form, made, self.strict, self.check)
         names = [repr(b) for b in finish.buffers]
         threads = made.tile.threads
@@ -107,8 +110,8 @@ class Contract:
         """Each sum in one thread, in the order of k; None where the last piece would be filled up
         with zeros: added to a sum of -0 they make it +0.
         """
-        made = cut(self.form, self.chip, None, 1)
-        return None if made.k % made.tile.depth else self.launches(made.tile)
+        made = cut(self.form, self.chip, strict=True)
+        return None if made.k % made.tile.depth else self.launches(made.tile, 1)
 
     def split_launches(self, made: Cut, finish: Finish, names: list[str]) -> Launches:
         """Parts of sums to the workspace; then their totals, part by part, and what follows."""
