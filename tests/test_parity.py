@@ -17,6 +17,7 @@ from loop_evaluator import rounded
 
 import graphc as gc
 from graphc.codegen.lowering.ordered import FEW, LANES
+from graphc.codegen.target import host
 from graphc.ir.types import F32
 
 RNG = np.random.default_rng(0)
@@ -116,6 +117,8 @@ def functions() -> list[Any]:
 OPTIONS: list[dict[str, Any]] = [
     {"threads": 2}, {"threads": 5}, {"opt": 0}, {"fast_math": False}, {"check_finite": True},
 ]  # fmt: skip
+if host().triple.startswith("x86") and host().vector_bits > 256:
+    OPTIONS.append({"target": "cpu:x86-64-v3"})  # vectors of 256 bits, no masks
 
 
 @pytest.mark.parametrize(("function", "arguments"), functions())
