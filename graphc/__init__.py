@@ -75,6 +75,7 @@ _HOMES = {
     "variables": "graphc.frontend.variable",
     "stop_gradient": "graphc.frontend.markers",
     "switch": "graphc.frontend.control",
+    "to_device": "graphc.frontend.resident",
     "value_and_grad": "graphc.frontend.grad",
     "vjp": "graphc.frontend.grad",
     "while_loop": "graphc.frontend.control",

@@ -11,7 +11,7 @@ from fake_cuda import CHIP, FakeCuda, fake
 from gpu_programs import DOUBLE, INCREMENT, NBYTES, WHOLE, X, image, twice, vector
 
 import graphc as gc
-from graphc.errors import FeedError
+from graphc.errors import FeedError, GraphError, LimitError
 from graphc.runtime.array import Array
 from graphc.runtime.dlpack import _exported, capsule
 from graphc.runtime.execute import Executable
@@ -157,3 +157,22 @@ def test_on_the_cpu(devices: list[str]) -> None:
     np.testing.assert_array_equal(np.asarray(made["y"]), 2 * X * X.sum())
     plain = step(made["y"], 1.0)
     assert isinstance(plain["y"], np.ndarray)
+
+
+def test_arguments_are_put_on_a_device(fake: FakeCuda) -> None:
+    weights = {"w": X[::-1], "names": ("a", None, 3), "b": [np.int32(7), np.zeros((0, 2))]}
+    there = gc.to_device(weights, "gpu:1")
+    assert there["names"] == ("a", None, 3) and there["b"][0].shape == ()
+    assert there["w"].device == "gpu:1 (Fake, sm_90)" and there["b"][1].shape == (0, 2)
+    np.testing.assert_array_equal(there["w"].numpy(), X[::-1])
+    executable = twice(CHIP, device="gpu:1")
+    executable(X)
+    fake.calls.clear()
+    np.testing.assert_array_equal(executable(there["w"]), 2 * X[::-1] + 1)
+    assert copies(fake) == 0  # the result comes with the status
+    host = gc.to_device(X, "cpu:3")
+    assert isinstance(host, Array) and host.device == "cpu" and not np.shares_memory(host, X)
+    with pytest.raises(GraphError, match="no device gpu:5"):
+        gc.to_device(X, "gpu:5")
+    with pytest.raises(LimitError, match="no memory on gpu:0"):
+        gc.to_device(np.zeros(1 << 24, np.uint8), "gpu:0")

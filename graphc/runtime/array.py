@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphc.runtime.image import Slot, numpy_dtype
+from graphc.runtime.devices import kind_of, simulated
+from graphc.runtime.image import Slot, dtype_name, numpy_dtype
 
 _HOST = (1, 0)  # the host's memory, as DLPack names devices
 
@@ -153,3 +154,18 @@ def _frozen(memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     shown = memory.view()
     shown.flags.writeable = False
     return shown
+
+
+def array_on(device: str, value: np.ndarray[Any, Any]) -> Array:
+    """A copy of an array in the memory of a device ("cpu:0", "gpu:1"). Raises GraphError for one
+    that is not there, LimitError where it is full.
+    """
+    slot = Slot("array", dtype_name(value.dtype), value.shape)
+    plain = np.array(value, numpy_dtype(slot.dtype), order="C", copy=True)
+    if kind_of(device.partition(":")[0]).runs_on != "cuda":
+        return Array(slot, plain)
+    from graphc.runtime.cuda.blocks import uploaded
+    from graphc.runtime.cuda.interface import open_driver
+
+    driver = open_driver("simulator" if simulated() else "", device)
+    return Array(slot, uploaded(driver, plain))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import LimitError
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.memory import address_of
 
@@ -30,7 +31,16 @@ class Pool:
         self._lock = threading.RLock()  # a block may be given back in the middle of `take`
 
     def take(self, nbytes: int) -> DeviceBlock:
-        """A block of at least so many bytes. Raises MemoryError."""
+        """A block of at least so many bytes; for what there is no memory, free blocks are given
+        back. Raises MemoryError.
+        """
+        try:
+            return self._take(nbytes)
+        except MemoryError:
+            self.release()
+        return self._take(nbytes)
+
+    def _take(self, nbytes: int) -> DeviceBlock:
         size = max(1, -(-nbytes // GRANULE)) * GRANULE
         with self._lock:
             found = self.free[size]
@@ -86,3 +96,16 @@ _pools: weakref.WeakKeyDictionary[Driver, Pool] = weakref.WeakKeyDictionary()
 def pool_of(driver: Driver) -> Pool:
     """The pool of a device."""
     return _pools.setdefault(driver, Pool(driver))
+
+
+def uploaded(driver: Driver, value: np.ndarray[Any, Any]) -> DeviceBlock:
+    """A contiguous array of the host as memory of a device. Raises LimitError."""
+    driver.enter()
+    try:
+        made = pool_of(driver).take(value.nbytes)
+    except MemoryError:
+        raise LimitError(f"no memory on {driver.name} for {value.nbytes} bytes") from None
+    if value.nbytes:
+        driver.copy(made.address, address_of(value), value.nbytes, COMPUTE)
+        driver.synchronize(COMPUTE)
+    return made

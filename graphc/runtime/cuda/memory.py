@@ -38,10 +38,6 @@ class Memory:
         try:
             return pool.take(nbytes)
         except MemoryError:
-            pool.release()
-        try:
-            return pool.take(nbytes)
-        except MemoryError:
             raise self._full(nbytes) from None
 
     def _full(self, nbytes: int) -> LimitError:
