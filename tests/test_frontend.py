@@ -493,7 +493,7 @@ def test_signature_reasons():
         (lambda f: gc.compile(f.function, place_seconds="1"), "place_seconds must be seconds"),
         (lambda f: gc.compile(f.function, costs=3), "costs must be static, measured or a file"),
         (lambda f: gc.compile(f.function, constraints=3), "constraints must be a list of names"),
-        (lambda f: gc.compile(f.function, devices="gpu:0")(X, X), "gpu:0"),
+        (lambda f: gc.compile(f.function, devices="npu:0")(X, X), "npu:0"),
     ],
 )
 def test_bad_arguments(call, message):

@@ -121,9 +121,7 @@ class Groups:
         if isinstance(lower, Alias) or cheap or node in self.widening:
             if not self.visit_view(node):
                 self.place(node)
-        elif isinstance(lower, Scalar | Reduction | Contraction):
-            self.place(node)
-        elif isinstance(lower, Compute | Library | Loops):
+        elif isinstance(lower, Scalar | Reduction | Contraction | Compute | Library | Loops):
             self.place(node)
         elif node.inputs or node.after or talks(node):
             self.outside(node, node.inputs)
