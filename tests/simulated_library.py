@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from op_harness import node_of
 
-import graphc as gc
 from graphc.codegen.source_helpers import storage_dtype
 from graphc.gpu import SIMULATED, cuda
 from graphc.ir.op import OPS, CudaCode
@@ -229,80 +228,3 @@ def test_cumulative() -> None:
     assert cuda_cumulative.cumulative_code(node, True, shape) is None
     node = node_of(OPS["cumsum"], (np.ones((50, 7)),), {"axis": 0, "reverse": False})
     assert cuda_cumulative.cumulative_code(node, False, shape) is None
-
-
-# ------------------------------------------------------------------------------------ programs
-
-
-@gc.custom_op("halved_on_any_device")
-def halved(x: Any, out: Any) -> int:
-    """Half of a vector of numbers that must not be negative."""
-    for i in range(x.shape[0]):
-        if x[i] < 0:
-            return 5
-        out[i] = x[i] * 0.5
-    return 0
-
-
-def turned_element(i: Any, x: Any, out: Any) -> None:
-    row, column = i // out.shape[1], i % out.shape[1]
-    out[row, column] = x[column, row]
-
-
-@gc.custom_op("turned_on_any_device", infer=lambda x: gc.spec(x.shape[::-1]), cuda=turned_element)
-def turned(x: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            out[j, i] = x[i, j]
-
-
-def updated(x: Any, index: Any) -> Any:
-    y = x * 1
-    y[index] += 1
-    return y
-
-
-def bent(x: Any) -> Any:
-    """Running totals, what is computed from them, and both."""
-    y = np.cumsum(x, axis=1)
-    return y, np.tanh(y) * x
-
-
-def test_programs() -> None:
-    """Whole programs on a simulated GPU give what they give on a CPU."""
-    x = RANDOM.normal(size=(3, 20)).astype(np.float32)
-    a = (x[:, :3] @ x[:, :3].T + np.eye(3)).astype(np.float32)
-    whole = np.arange(10) * 6
-    cases: list[tuple[Any, ...]] = [
-        (lambda x: gc.topk(x, 2), x),
-        (lambda x: np.sort(x[:, :9], axis=0), x),
-        (lambda x: gc.flatnonzero(x > 0, size=5), x),
-        (lambda a: np.linalg.solve(a, a[:, :1]) + np.linalg.det(a), a),
-        (np.linalg.cholesky, a),
-        (np.gcd, whole, whole - 8),
-        (updated, x, np.array([0, 2, 0])),
-        (bent, x),
-        (gc.grad(lambda x: gc.max_pool(x, 3, stride=2).sum()), x[:, :16].reshape(3, 1, 4, 4)),
-        (lambda x: gc.max_pool(x, 2), x[:, :16].reshape(3, 1, 4, 4)),
-        (lambda x: np.cumprod(x, axis=1) + 1, x),
-        (lambda x: halved(x), np.arange(5.0)),
-        (lambda x: turned(x) + 1, np.ones((2, 3), np.float32)),
-    ]
-    for function, *arrays in cases:
-        found = gc.compile(function, devices=["gpu:0"])(*arrays)
-        wanted = gc.compile(function)(*arrays)
-        pairs = zip(found, wanted) if isinstance(wanted, tuple) else [(found, wanted)]
-        assert all(np.allclose(one, other, atol=1e-5) for one, other in pairs), function
-
-
-def test_failures() -> None:
-    """What a kernel refuses is an error that names the node."""
-    eye = np.eye(3, dtype=np.float32)
-    cases = (
-        (np.linalg.cholesky, -eye),
-        (np.linalg.inv, eye * 0),
-        (lambda x: halved(x), -np.ones(3)),
-    )
-    for function, *arrays in (*cases, (updated, eye, np.array([5]))):
-        with pytest.raises(gc.GraphError, match="%"):
-            gc.compile(function, devices=["gpu:0"])(*arrays)
