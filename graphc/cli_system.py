@@ -167,27 +167,31 @@ def _cpu_model() -> str:
 
 def _gpus() -> tuple[list[tuple[Any, ...]], str]:
     """CUDA devices, asked from the driver, and why there is none."""
-    from functools import partial
-
     from graphc.runtime.cuda import driver
+    from graphc.runtime.devices import simulated
 
+    if simulated():
+        return [], "GPUs are simulated, by Numba: NUMBA_ENABLE_CUDASIM is set"
     try:
-        ask = partial(driver.ask, driver.api())
-    except GraphError as error:
-        return [], f"no GPU: {error.message}"
-    kinds, rows = driver.api().CUdevice_attribute, []
-    for number in range(ask("cuDeviceGetCount")):
-        device = ask("cuDeviceGet", number)
-        units, major, minor = (
-            ask("cuDeviceGetAttribute", kind, device)
-            for kind in (getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}") for name in _ATTRIBUTES)
-        )
-        name = ask("cuDeviceGetName", 128, device).decode().rstrip("\0")
-        memory = f"{ask('cuDeviceTotalMem', device) / 2**30:.1f} GiB"
-        rows.append((f"gpu:{number}", name, units, memory, f"sm_{major}{minor}"))
+        rows = [_gpu(number) for number in range(driver.ask(driver.api(), "cuDeviceGetCount"))]
+    except (GraphError, driver.Failed) as error:
+        return [], f"no GPU: {getattr(error, 'message', error)}"
     return rows, "" if rows else "no GPU: the driver knows of none"
 
 
+def _gpu(number: int) -> tuple[Any, ...]:
+    from graphc.runtime.cuda.driver import api, ask
+
+    functions = api()
+    device = ask(functions, "cuDeviceGet", number)
+    kinds = [getattr(functions.CUdevice_attribute, _ATTRIBUTE + name) for name in _ATTRIBUTES]
+    units, major, minor = (ask(functions, "cuDeviceGetAttribute", kind, device) for kind in kinds)
+    name = ask(functions, "cuDeviceGetName", 128, device).decode().rstrip("\0")
+    memory = f"{ask(functions, 'cuDeviceTotalMem', device) / 2**30:.1f} GiB"
+    return f"gpu:{number}", name, units, memory, f"sm_{major}{minor}"
+
+
+_ATTRIBUTE = "CU_DEVICE_ATTRIBUTE_"
 _ATTRIBUTES = ("MULTIPROCESSOR_COUNT", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR")
 
 
