@@ -249,6 +249,10 @@ class FakeCuda:
     def cuStreamCreate(self, flags):
         return OK, Stream(self.context)
 
+    def cuCtxSynchronize(self):
+        assert self.context
+        return (OK,)
+
     def cuStreamSynchronize(self, stream):
         stream.wait()
         return (OK,)

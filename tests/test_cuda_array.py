@@ -13,6 +13,7 @@ from gpu_programs import DOUBLE, INCREMENT, NBYTES, WHOLE, X, image, twice, vect
 import graphc as gc
 from graphc.errors import FeedError, GraphError, LimitError
 from graphc.runtime.array import Array
+from graphc.runtime.cuda.foreign import adopted
 from graphc.runtime.dlpack import _exported, capsule
 from graphc.runtime.execute import Executable
 from graphc.runtime.table import TableBuilder
@@ -157,6 +158,39 @@ def test_on_the_cpu(devices: list[str]) -> None:
     np.testing.assert_array_equal(np.asarray(made["y"]), 2 * X * X.sum())
     plain = step(made["y"], 1.0)
     assert isinstance(plain["y"], np.ndarray)
+
+
+class Foreign:
+    """An array of another library on a GPU."""
+
+    def __init__(self, fake: FakeCuda, value: np.ndarray, *, strides: Any = None, number: int = 0):
+        fake.cuCtxSetCurrent(f"context {number}")
+        _, self.address = fake.cuMemAlloc(value.nbytes)
+        fake.device_memory[self.address].view(value.dtype)[:] = value.ravel()
+        self.number = number
+        self.__cuda_array_interface__ = {
+            "shape": value.shape, "typestr": value.dtype.str, "data": (self.address, False),
+            "strides": strides, "version": 3,
+        }  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.number
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_arrays_of_other_libraries(fake: FakeCuda, number: int) -> None:
+    step = gc.compile(lambda x: x * 2, devices=["cpu:0"])
+    given = Foreign(fake, X, number=number)
+    np.testing.assert_array_equal(step(given), 2 * X)  # fetched where the CPU computes
+    executable = twice(CHIP)
+    executable(X)
+    array = adopted(given)
+    fake.calls.clear()
+    np.testing.assert_array_equal(executable(array), 2 * X + 1)
+    assert copies(fake) == 2 * number  # from the other GPU by way of the host
+    with pytest.raises(FeedError, match=r"strides \(8,\)"):
+        adopted(Foreign(fake, X, strides=(8,)))
+    assert adopted(Foreign(fake, X, strides=(4,))).shape == (4,)
 
 
 def test_arguments_are_put_on_a_device(fake: FakeCuda) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from graphc.frontend.signature import as_array
 from graphc.frontend.tree import flatten, unflatten
 from graphc.runtime.array import Array, array_on
+from graphc.runtime.cuda.foreign import adopted
 from graphc.runtime.devices import local_name
 
 
@@ -26,6 +27,8 @@ def to_device(value: Any, device: str) -> Any:
 
 def _there(leaf: Any, device: str) -> Any:
     is_array = isinstance(leaf, np.ndarray | np.generic | Array)
+    if not is_array and hasattr(leaf, "__cuda_array_interface__"):
+        return array_on(device, adopted(leaf).numpy())
     if is_array or hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
         return array_on(device, as_array(leaf))
     return leaf

@@ -111,6 +111,11 @@ def leaf_key(leaf: Any) -> LeafKey:
         return leaf.type
     if isinstance(leaf, _STATIC_TYPES):
         return Static(kind, leaf)
+    if hasattr(leaf, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.foreign import slot_of
+
+        slot = slot_of(leaf)
+        return tensor(dtype(slot.dtype), slot.shape)
     if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
         return _array_key(as_array(leaf))
     if isinstance(leaf, _NUMBERS):  # a subclass of int, ...: it counts as the number it is
@@ -150,6 +155,10 @@ def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any] | Array:
     """The leaf as a native, aligned, contiguous array; copied only if it is none."""
     if isinstance(leaf, Array):  # whoever runs it knows whether it lies in the right place
         return leaf
+    if not isinstance(leaf, np.ndarray) and hasattr(leaf, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.foreign import adopted
+
+        return adopted(leaf)
     array = as_array(leaf) if not isinstance(leaf, _NUMBERS) else np.asarray(leaf, kind.dtype.numpy)
     flags = array.flags
     if flags.c_contiguous and flags.aligned and array.dtype == kind.dtype.numpy:

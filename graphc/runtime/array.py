@@ -18,6 +18,7 @@ class Block(Protocol):
 
     address: int
     driver: Any
+    read_only: bool
 
     def fetch(self, memory: np.ndarray[Any, Any]) -> None:
         """Copy its bytes to host memory."""
@@ -74,6 +75,11 @@ class Array:
     def overlaps(self, other: Array) -> bool:
         """Whether both lie in the same memory."""
         return self._block is not None and self._block is other._block
+
+    @property
+    def read_only(self) -> bool:
+        """Whether a run must not write to it even if it is donated."""
+        return self._block is None or self._block.read_only
 
     def written(self) -> None:
         """Its memory is about to be written: what was fetched is out of date."""

@@ -302,7 +302,7 @@ def _own(array: Value, others: Sequence[Value]) -> Value:
     """The array, if a run may write to it, else a copy."""
     if isinstance(array, Array):
         shared = any(isinstance(other, Array) and array.overlaps(other) for other in others)
-        owned = array.copied() if shared else array
+        owned = array.copied() if shared or array.read_only else array
         owned.written()
         return owned
     hosts = (other for other in others if isinstance(other, np.ndarray))

@@ -76,6 +76,10 @@ def _array(value: Any, dtype: str) -> Any:
         return np.asarray(value, numpy_dtype(dtype))
     if isinstance(value, Array):
         return value
+    if not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.foreign import adopted
+
+        return adopted(value)
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)

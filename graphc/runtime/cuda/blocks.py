@@ -68,14 +68,14 @@ class Pool:
             self.driver.free(address)
 
 
-class DeviceBlock:
-    """Memory of a device, given back with this object."""
+class Lying:
+    """Something in the memory of a device."""
 
-    def __init__(self, pool: Pool, address: int, size: int) -> None:
-        self.pool = pool
-        self.driver: Driver = pool.driver
+    read_only = False
+
+    def __init__(self, driver: Driver, address: int) -> None:
+        self.driver = driver
         self.address = address
-        weakref.finalize(self, pool.give, address, size).atexit = False
 
     def fetch(self, memory: np.ndarray[Any, Any]) -> None:
         self.driver.enter()
@@ -84,10 +84,18 @@ class DeviceBlock:
 
     def copied(self, nbytes: int) -> DeviceBlock:
         self.driver.enter()
-        made = self.pool.take(nbytes)
+        made = pool_of(self.driver).take(nbytes)
         if nbytes:
             self.driver.copy(made.address, self.address, nbytes, COMPUTE)
         return made
+
+
+class DeviceBlock(Lying):
+    """Memory of a device, given back with this object."""
+
+    def __init__(self, pool: Pool, address: int, size: int) -> None:
+        super().__init__(pool.driver, address)
+        weakref.finalize(self, pool.give, address, size).atexit = False
 
 
 _pools: weakref.WeakKeyDictionary[Driver, Pool] = weakref.WeakKeyDictionary()

@@ -272,6 +272,9 @@ class Cuda:
     def seconds(self, first: _Event, second: _Event) -> float:
         return float(self._do("cuEventElapsedTime", first.handle, second.handle)) * 1e-3
 
+    def rest(self) -> None:
+        self._do("cuCtxSynchronize")
+
     def synchronize(self, stream: int) -> None:
         self._do("cuStreamSynchronize", self.streams[stream])
 

@@ -87,6 +87,9 @@ class Driver(Protocol):
     def seconds(self, first: Any, second: Any) -> float:
         """The time between two timed events that have happened."""
 
+    def rest(self) -> None:
+        """Wait for everything on the device, that of other libraries, too."""
+
     def synchronize(self, stream: int) -> None:
         """Wait until a stream is empty."""
 

@@ -145,6 +145,9 @@ class Simulator:
     def seconds(self, first: list[float], second: list[float]) -> float:
         return second[0] - first[0]
 
+    def rest(self) -> None:
+        """Everything has happened."""
+
     def synchronize(self, stream: int) -> None:
         """Everything has happened."""
 
