@@ -60,6 +60,9 @@ def specials(kind: DType) -> np.ndarray:
 
 def drawn(kind: DType, count: int, random: np.random.Generator) -> np.ndarray:
     """Special values and others of all sizes, in an order of their own."""
+    if kind.is_complex:
+        parts = [drawn(kind.real, count, random) for _ in range(2)]
+        return np.stack(parts, axis=-1).view(kind.numpy)[..., 0]
     known = specials(kind)
     known = random.permutation(known)[: count // 2]
     rest = count - len(known)
@@ -76,7 +79,7 @@ def scalar_operands(op: Op, count: int, random: np.random.Generator) -> list[Sam
     found: dict[Any, Sample] = {}
     for sample in op.samples() if op.samples else ():
         kinds = tuple(dtype(np.asarray(o).dtype) for o in sample.operands)
-        if sample.good and not any(k.is_complex for k in kinds):
+        if sample.good:
             key = (*(k.name for k in kinds), repr(sample.attrs))
             arrays = tuple(drawn(k, count, random) for k in kinds)
             found.setdefault(key, Sample(arrays, sample.attrs))
