@@ -8,7 +8,6 @@ plain version that computes the same bits.  Pointers are one-dimensional arrays 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ except ImportError as error:
     ) from None
 
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
-WARP = 32
+WARP = 4 if SIMULATED else 32  # threads that exchange values without a barrier
 FULL_MASK = 0xFFFFFFFF
 
 Device = Callable[..., Any]
@@ -57,29 +56,14 @@ def _exchange_plain(x: Any, step: int, lanes: int, shared: Any) -> Any:
     """No device function: while one runs, the simulator puts another module in place of `cuda`
     where it was defined, and other threads import that from here.
     """
-    from numba.cuda.simulator.kernel import _get_kernel_context
-
-    running = _get_kernel_context()
+    if step < WARP:
+        return plain.shuffle(x, step)
+    running = _running()
     thread = running.threadIdx.x
     running.syncthreads()
     shared[thread] = x
     running.syncthreads()
     return shared[thread ^ step]
-
-
-def _take_turns() -> None:
-    """Let simulated threads run while the simulator asks each whether it has ended: it asks without
-    a pause and keeps them from running, which costs ten times what they compute.
-    """
-    from numba.cuda.simulator.kernel import BlockThread
-
-    ended = BlockThread.is_alive
-
-    def is_alive(thread: Any) -> bool:
-        time.sleep(0)
-        return bool(ended(thread))
-
-    BlockThread.is_alive = is_alive
 
 
 # ------------------------------------------------------------------------------------- compiled
@@ -121,7 +105,10 @@ as_bools: Device
 offset: Device
 same: Device
 if SIMULATED:
-    _take_turns()
+    from numba.cuda.simulator.kernel import BlockThread
+    from numba.cuda.simulator.kernel import _get_kernel_context as _running
+
+    plain.take_turns(BlockThread)
     fma, status_of = plain.fma, plain.status_of
     load4, store4 = plain.load4, plain.store4
     as_array, as_bools = plain.as_array, plain.as_bools

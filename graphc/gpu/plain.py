@@ -5,12 +5,12 @@ computes the bits of the compiled ones.
 from __future__ import annotations
 
 import math
+import threading
+import time
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-
-_LARGEST = Fraction(np.finfo(np.float64).max.item())
 
 
 def fma(x: Any, y: Any, z: Any) -> Any:
@@ -31,9 +31,10 @@ def fma(x: Any, y: Any, z: Any) -> Any:
                 total = math.nextafter(total, toward)
         return np.float32(total)
     exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
-    if abs(exact) > _LARGEST:
+    try:
+        return kind(float(exact)) if exact else kind(x * y + z)
+    except OverflowError:
         return kind(math.inf if exact > 0 else -math.inf)
-    return kind(float(exact)) if exact else kind(x * y + z)
 
 
 def load4(pointer: Any, index: int) -> tuple[Any, ...]:
@@ -72,3 +73,43 @@ def product(x: Any, y: Any) -> Any:
 
 def sum_of(x: Any, y: Any) -> Any:
     return x + y
+
+
+# ------------------------------------------------------------------------------------- threads
+
+
+def take_turns(kind: Any) -> None:
+    """Change the class of simulated threads: they run while the simulator asks each whether it
+    has ended, and tell their block when they have.
+
+    The simulator asks without a pause, which keeps them from running and costs ten times as much.
+    """
+    ended, run = kind.is_alive, kind.run
+
+    def is_alive(thread: Any) -> bool:
+        time.sleep(0)
+        return bool(ended(thread))
+
+    def run_to_the_end(thread: Any) -> None:
+        try:
+            run(thread)
+        finally:
+            vars(thread._manager).setdefault("gone", set()).add(thread.thread_id)
+
+    kind.is_alive, kind.run = is_alive, run_to_the_end
+
+
+def shuffle(x: Any, step: int) -> Any:
+    """What the thread whose number differs by the bit `step` passes to this same call, as threads
+    of a warp exchange values; x itself if that thread has ended.
+    """
+    thread: Any = threading.current_thread()
+    block = vars(thread._manager)
+    passed = block.setdefault("passed", {})
+    mine = passed.setdefault(thread.thread_id, [])
+    mine.append(x)
+    other, gone = thread.thread_id ^ step, block.setdefault("gone", set())
+    while len(passed.get(other, ())) < len(mine) and other not in gone:
+        time.sleep(0)
+    theirs = passed.get(other, ())
+    return theirs[len(mine) - 1] if len(theirs) >= len(mine) else x

@@ -39,7 +39,7 @@ class Chip:
 
 
 # Every simulated thread is a thread of Python, so launches are as small as they can be.
-SIMULATED = Chip(SIMULATOR, threads=8, blocks=12)
+SIMULATED = Chip(SIMULATOR, threads=8, blocks=12, warp=4)
 
 
 def chip_of(target: str) -> Chip:

@@ -56,7 +56,7 @@ def shape_of(kernel: Kernel, chip: Chip) -> Shape:
     lanes = lanes_of(kernel, chip)
     scratch = [b for b in kernel.buffers if b.mode == "work"]
     barriers = lanes > 1 and (bool(rewritten(kernel)) or lanes > chip.warp)
-    threads = lanes if barriers or chip.simulated or kernel.units <= 1 else chip.threads
+    threads = lanes if barriers or kernel.units <= 1 else chip.threads
     if lanes == 1:
         threads = min(chip.threads, power_of_two(kernel.units))
     blocks = max(1, min(chip.blocks, -(-kernel.units // (threads // lanes))))
