@@ -43,6 +43,22 @@ def test_a_result_is_the_next_argument(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(executable(y), 2 * expected + 1)
 
 
+def test_what_stays_has_no_memory_in_frames(fake: FakeCuda) -> None:
+    count = 1 << 18
+    table = TableBuilder()
+    table.call(INCREMENT, [(2, 0), (3, 0)], units=count // 2, grain=2)
+    table.end()
+    slots = {"params": (vector("x", count),), "results": (vector("y", count),)}
+    executable = Executable(image(CHIP, table, **slots))
+    x = gc.to_device(np.zeros(count, np.float32), "gpu:0")
+    (y,) = executable.run_resident([x])
+    assert sum(block.nbytes for block in fake.device_memory.values()) < 2 * x.nbytes + (1 << 16)
+    np.testing.assert_array_equal(executable(y), np.full(count, 2))  # the result has some now
+    np.testing.assert_array_equal(executable(y.numpy()), np.full(count, 2))
+    (z,) = executable.run_resident([y])
+    assert z[-1] == 2 and y[-1] == 1
+
+
 def test_a_chain_of_steps_has_few_plans(fake: FakeCuda) -> None:
     executable = twice(CHIP)
     (y,) = executable.run_resident([X])

@@ -128,9 +128,10 @@ class DeviceFrame:
         """Where arguments and results lie on the device: those that are no arrays of the host (0)
         where they are, the others in the frame's own memory.
         """
+        own = self.transfer.own(hosts)
         if 0 not in hosts:
-            return self.transfer.places
-        given = zip(hosts, self.transfer.places, self.native.arrays, strict=True)
+            return own
+        given = zip(hosts, own, self.native.arrays, strict=True)
         places = [place if host else array.address for host, place, array in given]
         for result, param in self.transfer.taken.items():
             places[result] = places[param]

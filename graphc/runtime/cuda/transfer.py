@@ -1,10 +1,11 @@
 """The device memory of one frame, and the ways of arguments and results between it and the host.
 
-    arena | large params | small params | status | small results | large results
-                          one copy there |  one copy back         |
+    arena | small params | status | small results            each large one by itself
+          one copy there | one copy back
 
 What is small goes through pinned memory of the frame, all of it at once; every copy has a price of
-its own, and one to memory that is not pinned makes the host wait.
+its own, and one to memory that is not pinned makes the host wait.  What is large has memory from
+when it comes from the host first: it may always lie on the device already.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 
+from graphc.runtime.cuda.blocks import DeviceBlock
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.native import status_of
@@ -31,6 +33,7 @@ class Transfer:
     """
 
     def __init__(self, memory: Memory, image: Image) -> None:
+        self.memory = memory
         self.driver: Driver = memory.driver
         self.count = len(image.params)
         slots = (*image.params, *image.results)
@@ -38,35 +41,48 @@ class Transfer:
         self.taken = {self.count + k: p for k, p in enumerate(image.donated) if p >= 0}
         starts, total = self._layout(image.arena_bytes)
         self.arena = memory.allocate(total)
-        self.status = self.arena + starts[_STATUS]
-        self.places = [self.arena + starts[self.taken.get(k, k)] for k in range(len(slots))]
+        self.status = self.arena + starts.pop(_STATUS)
+        self.places = [0] * len(slots)
+        for k, start in starts.items():
+            self.places[k] = self.arena + start
+        self._share()
         weakref.finalize(self, self.driver.free, self.arena).atexit = False
-        small = [k for k, n in enumerate(self.sizes) if 0 < n <= SMALL and k not in self.taken]
-        self.inward = [k for k in small if k < self.count]
-        self.outward = [k for k in small if k >= self.count]
+        self.blocks: list[DeviceBlock] = []
+        self.inward = [k for k in starts if k < self.count and self.sizes[k]]
+        self.outward = [k for k in starts if k >= self.count and self.sizes[k]]
         self.first = min((self.places[k] for k in self.inward), default=0)
         ends = [self.places[k] + self.sizes[k] for k in self.inward]
         self.inbox = self.driver.pinned(max(ends, default=0) - self.first)
         ends = [self.places[k] + self.sizes[k] for k in self.outward]
         self.outbox = self.driver.pinned(max([*ends, self.status + _STATUS_BYTES]) - self.status)
-        self.large = [k for k, n in enumerate(self.sizes) if n and k not in small]
+        together = {*self.inward, *self.outward}
+        self.alone = [k for k, n in enumerate(self.sizes) if n and k not in together]
 
     def _layout(self, arena: int) -> tuple[dict[int, int], int]:
-        """Where params, results and the status begin behind the arena, and the bytes of all."""
-
-        def rank(k: int) -> int:
-            if k == _STATUS:
-                return 2
-            small = self.sizes[k] <= SMALL
-            return (1 if small else 0) if k < self.count else (3 if small else 4)
-
-        position = rounded(arena)
-        starts = {}
-        for k in sorted(range(_STATUS, len(self.sizes)), key=rank):
+        """Where small params and results and the status begin, and the bytes of all."""
+        small = [k for k, n in enumerate(self.sizes) if n <= SMALL and k not in self.taken]
+        inward = [k for k in small if k < self.count]
+        starts, position = {}, rounded(arena)
+        for k in (*inward, _STATUS, *small[len(inward) :]):
             starts[k] = position
-            if k not in self.taken:
-                position += rounded(_STATUS_BYTES if k == _STATUS else self.sizes[k])
+            position += rounded(_STATUS_BYTES if k == _STATUS else self.sizes[k])
         return starts, position
+
+    def _share(self) -> None:
+        for result, param in self.taken.items():
+            self.places[result] = self.places[param]
+
+    def own(self, hosts: Sequence[int]) -> list[int]:
+        """The places of this frame, also for what comes from the host or goes there and is large.
+
+        Raises LimitError.
+        """
+        for k in self.alone:
+            if hosts[k] and not self.places[k]:
+                self.blocks.append(self.memory.block(self.sizes[k]))
+                self.places[k] = self.blocks[-1].address
+                self._share()
+        return self.places
 
     def upload(self, hosts: Sequence[int], places: Sequence[int]) -> None:
         """Copy the arguments to the device. `hosts` has their addresses, 0 where one is there."""
@@ -76,13 +92,13 @@ class Transfer:
             ctypes.memmove(start + self.places[k], hosts[k], self.sizes[k])
         if found:
             self.driver.copy(self.first, address_of(self.inbox), self.inbox.nbytes, COMPUTE)
-        for k in self.large:
+        for k in self.alone:
             if k < self.count and hosts[k]:
                 self.driver.copy(places[k], hosts[k], self.sizes[k], COMPUTE)
 
     def download(self, hosts: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
         """Wait for the device: the row that failed and its status, or 0 and all results."""
-        for k in self.large:
+        for k in self.alone:
             if k >= self.count and hosts[k]:
                 self.driver.copy(hosts[k], places[k], self.sizes[k], COMPUTE)
         begin = address_of(self.outbox)
