@@ -20,6 +20,7 @@ SHAPES = sized(
     [(3, 5, 7), (2, 3, 129), (1, 2, 300), (7, 20, 2), (5, 1, 64)],
     [(64, 128, 257), (3, 5, 100_000), (4096, 31, 7), (2, 3, 129), (128, 1, 4096)],
 )
+LONG = sized([(9, 500), (1, 8200)], [(9, 5000), (2048, 2048), (3, 1_000_003)])
 ROWS = sized([(3, 10), (2, 257), (1, 600)], [(4096, 1024), (999, 1000), (7, 70_001)])
 PRODUCTS = sized(
     [(3, 7, 5), (1, 16, 33), (5, 16, 1), (4, 600, 3), (16, 32, 16), (3, 1, 4)],
@@ -46,6 +47,12 @@ def test_element_by_element(name: str) -> None:
 def test_folds(shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
     x, row = (rng(2).standard_normal(s).astype(kind) for s in (shape, shape[-1:]))
     check(cases.all_folds, (x, row), f"{shape} {kind}")
+
+
+@pytest.mark.parametrize("shape", LONG, ids=str)
+def test_sums_of_several_stretches(shape: tuple[int, ...]) -> None:
+    x, row = (rng(8).standard_normal(s, np.float32) for s in (shape, shape[-1:]))
+    check(lambda x, row: [x.sum(), (x * row).sum()], (x, row), str(shape))
 
 
 @pytest.mark.parametrize("shape", ROWS, ids=str)

@@ -7,10 +7,10 @@ lane adds its elements one after another; at the end the lanes are folded in hal
                     vector for l in 0..128:  lane[l] = lane[l] + lane[l + 128]
                     vector for l in 0..64:   lane[l] = lane[l] + lane[l + 64]         and so on
 
-Lanes add f32 in f32 if each has at most 16 of them, else in f64; halves are added in f64.  Lanes
-that a short row does not reach take no part.  The order depends on the shape of the row alone: not
-on vectors, threads, what else the kernel computes, or how axes are merged.  Minima, maxima and
-integers need no order.
+Of every 4096 elements, from the first on, a lane adds its 16 f32 in f32; the totals of these, and
+halves, are added in f64.  Lanes that a short row does not reach take no part.  The order depends on
+the shape of the row alone: not on vectors, threads, what else the kernel computes, or how axes are
+merged.  Minima, maxima and integers need no order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphc.ir.graph import Node
 from graphc.ops.registry import Pair
 
 LANES = 256
-FEW = 16  # f32 that a lane adds in f32
+STRETCH = 16 * LANES  # elements whose f32 are added in f32
 NEUTRAL = {"add": -0.0, "mul": 1.0}  # x + -0.0 is x for every x, the zeros included
 
 
@@ -46,6 +46,7 @@ class Ordered(Rows):
 
     wide = True
     lanes: dict[int, list[Buffer]]
+    totals: dict[int, list[Buffer]]  # of lanes, over the stretches so far
     lane: Expr
 
     @property
@@ -53,7 +54,7 @@ class Ordered(Rows):
         return math.prod(loop.extent for loop in self.space.loops if loop.reduced)
 
     def body(self) -> None:
-        self.lanes = {}
+        self.lanes, self.totals = {}, {}
         super().body()
 
     @contextmanager
@@ -65,21 +66,23 @@ class Ordered(Rows):
             with super().sweep(values, inner, folds) as inside:
                 yield inside
             return
+        sums = [node for node in folds if has_order(node)]
         kind = "serial" if any(map(is_carried, folds)) else "vector"
         with ExitStack() as stack:
             inside = dict(values)
             for loop in inner[:-1]:
                 inside[loop.place] = stack.enter_context(self.b.loop(loop.extent))
             if inner:
-                self.row_end(inside, inner, kind, stack)
+                self.row_end(inside, inner, sums, kind, stack)
             else:
                 self.lane = self.b.integer(0)
             yield inside
-        self.fold_lanes([n for n in folds if has_order(n)])
+        self.fold_lanes(sums)
 
     def row_end(
-        self, inside: dict[int, Expr], inner: list[Axes], kind: str, stack: ExitStack
-    ) -> None:
+        self, inside: dict[int, Expr], inner: list[Axes], sums: list[Node], kind: str,
+        stack: ExitStack,
+    ) -> None:  # fmt: skip
         """The loops over the innermost axis: in blocks that begin with the first lane."""
         b, last = self.b, inner[-1]
         before = self.row_position({**inside, last.place: b.integer(0)})  # elements, so far
@@ -91,6 +94,7 @@ class Ordered(Rows):
             block = stack.enter_context(b.loop(-(-last.extent // LANES)))
             start = b.mul(block, lanes)
             stop = b.op("min", b.sub(extent, start), lanes) if last.extent % LANES else lanes
+            self.begin_stretch(sums, b.add(before, start))
             self.lane = stack.enter_context(b.loop(stop, kind))
             inside[last.place] = b.add(start, self.lane)
         else:
@@ -98,6 +102,7 @@ class Ordered(Rows):
             stop = b.op("idiv", b.add(after, b.integer(LANES - 1)), lanes)
             block = stack.enter_context(b.loop(stop, "serial", b.op("idiv", before, lanes)))
             start = b.mul(block, lanes)
+            self.begin_stretch(sums, start, b.compare("le", before, start))
             low = b.sub(b.op("max", before, start), start)
             high = b.op("min", b.sub(after, start), lanes)
             self.lane = stack.enter_context(b.loop(high, kind, low))
@@ -110,16 +115,44 @@ class Ordered(Rows):
         if not has_order(node):
             super().start(node)
             return
-        b, lower = self.b, reduction_of(node)
-        firsts = initial(b, lower, tensor_type(node.inputs[0]).dtype)
-        long = self.row_length > FEW * LANES
-        kinds = [self.held(node, v.dtype) if long else v.dtype for v in firsts]
+        b = self.b
+        firsts = initial(b, reduction_of(node), tensor_type(node.inputs[0]).dtype)
         count = min(LANES, self.row_length)
-        self.lanes[node.id] = [self.buffer(kind, count, "work") for kind in kinds]
+        self.lanes[node.id] = [self.buffer(v.dtype, count, "work") for v in firsts]
+        wide = [self.held(node, v.dtype) for v in firsts]
+        if self.row_length > STRETCH and wide != [v.dtype for v in firsts]:
+            self.totals[node.id] = [self.buffer(kind, count, "work") for kind in wide]
         if self.row_length > LANES:
             with b.loop(count, "vector") as lane:
-                for buffer in self.lanes[node.id]:
-                    b.store(buffer, lane, b.const(NEUTRAL[lower.combine], buffer.dtype))
+                for buffer in (*self.lanes[node.id], *self.totals.get(node.id, ())):
+                    b.store(buffer, lane, self.neutral(node, buffer))
+
+    def neutral(self, node: Node, buffer: Buffer) -> Expr:
+        return self.b.const(NEUTRAL[reduction_of(node).combine], buffer.dtype)
+
+    def begin_stretch(self, nodes: list[Node], place: Expr, first: Expr | None = None) -> None:
+        """At the first block of a stretch, keep what the lanes hold.
+
+        `place` is the position of the block in the row; a block that is visited twice is new to
+        the visit that is `first`.
+        """
+        b = self.b
+        if not any(node.id in self.totals for node in nodes):
+            return
+        begins = b.compare("eq", b.op("irem", place, b.integer(STRETCH)), b.integer(0))
+        with b.when(begins if first is None else b.op("and", begins, first)):
+            self.keep_lanes(nodes)
+
+    def keep_lanes(self, nodes: list[Node]) -> None:
+        """Add the lanes to their totals; they begin anew."""
+        b = self.b
+        with b.loop(LANES, "vector") as lane:
+            for node in nodes:
+                pairs = zip(self.lanes[node.id], self.totals.get(node.id, ()), strict=False)
+                for lanes, total in pairs:
+                    term = b.cast(b.load(lanes, lane), total.dtype)
+                    b.store(total, lane, b.add(b.load(total, lane), term))
+                    b.store(lanes, lane, self.neutral(node, lanes))
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
         if not has_order(node):
@@ -129,7 +162,7 @@ class Ordered(Rows):
         value = prepared(b, lower, self.elements.at(source, index), tensor_type(source).dtype)
         parts = [value.re, value.im] if isinstance(value, Pair) else [value]
         for buffer, part in zip(self.lanes[node.id], parts, strict=True):
-            term = b.cast(part, buffer.dtype)
+            term = part
             if self.row_length > LANES:
                 term = b.op(lower.combine, b.load(buffer, self.lane), term)
             b.store(buffer, self.lane, term)
@@ -137,6 +170,9 @@ class Ordered(Rows):
     def fold_lanes(self, nodes: list[Node]) -> None:
         """Combine the lanes of all sums of a pass, the upper half with the lower."""
         b, count = self.b, min(LANES, self.row_length)
+        if any(node.id in self.totals for node in nodes):
+            self.keep_lanes(nodes)
+            self.lanes |= {n.id: self.totals[n.id] for n in nodes if n.id in self.totals}
         while count > 1:
             half = 1 << (count - 1).bit_length() - 1
             moved = {n.id: [self.halves(n, a, half) for a in self.lanes[n.id]] for n in nodes}
