@@ -12,22 +12,27 @@ import numpy as np
 import pytest
 from op_harness import node_of
 
+from graphc.codegen.cuda.emit import maker
 from graphc.codegen.source_helpers import storage_dtype
 from graphc.gpu import SIMULATED, cuda
 from graphc.ir.op import OPS, CudaCode
 from graphc.ir.types import DTYPES, Type, leaves
-from graphc.ops import (
-    cuda_cumulative,
-    cuda_factor,
-    cuda_scan,
-    cuda_scatter,
-    cuda_solve,
-    cuda_sort,
-)
+from graphc.ops.cuda_factor import SINGULAR
+from graphc.ops.cuda_solve import OUT_OF_RANGE
+from graphc.ops.factor_launches import cholesky_code, lu_code, solve_code
+from graphc.ops.launches import Machine
+from graphc.ops.scan_launches import cumulative_code, nonzero_code
+from graphc.ops.scatter_launches import route_of, scatter_code, spread_code
+from graphc.ops.sort_launches import argsort_code, sort_code, topk_code
 
 assert SIMULATED
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # integers wrap
 
+SMALL = Machine(
+    threads=4, blocks=2, tile=8, sorters=4, panel=2, eliminators=4, run=2, chunk=3, chunk_above=2,
+    many_rows=7, few=2,
+)  # fmt: skip
+LARGER = Machine(threads=4, blocks=2, panel=4, eliminators=8, few=64)
 ROW = 7  # of the step table, which a failure names
 RANDOM = np.random.default_rng(0)
 
@@ -43,7 +48,7 @@ def run(
     work = [np.full(count, 55).astype(storage_dtype(d)) for d, count in code.workspace]
     status = np.zeros(1, np.int64)
     for call in code.calls:
-        kernel = cuda.jit(call.function)
+        kernel = cuda.jit(maker(call.source)())
         kernel[call.blocks, call.threads](*given, *made, *work, *call.params, status, ROW)
     return [m.reshape(t.dims) for m, t in zip(made, types)], int(status[0])
 
@@ -75,30 +80,26 @@ def keys(name: str, shape: tuple[int, ...], ties: bool) -> Any:
 
 
 def test_sorting() -> None:
-    shape = cuda_sort.Shape(8, 4)
     shapes = ((3, 5), (1, 8), (2, 9), (1, 17), (1, 41), (3, 1))
     for number, dims in enumerate(shapes):
         x = keys(("u8", "u16", "u32", "u64")[number % 4], dims, ties=number % 2 == 0)
-        check(lambda n: cuda_sort.sort_code(n, True, shape), "sort_keys", (x,))
-        check(lambda n: cuda_sort.argsort_code(n, True, shape), "argsort_keys", (x,))
+        check(lambda n: sort_code(n, True, SMALL), "sort_keys", (x,))
+        check(lambda n: argsort_code(n, True, SMALL), "argsort_keys", (x,))
 
 
 def test_topk() -> None:
-    shape = cuda_sort.Shape(8, 4)
     for dims, wanted in (((3, 5), 2), ((2, 8), 8), ((1, 30), 1), ((2, 30), 4), ((1, 19), 6)):
         x = keys("u8", dims, ties=wanted != 4)
-        check(lambda n: cuda_sort.topk_code(n, True, shape), "topk_keys", (x,), k=wanted)
+        check(lambda n: topk_code(n, True, SMALL), "topk_keys", (x,), k=wanted)
     node = node_of(OPS["topk_keys"], (keys("u8", (1, 19), False),), {"k": 6})
-    assert (
-        len(cuda_sort.topk_code(node, True, shape).calls) > 3
-    )  # it sorts all, then takes the head
+    assert len(topk_code(node, True, SMALL).calls) > 3  # it sorts all, then takes the head
 
 
 def test_nonzero() -> None:
     for extent in (0, 1, 8, 9, 33):
         mask = RANDOM.random(extent) < 0.4
         for size in (0, extent // 3, extent + 2):
-            check(lambda n: cuda_scan.nonzero_code(n, True, 4, 2), "nonzero", (mask,), size=size)
+            check(lambda n: nonzero_code(n, True, SMALL), "nonzero", (mask,), size=size)
 
 
 # ------------------------------------------------------------------------------------ scatter
@@ -114,9 +115,8 @@ def values(name: str, shape: tuple[int, ...]) -> Any:
 ROUTES: set[str] = set()
 
 
-def scattered(name: str, mode: str, strict: bool, few: int) -> None:
+def scattered(name: str, mode: str, strict: bool, machine: Machine) -> None:
     """Repeated positions, out-of-range ones that are dropped, NaN."""
-    cuda_scatter.FEW = few
     for rows, width, count, drop in ((4, 3, 9, False), (5, 1, 13, True), (3, 2, 0, False)):
         x, updates = values(name, (rows, width)), values(name, (count, width))
         if DTYPES[name].kind == "f":
@@ -124,9 +124,9 @@ def scattered(name: str, mode: str, strict: bool, few: int) -> None:
         limit = rows + 3 * drop
         index = RANDOM.integers(-limit, limit, count).astype(np.int32)
         node = node_of(OPS["scatter"], (x, index, updates), {"mode": mode, "drop": drop})
-        ROUTES.add(cuda_scatter.route_of(node, strict))
+        ROUTES.add(route_of(node, strict, machine))
         check(
-            lambda n: cuda_scatter.scatter_code(n, strict), "scatter", (x, index, updates),
+            lambda n: scatter_code(n, strict, machine), "scatter", (x, index, updates),
             exact=strict or DTYPES[name].is_integer, mode=mode, drop=drop,
         )  # fmt: skip
 
@@ -135,21 +135,20 @@ def test_scatter() -> None:
     for name in ("f32", "i8", "c64", "i64", "bool"):
         for mode in ("set", "add", "mul", "min", "max"):
             if mode == "set" or name in ("f32", "i8", "i64") or (mode, name) == ("add", "c64"):
-                for strict, few in ((True, 64), (True, 2), (False, 2)):
-                    scattered(name, mode, strict, few)
+                for strict, machine in ((True, LARGER), (True, SMALL), (False, SMALL)):
+                    scattered(name, mode, strict, machine)
     assert {"few", "claimed", "atomic", "sorted"} == ROUTES
 
 
 def test_scatter_fails() -> None:
     """A bad position changes nothing of a variable that is updated where it lies."""
-    index, updates = np.array([0, 3]), np.ones((2, 2))
-    for few in (64, 1):
+    index, updates = np.array([0, 3, 1]), np.ones((3, 2))
+    for machine in (SMALL, LARGER):
         for mode in ("set", "add"):
-            cuda_scatter.FEW = few
             x = np.arange(6.0).reshape(3, 2)
             node = node_of(OPS["scatter"], (x, index, updates), {"mode": mode})
             place = x.reshape(-1)
-            code = cuda_scatter.scatter_code(node, True)
+            code = scatter_code(node, True, machine)
             _, status = run(code, node, (place, index, updates), out=place)
             assert status == (ROW << 32) | 1
             assert np.array_equal(place, np.arange(6.0))
@@ -160,47 +159,44 @@ def test_spread() -> None:
     index = RANDOM.integers(-2, 9, (3, 11)).astype(np.int32)
     for name in ("f32", "f64"):
         x = RANDOM.normal(size=(3, 11)).astype(DTYPES[name].numpy)
-        check(lambda n: cuda_scatter.spread_code(n, False), "spread", (index, x), False, extent=7)
+        check(lambda n: spread_code(n, False, SMALL), "spread", (index, x), False, extent=7)
     node = node_of(OPS["spread"], (index, x), {"extent": 7})
-    assert cuda_scatter.spread_code(node, True) is None
+    assert spread_code(node, True, SMALL) is None
 
 
 # ------------------------------------------------------------------------------------ matrices
 
 
 def factors(op: str, code: Callable[..., CudaCode]) -> None:
-    for panel, threads in ((2, 4), (4, 8)):
-        shape = cuda_factor.Shape(panel, threads)
+    for machine in (SMALL, LARGER):
         for sample in OPS[op].samples():
             x = sample.operands[0]
             if sample.good and x.size and x.shape[-1] < 9:
-                check(lambda n: code(n, True, shape), op, sample.operands, False, **sample.attrs)  # noqa: B023
+                check(lambda n: code(n, True, machine), op, sample.operands, False, **sample.attrs)  # noqa: B023
 
 
 def test_lu() -> None:
-    factors("lu", cuda_factor.lu_code)
+    factors("lu", lu_code)
     x = np.array([[0.0, 2.0, 1.0], [4.0, 4.0, 0.0], [-4.0, 0.0, 3.0]])  # exchanges, a tie
-    shape = cuda_factor.Shape(2, 4)
-    check(lambda n: cuda_factor.lu_code(n, True, shape), "lu", (x,), False)
+    check(lambda n: lu_code(n, True, SMALL), "lu", (x,), False)
 
 
 def test_cholesky() -> None:
-    factors("cholesky", cuda_factor.cholesky_code)
+    factors("cholesky", cholesky_code)
     x = np.diag([1.0, 4.0, -1.0])
     node = node_of(OPS["cholesky"], (x,), {})
-    _, status = run(cuda_factor.cholesky_code(node, True, cuda_factor.Shape(2, 4)), node, (x,))
-    assert status == (ROW << 32) | cuda_factor.SINGULAR
+    _, status = run(cholesky_code(node, True, SMALL), node, (x,))
+    assert status == (ROW << 32) | SINGULAR
 
 
 def test_solve() -> None:
-    factors("lu_solve", cuda_solve.solve_code)
+    factors("lu_solve", solve_code)
     packed, b = np.diag([1.0, 0.0]), np.ones((2, 1))
-    shape = cuda_factor.Shape(2, 4)
-    for perm, reason in (([0, 1], cuda_factor.SINGULAR), ([0, 2], cuda_solve.OUT_OF_RANGE)):
-        matrix = packed if reason == cuda_factor.SINGULAR else np.eye(2)
+    for perm, reason in (([0, 1], SINGULAR), ([0, 2], OUT_OF_RANGE)):
+        matrix = packed if reason == SINGULAR else np.eye(2)
         operands = (matrix, np.array(perm), b)
         node = node_of(OPS["lu_solve"], operands, {})
-        _, status = run(cuda_solve.solve_code(node, True, shape), node, operands)
+        _, status = run(solve_code(node, True, SMALL), node, operands)
         assert status == (ROW << 32) | reason
 
 
@@ -209,7 +205,6 @@ def test_solve() -> None:
 
 def test_cumulative() -> None:
     """Several levels of chunks, both directions, along every axis; strict sums keep their loops."""
-    shape = cuda_cumulative.Shape(3, 2, 7)
     for op in ("cumsum", "cumprod", "cummax", "cummin", "recurrence"):
         for name in ("f32",) if op == "recurrence" else ("f32", "i64", "u64"):
             for dims, axis in (((50,), 0), ((2, 20), 1), ((20, 3), 0), ((2, 9, 2), 1)):
@@ -221,10 +216,10 @@ def test_cumulative() -> None:
                 for reverse in (False, True):
                     with np.errstate(all="ignore"):
                         check(
-                            lambda n: cuda_cumulative.cumulative_code(n, False, shape),
+                            lambda n: cumulative_code(n, False, SMALL),
                             op, operands, name != "f32", axis=axis, reverse=reverse,
                         )  # fmt: skip
     node = node_of(OPS["cumsum"], (np.ones(50, np.float32),), {"axis": 0, "reverse": False})
-    assert cuda_cumulative.cumulative_code(node, True, shape) is None
+    assert cumulative_code(node, True, SMALL) is None
     node = node_of(OPS["cumsum"], (np.ones((50, 7)),), {"axis": 0, "reverse": False})
-    assert cuda_cumulative.cumulative_code(node, False, shape) is None
+    assert cumulative_code(node, False, SMALL) is None

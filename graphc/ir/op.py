@@ -206,18 +206,19 @@ class Loops:
     nest: Callable[..., None]
     units: Callable[..., int]
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
-    cuda: Callable[[Any, bool], CudaCode | None] | None = None
+    cuda: Callable[[Any, bool, bool], CudaCode | None] | None = None
 
 
 @record(frozen=True)
 class CudaCall:
-    """One launch of `function(buffers..., params..., status, row)` on blocks of threads.
+    """One launch on blocks of threads of the `kernel(buffers..., params..., status, row)` that the
+    text of a module defines.
 
     The buffers are pointers to the operands, then the results, then the scratch of its `CudaCode`;
-    the params are int64. A function that fails sets status[0] = row << 32 | code if it is 0.
+    the params are int64. A kernel that fails sets status[0] = row << 32 | code if it is 0.
     """
 
-    function: Callable[..., None]
+    source: str
     blocks: int
     threads: int
     params: tuple[int, ...] = ()
@@ -238,15 +239,15 @@ class Library:
     `kernel(node)` returns a Python function over flat 1-D arrays (operands, then results, then
     workspace) and a params array of i64; `params(node)` are those integers; `workspace(node)` the
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
-    function then takes lo and hi after params).  `cuda(node, strict)` is the device code, in the
-    order of the CPU's sums if strict; None: a thread per unit runs the same function.
+    function then takes lo and hi after params).  `cuda(node, strict, simulated)` is the device
+    code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
     """
 
     kernel: Callable[..., Callable[..., Any]]
     params: Callable[..., tuple[int, ...]] = lambda node: ()
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
     units: Callable[..., int] | None = None
-    cuda: Callable[[Any, bool], CudaCode] | None = None
+    cuda: Callable[[Any, bool, bool], CudaCode] | None = None
 
 
 @record(frozen=True)

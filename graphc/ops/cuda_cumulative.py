@@ -13,30 +13,13 @@ what it makes of 0.  Source: Blelloch, "Prefix sums and their applications" (199
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
-from graphc.gpu import SIMULATED, cuda, device, offset
-from graphc.ir.op import CudaCall, CudaCode
-from graphc.ir.types import DTYPES, F32, F64
-from graphc.ops.cuda_grid import Kernel, over
+from graphc.gpu import cuda, device, offset
+from graphc.ir.types import DTYPES, DType
+from graphc.ops.cuda_grid import Kernel
 from graphc.ops.reduce import IDENTITY
-from graphc.record import record
-
-COMBINE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min", "recurrence": "add"}
-FOLD_FIRST, FOLD, SCAN, SCAN_FIRST = range(4)
-
-
-@record(frozen=True)
-class Shape:
-    """Elements of a chunk at the first level, and further up; rows that are many."""
-
-    chunk: int
-    chunk_above: int
-    many: int
-
-
-SHAPE = Shape(3, 2, 6) if SIMULATED else Shape(16, 64, 1 << 17)
+from graphc.ops.scan_launches import COMBINE, FOLD, SCAN, carried_type
 
 
 def _sum(x: Any, y: Any) -> Any:
@@ -94,11 +77,19 @@ def _chunks(name: str, carried: str, start: Any) -> tuple[Kernel, Kernel]:
     return device(fold), device(scan)
 
 
+def _carried(name: str, element: DType) -> tuple[DType, Any]:
+    """What a total is carried in, and what it starts from: -0.0 + x is x for every x."""
+    start = IDENTITY[COMBINE[name]](element)
+    start = -0.0 if COMBINE[name] == "add" and element.is_float else start
+    return carried_type(element), start
+
+
 @functools.cache
-def _kernel(name: str, carried: str, start: Any) -> Kernel:
+def running_kernel(name: str, element: str) -> Kernel:
     """The kernel of all launches: `phase` says what it does with which level."""
-    kind, fades = DTYPES[carried].numpy.type, name == "recurrence"
-    fold, scan = _chunks(name, carried, start)
+    carried, start = _carried(name, DTYPES[element])
+    kind, fades = carried.numpy.type, name == "recurrence"
+    fold, scan = _chunks(name, carried.name, start)
 
     def level(
         a: Any, b: Any, out: Any, products: Any, totals: Any, phase: int, source: int, other: int,
@@ -149,43 +140,3 @@ def _kernel(name: str, carried: str, start: Any) -> Kernel:
         )  # fmt: skip
 
     return recurrence if fades else running
-
-
-def _levels(extent: int, shape: Shape) -> list[tuple[int, int, int]]:
-    """(extent, chunk, chunks) of each level; the last has one chunk."""
-    made = [(extent, shape.chunk, -(-extent // shape.chunk))]
-    while made[-1][2] > shape.chunk_above:
-        count = made[-1][2]
-        made.append((count, shape.chunk_above, -(-count // shape.chunk_above)))
-    return [*made, (made[-1][2], made[-1][2], 1)]
-
-
-def cumulative_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode | None:
-    """Device code of a running total, or None where its loops are as good."""
-    name, element, axis = node.op.name, node.type.dtype, node.attrs["axis"]
-    dims = node.type.dims
-    outer, extent, inner = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
-    orderless = element.is_integer or COMBINE[name] in ("max", "min")
-    few = 0 < outer * inner < shape.many and extent > 2 * shape.chunk
-    if not few or (strict and not orderless):
-        return None
-    carried = F64 if element is F32 else element
-    start = IDENTITY[COMBINE[name]](element)
-    start = -0.0 if COMBINE[name] == "add" and element.is_float else start
-    kernel = _kernel(name, carried.name, start)
-    levels = _levels(extent, shape)
-    offsets = [0, 0]
-    for _, _, chunks in levels[:-1]:
-        offsets.append(offsets[-1] + outer * chunks * inner)
-
-    def call(phase: int, level: int, other: int) -> CudaCall:
-        extent, chunk, chunks = levels[level]
-        units, reverse = outer * chunks * inner, int(node.attrs["reverse"])
-        sizes = (extent, chunk, chunks, inner, units, reverse)
-        return over(kernel, units, (phase, offsets[level], offsets[other], *sizes))
-
-    top = len(levels) - 1
-    calls = [call(FOLD if k else FOLD_FIRST, k, k + 1) for k in range(top)]
-    calls += [call(SCAN if k else SCAN_FIRST, k, min(k + 1, top)) for k in range(top, -1, -1)]
-    work = ((carried, offsets[-1]),)
-    return CudaCode(tuple(calls), work * 2 if name == "recurrence" else work)

@@ -15,27 +15,15 @@ Vorst, "Numerical Linear Algebra for High-Performance Computers" (1998), right-l
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
-from graphc.gpu import SIMULATED, cuda, device, sqrt
-from graphc.ir.op import CudaCall, CudaCode
+from graphc.gpu import cuda, device, sqrt
 from graphc.ir.types import DTYPES, I64
-from graphc.ops.cuda_grid import Kernel, fail, over
-from graphc.record import record
+from graphc.ops.cuda_grid import Kernel, fail
 
 SINGULAR = 2  # the status of a matrix that is not positive definite
 
 
-@record(frozen=True)
-class Shape:
-    """Columns of a panel, which are also the side of a tile, and threads of a block at most."""
-
-    panel: int
-    threads: int
-
-
-SHAPE = Shape(2, 4) if SIMULATED else Shape(32, 512)
 INT = I64.numpy.type
 
 
@@ -56,7 +44,7 @@ def lu_begin(
 
 
 @functools.cache
-def _lu_panel(element: str, threads: int, panel: int) -> Kernel:
+def lu_panel_kernel(element: str, threads: int, panel: int) -> Kernel:
     kind = DTYPES[element].numpy.type
 
     def lu_panel(
@@ -112,7 +100,7 @@ def _lu_panel(element: str, threads: int, panel: int) -> Kernel:
 
 
 @functools.cache
-def _lu_right(panel: int) -> Kernel:
+def lu_right_kernel(panel: int) -> Kernel:
     def lu_right(
         x: Any, packed: Any, perm: Any, sign: Any, swaps: Any, n: int, first: int, units: int,
         status: Any, row: int,
@@ -137,20 +125,6 @@ def _lu_right(panel: int) -> Kernel:
     return lu_right
 
 
-def lu_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of lu."""
-    dims, element = node.inputs[0].type.dims, node.inputs[0].type.dtype.name
-    n, units, threads = dims[-1], math.prod(dims[:-2]), threads_for(dims[-1], shape)
-    calls = [over(lu_begin, units * n * n, (units * n * n, n, units))]
-    panel = _lu_panel(element, threads, shape.panel)
-    for first in range(0, n, shape.panel):
-        calls.append(CudaCall(panel, units, threads, (n, first)))
-        if n > shape.panel:
-            calls.append(over(_lu_right(shape.panel), units * n, (n, first, units)))
-        calls += update_calls("lu", element, units, n, first, shape)
-    return CudaCode(tuple(calls), ((I64, units * n),))
-
-
 # ------------------------------------------------------------------------------------ cholesky
 
 
@@ -161,7 +135,7 @@ def cholesky_begin(x: Any, out: Any, n: int, total: int, status: Any, row: int) 
 
 
 @functools.cache
-def _cholesky_panel(threads: int, panel: int) -> Kernel:
+def cholesky_panel_kernel(threads: int, panel: int) -> Kernel:
     def cholesky_panel(x: Any, out: Any, n: int, first: int, status: Any, row: int) -> None:
         thread, base, stop = cuda.threadIdx.x, cuda.blockIdx.x * n * n, min(first + panel, n)
         for k in range(first, stop):
@@ -185,41 +159,12 @@ def _cholesky_panel(threads: int, panel: int) -> Kernel:
     return cholesky_panel
 
 
-def cholesky_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of cholesky."""
-    dims, element = node.type.dims, node.type.dtype.name
-    n, units, threads = dims[-1], math.prod(dims[:-2]), threads_for(dims[-1], shape)
-    calls = [over(cholesky_begin, units * n * n, (n, units * n * n))]
-    panel = _cholesky_panel(threads, shape.panel)
-    for first in range(0, n, shape.panel):
-        calls.append(CudaCall(panel, units, threads, (n, first)))
-        calls += update_calls("cholesky", element, units, n, first, shape)
-    return CudaCode(tuple(calls))
-
-
 # ------------------------------------------------------------------------------------ the rest
 
 
-def threads_for(n: int, shape: Shape) -> int:
-    """Threads of a block that has a matrix for itself."""
-    return min(shape.threads, 1 << max(n - 1, 0).bit_length())
-
-
-def update_calls(
-    name: str, element: str, units: int, n: int, first: int, shape: Shape
-) -> list[CudaCall]:
-    """What is left minus the product of below and right, if anything is left."""
-    rest = -(-(n - first - shape.panel) // shape.panel)
-    if rest <= 0:
-        return []
-    threads = min(shape.threads, shape.panel**2, 256)
-    made = _updates(element, threads, shape.panel)[name]
-    return [CudaCall(made, units * rest * rest, threads, (n, first, rest))]
-
-
 @functools.cache
-def _updates(element: str, threads: int, tile: int) -> dict[str, Kernel]:
-    """Kernels of one tile per block. What is on the right of cholesky is what is below, mirrored."""
+def update_kernels(element: str, threads: int, tile: int) -> dict[str, Kernel]:
+    """Kernels of a tile per block. On the right of cholesky is what is below it, mirrored."""
     kind, padded = DTYPES[element].numpy.type, tile + 1  # no two rows in one bank
 
     def subtract(matrix: Any, n: int, first: int, rest: int, mirrored: bool) -> None:

@@ -1,4 +1,4 @@
-"""What device code of several ops is written with: launches over elements, failure, places."""
+"""What device code of several ops is written with: failure, and rows and columns of elements."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from graphc.gpu import SIMULATED, device
-from graphc.ir.op import CudaCall
+from graphc.gpu import device
 
 Kernel = Callable[..., Any]
-THREADS = 4 if SIMULATED else 256
-BLOCKS = 2 if SIMULATED else 2048  # kernels stride over more elements than that
-
-
-def over(function: Kernel, elements: int, params: tuple[int, ...]) -> CudaCall:
-    """A launch of a kernel that strides over elements."""
-    return CudaCall(function, max(1, min(BLOCKS, -(-elements // THREADS))), THREADS, params)
 
 
 def _fail(status: Any, row: int, code: int) -> None:
@@ -30,13 +22,8 @@ fail = device(_fail)
 
 
 @functools.cache
-def splitter(elements: int) -> Kernel:
+def splitter(narrow: bool) -> Kernel:
     """Device code for (row, column) of an element; dividing is cheaper where 32 bits do."""
-    return _splitter(elements < 1 << 32)
-
-
-@functools.cache
-def _splitter(narrow: bool) -> Kernel:
     word = np.uint32 if narrow else np.uint64
 
     def split(element: int, width: int) -> tuple[Any, Any]:

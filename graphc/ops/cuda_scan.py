@@ -12,11 +12,9 @@ import functools
 from typing import Any
 
 from graphc.gpu import cuda, device
-from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import I64
-from graphc.ops.cuda_grid import THREADS, Kernel
+from graphc.ops.cuda_grid import Kernel
 
-RUN = 16  # neighbours that one thread looks at
 INT = I64.numpy.type
 
 
@@ -46,7 +44,7 @@ def block_scan(threads: int) -> Kernel:
 
 
 @functools.cache
-def _nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
+def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
     scan = block_scan(threads)
 
     def count_true(
@@ -94,16 +92,3 @@ def _nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
             places[k] = 0
 
     return count_true, add_counts, write_places
-
-
-def nonzero_code(node: Any, strict: bool, threads: int = THREADS, run: int = RUN) -> CudaCode:
-    """Device code of nonzero."""
-    extent, size = node.inputs[0].type.size, node.attrs["size"]
-    tiles = max(1, -(-extent // (threads * run)))
-    count, add, write = _nonzero_kernels(threads, run)
-    calls = (
-        CudaCall(count, tiles, threads, (extent,)),
-        CudaCall(add, 1, threads, (tiles,)),
-        CudaCall(write, tiles, threads, (extent, size)),
-    )
-    return CudaCode(calls, ((I64, tiles),))

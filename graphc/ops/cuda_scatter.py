@@ -15,18 +15,14 @@ their last bits, may differ from run to run.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
 from graphc.gpu import as_array, cuda, device, same
-from graphc.ir.op import CudaCall, CudaCode
-from graphc.ir.types import DTYPES, I64
-from graphc.ops.cuda_grid import Kernel, fail, over, splitter
-from graphc.ops.cuda_sort import SHAPE, Shape, merger, pass_calls, passes, tile_sorter
+from graphc.ops.cuda_grid import Kernel, fail, splitter
+from graphc.ops.cuda_sort import merger, tile_sorter
 
-FEW = 64  # positions: above, looking for equal ones one by one costs more than sorting
 OUT_OF_RANGE = 1
 
 
@@ -103,8 +99,8 @@ def begin_kernel(
 
 
 @functools.cache
-def _few_kernel(mode: str, split: Kernel) -> Kernel:
-    combine = _combine(mode)
+def few_kernel(mode: str, narrow: bool) -> Kernel:
+    combine, split = _combine(mode), splitter(narrow)
 
     def scatter_few(
         x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
@@ -154,7 +150,9 @@ def claim_kernel(
 
 
 @functools.cache
-def _claimed_kernel(split: Kernel) -> Kernel:
+def claimed_kernel(narrow: bool) -> Kernel:
+    split = splitter(narrow)
+
     def scatter_claimed(
         x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, width: int,
         count: int, status: Any, row: int,
@@ -189,8 +187,8 @@ _ATOMIC = {"add": _add_atomic, "min": _min_atomic, "max": _max_atomic}
 
 
 @functools.cache
-def _atomic_kernel(mode: str, split: Kernel) -> Kernel:
-    combine = device(_ATOMIC[mode])
+def atomic_kernel(mode: str, narrow: bool) -> Kernel:
+    combine, split = device(_ATOMIC[mode]), splitter(narrow)
 
     def scatter_atomic(
         x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
@@ -212,16 +210,16 @@ def _atomic_kernel(mode: str, split: Kernel) -> Kernel:
 
 
 @functools.cache
-def _sorted_kernels(
-    mode: str, key: str, split: Kernel, shape: Shape
+def sorted_kernels(
+    mode: str, key: str, narrow: bool, tile: int, threads: int
 ) -> tuple[Kernel, Kernel, Kernel, Kernel]:
     """Launches that check positions and turn them into keys, sort tiles, merge, and apply runs.
 
     Positions that are dropped become the greatest keys.  What a launch reads lies in the buffers
     of the level before, in turns; the sorted keys lie in the even ones.
     """
-    combine = _combine(mode)
-    tiles, merge = tile_sorter(key, True, shape), merger(key, True, shape)
+    combine, split = _combine(mode), splitter(narrow)
+    tiles, merge = tile_sorter(key, True, tile, threads), merger(key, True, tile, threads)
 
     def begin_keys(
         x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
@@ -271,53 +269,6 @@ def _sorted_kernels(
     return begin_keys, sort_positions, merge_positions, scatter_sorted
 
 
-# ------------------------------------------------------------------------------------ the routes
-
-
-def route_of(node: Any, strict: bool) -> str:
-    """Which of the routes above a scatter takes."""
-    element, mode = node.type.dtype, node.attrs["mode"]
-    if node.inputs[1].type.size <= FEW:
-        return "few"
-    if mode == "set":
-        return "claimed"
-    wide = element.bits >= 32 and not element.is_complex
-    orderless = element.is_integer or (mode == "add" and not strict)
-    return "atomic" if wide and orderless and mode != "mul" else "sorted"
-
-
-def scatter_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of scatter."""
-    rows, width = node.type.dims[0], math.prod(node.type.dims[1:])
-    count, mode, drop = node.inputs[1].type.size, node.attrs["mode"], int(node.attrs["drop"])
-    work = count * width
-    split, sizes = splitter(work), (rows, width, count)
-    route, most = route_of(node, strict), max(rows * width, count)
-    if route == "claimed":
-        first = over(begin_claims, most, (*sizes, drop))
-        claim = over(claim_kernel, count, (rows, count))
-        last = over(_claimed_kernel(split), work, sizes)
-        return CudaCode((first, claim, last), ((I64, rows),))
-    if route == "sorted":
-        return _sorted_code(mode, split, sizes, drop, shape)
-    kernel = (_few_kernel if route == "few" else _atomic_kernel)(mode, split)
-    first = over(begin_kernel, most, (*sizes, drop))
-    return CudaCode((first, over(kernel, work, sizes)))
-
-
-def _sorted_code(
-    mode: str, split: Kernel, sizes: tuple[int, int, int], drop: int, shape: Shape
-) -> CudaCode:
-    rows, width, count = sizes
-    key = DTYPES["u32" if rows < 1 << 32 else "u64"]
-    begins, tiles, merge, apply = _sorted_kernels(mode, key.name, split, shape)
-    made = passes(1, count, shape)
-    first = over(begins, max(rows * width, count), (*sizes, drop, made[0].level + 1))
-    sorts: tuple[CudaCall, ...] = pass_calls(made, tiles, merge, shape)
-    calls = (first, *sorts, over(apply, count * width, sizes))
-    return CudaCode(calls, ((key, count), (I64, count)) * 2)
-
-
 # ------------------------------------------------------------------------------------ spread
 
 
@@ -328,7 +279,9 @@ def spread_zeros(index: Any, x: Any, out: Any, total: int, status: Any, row: int
 
 
 @functools.cache
-def _spread_kernel(split: Kernel) -> Kernel:
+def spread_kernel(narrow: bool) -> Kernel:
+    split = splitter(narrow)
+
     def spread(
         index: Any, x: Any, out: Any, count: int, extent: int, work: int, total: int, status: Any,
         row: int,
@@ -340,15 +293,3 @@ def _spread_kernel(split: Kernel) -> Kernel:
             cuda.atomic.add(array, line * extent + place, x[i])
 
     return spread
-
-
-def spread_code(node: Any, strict: bool) -> CudaCode | None:
-    """Device code of spread: atomic sums of f32 and f64. Strict ones, and those of narrower floats,
-    keep their loops, a thread per row.
-    """
-    work, total = node.inputs[1].type.size, node.type.size
-    if strict or node.type.dtype.bits < 32 or not work:
-        return None
-    sizes = (node.inputs[1].type.dims[1], node.attrs["extent"], work, total)
-    zeros = over(spread_zeros, total, (total,))
-    return CudaCode((zeros, over(_spread_kernel(splitter(work)), work, sizes)))

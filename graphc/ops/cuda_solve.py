@@ -11,13 +11,11 @@ system the triangles change places.  Row r of the solution has its home in row p
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 from graphc.gpu import cuda, device
-from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import DTYPES
-from graphc.ops.cuda_factor import SHAPE, SINGULAR, Shape
+from graphc.ops.cuda_factor import SINGULAR
 from graphc.ops.cuda_grid import Kernel, fail
 
 OUT_OF_RANGE = 1
@@ -78,7 +76,7 @@ def _substitution(element: str, transposed: bool, tile: int) -> Kernel:
 
 
 @functools.cache
-def _solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kernel:
+def solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kernel:
     """`tile` rows and `width` columns of the solution at a time, a thread for each element."""
     kind, padded, threads = DTYPES[element].numpy.type, tile + 1, tile * width
     legal, load = device(_legal), _tile_loader(element, transposed, tile, threads)
@@ -131,16 +129,3 @@ def _solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kern
             cuda.syncthreads()
 
     return forwards_and_backwards
-
-
-def solve_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of lu_solve."""
-    *stack, n, columns = node.type.dims
-    if not node.type.size:
-        return CudaCode(())
-    element, tile = node.type.dtype.name, shape.panel
-    width = min(max(1, shape.threads // tile), 8, 1 << (columns - 1).bit_length())
-    groups = -(-columns // width)
-    kernel = _solve_kernel(element, node.attrs["transposed"], tile, width)
-    blocks = math.prod(stack) * groups
-    return CudaCode((CudaCall(kernel, blocks, tile * width, (n, columns, groups)),))

@@ -14,39 +14,24 @@ McColl, Bader, "GPU merge path" (2012).
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from graphc.gpu import SIMULATED, cuda, device
-from graphc.ir.op import CudaCall, CudaCode
-from graphc.ir.types import DTYPES, I64
-from graphc.record import record
+from graphc.gpu import cuda, device
+from graphc.ir.types import DTYPES
+from graphc.ops.cuda_grid import Kernel
 
-Kernel = Callable[..., Any]
 LAST = np.uint32(0xFFFFFFFF)  # the position of what pads a tile; rows are shorter than this
-
-
-@record(frozen=True)
-class Shape:
-    """Elements that a block keeps in shared memory (a power of two), and its threads."""
-
-    tile: int
-    threads: int
-
-
-SHAPE = Shape(32, 4) if SIMULATED else Shape(2048, 512)
 
 
 # ------------------------------------------------------------------------------------ tiles
 
 
 @functools.cache
-def _network(named: bool, shape: Shape) -> Kernel:
+def _network(named: bool, tile: int, threads: int) -> Kernel:
     """Device code that sorts the tiles in shared memory, positions breaking ties."""
-    pairs, threads = shape.tile // 2, shape.threads
+    pairs = tile // 2
 
     def network(held: Any, names: Any, tile: int) -> None:
         size = 2
@@ -76,29 +61,28 @@ def _network(named: bool, shape: Shape) -> Kernel:
 
 
 @functools.cache
-def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
+def tile_sorter(key: str, named: bool, room: int, threads: int) -> Kernel:
     """Device code that sorts tiles of rows and keeps the first `keep` of each.
 
     Rows of `extent` keys become rows of `target`.  A tile has 2 ** `bits` elements: as many as a
     block, or fewer that hold a whole row.  If `named`, positions travel along, read from
     `places` if `listed`, else counted; then keys are written only if `keyed`.
     """
-    kind, held_here, threads = DTYPES[key].numpy.type, shape.tile, shape.threads
+    kind, names_room = DTYPES[key].numpy.type, room if named else 1
     greatest = kind(np.iinfo(kind).max)
-    names_here = held_here if named else 1
-    network = _network(named, shape)
+    network = _network(named, room, threads)
 
     def sort_tiles(
         keys: Any, places: Any, listed: bool, to_keys: Any, to_places: Any, keyed: bool,
         extent: int, bits: int, keep: int, target: int, rows: int,
     ) -> None:  # fmt: skip
-        held = cuda.shared.array(held_here, kind)
-        names = cuda.shared.array(names_here, np.uint32)
+        held = cuda.shared.array(room, kind)
+        names = cuda.shared.array(names_room, np.uint32)
         tile = 1 << bits
         per_row = (extent + tile - 1) >> bits  # 1 if the block has several tiles
-        first = cuda.blockIdx.x * (held_here >> bits)
+        first = cuda.blockIdx.x * (room >> bits)
         row, start = first // per_row, (first % per_row) * tile
-        for spot in range(cuda.threadIdx.x, held_here, threads):
+        for spot in range(cuda.threadIdx.x, room, threads):
             mine, at = row + (spot >> bits), start + (spot & (tile - 1))
             if mine < rows and at < extent:
                 held[spot] = keys[mine * extent + at]
@@ -111,7 +95,7 @@ def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
         cuda.syncthreads()
         network(held, names, tile)
         made = (start >> bits) * keep
-        for spot in range(cuda.threadIdx.x, held_here, threads):
+        for spot in range(cuda.threadIdx.x, room, threads):
             mine, local = row + (spot >> bits), spot & (tile - 1)
             if mine < rows and local < min(keep, extent - start):
                 place = mine * target + made + local
@@ -127,12 +111,11 @@ def tile_sorter(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
 
 
 @functools.cache
-def splitter(shape: Shape = SHAPE) -> Kernel:
+def splitter(threads: int) -> Kernel:
     """Device code, run by a whole block: how many of the first `wanted` of two merged runs come
     from the first of them; its equals come first.  Every thread probes, so a step divides the
     range by the number of threads.
     """
-    threads = shape.threads
 
     def split(keys: Any, a: int, a_count: int, b: int, b_count: int, wanted: int) -> int:
         low, high = max(0, wanted - b_count), min(wanted, a_count)
@@ -154,12 +137,11 @@ def splitter(shape: Shape = SHAPE) -> Kernel:
 
 
 @functools.cache
-def merger(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
+def merger(key: str, named: bool, tile: int, threads: int) -> Kernel:
     """Device code that merges pairs of sorted runs of `run` keys (a multiple of the tile) in rows
     of `extent`: one block per tile of the result.
     """
-    kind, tile, threads = DTYPES[key].numpy.type, shape.tile, shape.threads
-    split = splitter(shape)
+    kind, split = DTYPES[key].numpy.type, splitter(threads)
 
     def merge(
         keys: Any, places: Any, to_keys: Any, to_places: Any, keyed: bool, extent: int, run: int
@@ -200,68 +182,13 @@ def merger(key: str, named: bool, shape: Shape = SHAPE) -> Kernel:
     return device(merge)
 
 
-# ------------------------------------------------------------------------------------ launches
-
-
-@record(frozen=True)
-class Pass:
-    """One launch: it sorts tiles, or merges runs. `level` counts the launches that follow; it says
-    which buffers to read and write, in turns.
-    """
-
-    merges: bool
-    blocks: int
-    params: tuple[int, ...]
-    level: int
-
-
-def tile_pass(rows: int, extent: int, keep: int, shape: Shape, level: int = 0) -> Pass:
-    """Sort the tiles of rows and keep the first `keep` of each, or all where that is more."""
-    bits = min(shape.tile - 1, extent - 1).bit_length()
-    keep = min(keep, 1 << bits)
-    whole = (extent - 1) >> bits
-    target = whole * keep + min(keep, extent - (whole << bits))
-    blocks = -(-rows * (whole + 1) // (shape.tile >> bits))
-    return Pass(False, blocks, (extent, bits, keep, target, rows), level)
-
-
-def passes(rows: int, extent: int, shape: Shape = SHAPE, level: int = 0) -> list[Pass]:
-    """The launches that sort rows, the last of them at `level`."""
-    per_row = -(-extent // shape.tile)
-    merges = (per_row - 1).bit_length()
-    made = [tile_pass(rows, extent, shape.tile, shape, level + merges)]
-    for number in range(merges):
-        params = extent, shape.tile << number
-        made.append(Pass(True, rows * per_row, params, level + merges - 1 - number))
-    return made
-
-
-def pass_calls(
-    made: list[Pass], tiles: Kernel, merge: Kernel, shape: Shape = SHAPE
-) -> tuple[CudaCall, ...]:
-    """The passes as launches of two kernels, which take the level as their last param."""
-    return tuple(
-        CudaCall(merge if p.merges else tiles, p.blocks, shape.threads, (*p.params, p.level))
-        for p in made
-    )
-
-
-def _rows(node: Any) -> tuple[int, int]:
-    dims = node.inputs[0].type.dims
-    return math.prod(dims[:-1]), dims[-1]
-
-
-def _spare(node: Any, made: list[Pass]) -> int:
-    """The elements of a buffer between launches."""
-    return node.inputs[0].type.size if len(made) > 1 else 0
-
-
-# ------------------------------------------------------------------------------------ sort_keys
+# ------------------------------------------------------------------------------------ kernels
 
 
 @functools.cache
-def _key_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel]:
-    tiles, merge = tile_sorter(key, False, shape), merger(key, False, shape)
+def key_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
+    tiles = tile_sorter(key, False, tile, threads)
+    merge = merger(key, False, tile, threads)
 
     def sort_keys(
         keys: Any, out: Any, work: Any, extent: int, bits: int, keep: int, target: int, rows: int,
@@ -279,21 +206,10 @@ def _key_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel]:
     return sort_keys, merge_keys
 
 
-def sort_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of sort_keys."""
-    if not node.type.size:
-        return CudaCode(())
-    element, made = node.type.dtype, passes(*_rows(node), shape)
-    calls = pass_calls(made, *_key_kernels(element.name, shape), shape)
-    return CudaCode(calls, ((element, _spare(node, made)),))
-
-
-# ------------------------------------------------------------------------------------ argsort_keys
-
-
 @functools.cache
-def _place_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel]:
-    tiles, merge = tile_sorter(key, True, shape), merger(key, True, shape)
+def place_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
+    tiles = tile_sorter(key, True, tile, threads)
+    merge = merger(key, True, tile, threads)
 
     def argsort_keys(
         keys: Any, out: Any, odd: Any, even: Any, work: Any, extent: int, bits: int, keep: int,
@@ -313,25 +229,13 @@ def _place_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel]:
     return argsort_keys, merge_places
 
 
-def argsort_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of argsort_keys."""
-    if not node.type.size:
-        return CudaCode(())
-    element, made = node.inputs[0].type.dtype, passes(*_rows(node), shape)
-    calls = pass_calls(made, *_place_kernels(element.name, shape), shape)
-    count = _spare(node, made)
-    return CudaCode(calls, ((element, count), (element, count), (I64, count)))
-
-
-# ------------------------------------------------------------------------------------ topk_keys
-
-
 @functools.cache
-def _topk_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel, Kernel]:
+def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Kernel]:
     """Launches that sort tiles, merge, and take the head of sorted rows. Level 0 is the result, the
     first launch reads the keys, all else lies in the buffers of odd and even levels.
     """
-    tiles, merge = tile_sorter(key, True, shape), merger(key, True, shape)
+    tiles = tile_sorter(key, True, tile, threads)
+    merge = merger(key, True, tile, threads)
 
     def topk_tiles(
         keys: Any, best: Any, places: Any, odd: Any, odd_places: Any, even: Any, even_places: Any,
@@ -364,36 +268,3 @@ def _topk_kernels(key: str, shape: Shape) -> tuple[Kernel, Kernel, Kernel]:
             places[place] = odd_places[source]
 
     return topk_tiles, topk_merge, topk_head
-
-
-def topk_code(node: Any, strict: bool, shape: Shape = SHAPE) -> CudaCode:
-    """Device code of topk_keys."""
-    if not node.inputs[0].type.size:
-        return CudaCode(())
-    element, wanted = node.inputs[0].type.dtype, node.attrs["k"]
-    rows, extent = _rows(node)
-    tiles, merge, head = _topk_kernels(element.name, shape)
-    if 2 * wanted > shape.tile and extent > shape.tile:  # a tile would not leave much less
-        sorts, *rest = passes(rows, extent, shape, level=1)
-        first = CudaCall(tiles, sorts.blocks, shape.threads, (1, *sorts.params, sorts.level))
-        blocks = -(-rows * wanted // shape.threads)
-        last = CudaCall(head, blocks, shape.threads, (extent, wanted, rows * wanted))
-        calls = (first, *pass_calls(rest, tiles, merge, shape), last)
-        return CudaCode(calls, _places_beside(element, rows * extent, rows * extent))
-    made = [tile_pass(rows, extent, wanted, shape)]
-    while made[-1].params[3] > wanted:
-        made.append(tile_pass(rows, made[-1].params[3], wanted, shape))
-    levels = range(len(made) - 1, -1, -1)
-    odd, even = (
-        max((rows * p.params[3] for p, n in zip(made, levels) if n and n % 2 == turn), default=0)
-        for turn in (1, 0)
-    )
-    calls = tuple(
-        CudaCall(tiles, p.blocks, shape.threads, (int(p is made[0]), *p.params, level))
-        for p, level in zip(made, levels)
-    )
-    return CudaCode(calls, _places_beside(element, odd, even))
-
-
-def _places_beside(element: Any, odd: int, even: int) -> tuple[tuple[Any, int], ...]:
-    return (element, odd), (I64, odd), (element, even), (I64, even)

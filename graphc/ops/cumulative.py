@@ -207,7 +207,7 @@ for _name, _combine, _function, _domain, _gradient in _FOLDS:
             lambda *given, c=_combine: Scan(c, *given).nest(),
             units,
             workspace,
-            device_code("cuda_cumulative", "cumulative_code"),
+            device_code("scan_launches", "cumulative_code"),
         ),
         attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
         dtypes=DTYPES,

@@ -205,7 +205,7 @@ spread_op = define(
         _spread,
         lambda node: node.type.dims[0],
         lambda node: ((node.type.dtype.compute, node.attrs["extent"]),),
-        device_code("cuda_scatter", "spread_code"),
+        device_code("scatter_launches", "spread_code"),
     ),
     attrs=(Attr("extent", "int"),),
     dtypes=("i32", "i64"),

@@ -80,7 +80,7 @@ recurrence_op = define(
         lambda *given: _Recurrence("add", *given).nest(),
         units,
         workspace,
-        device_code("cuda_cumulative", "cumulative_code"),
+        device_code("scan_launches", "cumulative_code"),
     ),
     attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
     dtypes=DTYPES,

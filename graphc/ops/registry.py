@@ -374,13 +374,16 @@ def bad_samples(
     return bad
 
 
-def device_code(module: str, name: str) -> Callable[[Any, bool], Any]:
-    """The device code of a Library or Loops op: a function of a module that is imported when it is
-    first called, because it imports Numba.
+def device_code(module: str, name: str) -> Callable[[Any, bool, bool], Any]:
+    """The device code of a Library or Loops op: a function of a module that plans launches, which
+    is imported when a GPU needs it.
     """
 
-    def code(node: Any, strict: bool) -> Any:
-        return getattr(import_module(f"graphc.ops.{module}"), name)(node, strict)
+    def code(node: Any, strict: bool, simulated: bool) -> Any:
+        from graphc.ops.launches import GPU, SIMULATOR
+
+        plan = getattr(import_module(f"graphc.ops.{module}"), name)
+        return plan(node, strict, SIMULATOR if simulated else GPU)
 
     return code
 

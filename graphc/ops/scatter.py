@@ -162,7 +162,7 @@ scatter_op = define(
         lambda node: _KERNELS[node.attrs["mode"]],
         _scatter_params,
         units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
-        cuda=device_code("cuda_scatter", "scatter_code"),
+        cuda=device_code("scatter_launches", "scatter_code"),
     ),
     attrs=(Attr("mode", "str", "set", UPDATES), Attr("drop", "bool", False)),
     dtypes=STORED,

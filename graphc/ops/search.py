@@ -179,7 +179,7 @@ nonzero_op = define(
     lower=Library(
         lambda node: _nonzero_kernel,
         lambda node: (node.attrs["size"],),
-        cuda=device_code("cuda_scan", "nonzero_code"),
+        cuda=device_code("scan_launches", "nonzero_code"),
     ),
     attrs=(Attr("size", "int"),),
     dtypes=("bool",),

@@ -78,7 +78,7 @@ def _key_library(result: str, cuda: str) -> Library:
     def params(node: Any) -> tuple[int, ...]:
         return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
 
-    return Library(kernel, params, workspace, _rows, device_code("cuda_sort", cuda))
+    return Library(kernel, params, workspace, _rows, device_code("sort_launches", cuda))
 
 
 _KEY_SAMPLES = samples_of(
@@ -141,7 +141,7 @@ topk_keys_op = define(
         lambda node: topk_kernel,
         lambda node: (node.inputs[0].type.dims[-1], node.attrs["k"]),
         units=_rows,
-        cuda=device_code("cuda_sort", "topk_code"),
+        cuda=device_code("sort_launches", "topk_code"),
     ),
     attrs=(Attr("k", "int"),),
     dtypes=UNSIGNED,

@@ -20,9 +20,11 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from graphc.codegen.cuda.chip import chip_of
+from graphc.codegen.cuda.emit import maker
 from graphc.codegen.cuda.launch import Launch, Operand, Scratch
 from graphc.codegen.kernels import Spec
 from graphc.codegen.numba_route import execute, function_text
@@ -30,6 +32,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import CudaCall, CudaCode, Library
 from graphc.ir.types import BOOL, DType, Type, leaves
+from graphc.ops.launches import GPU, SIMULATOR, over
 
 HEADER = """\
 import numpy as np
@@ -51,13 +54,18 @@ def library_spec(region: Graph, config: Config) -> Spec:
     places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
     places += [("out", k, 0) for k in range(len(leaves(node.type)))]
     scratch = Scratch()
-    launches = library_launches(node, places, scratch, config.strict)
+    simulated = chip_of(config.target).simulated
+    launches = library_launches(node, places, scratch, config.strict, simulated)
     operands = tuple(operand for launch in launches for operand in launch.operands)
     return Spec("cuda", operands, 1, 0, (), scratch.nbytes, launches=launches)
 
 
 def library_launches(
-    node: Node, places: list[Operand], scratch: Scratch, strict: bool = False
+    node: Node,
+    places: list[Operand],
+    scratch: Scratch,
+    strict: bool = False,
+    simulated: bool = False,
 ) -> tuple[Launch, ...]:
     """The launches of a node whose op lowers to a Library.
 
@@ -66,32 +74,40 @@ def library_launches(
     lower = node.op.lower
     assert isinstance(lower, Library)
     if lower.cuda is not None:
-        return code_launches(node, lower.cuda(node, strict), places, scratch, strict)
-    return adapter_launches(node, places, scratch, strict)
+        code = lower.cuda(node, strict, simulated)
+        return code_launches(node, code, places, scratch, strict)
+    return adapter_launches(node, places, scratch, strict, simulated)
 
 
 def adapter_launches(
-    node: Node, places: list[Operand], scratch: Scratch, strict: bool = False
+    node: Node,
+    places: list[Operand],
+    scratch: Scratch,
+    strict: bool = False,
+    simulated: bool = False,
 ) -> tuple[Launch, ...]:
     """The launch of the CPU's function, or of a user's."""
     lower = node.op.lower
     assert isinstance(lower, Library)
-    text, call = adapter(lower, node, _buffers(node))
-    source = f"{text}\n{described(call.function)}", _maker(text, call.function), call
-    return _launches(node, [source], lower.workspace(node), places, scratch, strict)
+    text, function, units, params = adapter(lower, node, _buffers(node))
+    machine = SIMULATOR if simulated else GPU
+    call = over(machine, f"{text}\n{described(function)}", units, params)
+    makers = [_maker(text, function)]
+    return _launches(node, [call], makers, lower.workspace(node), places, scratch, strict)
 
 
 def code_launches(
     node: Node, code: CudaCode, places: list[Operand], scratch: Scratch, strict: bool = False
 ) -> tuple[Launch, ...]:
     """The launches of device code that an op brings."""
-    sources = [(described(c.function), _giver(c.function), c) for c in code.calls]
-    return _launches(node, sources, code.workspace, places, scratch, strict)
+    makers = [maker(call.source) for call in code.calls]
+    return _launches(node, code.calls, makers, code.workspace, places, scratch, strict)
 
 
 def _launches(
     node: Node,
-    sources: list[tuple[str, Maker, CudaCall]],
+    calls: Iterable[CudaCall],
+    makers: list[Maker],
     workspace: tuple[tuple[DType, int], ...],
     places: list[Operand],
     scratch: Scratch,
@@ -100,8 +116,8 @@ def _launches(
     work = [scratch.take(count * element.itemsize) for element, count in workspace]
     buffers, operands = (*_buffers(node), *workspace), (*places, *work)
     return tuple(
-        Launch(text, make, buffers, operands, call.blocks, call.threads, call.params, exact=strict)
-        for text, make, call in sources
+        Launch(call.source, make, buffers, operands, call.blocks, call.threads, call.params, strict)
+        for call, make in zip(calls, makers)
     )
 
 
@@ -109,10 +125,6 @@ def _buffers(node: Node) -> list[tuple[DType, int]]:
     """Element types and counts of the operands and results."""
     types = [n.type for n in node.inputs] + list(leaves(node.type))
     return [(t.dtype, t.size) for t in types if isinstance(t, Type)]
-
-
-def _giver(function: Callable[..., None]) -> Maker:
-    return lambda: function
 
 
 def _maker(text: str, function: Callable[..., Any]) -> Maker:
@@ -146,8 +158,12 @@ def described(function: Callable[..., Any]) -> str:
 # ------------------------------------------------------------------------------------ the adapter
 
 
-def adapter(lower: Library, node: Node, buffers: list[tuple[DType, int]]) -> tuple[str, CudaCall]:
-    """The text of a kernel around the CPU's function, and the launch of that function in it."""
+# The text of a kernel, the function in it, how many units it is run for, and the params.
+Adapter = tuple[str, Callable[..., Any], int, tuple[int, ...]]
+
+
+def adapter(lower: Library, node: Node, buffers: list[tuple[DType, int]]) -> Adapter:
+    """A kernel around the CPU's function."""
     function = lower.kernel(node)
     shapes = getattr(function, "shapes", None)
     if shapes is not None:
@@ -166,24 +182,20 @@ def adapter(lower: Library, node: Node, buffers: list[tuple[DType, int]]) -> tup
     lines += [f"params[{k}] = p{k}" for k in range(len(words))]
     arguments = [_array(k, dtype, sizes[k]) for k, (dtype, _) in enumerate(given)]
     text = _text(len(given), names, lines, [*arguments, "params", *bounds])
-    return text, _over(function, 1 if single else units, params)
+    units = 1 if single else units
+    return text, function, units, (*params, units)
 
 
 def _shaped(
     function: Any, shapes: tuple[tuple[int, ...], ...], node: Node, buffers: Any
-) -> tuple[str, CudaCall]:
+) -> Adapter:
     """A user's function over arrays of these shapes: once, or for each element of the result."""
     arguments = [_array(k, d, repr(s)) for k, ((d, _), s) in enumerate(zip(buffers, shapes))]
     if function.each is None:
-        return _text(len(buffers), [], [], arguments), _over(function.plain, 1, ())
+        return _text(len(buffers), [], [], arguments), function.plain, 1, (1,)
     elements = buffers[len(node.inputs)][1]
-    return _text(len(buffers), [], [], ["unit", *arguments]), _over(function.each, elements, ())
-
-
-def _over(function: Callable[..., Any], units: int, params: tuple[int, ...]) -> CudaCall:
-    from graphc.ops.cuda_grid import over
-
-    return over(function, units, (*params, units))
+    text = _text(len(buffers), [], [], ["unit", *arguments])
+    return text, function.each, elements, (elements,)
 
 
 def _array(number: int, dtype: DType, shape: str) -> str:

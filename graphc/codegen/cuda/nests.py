@@ -33,7 +33,7 @@ def nest_launches(
     assert isinstance(lower, Loops)
     if lower.cuda is None or config.check_finite or any(n.id not in position for n in node.inputs):
         return None
-    code = lower.cuda(node, config.strict)
+    code = lower.cuda(node, config.strict, chip_of(config.target).simulated)
     if code is None:
         return None
     scratch = Scratch()
