@@ -47,14 +47,16 @@ UNARY = ("neg", "abs", "tanh", "sigmoid", "square", "floor", "relu")
 # No division: it would turn the sign of a zero, which max and min leave open, into an infinity.
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
 REDUCTIONS = ("sum", "max", "mean", "min")
-SHAPES = ((), (3,), (1,), (4, 3), (4, 1), (2, 4, 3), (0, 3), (2, 1, 3))
+Shapes = tuple[tuple[int, ...], ...]
+SHAPES: Shapes = ((), (3,), (1,), (4, 3), (4, 1), (2, 4, 3), (0, 3), (2, 1, 3))
 
 
 class RandomGraph:
     """Grows a well-typed graph; `draw` decides everything."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, shapes: Shapes = SHAPES) -> None:
         self.draw = draw
+        self.shapes = shapes
         self.b = Builder()
         self.values: list[Node] = []
 
@@ -95,7 +97,7 @@ class RandomGraph:
         self.emit(name, self.value())
 
     def const(self) -> None:
-        shape = self.choose(SHAPES)
+        shape = self.choose(self.shapes)
         data = np.full(shape, self.choose((0.5, -2.0, 0.0, -0.0, 1.0)), np.float32)
         self.values.append(self.b.emit(OPS["const"], (), {"value": literal(data)}))
 
@@ -164,11 +166,11 @@ class RandomGraph:
 
 
 @st.composite
-def random_graphs(draw: Any, most: int = 14) -> Graph:
+def random_graphs(draw: Any, most: int = 14, shapes: Shapes = SHAPES) -> Graph:
     """Well-typed f32 graphs with element-wise ops, folds, views, products and empty shapes."""
-    made = RandomGraph(draw)
+    made = RandomGraph(draw, shapes)
     kinds = [
-        tensor(dtype("f32"), draw(st.sampled_from(SHAPES))) for _ in range(draw(st.integers(1, 3)))
+        tensor(dtype("f32"), draw(st.sampled_from(shapes))) for _ in range(draw(st.integers(1, 3)))
     ]
     params = tuple(param(k, kind, f"x{k}") for k, kind in enumerate(kinds))
     made.b.next_id = len(params)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
 from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
-from graphs import arguments, random_graphs
+from graphs import SHAPES, Shapes, arguments, random_graphs
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from test_properties import same
 from test_state_random import check_program
@@ -17,6 +17,10 @@ from graphc.ops.interpret import interpret
 need_gpu()
 pytestmark = pytest.mark.gpu
 
+WIDE = sized(
+    ((), (12,), (5, 16), (1, 16), (5, 1), (3, 2, 9), (2, 40)),
+    ((), (700,), (300, 512), (1, 512), (300, 1), (6, 40, 33), (3, 5000)),
+)
 PHASES = (Phase.generate, Phase.shrink)
 
 
@@ -27,11 +31,12 @@ def examples(simulated: int, real: int) -> settings:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("shapes", [SHAPES, WIDE], ids=["small", "wide"])
 @pytest.mark.parametrize("opt", [0, 2])
-def test_graphs(opt: int) -> None:
+def test_graphs(opt: int, shapes: Shapes) -> None:
     @seed(SEED + opt)
     @examples(25, 300)
-    @given(random_graphs(most=10))
+    @given(random_graphs(most=10, shapes=shapes))
     def check(g: Graph) -> None:
         given_arrays = arguments(g, SEED)
         same(run_graph(g, given_arrays, opt=opt), interpret(g, given_arrays), 3e-5)
