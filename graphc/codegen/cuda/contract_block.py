@@ -7,6 +7,7 @@
      |A | |  tile  |           Two pieces lie in shared memory at any time.
      +--+ +--------+
 
+Offsets of steps of k that take divisions are worked out once per block, a piece ahead, in tables.
 How threads multiply is a subclass's: `contract_tile` and `contract_matrix`.  Finished sums pass
 through shared memory once more, so that neighbouring threads write neighbouring results, whatever
 else `finish` reads and writes.
@@ -15,6 +16,7 @@ else `finish` reads and writes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 
 from graphc.codegen.cuda.contract_copies import Copies
 from graphc.codegen.cuda.contract_plan import Cut, Side, sides_of
@@ -123,6 +125,8 @@ class BlockSource(ABC):
         line, side, name = self.out.line, copies.side, copies.side.name
         outer, steps = copies.first()
         line(f"outer_{name}, step_{name} = {outer}, {steps}")
+        if copies.has_table:
+            line(f"steps_{name} = cuda.shared.array({2 * copies.depth}, {copies.table_type})")
         if side.width > 1:
             line(f"aligned_{name} = is_aligned(a{side.buffer})")
         base = plus(side.offset, self.addresses.of(f"batch_{name}", side.terms.batch, "batch"))
@@ -151,7 +155,7 @@ class BlockSource(ABC):
         self.out.line(f"k0 = {times(piece, cut.tile.depth)}")
         for copies in (self.a, self.b):
             name = copies.side.name
-            steps = self.steps(copies, ragged)
+            steps = self.steps(copies, ragged, piece)
             rows = {place[0]: number for number, place in self.distinct(copies, 0)}
             for number, (outer, step) in enumerate(copies.places):
                 k, offset = steps[step]
@@ -160,7 +164,7 @@ class BlockSource(ABC):
                 where = copies.where(target, outer, step)
                 self.fetch_run(copies.side, number, index, inside, where)
 
-    def steps(self, copies: Copies, ragged: bool) -> dict[int, tuple[str, str]]:
+    def steps(self, copies: Copies, ragged: bool, piece: str) -> dict[int, tuple[str, str]]:
         """Names for the steps of k that a thread reads at, and for their offsets."""
         side, name, found = copies.side, copies.side.name, {}
         for number, (_, step) in self.distinct(copies, 1):
@@ -168,11 +172,30 @@ class BlockSource(ABC):
             if ragged:
                 self.out.line(f"k_{name}{number} = {where[1:-1]}")
                 where = f"min(k_{name}{number}, {self.cut.k - copies.reach('k')})"
-            made = self.addresses.of(f"steps_of_{name}", side.terms.steps, where)
+            if copies.has_table:
+                half = f"({piece} & 1) * {copies.depth}"
+                made = f"steps_{name}[{plus(half, f'step_{name}', step)}]"
+            else:
+                made = self.addresses.of(f"steps_of_{name}", side.terms.steps, where)
             if made:
                 self.out.line(f"s_{name}{number} = {bare(made)}")
             found[step] = f"k_{name}{number}", f"s_{name}{number}" if made else ""
         return found
+
+    def tables(self, piece: str) -> None:
+        """Offsets of the steps of a piece, for all threads, where they take divisions."""
+        cut, depth = self.cut, self.cut.tile.depth
+        for copies in (self.a, self.b):
+            if not copies.has_table:
+                continue
+            name, most = copies.side.name, cut.k - copies.reach("k")
+            few = depth <= cut.tile.threads
+            e = "thread" if few else "e"
+            k = f"min({times(piece, depth)} + {e}, {most})"
+            made = self.addresses.of(f"steps_of_{name}", copies.side.terms.steps, k)
+            text = f"steps_{name}[({piece} & 1) * {depth} + {e}] = {made}"
+            loop = f"for e in range(thread, {depth}, {cut.tile.threads}):"
+            self.out.block(f"if thread < {depth}:" if few else loop, partial(self.out.line, text))
 
     def fetch_run(self, side: Side, number: int, index: str, inside: str, where: str) -> None:
         """Read the elements of one place into registers; zeros if not `inside`."""
@@ -201,6 +224,10 @@ class BlockSource(ABC):
             line(f"first = split * {share}")
             line(f"last = min(first + {share}, {cut.pieces})")
             first, last = "first", "last"
+        if self.a.has_table or self.b.has_table:
+            self.tables(first)
+            self.tables(f"({plus(first, 1)})" if first != "0" else "1")
+            line("cuda.syncthreads()")
         self.fetch(first, "")
         self.store("")
         line("cuda.syncthreads()")
@@ -213,7 +240,12 @@ class BlockSource(ABC):
         """Multiply the piece in shared memory while the next one is under way."""
         line = self.out.line
         line(f"later = {self.piece} - now")
-        self.out.block(f"if piece < {last}:", lambda: self.fetch("piece", "later"))
+
+        def fetch() -> None:
+            self.fetch("piece", "later")
+            self.tables("(piece + 1)")
+
+        self.out.block(f"if piece < {last}:", fetch)
         self.multiply()
         self.out.block(f"if piece < {last}:", lambda: self.store("later"))
         line("now = later")

@@ -30,6 +30,17 @@ class Copies:
         """Shared memory that one piece takes."""
         return self.lead * (self.extent if self.upright else self.depth)
 
+    @property
+    def has_table(self) -> bool:
+        """Do offsets of steps of k take divisions?"""
+        steps = self.side.terms.steps
+        return len(steps) > 1 and any(stride for _, stride in steps)
+
+    @property
+    def table_type(self) -> str:
+        farthest = sum((extent - 1) * abs(stride) for extent, stride in self.side.terms.steps)
+        return "np.int32" if farthest < 1 << 31 else "np.int64"
+
     def where(self, base: str, outer: int, step: int) -> str:
         """Where in shared memory an element of the thread goes."""
         name, lead = self.side.name, self.lead

@@ -278,7 +278,14 @@ def cycles(made: Cut, accumulator: DType) -> float:
 
 
 def terms_of(loops: Sequence[Loop], field: str) -> tuple[Term, ...]:
-    return tuple((loop.extent, getattr(loop, field)) for loop in loops)
+    """The dims as one operand sees them: neighbours that are one longer dim there are joined."""
+    made: list[Term] = []
+    for loop in loops:
+        extent, stride = loop.extent, getattr(loop, field)
+        if made and made[-1][1] == stride * extent:
+            extent *= made.pop()[0]
+        made.append((extent, stride))
+    return tuple(made)
 
 
 def sides_of(form: Form, buffers: tuple[int, int], made: Cut) -> tuple[Side, Side]:
