@@ -35,7 +35,7 @@ def examples(simulated: int, real: int) -> settings:
 @pytest.mark.parametrize("opt", [0, 2])
 def test_graphs(opt: int, shapes: Shapes) -> None:
     @seed(SEED + opt)
-    @examples(25, 300)
+    @examples(25, 100)
     @given(random_graphs(most=10, shapes=shapes))
     def check(g: Graph) -> None:
         given_arrays = arguments(g, SEED)
@@ -47,7 +47,7 @@ def test_graphs(opt: int, shapes: Shapes) -> None:
 @pytest.mark.parametrize("opt", [0, 2])
 def test_control_flow(opt: int) -> None:
     @seed(SEED + opt)
-    @examples(25, 300)
+    @examples(25, 100)
     @given(control_graphs())
     def check(g: Graph) -> None:
         given_arrays = whole_numbers(g, SEED)
