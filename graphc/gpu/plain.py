@@ -80,7 +80,7 @@ def sum_of(x: Any, y: Any) -> Any:
 
 def take_turns(kind: Any) -> None:
     """Change the class of simulated threads: they run while the simulator asks each whether it
-    has ended, and tell their block when they have.
+    has ended, tell their block when they have, and warn of no overflow.
 
     The simulator asks without a pause, which keeps them from running and costs ten times as much.
     """
@@ -92,7 +92,8 @@ def take_turns(kind: Any) -> None:
 
     def run_to_the_end(thread: Any) -> None:
         try:
-            run(thread)
+            with np.errstate(all="ignore"):
+                run(thread)
         finally:
             vars(thread._manager).setdefault("gone", set()).add(thread.thread_id)
 
