@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -24,8 +25,9 @@ from graphc.codegen.build import build
 from graphc.codegen.segments import segments
 from graphc.errors import GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import arena_intervals, roots
+from graphc.ir.liveness import arena_intervals, peak_bytes, roots
 from graphc.passes import pipeline
+from graphc.passes.plan import LATE
 from graphc.runtime import artifact
 from graphc.runtime.agenda import Agenda, agenda_of
 from graphc.runtime.cluster import Cluster
@@ -164,6 +166,36 @@ def test_concurrent_runs_are_ready_for_themselves() -> None:
     with ThreadPoolExecutor(4) as threads:
         for got, want in zip(threads.map(lambda k: found.run([X, k, INDEX]), rounds), wanted):
             assert [g.tobytes() for g in got] == [w.tobytes() for w in want]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_an_agenda_of_its_own() -> None:
+    found = two_messages()
+    wanted = [result.tobytes() for result in found.run([X, ONCE, INDEX])]
+    child = os.fork()
+    if child == 0:
+        got = [result.tobytes() for result in found.run([X, ONCE, INDEX])]
+        os._exit(0 if got == wanted else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [result.tobytes() for result in found.run([X, ONCE, INDEX])] == wanted
+
+
+def test_memory_is_kept_from_few_messages() -> None:
+    def many(x: Any) -> Any:
+        total = x[0]
+        for k in range(60):
+            with gc.device("cpu:1"):
+                y = np.tanh(x + k)
+            with gc.device("cpu:0"):
+                total = np.tanh(y @ x)[0] + total * 0.5
+        return total
+
+    program = parted(spread(traced(many, X), choose), 2)
+    free, tight = (
+        peak_bytes(planned(program, 2, memory_limit=limit).graphs[0]) / X.nbytes
+        for limit in (None, TIGHT)
+    )
+    assert tight < 5 and LATE < free < 6 * LATE  # 150 if none was used again
 
 
 # ------------------------------------------------------------------------------------ any order

@@ -12,8 +12,8 @@ message is there; the device runs the ready one that comes first in the schedule
 What must run before a node: what it reads, what it comes after, and, as the plan uses memory again
 in the order of the graph, whoever has read or written before it the memory that it writes.  The
 part of an op that spans devices waits inside for other devices, which may need anything that stands
-before it: all of that must have run.  This order is part of the one in which `one_order` has proved
-that nobody waits forever.
+before it: all of that must have run.  So nobody waits forever, as `one_order` has proved for the
+order of the graphs: of all segments that have not run, the first one in that order is ready.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from graphc.ir.verify import broken, graphs_of
 from graphc.passes.heard import heard
 
 ALIGNMENT = 64
-LATE = 16  # by how many other messages one may be late before it holds what does not need it
+LATE = 16  # by so many other messages at least one may be late and hold nothing else
 
 
 def plan(graph: Graph, config: Config) -> Graph:
@@ -107,7 +107,8 @@ class Arena:
         for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
             length, offset = self.gaps[position]
             if not self.heard[offset] & ~heard:
-                left = self._remove(offset, length)
+                left = self.heard[offset]
+                self._remove(offset, length)
                 if length > nbytes:
                     self._add(offset + nbytes, length - nbytes, left)
                 return offset
@@ -120,24 +121,33 @@ class Arena:
         return start
 
     def give(self, offset: int, nbytes: int, heard: int = 0) -> None:
-        """Return a block, joining it with the gaps on both sides."""
-        if (before := self.by_end.get(offset)) is not None:
+        """Return a block, joining it with gaps of the same messages on both sides."""
+        before = self.by_end.get(offset, 0)
+        if before and self.heard[offset - before] == heard:
             offset, nbytes = offset - before, nbytes + before
-            heard |= self._remove(offset, before)
-        if (after := self.by_start.get(offset + nbytes)) is not None:
-            heard |= self._remove(offset + nbytes, after)
+            self._remove(offset, before)
+        after = self.by_start.get(offset + nbytes, 0)
+        if after and self.heard[offset + nbytes] == heard:
+            self._remove(offset + nbytes, after)
             nbytes += after
         self._add(offset, nbytes, heard)
+
+    def settle(self, there: int) -> None:
+        """These messages make no difference any more: join the gaps that differ in them alone."""
+        gaps = [(offset, length, self.heard[offset] & ~there) for length, offset in self.gaps]
+        for field in (self.gaps, self.heard, self.by_start, self.by_end):
+            field.clear()
+        for gap in gaps:
+            self.give(*gap)
 
     def _add(self, offset: int, length: int, heard: int) -> None:
         insort(self.gaps, (length, offset))
         self.by_start[offset] = self.by_end[offset + length] = length
         self.heard[offset] = heard
 
-    def _remove(self, offset: int, length: int) -> int:
+    def _remove(self, offset: int, length: int) -> None:
         del self.gaps[bisect_left(self.gaps, (length, offset))]
-        del self.by_start[offset], self.by_end[offset + length]
-        return self.heard.pop(offset)
+        del self.by_start[offset], self.by_end[offset + length], self.heard[offset]
 
 
 class _Planner:
@@ -152,7 +162,7 @@ class _Planner:
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
         self.heard = [0] * graph.next_id  # the messages that a node needs
-        self.messages = 0  # so far
+        self.there = 0  # messages that make no difference any more
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
         self.homes = self.result_memory()
 
@@ -203,13 +213,15 @@ class _Planner:
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
             needs = self.heard[node.id]
-            self.messages = max(self.messages, needs.bit_length())
+            if needs.bit_length() > self.there.bit_length() + 2 * LATE:
+                self.there = (1 << needs.bit_length() - LATE) - 1
+                self.arena.settle(self.there)
             self.regions[node] = self.allocate(node)
             for user in (node, *(m for source in node.inputs for m in roots(source))):
                 self.users[user] = self.users.get(user, 0) | needs
             scratch = self.scratch.get(node)
             if scratch is not None and node.op.name != "assign":  # whose copy runs at the end
-                self.arena.give(scratch.offset, scratch.nbytes, needs)
+                self.give(scratch, needs)
             for dead in dying[position]:
                 self.release(dead)
 
@@ -245,8 +257,7 @@ class _Planner:
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
-        there = (1 << max(0, self.messages - LATE)) - 1
-        return self.arena.take(nbytes, self.heard[node.id] | there)
+        return self.arena.take(nbytes, self.heard[node.id] | self.there)
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
@@ -254,7 +265,10 @@ class _Planner:
             return
         for region in self.regions.get(node, ())[first:]:
             if region.base == "arena" and region.nbytes:
-                self.arena.give(region.offset, aligned(region.nbytes), self.users[node])
+                self.give(region, self.users[node])
+
+    def give(self, region: Region, needs: int) -> None:
+        self.arena.give(region.offset, aligned(region.nbytes), needs & ~self.there)
 
     def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
         device = device_of(node.place) or self.device
