@@ -189,6 +189,38 @@ def test_equal_functions_have_equal_texts() -> None:
     assert not texts[0] & texts[2]
 
 
+PLANNED = """
+import sys
+import numpy as np
+import graphc as gc
+from graphc.codegen.build import Compilers, writer_of
+from graphc.config import Config
+from graphc.frontend.engine import stages_of
+
+def function(x, i):
+    y = np.cumsum(x, axis=0) * 2
+    y[i] += np.linalg.cholesky(y)[i]
+    return np.sort(y), gc.flatnonzero(y > 0, size=3)
+
+config = Config.create(target="cuda:sm_90")
+graph = gc.compile(function).graph(np.ones((500, 500), np.float32), np.arange(300))
+compilers = Compilers(config)
+planned = stages_of(graph, config)[-1].value
+for graph in getattr(planned, "graphs", (planned,)):
+    writer_of(graph, config, compilers, {}).write()
+print(len(compilers.gpu.result.launches), "numba" in sys.modules)
+"""
+
+
+def test_launches_are_planned_without_numba() -> None:
+    """What the cache knows is not compiled again, and Numba takes long to import."""
+    done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kernels, imported = done.stdout.split()
+    assert int(kernels) > 12
+    assert imported == "False"
+
+
 def test_in_the_simulator() -> None:
     runs = Path(__file__).with_name("simulated_library.py")
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
