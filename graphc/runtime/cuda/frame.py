@@ -1,7 +1,7 @@
 """`DeviceFrame`: one run at a time on a GPU.
 
-The first run writes down what it launches; later ones repeat that without looking at the table, as
-one graph where the driver records graphs.  Tables whose way depends on data are walked every time.
+A run writes down what it launches up to the end or to a branch; later ones repeat that without
+looking at the table, as a graph where the driver records graphs.
 Nothing waits for the device but a branch, a message and the end of the run.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver
 from graphc.runtime.cuda.messages import Boxes, Post
 from graphc.runtime.cuda.native import callback
-from graphc.runtime.cuda.plan import Direct, Recorder, Step, Stopped, Traced, Unplanned
+from graphc.runtime.cuda.plan import Direct, Reached, Recorder, Stopped, Stretch, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.transfer import Transfer
 from graphc.runtime.cuda.walk import Walk
 from graphc.runtime.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
-from graphc.runtime.frame import BASES, KERNELS, LOG, OPERANDS, TABLE, THREADS, WORDS, Frame
+from graphc.runtime.frame import BASES, CANCEL, KERNELS, LOG, OPERANDS, TABLE, THREADS, WORDS, Frame
 from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of
 from graphc.runtime.table import BRANCH, FIRST_PARAM, TableBuilder, rows
@@ -30,7 +30,7 @@ from graphc.runtime.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
-MOST_PLANS = 8  # results that stay on the device lie elsewhere each time
+MOST_STRETCHES = 64
 MOST_PREPARED = 100_000  # launches that are kept packed
 
 
@@ -62,8 +62,9 @@ class DeviceFrame:
         native.stacks = np.zeros((part.stack_slots, 3), np.int64)
         self.stacks = Stacks(part.memory, native.stacks)
         self.prepared: dict[tuple[int, ...], Any] = {}
-        self.plans: dict[tuple[int, ...], list[Step]] = {}  # by where all that may move lies
-        self.plannable = all(self.table[row] != BRANCH for row in rows(self.table))
+        self.stretches: dict[tuple[int, ...], Stretch] = {}  # by row and base registers
+        branches = any(self.table[row] == BRANCH for row in rows(self.table))
+        self.plannable = not (branches and part.stack_slots)  # what a stack holds is not in the key
         self.post = Post()
         self._point(native)
         weakref.finalize(self, self.stacks.free).atexit = False
@@ -143,27 +144,37 @@ class DeviceFrame:
         if log:
             self._trace(log)
             return
-        plan = self._plan() if self.plannable else None
-        if plan is None:
-            self._walk(Direct(self))
-            return
-        for step in plan:
-            step()
+        row, bases = 0, self.bases
+        while row >= 0:
+            stretch = self._stretch(row, bases) if self.plannable else None
+            if stretch is None:
+                self._walk(Direct(self), row, list(bases))
+                return
+            if self.words[CANCEL]:
+                raise Stopped(CANCELLED)
+            stretch.run()
+            row, bases = stretch.row, stretch.bases
+            if row >= 0:
+                goes_on = self.check(extra=stretch.verdict)
+                row = row + self.table[row + 1] if goes_on else self.table[row + 2]
 
-    def _plan(self) -> list[Step] | None:
-        """The plan for where everything lies now; None where there cannot be one."""
-        key = tuple(self.bases[FIRST_PARAM : self.part.image.first_register])
-        found = self.plans.get(key)
+    def _stretch(self, row: int, bases: list[int]) -> Stretch | None:
+        """What happens from a row on; None for more than can be written down."""
+        key = row, *bases[FIRST_PARAM:]
+        found = self.stretches.pop(key, None)
         if found is None:
-            recorder = Recorder(self)
+            recorder, left, end, verdict = Recorder(self), list(bases), -1, 0
             try:
-                self._walk(recorder)
+                self._walk(recorder, row, left)
+            except Reached as reached:
+                end, verdict = self.row, reached.address
             except Unplanned:
                 self.plannable = False
                 return None
-            if len(self.plans) == MOST_PLANS:
-                del self.plans[next(iter(self.plans))]
-            found = self.plans[key] = recorder.plan()
+            found = Stretch(recorder, end, verdict, left)
+            if len(self.stretches) == MOST_STRETCHES:
+                del self.stretches[next(iter(self.stretches))]
+        self.stretches[key] = found  # the latest one is forgotten last
         return found
 
     def _trace(self, log: int) -> None:
@@ -171,16 +182,18 @@ class DeviceFrame:
         self.words[LOG] = 0
         issue = Traced(self)
         try:
-            self._walk(issue)
+            self._walk(issue, 0, list(self.bases))
             self.driver.synchronize(COMPUTE)
         finally:
             self.words[LOG] = log
         issue.write(log)
 
-    def _walk(self, issue: Direct) -> None:
-        issue.do(partial(self.driver.zero, self.status, 8))
+    def _walk(self, issue: Direct, row: int, bases: list[int]) -> None:
+        """Walk from a row to the end. Raises Stopped, and what the issue raises."""
+        if not row:
+            issue.do(partial(self.driver.zero, self.status, 8))
         try:
-            Walk(self.table, list(self.bases), self.stacks, issue).run()
+            Walk(self.table, bases, self.stacks, issue).run(row)
         except StackEmpty:
             raise Stopped(EMPTY) from None
 

@@ -1,7 +1,7 @@
 """What is done with the rows of a table: at once, written down for later runs, or timed.
 
-plan     launch launch copy launch | receive | launch launch | check | copy
-         one graph                   alone     one graph       alone   ...
+stretch  launch launch copy launch | receive | launch launch | check | copy ... branch or end
+         one graph                   alone     one graph       alone
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,15 @@ class Stopped(Exception):
 
 
 class Unplanned(Exception):
-    """What a table does depends on data, or is too long to be written down."""
+    """What a table does is too long to be written down."""
+
+
+class Reached(Exception):
+    """A walk that writes down has come to a branch, whose verdict lies at `address`."""
+
+    def __init__(self, address: int) -> None:
+        super().__init__(address)
+        self.address = address
 
 
 class Direct:
@@ -105,24 +113,44 @@ class Recorder(Direct):
         self.pieces.append(step)
 
     def truth(self, address: int) -> bool:
-        raise Unplanned
+        raise Reached(address)
 
     def _count(self) -> None:
         self.size += 1
         if self.size > MOST_PLANNED:
             raise Unplanned
 
-    def plan(self) -> list[Step]:
-        """The steps, those that follow one another on the device as one graph."""
-        steps: list[Step] = []
+
+class Stretch:
+    """What happens from some row on, with the bases of then, until the host has to decide.
+
+    `row` is the branch it leads to, whose verdict lies at `verdict`, or -1, and `bases` are those
+    it leaves.  What is done a second time may be done often: then it becomes graphs.
+    """
+
+    def __init__(self, recorder: Recorder, row: int, verdict: int, bases: list[int]) -> None:
+        self.driver = recorder.driver
+        self.pieces = recorder.pieces
+        self.row, self.verdict, self.bases = row, verdict, bases
+        self.steps: list[Step] | None = None
+        self.known = False
+
+    def run(self) -> None:
+        if self.steps is None:
+            self.steps = list(self._steps(self.known and self.driver.captures))
+        for step in self.steps:
+            step()
+        if not self.known:
+            self.known, self.steps = True, None
+
+    def _steps(self, as_graphs: bool) -> Iterator[Step]:
         for piece in self.pieces:
             if not isinstance(piece, list):
-                steps.append(piece)
-            elif len(piece) > 1 and self.driver.captures:
-                steps.append(partial(self.driver.launch_graph, self._graph(piece), COMPUTE))
+                yield piece
+            elif as_graphs and len(piece) > 1:
+                yield partial(self.driver.launch_graph, self._graph(piece), COMPUTE)
             else:
-                steps += [partial(step, COMPUTE) for step in piece]
-        return steps
+                yield from (partial(step, COMPUTE) for step in piece)
 
     def _graph(self, piece: list[Streamed]) -> Any:
         self.driver.begin_capture()

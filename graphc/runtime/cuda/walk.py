@@ -39,7 +39,7 @@ class Issue(Protocol):
 
 
 class Walk:
-    """One walk over a table from its first row to its end; `bases` are changed by it."""
+    """One walk over a table to its end; `bases` are changed by it."""
 
     def __init__(
         self, words: Sequence[int], bases: list[int], stacks: Stacks, issue: Issue
@@ -51,10 +51,9 @@ class Walk:
         self.handles: dict[int, int] = {}  # where handles of stacks lie -> slot
         self.rows = [getattr(self, f"_{name}") for name in NAMES]
 
-    def run(self) -> None:
-        """Raises what the issue raises, and StackEmpty."""
+    def run(self, row: int) -> None:
+        """Go on from a row. Raises what the issue raises, and StackEmpty."""
         words, rows, begin = self.words, self.rows, self.issue.begin
-        row = 0
         while row >= 0:
             begin(row)
             row = rows[words[row]](row, row + words[row + 1])
