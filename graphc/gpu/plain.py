@@ -38,10 +38,19 @@ def fma(x: Any, y: Any, z: Any) -> Any:
 
 
 def load4(pointer: Any, index: int) -> tuple[Any, ...]:
+    check_vector(pointer, index)
     return tuple(pointer[index + k] for k in range(4))
 
 
+def check_vector(pointer: Any, index: int) -> None:
+    """A GPU stops where four elements do not lie at a multiple of their size, and so must this."""
+    address, nbytes = pointer.ctypes.data + index * pointer.itemsize, 4 * pointer.itemsize
+    if address % nbytes:
+        raise ValueError(f"{nbytes} bytes at once from address {address:#x}")
+
+
 def store4(pointer: Any, index: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None:
+    check_vector(pointer, index)
     pointer[index : index + 4] = (x0, x1, x2, x3)
 
 
