@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
+from graphc.codegen import kernels
 from graphc.codegen.build import build
+from graphc.codegen.cuda import chip
+from graphc.codegen.cuda.chip import Chip
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
@@ -27,6 +30,9 @@ SIMULATED = present_chip() == "simulator"
 GPU = ["gpu:0"]
 # Fresh inputs on every run of a GPU; failures name the seed.
 SEED = int(os.environ.get("GRAPHC_TEST_SEED", 0 if SIMULATED else secrets.randbelow(1 << 32)))
+# Other shapes of the simulated chip: groups that take several units, and more blocks than units.
+FEW_BLOCKS = Chip("simulator", threads=8, blocks=2, warp=4)
+MANY_BLOCKS = Chip("simulator", threads=4, blocks=16, warp=4)
 T = TypeVar("T")
 
 
@@ -48,6 +54,14 @@ def need_gpu() -> None:
         opened().enter()
     except (GraphError, ImportError, OSError) as error:
         pytest.skip(f"there is no GPU: {error}", allow_module_level=True)
+
+
+def use_chip(monkeypatch: pytest.MonkeyPatch, shape: Chip) -> dict[Any, Any]:
+    """Have the simulator be another chip, for one test; the kernels that are made for it."""
+    specs: dict[Any, Any] = {}
+    monkeypatch.setattr(chip, "SIMULATED", shape)
+    monkeypatch.setattr(kernels, "_SPECS", specs)
+    return specs
 
 
 def rng(*salt: int) -> np.random.Generator:

@@ -8,13 +8,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_harness import GPU, SEED, SIMULATED, need_gpu, rng, sized
+from gpu_harness import (
+    FEW_BLOCKS,
+    GPU,
+    MANY_BLOCKS,
+    SEED,
+    SIMULATED,
+    need_gpu,
+    rng,
+    sized,
+    use_chip,
+)
 from gpu_models import COMPLEX, MODELS, inputs
 
 import graphc as gc
-from graphc.codegen import kernels
-from graphc.codegen.cuda import chip
-from graphc.codegen.cuda.chip import Chip
 from graphc.ops.interpret import interpret
 
 need_gpu()
@@ -62,7 +69,9 @@ def compare(function: Any, arrays: list[Any], tolerance: float, **options: Any) 
 
 
 @pytest.mark.parametrize(("name", "number", "kind"), CASES)
-def test_model(name: str, number: int, kind: str) -> None:
+def test_model(name: str, number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if number == 1:
+        use_chip(monkeypatch, FEW_BLOCKS)
     arrays = inputs(name, SIZES[number], KINDS[kind], rng(number))
     sixteen = kind in ("f2", "bf")
     compare(MODELS[name][0], arrays, RTOL[kind] * (4 if sixteen else 1))
@@ -76,9 +85,7 @@ LONG_SIZES = ({"R": 1, "C": 130, "K": 1}, {"R": 70, "C": 4, "K": 2})
 @pytest.mark.parametrize("name", LONG)
 def test_long_rows_are_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a chip with more blocks than there are rows."""
-    specs: dict[Any, Any] = {}
-    monkeypatch.setattr(chip, "SIMULATED", Chip("simulator", threads=4, blocks=16))
-    monkeypatch.setattr(kernels, "_SPECS", specs)
+    specs = use_chip(monkeypatch, MANY_BLOCKS)
     for number, sizes in enumerate(LONG_SIZES):
         compare(MODELS[name][0], inputs(name, sizes, np.float32, rng(5, number)), RTOL["f4"])
     assert any(len(spec.launches) > 1 for spec in specs.values())
