@@ -88,7 +88,7 @@ class FakeCuda:
         CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING = 0, 2
 
     class CUstreamCaptureMode:
-        CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
+        CU_STREAM_CAPTURE_MODE_RELAXED = 2
 
     def __init__(self, kernels: dict[str, Kernel], devices: int = 2, capacity: int = 1 << 24):
         self.kernels = kernels

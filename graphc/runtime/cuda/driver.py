@@ -279,9 +279,14 @@ class Cuda:
         self._do("cuStreamSynchronize", self.streams[stream])
 
     def begin_capture(self) -> None:
+        # In the strict modes memory that is freed meanwhile, by whatever thread, would break it off.
+        mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._capturing.acquire()
-        mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._do("cuStreamBeginCapture", self.streams[CAPTURE], mode)
+        try:
+            self._do("cuStreamBeginCapture", self.streams[CAPTURE], mode)
+        except BaseException:
+            self._capturing.release()
+            raise
 
     def end_capture(self) -> Any:
         try:
