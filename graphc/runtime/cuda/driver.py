@@ -279,7 +279,7 @@ class Cuda:
         self._do("cuStreamSynchronize", self.streams[stream])
 
     def begin_capture(self) -> None:
-        # In the strict modes memory that is freed meanwhile, by whatever thread, would break it off.
+        # In the strict modes memory that is freed meanwhile, by any thread, would break it off.
         mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._capturing.acquire()
         try:
