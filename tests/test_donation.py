@@ -183,3 +183,15 @@ def test_failures_are_raised_once():
     p, taken = step(np.arange(4.0), np.array([3]))
     np.testing.assert_array_equal(p, [1, 2, 3, 4])
     assert taken == 3
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_argument_that_a_later_pass_over_a_row_reads_is_not_overwritten_by_an_earlier_one(order):
+    def function(h, x):
+        both = h + x, h * (x - gc.max(x, axis=-1, keepdims=True))
+        return both[order[0]], both[order[1]]
+
+    h, x = rng.normal(size=(2, 40, 64)).astype("f4")
+    wanted = function(h, x)
+    for made, value in zip(gc.compile(function, donate="h")(h.copy(), x), wanted, strict=True):
+        np.testing.assert_allclose(made, value, rtol=1e-6)

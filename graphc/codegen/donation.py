@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from graphc.codegen.lowering.patch import patched_param
+from graphc.codegen.lowering.rows import levels_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Scalar
@@ -223,7 +224,8 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
     """Does the kernel read `held` only at the place where it writes a leaf, and before?
 
     The sums of a contraction must be staged (kept apart from results), which `may_stage` promises.
-    A leaf that does not depend on `held` could be stored before another leaf reads it.
+    A leaf that does not depend on `held` could be stored before another leaf reads it, and so could
+    one that an earlier pass over a row stores than the last that reads it.
     """
     region, kind = kernel.regions[0], kernel.attrs["kind"]
     pairs = [(p, n) for p, n in zip(region.params, kernel.inputs) if root(n) is held]
@@ -243,7 +245,9 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
             if not (isinstance(node.op.lower, Scalar) and same):
                 return False
             reached.add(node)
-    return region.results[leaf] in reached
+    levels = levels_of(region)
+    last = max((levels[r.id] for r in region.results if r in reached), default=0)
+    return region.results[leaf] in reached and levels[region.results[leaf].id] == last
 
 
 def scatters_onto(region: Graph, reached: set[Node]) -> bool:
