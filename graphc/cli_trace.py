@@ -48,7 +48,8 @@ class Tracer:
         if built is not None and self.config is not None:
             timeline = simulated(built, self.config)
             self.rows += simulated_rows(timeline, self.config)
-            self.rows.sort(key=lambda row: found.devices.index(row[0]))
+            order = list(dict.fromkeys(row[0] for row in self.rows))  # idle devices come last
+            self.rows.sort(key=lambda row: order.index(row[0]))
             self.blamed = blamed_rows(found, timeline, names)
             self.keep(built, found)
         return results

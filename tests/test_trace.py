@@ -142,3 +142,11 @@ def code(arguments: list[str]) -> Any:
     except SystemExit as end:
         return end.code or 0
     return 0
+
+
+def test_a_device_with_nothing_to_do_comes_last_in_the_report(tmp_path: Any, capsys: Any) -> None:
+    gc.compile(lambda x: x + 1).save(tmp_path / "m.gir", X)
+    command = ["run", f"{tmp_path}/m.gir", "--seed", "1", "--devices", "cpu:0,cpu:1"]
+    assert code([*command, "--trace", f"{tmp_path}/t.json", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["trace"]
+    assert [row["device"] for row in rows] == ["cpu:0", "cpu:0", "cpu:1"]
