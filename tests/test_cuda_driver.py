@@ -48,11 +48,10 @@ __all__ = ["fake"]
 # ------------------------------------------------------------------------------ cases
 
 
-@pytest.mark.parametrize("name", ["simulated_runs.py", "simulated_programs.py"])
-def test_in_the_simulator(name: str) -> None:
+def test_cases_in_the_simulator() -> None:
     """Numba decides when it is imported whether it simulates: a process of its own."""
     pytest.importorskip("numba_cuda")
-    runs = Path(__file__).with_name(name)
+    runs = Path(__file__).with_name("simulated_runs.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,

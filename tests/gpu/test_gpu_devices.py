@@ -1,4 +1,4 @@
-"""Compiled programs on simulated GPUs, alone and beside CPUs; run with NUMBA_ENABLE_CUDASIM=1."""
+"""Programs of GPUs beside CPUs and other GPUs: messages, state, failures, arrays, times."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_harness import GPU, need_gpu
 
 import graphc as gc
-from graphc.errors import RunError
-from graphc.gpu import SIMULATED
+from graphc.errors import GraphError, RunError
+from graphc.runtime.cuda.interface import open_driver
+from graphc.runtime.devices import present_chip
 from graphc.runtime.trace import trace
 
-assert SIMULATED
-GPU = ["gpu:0"]
+need_gpu()
+pytestmark = pytest.mark.gpu
+
 BESIDE = [["cpu:0", "gpu:0"], ["gpu:0", "cpu:0"], ["gpu:0", "gpu:1"], ["gpu:1", "cpu:3", "gpu:0"]]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+def need(devices: list[str]) -> None:
+    """Skip what needs more GPUs than there are."""
+    for device in devices:
+        if device.startswith("gpu"):
+            try:
+                open_driver(present_chip(), device)
+            except GraphError as error:
+                pytest.skip(str(error))
 
 
 def check(function: Any, *arguments: Any, devices: list[str], **options: Any) -> None:
@@ -34,6 +47,7 @@ def tree(value: Any) -> tuple[Any, ...]:
 
 def spread(x: Any, devices: list[str]) -> Any:
     """Some of it on every device, back and forth."""
+    need(devices)
     for k in range(4):
         with gc.device(devices[k % len(devices)]):
             x = np.tanh(x * 1.5) + k
@@ -124,7 +138,7 @@ def test_a_failure_names_the_line() -> None:
             with pytest.raises(RunError, match="out of range") as found:
                 made(X, np.array([2, 7]))
             assert found.value.location is not None
-            assert found.value.location[0].endswith("simulated_programs.py")
+            assert found.value.location[0].endswith("test_gpu_devices.py")
         np.testing.assert_array_equal(made(X, np.array([1, 1])), 2 * X[[1, 1]])
 
 
@@ -154,7 +168,7 @@ def test_arrays_stay() -> None:
         found, expected = step.resident(found), np.tanh(expected) + 1
     assert "gpu:0" in found.device
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
-    np.testing.assert_array_equal(np.from_dlpack(found), np.asarray(found))
+    np.testing.assert_array_equal(np.from_dlpack(found, device="cpu"), np.asarray(found))
     mixed = gc.compile(lambda x: spread(x, BESIDE[1]), devices=BESIDE[1])
     np.testing.assert_allclose(np.asarray(mixed.resident(found)[0]), mixed(expected)[0], rtol=1e-5)
 
