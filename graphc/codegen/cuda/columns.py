@@ -15,7 +15,6 @@ from contextlib import ExitStack
 
 from graphc.codegen.loops import Expr
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
-from graphc.codegen.lowering.ordered import Ordered
 from graphc.codegen.lowering.rows import Rows
 from graphc.ir.graph import Node
 
@@ -71,13 +70,3 @@ class Columns(Rows):
     ) -> list[Node]:
         """Nothing: scratch memory is shared by the lanes."""
         return []
-
-
-class OrderedRows(LongRows, Ordered):
-    """Rows that are folded in the order that every machine keeps."""
-
-
-class WideColumns(Columns):
-    """Columns whose sums the loop IR itself carries in f64, as the columns of a CPU do."""
-
-    wide = True

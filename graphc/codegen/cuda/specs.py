@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.chip import chip_of
-from graphc.codegen.cuda.columns import Columns, LongRows, OrderedRows, WideColumns
+from graphc.codegen.cuda.columns import Columns, LongRows
 from graphc.codegen.cuda.contract import contract_launches
 from graphc.codegen.cuda.emit import launches_of
 from graphc.codegen.cuda.launch import Launch
 from graphc.codegen.cuda.library import library_spec
 from graphc.codegen.cuda.nests import nest_launches
+from graphc.codegen.cuda.ordered import OrderedRows, WideColumns
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct

@@ -25,6 +25,7 @@ from graphc.codegen.lowering.folds import initial, is_carried, prepared, reducti
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
+from graphc.ir.types import DType
 from graphc.ops.registry import Pair
 
 LANES = 256
@@ -125,10 +126,10 @@ class Ordered(Rows):
         if self.row_length > LANES:
             with b.loop(count, "vector") as lane:
                 for buffer in (*self.lanes[node.id], *self.totals.get(node.id, ())):
-                    b.store(buffer, lane, self.neutral(node, buffer))
+                    b.store(buffer, lane, self.neutral(node, buffer.dtype))
 
-    def neutral(self, node: Node, buffer: Buffer) -> Expr:
-        return self.b.const(NEUTRAL[reduction_of(node).combine], buffer.dtype)
+    def neutral(self, node: Node, kind: DType) -> Expr:
+        return self.b.const(NEUTRAL[reduction_of(node).combine], kind)
 
     def begin_stretch(self, nodes: list[Node], place: Expr, first: Expr | None = None) -> None:
         """At the first block of a stretch, keep what the lanes hold.
@@ -152,7 +153,7 @@ class Ordered(Rows):
                 for lanes, total in pairs:
                     term = b.cast(b.load(lanes, lane), total.dtype)
                     b.store(total, lane, b.add(b.load(total, lane), term))
-                    b.store(lanes, lane, self.neutral(node, lanes))
+                    b.store(lanes, lane, self.neutral(node, lanes.dtype))
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
         if not has_order(node):
