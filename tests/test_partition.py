@@ -342,6 +342,36 @@ def test_a_loop_on_one_device_gets_nothing_extra() -> None:
     same(graph, program, [X, Y])
 
 
+CONSTANT = """graph @g(%0 x: f32[4] @cpu:0, %1 p: bool[] @cpu:0) {
+  %2 = cond(%1, %0) : f32[4] {
+    graph @f(%0 x: f32[4]) {
+      %1 = tanh(%0) : f32[4] @cpu:1
+      return %1
+    }
+    graph @f(%0 x: f32[4]) {
+      %1 = scan(%0) {carries=1, scanned=0, length=2, reverse=false} : f32[4] {
+        graph @body(%0 x: f32[4]) {
+          %1 = const() {value=f32[4](1.0,2.0,3.0,4.0)} : f32[4] @cpu:0
+          return %1
+        }
+      }
+      %2 = exp(%1) : f32[4] @cpu:2
+      return %2
+    }
+  }
+  return %2
+}
+"""
+
+
+def test_what_a_region_computes_nowhere_is_where_the_region_is() -> None:
+    graph = parse(CONSTANT.replace("@cpu", "@/job:localhost/device:cpu"))
+    assert isinstance(graph, Graph)
+    program = parted(graph, 3)
+    for flag in (True, False):
+        same(graph, program, [X, np.array(flag)])
+
+
 def test_what_does_not_change_crosses_once_before_the_loop() -> None:
     def f(x, y):
         return gc.fori(0, 50, lambda i, s: np.tanh(s) * y, x)

@@ -42,7 +42,7 @@ def partition(graph: Graph, config: Config) -> Program:
         return Program(graph.name, (graph.replace(device=first),))
     if config.check_finite:
         graph = written_last(graph)
-    parts = Parts(graph, Wiring(devices), dict.fromkeys(graph.params, first))
+    parts = Parts(graph, Wiring(devices), dict.fromkeys(graph.params, first), first)
     results = tuple([parts.local(r, first, len(graph.nodes)) for r in graph.results])
     check_variables(parts)
     used = [d for d in devices if d == first or d in parts.lists]
@@ -96,12 +96,16 @@ class Parts:
     """A graph, or a region of an op, taken apart by device.
 
     `homes` are the devices of parameters that lie on one; any other parameter is there on every
-    device that reads it, and the part of that device gets it as an operand (`shared`).
+    device that reads it, and the part of that device gets it as an operand (`shared`).  `first` is
+    the device of what could be anywhere.
     """
 
-    def __init__(self, graph: Graph, wiring: Wiring, homes: Mapping[Node, Device]) -> None:
+    def __init__(
+        self, graph: Graph, wiring: Wiring, homes: Mapping[Node, Device], first: Device
+    ) -> None:
         self.graph = graph
         self.wiring = wiring
+        self.first = first
         self.next_id = graph.next_id
         self.made: dict[Node, Made] = {}
         self.copies: dict[tuple[Node, Device], Node] = {}
@@ -116,9 +120,9 @@ class Parts:
         for position, node in enumerate(graph.nodes):
             self.add(node, position)
 
-    def inner(self, region: Graph, homes: Mapping[Node, Device]) -> Parts:
+    def inner(self, region: Graph, homes: Mapping[Node, Device], first: Device) -> Parts:
         """A region of one of the nodes taken apart."""
-        return Parts(region, self.wiring, homes)
+        return Parts(region, self.wiring, homes, first)
 
     # -- every node to its device
 
@@ -146,7 +150,7 @@ class Parts:
         found = self.wiring.place(node)
         if found is None and node.regions:  # which hold no work
             first = self.made.get(node.inputs[0]) if node.inputs else None
-            return first.device if first is not None else self.wiring.devices[0]
+            return first.device if first is not None else self.first
         return found
 
     def put(self, node: Node, device: Device, position: int, **changes: object) -> Made:

@@ -59,7 +59,7 @@ class Split:
         used = {*inside, *self.homes, *self.fixed.values()}
         self.devices = tuple(d for d in outer.wiring.devices if d in used)
         self.regions = [
-            outer.inner(region, {region.params[k]: d for k, d in self.fixed.items()})
+            outer.inner(region, {region.params[k]: d for k, d in self.fixed.items()}, inside[0])
             for region in node.regions
         ]
 
