@@ -33,11 +33,11 @@ def nest_launches(
     assert isinstance(lower, Loops)
     if lower.cuda is None or config.check_finite or any(n.id not in position for n in node.inputs):
         return None
+    kept = [k for k, result in enumerate(region.results) if result is node]
     code = lower.cuda(node, config.strict, chip_of(config.target).simulated)
-    if code is None:
+    if code is None or len(kept) > 1:
         return None
     scratch = Scratch()
-    kept = [k for k, result in enumerate(region.results) if result is node]
     places: list[Operand] = [("in", position[n.id], 0) for n in node.inputs]
     places.append(("out", kept[0], 0) if kept else scratch.take(tensor_type(node).nbytes))
     launches = code_launches(node, code, places, scratch, config.strict)
