@@ -68,9 +68,10 @@ class Array:
         assert self._block is not None
         return self._block.address
 
-    def lies_on(self, driver: object) -> bool:
-        """Whether it is in the memory of this GPU."""
-        return self._block is not None and self._block.driver is driver
+    @property
+    def driver(self) -> Any:
+        """That of the GPU in whose memory it lies; None for host memory."""
+        return None if self._block is None else self._block.driver
 
     def overlaps(self, other: Array) -> bool:
         """Whether both lie in the same memory."""

@@ -281,12 +281,11 @@ class Executable:
                 f"{self.image.name} takes {len(params)} arrays, {len(arrays)} given",
                 details=(f"expected {expected}",) if params else (),
             )
-        return [
-            array
-            if isinstance(array, Array) and self.part.holds(array, slot)
-            else fit(array, slot, dtype)
-            for array, slot, dtype in zip(arrays, params, self._param_dtypes, strict=True)
-        ]
+        return list(map(self._fit, arrays, params, self._param_dtypes))
+
+    def _fit(self, array: Value, slot: Slot, dtype: np.dtype) -> Value:
+        taken = self.part.taken(array, slot) if isinstance(array, Array) else None
+        return fit(array, slot, dtype) if taken is None else taken
 
     def failed(self, outcome: int) -> BaseException:
         """The error that an integer from the native entry stands for."""

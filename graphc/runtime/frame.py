@@ -46,9 +46,9 @@ class Part:
         """A new array where the device computes."""
         return np.empty(slot.shape, numpy_dtype(slot.dtype))
 
-    def holds(self, array: Array, slot: Slot) -> bool:
-        """Whether an array lies where the device computes, so that it is no argument to copy."""
-        return False
+    def taken(self, array: Array, slot: Slot) -> Array | None:
+        """An argument where the device computes; None for one that has to come from the host."""
+        return None
 
     def furnish(self, frame: Frame) -> None:
         """Give a new frame what its run needs: the table, the kernels, memory."""

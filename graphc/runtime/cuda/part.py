@@ -60,9 +60,17 @@ class DevicePart(Part):
         """A new array on the device. Raises LimitError."""
         return Array(slot, self.memory.block(slot.nbytes))
 
-    def holds(self, array: Array, slot: Slot) -> bool:
+    def taken(self, array: Array, slot: Slot) -> Array | None:
         fits = array.shape == slot.shape and array.dtype == numpy_dtype(slot.dtype)
-        return fits and array.lies_on(self.driver)
+        if not fits or array.driver is None:
+            return None
+        if array.driver is self.driver:
+            return array
+        made = self.result(slot)
+        self.driver.reach(array.driver)
+        if array.nbytes:
+            self.driver.copy(made.address, array.address, array.nbytes, COMPUTE)
+        return made
 
     def furnish(self, frame: Frame) -> None:
         """Have native code call the run of a device frame."""
