@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,6 +63,26 @@ def use_chip(monkeypatch: pytest.MonkeyPatch, shape: Chip) -> dict[Any, Any]:
     monkeypatch.setattr(chip, "SIMULATED", shape)
     monkeypatch.setattr(kernels, "_SPECS", specs)
     return specs
+
+
+def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have simulated threads begin in the other order: a lane that reads what the first one has yet
+    to write finds out."""
+    if not SIMULATED:
+        return
+    from numba.cuda.simulator.kernel import BlockThread
+
+    run = BlockThread.run
+
+    def run_after_the_next(thread: Any) -> None:
+        begun = vars(thread._manager).setdefault("begun", set())
+        following = thread.thread_id + 1
+        while following < thread._manager._block_dim[0] and following not in begun:
+            time.sleep(0)
+        begun.add(thread.thread_id)
+        run(thread)
+
+    monkeypatch.setattr(BlockThread, "run", run_after_the_next)
 
 
 def rng(*salt: int) -> np.random.Generator:

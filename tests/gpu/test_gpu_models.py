@@ -14,6 +14,7 @@ from gpu_harness import (
     MANY_BLOCKS,
     SEED,
     SIMULATED,
+    last_first,
     need_gpu,
     rng,
     sized,
@@ -72,6 +73,7 @@ def compare(function: Any, arrays: list[Any], tolerance: float, **options: Any) 
 def test_model(name: str, number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if number == 1:
         use_chip(monkeypatch, FEW_BLOCKS)
+        last_first(monkeypatch)
     arrays = inputs(name, SIZES[number], KINDS[kind], rng(number))
     sixteen = kind in ("f2", "bf")
     compare(MODELS[name][0], arrays, RTOL[kind] * (4 if sixteen else 1))

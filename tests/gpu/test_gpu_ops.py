@@ -5,7 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_harness import FEW_BLOCKS, GPU, SEED, SIMULATED, need_gpu, rng, use_chip, varied
+from gpu_harness import (
+    FEW_BLOCKS,
+    GPU,
+    SEED,
+    SIMULATED,
+    last_first,
+    need_gpu,
+    rng,
+    use_chip,
+    varied,
+)
 from test_ops import SAMPLED, check, expected, good_samples, samples_function
 
 from graphc.ir.op import OPS, Sample
@@ -25,6 +35,7 @@ def bearable(sample: Sample) -> bool:
 def test_op_equals_reference(name: str, opt: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if opt == 0:
         use_chip(monkeypatch, FEW_BLOCKS)
+        last_first(monkeypatch)
     op = OPS[name]
     samples = [s for s in good_samples(op) if bearable(s)][:: 3 if SIMULATED and opt == 0 else 1]
     run = samples_function(op, samples, opt=opt, devices=GPU)
