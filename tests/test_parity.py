@@ -137,6 +137,25 @@ def test_other_options_give_the_same_bits(function: Any, arguments: Any) -> None
         cases.assert_same_bits(made, want, str(options))
 
 
+@pytest.mark.parametrize("kind", cases.FLOATS, ids=str)
+def test_constants_are_packed_and_summed_alike(kind: Any) -> None:
+    x, w = normal(37, 1100, kind=kind), normal(1100, 90, kind=kind)
+    want = gc.compile(lambda x, w: x @ w, parity=True)(x, w)
+    cases.assert_same_bits(gc.compile(lambda x: x @ w, parity=True)(x), want, str(kind))
+
+
+def test_attention_in_blocks_gives_the_same_bits() -> None:
+    q, k, v = (normal(2, 4, 600, 32) for _ in range(3))
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return cases.softmax(q @ np.swapaxes(k, -1, -2) * 0.25) @ v
+
+    function = gc.compile(attention, parity=True)
+    assert "blocked" in gc.show(function.stages(q, k, v)[-1].value)
+    want = gc.compile(attention, parity=True, opt=0)(q, k, v)
+    cases.assert_same_bits(function(q, k, v), want, "attention")
+
+
 def test_the_readable_source_gives_the_same_bits() -> None:
     """What the dump shows, compiled by Numba."""
     x, row, (a, b) = normal(3, 2, 129), normal(129), (normal(5, 40), normal(40, 6))
