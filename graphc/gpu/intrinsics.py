@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import types
+from numba.core.errors import TypingError
 
 Parts = tuple[Any, Any, Any]  # llvmlite.ir, Numba's cgutils and intrinsic
 Device = Callable[..., Any]
@@ -17,7 +18,7 @@ Device = Callable[..., Any]
 def scalar_of(pointer: Any) -> Any:
     """What a pointer points to."""
     if not isinstance(pointer, types.CPointer):
-        raise TypeError("a pointer is expected")
+        raise TypingError("a pointer is expected")
     return pointer.dtype
 
 
@@ -153,7 +154,7 @@ def values(parts: Parts) -> tuple[Device, Device]:
     def status_of(context: Any, code: Any) -> Any:
         """What a function returned, an int or nothing, as an int."""
         if not isinstance(code, types.Integer | types.Boolean | types.NoneType):
-            raise TypeError("a function may return nothing, or an int status")
+            raise TypingError("a function may return nothing, or an int status")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if isinstance(code, types.NoneType):
