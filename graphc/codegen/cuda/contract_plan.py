@@ -27,7 +27,7 @@ TENSOR_LANES = 1024  # of f16 and bf16 in tensor cores
 BUSY = 256  # threads that keep a processor's multiply-adds going
 BYTES = 16  # of memory per processor and cycle
 LAUNCH = 4000  # cycles that a second launch takes
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 MOST_SUMS = 32  # of a thread that reads element by element
 SHORTEST = 128  # steps of k that a part of a split sum has at least
 
