@@ -160,6 +160,7 @@ def batches() -> None:
         (lambda x, y: x @ y, [(3, 5, 6), (3, 6, 7)]),
         (lambda x, y: x @ y, [(2, 3, 5, 6), (6, 7)]),
         (lambda x, y: x @ y, [(5, 6), (3, 6, 7)]),
+        (lambda x: x @ x.T, [(9, 6)]),
         (lambda x, y: gc.einsum("bihd,bjhd->bhij", x, y), [(2, 5, 2, 6), (2, 4, 2, 6)]),
         (lambda x, y: gc.einsum("abc,cd->bad", x, y), [(3, 4, 9), (9, 5)]),
         (lambda x, y: gc.einsum("abc,bcd->ad", x, y), [(6, 2, 5), (2, 5, 7)]),

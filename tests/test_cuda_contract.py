@@ -16,7 +16,7 @@ import graphc as gc
 from graphc.codegen.cuda import toolkit
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.contract import Contract, Launches
+from graphc.codegen.cuda.contract import Contract, Launches, contract_launches
 from graphc.codegen.cuda.contract_plan import DOUBLE, MATRICES, SINGLE, Matrix, Thin, Tile, cut
 from graphc.codegen.cuda.contract_thin import thin_cut
 from graphc.codegen.cuda.launch import Launch
@@ -133,6 +133,9 @@ def test_tensor_cores_are_used_where_they_are_and_may_be() -> None:
     assert isinstance(cut(form, CHIPS[0]).tile, Tile)  # sm_75 knows no bf16
     assert isinstance(cut(form, CHIPS[1], strict=True).tile, Tile)
     assert isinstance(cut(form_of(matrices(1024, 1024, 1024)), CHIPS[1]).tile, Tile)
+    ordered = contract_launches(matrices(1024, 1024, 1024, "bf16"), CHIPS[1], ordered=True)
+    assert ordered is not None
+    assert "products_" not in ordered[0][0].text
 
 
 def count(pattern: str, text: str) -> int:
