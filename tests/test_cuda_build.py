@@ -105,6 +105,24 @@ def test_registers_are_those_that_the_blocks_of_a_launch_leave() -> None:
     assert toolkit.assemble(ptx, chip)[1]["k"].registers <= 32
 
 
+DEVICE = """
+import numpy as np
+from graphc.gpu import device
+@device
+def once(x):
+    return np.{}(x)
+@device
+def twice(x):
+    return once(once(x))
+"""
+
+
+def test_device_functions_are_made_once() -> None:
+    first, again, other = (execute(DEVICE.format(t), "d", {}) for t in ("int8", "int8", "int16"))
+    for name in ("once", "twice"):
+        assert first[name] is again[name] and first[name] is not other[name]
+
+
 LOG = """\
 ptxas info    : Compiling entry function 'k' for 'sm_90'
 ptxas info    : Function properties for k
