@@ -76,9 +76,9 @@ def planned(program: Program, devices: int, **options: Any) -> Program:
     return value
 
 
-def compiled(program: Program, devices: int) -> Any:
-    asked = config(devices, threads=1)
-    return build(planned(program, devices), asked)[0]
+def compiled(program: Program, devices: int, **options: Any) -> Any:
+    asked = config(devices, threads=1, **options)
+    return build(planned(program, devices, **options), asked)[0]
 
 
 INDEX = np.arange(48)
@@ -157,6 +157,26 @@ def test_an_op_that_spans_devices_comes_after_what_stands_before_it() -> None:
         stopper.start()
         found.run([X, rounds])
         stopper.cancel()
+
+
+def overwritten(x: Any, rounds: Any) -> Any:
+    """The second result may lie where x lies, which the first one needs until a message comes."""
+    with gc.device("cpu:1"):
+        done = (np.int32(0), x)
+        late = gc.while_loop(lambda s: s[0] < rounds, lambda s: (s[0] + 1, np.tanh(s[1] @ x)), done)
+    with gc.device("cpu:2"):
+        y = np.exp(x)
+    with gc.device("cpu:0"):
+        return x - late[1], x * 2 + y
+
+
+def test_what_overwrites_an_argument_comes_after_those_that_read_it() -> None:
+    program = parted(spread(traced(overwritten, X, LONG), choose), 3)
+    wanted = compiled(program, 3).run([X, LONG])
+    found = compiled(program, 3, donate=("x",))
+    assert max(found.image.donated) == 0
+    for got, want in zip(found.run([X.copy(), LONG]), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_concurrent_runs_are_ready_for_themselves() -> None:
