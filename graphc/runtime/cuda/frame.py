@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
 MOST_STRETCHES = 64
-MOST_PREPARED = 100_000  # launches that are kept packed
+MOST_PREPARED = 1 << 15  # launches that are kept packed
 
 
 def _one_call() -> np.ndarray[Any, Any]:
