@@ -1,5 +1,5 @@
-"""Loop kernels as simulated lanes run them, beside the direct evaluator of the loop IR: those of the
-other emitters, and random ones whose lanes meet in registers and scratch memory."""
+"""Loop kernels as simulated lanes run them, beside the direct evaluator of the loop IR: those of
+the other emitters, and random ones whose lanes meet in registers and scratch memory."""
 
 from __future__ import annotations
 
