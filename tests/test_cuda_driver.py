@@ -6,7 +6,6 @@ import gc as garbage
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from gpu_programs import (
     ALONE,
     COUNT,
     DOUBLE,
-    FAIL,
     INCREMENT,
     LESS,
     NBYTES,
@@ -34,9 +32,8 @@ from gpu_programs import (
     vector,
 )  # fmt: skip
 
-from graphc.errors import GraphError, LimitError, RunError
+from graphc.errors import GraphError, LimitError
 from graphc.runtime import devices
-from graphc.runtime.cluster import Cluster
 from graphc.runtime.cuda import driver
 from graphc.runtime.execute import Executable
 from graphc.runtime.image import Origin
@@ -306,77 +303,6 @@ def test_a_full_device_names_the_largest_values(fake: FakeCuda) -> None:
     fake.capacity = 1 << 40
     with pytest.raises((LimitError, MemoryError)):
         twice(CHIP, arena_bytes=1 << 46)(X)
-
-
-@pytest.mark.parametrize("waits", ["0", "1"])
-def test_a_kernel_that_crashes(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, waits: str) -> None:
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", waits)
-    executable = twice(CHIP, origins={0: Origin("%3 = gather(%1, %2)", "model.py", 8)})
-    function = "cuLaunchKernel" if waits == "1" else "cuStreamSynchronize"
-    fake.failing[function] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
-    with pytest.raises(RunError, match="a kernel has crashed on gpu:0") as found:
-        executable(X)
-    assert found.value.location == (("model.py", 8) if waits == "1" else None)
-    fake.failing.clear()
-
-
-def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
-    """What a GPU sends after a kernel has failed is not received."""
-    table = TableBuilder()
-    table.call(FAIL, [], **ALONE)
-    table.call(DOUBLE, [(2, 0), (ARENA, 0)], **WHOLE)
-    table.send(NBYTES, 0, (ARENA, 0))
-    table.wait(NBYTES, 1, (3, 0))
-    table.end()
-    whole = pair(CHIP, ("gpu:0", "cpu:0")).image
-    channels = whole.channels[:2]
-    other = TableBuilder()
-    other.wait(NBYTES, 0, (ARENA, 0))
-    other.call(3, [])  # fails, should it get here
-    other.send(NBYTES, 1, (ARENA, 0))
-    other.end()
-
-    second = replace(
-        whole.others[0], table=other.finish(), words=np.array([3]), origins={}, registers=0
-    )
-    first = image(CHIP, table, [1], channels=channels, others=(second,))
-    for _ in range(3):
-        with pytest.raises(RunError, match=r"out of range.*on gpu:0"):
-            Cluster(first)(X)
-
-
-def test_cancelled_runs(fake: FakeCuda) -> None:
-    """A loop that never ends, until somebody cancels it."""
-    table = TableBuilder()
-    top = table.call(LESS, [(2, 0), (ARENA, 0)], params=0, **ALONE)
-    leave = table.branch((ARENA, 0))
-    table.jump(top)
-    table.patch(leave, table.position)
-    table.end()
-    executable = Executable(image(CHIP, table, [100]))
-    timer = threading.Timer(0.2, executable.cancel)
-    timer.start()
-    with pytest.raises(RunError, match="cancelled"):
-        executable(X)
-
-
-def test_a_forked_child_refuses(fake: FakeCuda) -> None:
-    executable = twice(CHIP)
-    executable(X)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            executable(X)
-            text = "it ran"
-        except GraphError as error:
-            text = str(error)
-        os.write(writer, text.encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    assert b"a forked process cannot use the GPU of its parent" in os.read(reader, 4096)
-    np.testing.assert_array_equal(executable(X), 2 * X + 1)
 
 
 def test_images_that_cannot_be(fake: FakeCuda) -> None:
