@@ -191,6 +191,14 @@ def test_products_on_tensor_cores(name: str) -> None:
     check(launches, CHIPS[1:])
 
 
+@pytest.mark.parametrize("chip", ["sm_89", "sm_100", "sm_120"])
+def test_newer_chips_have_code_of_their_own(chip: str) -> None:
+    target = f"cuda:{chip}"
+    launches = launches_of(softmax, (gc.spec((512, 4096), "f32"),), target=target)
+    launches |= launches_of(matmul, (gc.spec((512, 512), "f16"),) * 2, target=target)
+    check(launches, [chip_of(target)])
+
+
 @pytest.mark.parametrize("options", [{"fast_math": False}, {"parity": True}], ids=str)
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "sum", "dense layer"])
 def test_templates_in_strict_order(name: str, options: dict[str, Any]) -> None:
