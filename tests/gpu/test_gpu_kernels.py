@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_emitters
-from gpu_harness import FEW_BLOCKS, SEED, SIMULATED, need_gpu
+from gpu_harness import FEW_BLOCKS, SEED, SIMULATED, last_first, need_gpu
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from test_emitters import (
@@ -72,7 +72,9 @@ class Simulated:
 
 @pytest.fixture(autouse=True, params=CHIPS, ids=["blocks", "few"])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The route "gpu" of `check`, on a chip of many blocks and on one of few."""
+    """The route "gpu" of `check`: on two chips, in two orders of threads."""
+    if request.param is FEW_BLOCKS:
+        last_first(monkeypatch)
     routes = {"gpu": lambda kernel: Simulated(kernel, request.param)}
     monkeypatch.setattr(test_emitters, "ROUTES", routes)
 
@@ -143,6 +145,7 @@ class Lanes:
         self.totals = [Buffer(2, I32, self.units, "out"), Buffer(3, F64, self.units, "out")]
         self.scratch = [Buffer(4, I32, self.count, "work"), Buffer(5, I32, self.count, "work")]
         self.registers: list[Register] = []
+        self.rare = self.pick(((), (), ("single",)))
 
     def pick(self, choices: Sequence[Any]) -> Any:
         return self.data.draw(st.sampled_from(list(choices)))
@@ -203,9 +206,7 @@ class Lanes:
 
     def step(self, depth: int) -> None:
         b = self.b
-        form = self.pick(
-            ("fill", "total", "total", "assign", *(("serial", "when") if depth else ()))
-        )
+        form = self.pick((*self.rare, *(FORMS if depth else FORMS[:4])))
         if form == "fill":
             self.fill(self.pick(self.scratch))
         elif form == "total":
@@ -213,6 +214,9 @@ class Lanes:
         elif form == "assign":
             one, other = self.registers[:2]
             b.assign(one, b.op("xor", b.read(one), b.read(other)))
+        elif form == "single":  # every lane knows what it is, and all read it
+            place = self.pick((0, self.count - 1))
+            b.store(self.pick(self.scratch), place, b.read(self.registers[0]))
         elif form == "serial":
             with b.loop(self.pick((0, 1, 3))):
                 self.block(depth - 1)
