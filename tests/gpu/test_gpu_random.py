@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import device_graphs
 import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
 from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
 from graphs import SHAPES, Shapes, arguments, random_graphs
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from test_cluster_random import scattered
 from test_properties import same
 from test_state_random import check_program
 
 from graphc.ir.graph import Graph
+from graphc.ir.place import parse_device
 from graphc.ops.interpret import interpret
 
 need_gpu()
@@ -62,3 +66,21 @@ def test_control_flow(opt: int) -> None:
 @pytest.mark.parametrize("number", range(sized(6, 60)))
 def test_programs_over_variables(number: int) -> None:
     check_program(number, devices=GPU)
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+def test_placed_at_random(opt: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes on a CPU, a GPU and another GPU or CPU, whatever they are."""
+    others = ("cpu:0", "gpu:0", sized("gpu:1", "cpu:1"))
+    monkeypatch.setattr(device_graphs, "CPUS", tuple(map(parse_device, others)))
+
+    @seed(SEED + opt)
+    @examples(15, 100)
+    @given(st.one_of(random_graphs(most=10), control_graphs()), st.integers(0, 1000))
+    def check(g: Graph, places: int) -> None:
+        executable = scattered(g, places, 3, opt=opt)
+        given_arrays = whole_numbers(g, SEED)
+        for _ in range(2):
+            same(executable.run(given_arrays), interpret(g, given_arrays), 3e-5)
+
+    check()
