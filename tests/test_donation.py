@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 
 def parameters():
     return {
-        "dense": {"w": rng.normal(size=(20, 30)).astype("f4"), "b": np.zeros(30, "f4")},
+        "dense": {"w": rng.normal(size=(40, 60)).astype("f4"), "b": np.zeros(60, "f4")},
         "frozen": np.ones(3),
         "count": np.array(0),
     }
@@ -43,7 +43,7 @@ def training():
     params = parameters()
     zeros = {k: np.zeros_like(a) for k, a in params["dense"].items()}
     state = {"params": params, "m": zeros, "v": {k: a.copy() for k, a in zeros.items()}}
-    return state, rng.normal(size=(8, 20)).astype("f4"), rng.normal(size=(8, 30)).astype("f4")
+    return state, rng.normal(size=(8, 40)).astype("f4"), rng.normal(size=(8, 60)).astype("f4")
 
 
 def leaves(state):
