@@ -38,7 +38,7 @@ from graphc.runtime.trace import trace
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 X = np.random.default_rng(0).standard_normal((48, 48)).astype("f4") / 8
-ONCE, LONG, FOR_EVER = (np.array(n, "i4") for n in (1, 3000, 2**31 - 1))
+ONCE, LONG, FOR_EVER = (np.array(n, "i4") for n in (1, 30_000, 2**31 - 1))
 
 
 def late_and_early(x: Any, rounds: Any, index: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_late_message_holds_only_what_needs_it() -> None:
     assert late.row < early.row < kernels[0].row and kernels[1].row < early.row
     assert early.end <= kernels[0].start < kernels[0].end < late.start <= kernels[1].start
     idle = next(event for event in mine if event.kind == "wait" and event.peer == 1)
-    assert kernels[0].end <= idle.start and idle.seconds > 0.5 * seen.seconds
+    assert kernels[0].end <= idle.start and idle.end <= late.start
 
 
 def test_what_there_is_no_choice_about_is_one_segment() -> None:
@@ -114,8 +114,15 @@ def test_what_there_is_no_choice_about_is_one_segment() -> None:
         with gc.device("cpu:0"):
             return y @ x
 
-    found = as_written(chain, X, devices=2)
-    assert all(agenda_of(image.table.tolist()) is None for image in found.image.images)
+    def answers(x: Any) -> Any:
+        for device in ("cpu:1", "cpu:0") * 5:
+            with gc.device(device):
+                x = np.tanh(x @ x)
+        return x
+
+    for function in (chain, answers):
+        found = as_written(function, X, devices=2)
+        assert all(agenda_of(image.table.tolist()) is None for image in found.image.images)
 
 
 def test_a_failure_and_a_cancel_reach_a_device_that_waits_for_any_message() -> None:

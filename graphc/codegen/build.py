@@ -21,6 +21,7 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.messages import channels_of
 from graphc.codegen.native.support import support_object
 from graphc.codegen.packed import hardware_for
+from graphc.codegen.segments import answered
 from graphc.codegen.steps import TableWriter
 from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
 from graphc.config import Config
@@ -251,8 +252,9 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     writers = [writer_of(graph, config, compilers, numbers) for graph in graphs]
     for writer in writers:
         writer.compiler.need(writer.specs())
+    replies = answered(program)
     for writer in writers:
-        writer.write()
+        writer.write(replies)
     first, *others = compilers.images(writers)
     image = replace(first, channels=tuple(channels.values()), others=tuple(others))
     return image, compilers.cpu.result

@@ -10,7 +10,8 @@ runs without waiting.  A segment is ready when those that must run before it hav
 message is there; the device runs the ready one that comes first in the scheduler's order.
 
 What must run before a node: what it reads, what it comes after, and, as the plan uses memory again
-in the order of the graph, whoever has read or written before it the memory that it writes.  The
+in the order of the graph, whoever has read or written before it the memory that it writes.  A
+message that answers another one cannot come before that has been sent.  The
 part of an op that spans devices waits inside for other devices, which may need anything that stands
 before it: all of that must have run.  So nobody waits forever, as `one_order` has proved for the
 order of the graphs: of all segments that have not run, the first one in that order is ready.
@@ -21,7 +22,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from graphc.ir.graph import Graph, Node
+from graphc.ir.channels import ends, one_order
+from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import own_regions
 from graphc.ir.op import STORED, Alias
 from graphc.ir.place import Buffer, Region
@@ -39,16 +41,19 @@ class Segment:
     releases: Sequence[int] = ()
 
 
-def segments(graph: Graph, registers: Mapping[str, int]) -> list[Segment]:
+def segments(
+    graph: Graph, registers: Mapping[str, int], answered: Mapping[Node, Node] | None = None
+) -> list[Segment]:
     """The segments of a planned graph; the last one, whose nodes end it, releases none.
 
     The first waits for nothing and releases all that wait for no other.  `registers` says which
-    base register each base of a region is: two bases may be the same memory.  Where every segment
-    waits for the one before it there is nothing to choose, and the graph is one segment.
+    base register each base of a region is: two bases may be the same memory; `answered` is what
+    `answered` finds.  Where every segment waits for the one before it there is nothing to choose,
+    and the graph is one segment.
     """
     if not any(node.op.name == "recv" for node in graph.nodes):
         return [Segment(graph.nodes)]
-    pieces, before = _Order(graph, registers).cut()
+    pieces, before = _Order(graph, registers, answered or {}).cut()
     if all(number in found for number, found in enumerate(before[1:])):
         return [Segment(graph.nodes)]
     releases: list[list[int]] = [[] for _ in pieces]
@@ -58,11 +63,42 @@ def segments(graph: Graph, registers: Mapping[str, int]) -> list[Segment]:
     return [Segment(nodes, after) for nodes, after in zip(pieces, releases, strict=True)]
 
 
+def answered(program: Graph | Program) -> dict[Node, Node]:
+    """By recv: the last send of its device that must have run before its message can be sent.
+
+    Each node knows of the sends of every device that have run when it has, as in Lamport's "Time,
+    clocks, and the ordering of events in a distributed system" (1978), the last one.
+    """
+    if isinstance(program, Graph) or len(program.graphs) < 2:
+        return {}
+    home = {n: (d, k) for d, graph in enumerate(program.graphs) for k, n in enumerate(graph.nodes)}
+    sends, _ = ends(program.graphs, deep=False)
+    nothing = (-1,) * len(program.graphs)
+    known: dict[Node, tuple[int, ...]] = {}
+    found: dict[Node, Node] = {}
+    for node in one_order(program):
+        sources = [*node.inputs, *node.after]
+        if node.op.name == "recv":
+            sources.append(sends[node.attrs["channel"]])
+        clocks = {known[source] for source in sources if source in known}
+        now = tuple(max(times) for times in zip(nothing, *clocks, strict=True))
+        device, position = home[node]
+        if node.op.name == "recv" and now[device] >= 0:
+            found[node] = program.graphs[device].nodes[now[device]]
+        elif node.op.name == "send":
+            now = (*now[:device], position, *now[device + 1 :])
+        known[node] = now
+    return found
+
+
 class _Order:
     """What must run before what; nodes are known by their position among those with rows."""
 
-    def __init__(self, graph: Graph, registers: Mapping[str, int]) -> None:
+    def __init__(
+        self, graph: Graph, registers: Mapping[str, int], answered: Mapping[Node, Node]
+    ) -> None:
         self.registers = registers
+        self.answered = answered
         self.memory: dict[int, _Touched] = {}
         self.nodes: list[Node] = []
         self.before: list[set[int]] = []
@@ -75,6 +111,8 @@ class _Order:
 
     def add(self, node: Node) -> None:
         sources = (*node.inputs, *node.after)
+        if (send := self.answered.get(node)) is not None:
+            sources = (*sources, send)
         before: set[int] = set().union(*(self.there.get(source, ()) for source in sources))
         if node.op.name in _WITHOUT_ROWS or isinstance(node.op.lower, Alias):
             self.there[node] = before

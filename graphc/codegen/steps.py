@@ -77,8 +77,10 @@ class TableWriter:
                 if node.op.name == "fused":
                     yield spec_of(node, self.config)
 
-    def write(self) -> None:
-        *pieces, last = segments(self.graph, {name: place[0] for name, place in self.scope.items()})
+    def write(self, answered: Mapping[Node, Node] | None = None) -> None:
+        """Write the table; `answered` as for `segments`."""
+        registers = {name: place[0] for name, place in self.scope.items()}
+        *pieces, last = segments(self.graph, registers, answered)
         self.in_order = not pieces
         for piece in pieces:
             self.node_rows(piece.nodes)
