@@ -11,10 +11,10 @@ message is there; the device runs the ready one that comes first in the schedule
 
 What must run before a node: what it reads, what it comes after, and, as the plan uses memory again
 in the order of the graph, whoever has read or written before it the memory that it writes.  A
-message that answers another one cannot come before that has been sent.  The
-part of an op that spans devices waits inside for other devices, which may need anything that stands
-before it: all of that must have run.  So nobody waits forever, as `one_order` has proved for the
-order of the graphs: of all segments that have not run, the first one in that order is ready.
+message that answers another one cannot come before that has been sent.  The part of an op that
+spans devices waits inside for other devices, which may need anything that stands before it: all of
+that must have run.  So nobody waits forever, as `one_order` has proved for the order of the graphs:
+of all segments that have not run, the first one in that order is ready.
 """
 
 from __future__ import annotations
