@@ -81,7 +81,7 @@ def test_attention_of_any_shape(
 @pytest.fixture
 def arrays() -> list[np.ndarray]:
     rng = np.random.default_rng(3)
-    return [rng.normal(size=(2, 3, 50, 8)).astype("f") for _ in range(3)]
+    return [rng.normal(size=(2, 3, 90, 8)).astype("f") for _ in range(3)]
 
 
 def test_every_stage_runs_and_prints(small_cache: None, arrays: list[np.ndarray]) -> None:

@@ -18,6 +18,7 @@ from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.finished import FinishedRows, reduces
 from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
 from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
@@ -189,35 +190,45 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
     widened = form.element is not tensor_type(form.node).dtype
     fused = region.results != (form.node,) or config.check_finite or widened
-    extras = len(region.results) - 1
-    if fused:
-        extras += len(EpilogueLowering(region, form, _plan(form, config), "").read_params())
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
-    stage = staged or (fused and other)
-    plan = _plan(
-        form,
-        config,
-        epilogue=fused,
-        extras=extras if fused else 0,
-        stage=stage,
-        packed_b=check_packed(form, config),
-    )
-    kernel, tail = None, []
+    rows = reduces(region)
+    options = {
+        "epilogue": fused,
+        "stage": staged or rows or (fused and other),
+        "whole_rows": rows,
+        "packed_b": check_packed(form, config),
+    }
+    plan = _plan(form, config, **options)
+    kernel, tail, workspace = None, [], plan.workspace * config.thread_count
     if fused:
-        epilogue = EpilogueLowering(region, form, plan, "kernel")
-        kernel = epilogue.lower(**rules(config))
-        position = {p.id: k for k, p in enumerate(region.params)}
+        kernel, params = _epilogue(region, form, plan, config)
+        position = {p: k for k, p in enumerate(region.params)}
         tail = [("out", k, 0) for k in order[1:]]
-        tail += [("in", position[id], 0) for id in epilogue.operands]
+        tail += [("in", position[param], 0) for param in params]
+        for buffer in kernel.buffers[len(tail) + 2 :]:
+            tail.append(("work", workspace, 0))
+            workspace += work_stride(buffer) * config.thread_count
+        plan = _plan(form, config, extras=len(tail), **options)
     sources = [("in", _param_index(region, stored_in(read.source)), 0) for read in form.reads]
     if plan.swapped:
         sources.reverse()
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
-        plan.workspace * config.thread_count, kernel, form.core,
+        workspace, kernel, form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
+
+
+def _epilogue(
+    region: Graph, form: Form, plan: contract.Plan, config: Config
+) -> tuple[Kernel, list[Node]]:
+    """The kernel over finished tiles, and the parameters that it reads."""
+    if reduces(region):
+        rows = FinishedRows(region, form, plan, "kernel", **rules(config))
+        return rows.lower(), rows.operands
+    tiles = EpilogueLowering(region, form, plan, "kernel")
+    return tiles.lower(**rules(config)), tiles.operands
 
 
 def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:

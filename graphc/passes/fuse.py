@@ -38,13 +38,14 @@ def nbytes(node: Node) -> int:
 
 class _Fuser:
     def __init__(self, graph: Graph, config: Config) -> None:
-        self.config = config
+        self.config = config = config.for_device(graph.device)
         graph = updated_early(graph) if config.merges else graph
-        self.groups = Groups(graph, config.merges)
+        rows = config.backend == "llvm" and not config.parity
+        self.groups = Groups(graph, config.merges, rows=rows)
         better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
         if copies:
             graph = dce(better, config)
-            self.groups = Groups(graph, config.merges, copies)
+            self.groups = Groups(graph, config.merges, copies, rows)
         self.graph = graph
         self.mapped: list[Node | None] = [None] * graph.next_id
         self.next_id = graph.next_id

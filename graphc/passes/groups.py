@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import field
 
+from graphc.codegen.lowering.finished import finishes_rows
 from graphc.codegen.lowering.space import dims_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
@@ -69,10 +70,14 @@ class Group:
 class Groups:
     """The groups of a graph: `of(node)` is the group of a node or None."""
 
-    def __init__(self, graph: Graph, merge: bool, apart: Container[int] = ()) -> None:
-        """`apart` are ids of nodes that run beside their readers, not beside what they read."""
+    def __init__(
+        self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False
+    ) -> None:
+        """`apart` are ids of nodes that run beside their readers, not beside what they read.
+        `rows`: contractions may finish whole rows, to reduce them there and then."""
         self.graph = graph
         self.merge = merge
+        self.rows = rows
         self.apart = apart
         self.group: list[Group | None] = [None] * graph.next_id
         self.weights: list[int] = [0] * graph.next_id
@@ -102,12 +107,7 @@ class Groups:
         return self.few_scalars and is_scalar(node)
 
     def of(self, node: Node) -> Group | None:
-        found = self.group[node.id]
-        if found is None:
-            return None
-        while found.merged is not None:
-            found = found.merged
-        return found
+        return current(self.group[node.id])
 
     def is_view(self, node: Node) -> bool:
         """Inlined by its readers instead of being stored."""
@@ -217,11 +217,8 @@ class Groups:
 
     def join(self, node: Node, sources: Sources, direct: Sources, behind: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""
-        candidates = self.candidates(node, direct, behind)
-        if not candidates:
-            return None
         chosen: Group | None = None
-        for group in candidates:
+        for group in self.candidates(node, direct, behind):
             if chosen is None:
                 chosen = group if self.raise_over((group,), sources) else None
             elif self.mergeable(chosen, group):
@@ -240,9 +237,7 @@ class Groups:
         if not isinstance(node.op.lower, Scalar | Reduction):
             return None
         for source in sources:
-            group = self.reader[source.id]
-            while group is not None and group.merged is not None:
-                group = group.merged
+            group = current(self.reader[source.id])
             if group is None or group.kind != "loop" or dims_of(source) != group.full:
                 continue
             if any(self.of(s) is group for s in sources):
@@ -261,17 +256,13 @@ class Groups:
             group = self.of(source)
             if group is None or group in found or self.waits(node, source):
                 continue
-            if not self.together(node, group):
-                continue
-            if self.fits(node, group):
+            if self.together(node, group) and self.fits(node, group):
                 found.append(group)
         if behind and found:
             # A view of a group's value reads it from memory, so that group cannot hold the reader.
             hidden = {self.of(s) for s in behind}
             found = [g for g in found if g not in hidden]
-        if len(found) > 1:
-            found.sort(key=lambda g: -g.stage)
-        return found
+        return sorted(found, key=lambda g: -g.stage)
 
     def waits(self, node: Node, source: Node) -> bool:
         """Does running the node beside its operand only make more bytes wait for later readers?
@@ -346,13 +337,18 @@ class Groups:
 
     def fits_reduction(self, node: Node, group: Group, inside: list[Node]) -> bool:
         axes = frozenset(node.attrs["axes"])
-        if group.kind != "loop" or any(not is_full(n, group) for n in inside):
-            return False
-        if dims_of(node.inputs[0]) != group.full:
+        full = dims_of(node.inputs[0]) == group.full and all(is_full(n, group) for n in inside)
+        if not full or not self.passes(group, axes):
             return False
         if group.reduced is not None:
             return group.reduced == axes and not (group.columns() and self.depends(inside, group))
         return True
+
+    def passes(self, group: Group, axes: frozenset[int]) -> bool:
+        """May the group's loops pass over the same elements several times?"""
+        if group.kind == "contract" and self.rows:
+            return finishes_rows(group.nodes, axes)
+        return group.kind == "loop"
 
     def depends(self, inside: list[Node], group: Group) -> bool:
         """In a column group every fold must come before the first finished value is read."""
@@ -362,13 +358,20 @@ class Groups:
     def fits_scalar(self, dims: Dims, group: Group, inside: list[Node]) -> bool:
         if dims == group.full and group.reduced is None:
             return all(dims_of(n) == group.full for n in inside)
-        if group.kind != "loop" or group.reduced is None:
+        if group.reduced is None:
             return False
         if dims == group.full and not (group.columns() and dims != group.keep):
             return all(is_full(n, group) or aligned_row(n, group) for n in inside)
         if dims in (group.keep, group.drop):
             return all(dims_of(n) == dims and not is_full(n, group) for n in inside)
         return False
+
+
+def current(group: Group | None) -> Group | None:
+    """What the group has been merged into."""
+    while group is not None and group.merged is not None:
+        group = group.merged
+    return group
 
 
 def is_full(node: Node, group: Group) -> bool:

@@ -198,13 +198,15 @@ def plan(
     extras: int = 0,
     packed_b: bool = False,
     stage: bool = False,
+    whole_rows: bool = False,
 ) -> Plan:
     """Decide roles, route, blocking and work units of a contraction.
 
     `epilogue`: it will run through `emit_fused`, with `extras` operands after the workspace.
     `packed_b`: the second operand (the first one if `swapped`) is given as the panels of the pack
     entry. `stage`: the sums must not touch C (C has another format than the sums, or the epilogue
-    reads what C held before). Raises ValueError for too many operands.
+    reads what C held before). `whole_rows`: the epilogue is to get every row of C at once.
+    Raises ValueError for too many operands.
     """
     if extras > MAX_EXTRAS:
         raise ValueError(f"an epilogue takes at most {MAX_EXTRAS} operands, not {extras}")
@@ -220,7 +222,7 @@ def plan(
         sizes = sizes._replace(k=-(-sizes.k // 2))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS] = extras
-    block(words, kind, hardware, sizes, threads)
+    block(words, kind, hardware, sizes, threads, whole_rows)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)
     workspace = put_workspace(words, kind, sizes)

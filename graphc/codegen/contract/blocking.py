@@ -29,6 +29,8 @@ LINE, SOME_TILES, LONG_SUM = 64, 9, 128
 LATE_BYTES = 2 << 20
 DEEPEST_BLOCK = 512
 TILE_COLUMNS = 512
+# The share of the second level that a tile of whole rows may take.
+TILE_SHARE = 3
 # What starting a unit costs, in multiply-adds.
 UNIT_OVERHEAD = 1 << 12
 # What reading an element from the third level and copying it cost, in multiply-adds.
@@ -127,7 +129,9 @@ def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
     return epilogue and step_of(groups.m, "c") is None
 
 
-def block(words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, threads: int) -> None:
+def block(
+    words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, threads: int, whole_rows: bool
+) -> None:
     """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
     flags, size = words[Word.FLAGS], kind.bytes
     deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
@@ -140,26 +144,34 @@ def block(words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, thread
         widest = VECTOR_COLUMNS
     if flags & Flag.PACK_B:
         widest = hardware.l3 // 8 // max(1, sizes.k * size)
-        if sizes.m <= rows or widest < 4 * kind.columns:
+        narrow = 4 * kind.columns if not whole_rows else sizes.n
+        if sizes.m <= rows or widest < narrow:
             words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
             widest = LATE_BYTES // (depth * size)
-    if flags & Flag.TILE:
+    if whole_rows:
+        widest = sizes.n
+        fit = hardware.l2 // TILE_SHARE // (sizes.n * size) // kind.rows * kind.rows
+        rows = max(kind.rows, min(rows, fit))
+    elif flags & Flag.TILE:
         widest = min(widest, TILE_COLUMNS)
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
-    columns, unit_rows = _units(flags, kind, sizes, max(widest, kind.columns), threads)
+    widest = max(widest, kind.columns)
+    columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
     longest = max(LONG_ROWS, LONG_UNIT // max(1, columns * sizes.k)) // rows * rows
     unit_rows = min(unit_rows, longest)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
-    words[Word.FINISH_COLUMNS] = min(columns, 8 * kind.columns)
+    words[Word.FINISH_COLUMNS] = columns if whole_rows else min(columns, 8 * kind.columns)
     if words[Word.ROW_UNITS] == 1 and sizes.m <= rows:
         words[Word.FLAGS] |= Flag.SAME_ROWS
     if words[Word.COLUMN_UNITS] == 1 and sizes.k <= depth:
         words[Word.FLAGS] |= Flag.SAME_COLUMNS
 
 
-def _units(flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int) -> tuple[int, int]:
+def _units(
+    flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int, whole_rows: bool
+) -> tuple[int, int]:
     """Columns and rows of a work unit: at most `widest` columns, equal loads for all threads.
 
     A thread gets one or two contiguous calls; two, so that one that is late leaves work for the
@@ -173,7 +185,9 @@ def _units(flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int) -> t
     best, least = whole, _load(flags, kind, sizes, whole, threads)
     for share in sorted({min(threads, most), most}):
         wanted = share // gcd(share, sizes.batch)
-        for down in (d for d in range(1, wanted + 1) if wanted % d == 0):
+        for down in range(wanted if whole_rows else 1, wanted + 1):
+            if wanted % down:
+                continue
             across = wanted // down * -(-parts // (wanted // down))
             columns = even_share(sizes.n, across, kind.columns)
             cut = columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)

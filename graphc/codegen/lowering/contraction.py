@@ -23,6 +23,7 @@ from graphc.ir.types import DType, Type
 from graphc.ops.dims import row_major_strides
 from graphc.record import record
 
+EPILOGUE_PARAMS = 4
 SHORTEST_BLOCK = 32  # columns; a shorter loop would not fill vectors
 
 Roles = dict[str, list[tuple[int, int, int, int]]]
@@ -97,6 +98,19 @@ def result_axes(form: Form) -> dict[tuple[str, int], tuple[int, int]]:
     return found
 
 
+def params_beside(region: Graph, form: Form) -> list[Node]:
+    """Region params that nodes other than the contraction reach."""
+    seen: set[Node] = set()
+    pending = list(region.results)
+    while pending:
+        node = pending.pop()
+        if node in seen or node is form.node:
+            continue
+        seen.add(node)
+        pending.extend(node.inputs)
+    return [p for p in region.params if p in seen]
+
+
 def _buffer(index: int, kind: Type, mode: str) -> Buffer:
     """The memory of a tensor; complex numbers are pairs of reals."""
     factor = 2 if kind.dtype.is_complex else 1
@@ -113,19 +127,7 @@ class EpilogueLowering:
         self.name = name
         self.b = Scalars()
         self.elements = Elements(self.b)
-        self.operands: list[int] = []  # region params that the epilogue reads, in buffer order
-
-    def read_params(self) -> list[Node]:
-        """Region params that nodes other than the contraction reach."""
-        seen: set[Node] = set()
-        pending = list(self.region.results)
-        while pending:
-            node = pending.pop()
-            if node in seen or node is self.form.node:
-                continue
-            seen.add(node)
-            pending.extend(node.inputs)
-        return [p for p in self.region.params if p in seen]
+        self.operands = params_beside(region, form)  # in buffer order
 
     def lower(self, strict: bool, check_finite: bool = False) -> Kernel:
         self.b.check_finite = check_finite
@@ -137,18 +139,17 @@ class EpilogueLowering:
             kind = tensor_type(result)
             outputs.append(_buffer(len(buffers), kind, "out"))
             buffers.append(outputs[-1])
-        for param in self.read_params():
+        for param in self.operands:
             kind = tensor_type(param)
             made = _buffer(len(buffers), kind, "in")
             buffers.append(made)
-            self.operands.append(param.id)
             self.elements.bind_buffer(param, made)
-        batch, first, last, lead = (b.param(k) for k in range(4))
+        batch, first, last, lead = (b.param(k) for k in range(EPILOGUE_PARAMS))
         rows = sum_of(self.plan, "i")
 
-        def element(start: Expr, offset: Expr) -> None:
-            self.tile_reader(buffers[0], i, b.add(start, offset), lead)
-            index = self.index(batch, i, start, offset)
+        def element(j: Expr, offset: Expr | None = None) -> None:
+            self.tile_reader(buffers[0], i, j if offset is None else b.add(j, offset), lead)
+            index = result_index(b, form, self.plan, {"batch": batch, "i": i, "j": j}, offset)
             for result, buffer in zip(self.region.results, outputs, strict=True):
                 value = self.elements.at(result, index)
                 position = flat_index(b, index, tensor_type(result).dims)
@@ -158,12 +159,12 @@ class EpilogueLowering:
         with b.loop(rows, "parallel") as i:
             if block < SHORTEST_BLOCK:
                 with b.loop(last, "vector", first) as j:
-                    element(b.integer(0), j)
+                    element(j)
             else:
                 blocks = b.op("idiv", b.sub(last, first), b.integer(block))
                 with b.loop(blocks) as number, b.loop(block, "vector") as j:
                     element(b.add(first, b.mul(number, b.integer(block))), j)
-        return Kernel(self.name, tuple(buffers), 4, b.body, units=rows, strict=strict)
+        return Kernel(self.name, tuple(buffers), EPILOGUE_PARAMS, b.body, units=rows, strict=strict)
 
     def block(self) -> int:
         """Columns that a tile is a multiple of and no axis of the result begins or ends within.
@@ -187,28 +188,28 @@ class EpilogueLowering:
 
         self.elements.bind(self.form.node, read)
 
-    def index(self, batch: Expr, i: Expr, start: Expr, offset: Expr) -> tuple[Expr, ...]:
-        """The result's index tuple from the core's three linear indices.
 
-        The last one is start + offset, where no axis begins or ends between them.
-        """
-        b = self.b
-        places = result_axes(self.form)
-        whole = start.op == "const"
-        values = {"batch": batch, "i": i, "j": offset if whole else start}
-        made = [b.integer(0)] * tensor_type(self.form.node).rank
-        for role in ("batch", "m", "n"):
-            for position, (which, divisor, extent) in enumerate(self.plan.axes[role]):
-                if (role, position) not in places:
-                    continue
-                axis, step = places[role, position]
-                value = b.op("idiv", values[which], b.integer(divisor))
-                if divisor * extent != sum_of(self.plan, which):
-                    value = b.op("irem", value, b.integer(extent))
-                if which == "j" and divisor == 1 and not whole:
-                    value = b.add(value, offset)
-                made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
-        return tuple(made)
+def result_index(
+    b: Scalars, form: Form, plan: contract.Plan, places: dict[str, Expr], offset: Expr | None = None
+) -> tuple[Expr, ...]:
+    """The result's index tuple from the core's three linear indices, "batch", "i" and "j".
+
+    With an offset the last is "j" + offset, where no axis begins or ends between them.
+    """
+    axes = result_axes(form)
+    made = [b.integer(0)] * tensor_type(form.node).rank
+    for role in ("batch", "m", "n"):
+        for position, (which, divisor, extent) in enumerate(plan.axes[role]):
+            if (role, position) not in axes:
+                continue
+            axis, step = axes[role, position]
+            value = b.op("idiv", places[which], b.integer(divisor))
+            if divisor * extent != sum_of(plan, which):
+                value = b.op("irem", value, b.integer(extent))
+            if which == "j" and divisor == 1 and offset is not None:
+                value = b.add(value, offset)
+            made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
+    return tuple(made)
 
 
 def sum_of(plan: contract.Plan, which: str) -> int:

@@ -18,6 +18,8 @@ from graphc.ir.types import DType
 class Nest:
     """Builds the kernel of one region. A subclass writes the loops in `body`."""
 
+    params = 0  # numbers that the kernel is given besides buffers
+
     def __init__(
         self, region: Graph, space: Space, name: str, strict: bool, check_finite: bool = False
     ) -> None:
@@ -41,9 +43,15 @@ class Nest:
         return made
 
     def declare(self) -> None:
-        for param in self.region.params:
+        self.declare_params(self.region.params)
+        self.declare_results()
+
+    def declare_params(self, params: Iterable[Node]) -> None:
+        for param in params:
             kind = tensor_type(param)
             self.elements.bind_buffer(param, self.buffer(kind.dtype, kind.size, "in"))
+
+    def declare_results(self) -> None:
         for result in self.region.results:
             kind = tensor_type(result)
             made = self.buffer(kind.dtype, kind.size, "out")
@@ -54,8 +62,8 @@ class Nest:
         self.declare()
         self.body()
         return Kernel(
-            self.name, tuple(self.buffers), 0, self.b.body, units=self.units, strict=self.strict,
-            exact=any(map(selects_computed, self.region.nodes)),
+            self.name, tuple(self.buffers), self.params, self.b.body, units=self.units,
+            strict=self.strict, exact=any(map(selects_computed, self.region.nodes)),
         )  # fmt: skip
 
     def body(self) -> None:
