@@ -104,7 +104,7 @@ class LoadedGraph:
     def _listed(self) -> str:
         return ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
 
-    def check(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def check(self, values: Sequence[Any]) -> list[Any]:
         """The values as arrays of the parameters' dtypes and ranks."""
         arrays = []
         for name, kind, value in zip(self.params, self.types, values):

@@ -225,7 +225,7 @@ class Plan:
         self.is_direct = self.taken == given
         self.nest = _nest_of(tree)
         # The native entry that ran last and what its failures mean; read and written as one.
-        self.hot: tuple[Callable[..., Any], Callable[[int], GraphError]] | None = None
+        self.hot: tuple[Callable[..., Any], Callable[[int], BaseException]] | None = None
 
     def warm(self, feeds: Mapping[str, Any]) -> Any:
         """The results for feeds that the native entry takes as they are; else `_NOT_RUN`."""

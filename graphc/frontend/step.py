@@ -120,7 +120,9 @@ def checked(param: Node, value: Any) -> Array:
     if array.dtype.newbyteorder("=") != kind.dtype.numpy or not shape_fits:
         given = f"{_dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]"
         raise _unfit(param, f"the feed of {name} is {given}, the graph takes {kind}")
-    return feed(array, kind)
+    made = feed(array, kind)
+    assert isinstance(made, np.ndarray)
+    return made
 
 
 def _adapted(value: Any, kind: Type) -> Array:

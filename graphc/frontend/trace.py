@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -79,7 +79,10 @@ def defined_at(function: Callable[..., Any]) -> Location | None:
     return (name, code.co_firstlineno) if code is not None and name is not None else None
 
 
-def without_internal_frames(error: GraphError) -> GraphError:
+Failure = TypeVar("Failure", bound=BaseException)
+
+
+def without_internal_frames(error: Failure) -> Failure:
     """The error with a traceback of the user's frames only."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:

@@ -59,9 +59,9 @@ def simulate(
     """The timeline of a placed graph or of a program.
 
     `in_order`: a device runs its nodes in the order of the graph and waits where it must, as in a
-    run whose messages come when they are expected.  `returns`: the results of a graph travel to the first device of the cost
-    model (in a program they are there).  Raises GraphError for a node without a device and for
-    nodes that wait for one another forever.
+    run whose messages come when they are expected.  `returns`: the results of a graph travel to
+    the first device of the cost model (in a program they are there).  Raises GraphError for a node
+    without a device and for nodes that wait for one another forever.
     """
     if links not in LINKS:
         raise GraphError(f"links are {', '.join(LINKS)}, got {links!r}")
