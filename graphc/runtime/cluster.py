@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, RunError
-from graphc.runtime import entry
 from graphc.runtime.channel import Channels
 from graphc.runtime.device import default_threads
 from graphc.runtime.devices import local_name
@@ -105,6 +104,12 @@ class Cluster(Executable):
             )
         return super().begin(arrays, checked=checked, resident=resident)
 
+    def _walk(self, frame: Frame) -> int:
+        status = super()._walk(frame)
+        if self._missing() is not None:
+            self._close_entry()  # a device that went during the run has closed it too soon
+        return status
+
     def _missing(self) -> str | None:
         return next((i.device for i in self.image.images if i.device in _gone), None)
 
@@ -129,8 +134,7 @@ class Cluster(Executable):
         """Fail the runs in flight if the device takes part in them."""
         for number, image in enumerate(self.image.images):
             if image.device == device:
-                if self._context is not None:
-                    self._context[entry.READY] = 0
+                self._close_entry()
                 for frame in (*self._frames, *self._extra):
                     assert isinstance(frame, TeamFrame)
                     self.support.fail_team(frame.team_address, number, GONE)

@@ -221,6 +221,11 @@ class Executable:
             self._context[entry.READY] = self._runs >= MEASURED_RUNS
         return status
 
+    def _close_entry(self) -> None:
+        """Have calls come through `run` until the next one has measured itself."""
+        if self._context is not None:
+            self._context[entry.READY] = 0
+
     @property
     def stack_bytes(self) -> int:
         """The memory that stacks have grown to, over all runs so far."""
@@ -270,8 +275,7 @@ class Executable:
         self._extra = ()
         for frame in self._frames:
             frame.after_fork()
-        if self._context is not None:
-            self._context[entry.READY] = 0
+        self._close_entry()
 
     def _fit_all(self, arrays: Sequence[Value]) -> list[Value]:
         params = self.image.params
