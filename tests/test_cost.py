@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.place import parse_device
 from graphc.ir.types import F32, tensor, tuple_type
 from graphc.passes.cost import GUESSED_ROUNDS, CostModel, key_of
-from graphc.passes.measured import LATEST, Measured, cost_model, load, of_runs, store
+from graphc.passes.measured import _FIELDS, LATEST, Measured, cost_model, load, of_runs, store
 from graphc.passes.place import place
 from graphc.passes.reasons import collecting
 from graphc.runtime.devices import Kind, Link, Rates, register_device
@@ -229,7 +230,13 @@ def test_stored_costs_are_merged_and_read_back(tmp_path) -> None:
     "text",
     ["", "[]", "{}", json.dumps({"format": 2, "devices": {}, "seconds": {}}),
      json.dumps({"format": 1, "devices": {"cpu": {"flops": -1}}, "seconds": {}}),
-     json.dumps({"format": 1, "devices": {}, "seconds": {"a": {"cpu": "x"}}})],
+     json.dumps({"format": 1, "devices": {}, "seconds": {"a": {"cpu": "x"}}}),
+     json.dumps({"format": 1, "devices": {}, "seconds": {"a": {"cpu": 10**400}}}), "[" * 100_000,
+     json.dumps({"format": 1, "devices": {"cpu": dict.fromkeys(_FIELDS, 0)}, "seconds": {}}),
+     json.dumps({"format": 1, "devices": {}, "seconds": {},
+                 "runs": {"a": {"cpu": {"count": math.inf, "latest": [1.0]}}}}),
+     json.dumps({"format": 1, "devices": {}, "seconds": {},
+                 "runs": {"a": {"cpu": {"count": 1, "latest": []}}}})],
 )  # fmt: skip
 def test_damaged_files_are_errors_or_as_good_as_none(tmp_path, text) -> None:
     path = tmp_path / "costs.json"
@@ -239,3 +246,13 @@ def test_damaged_files_are_errors_or_as_good_as_none(tmp_path, text) -> None:
     assert load(path, missing=True).seconds == {}
     with pytest.raises(GraphError, match="cannot read measured costs"):
         load(tmp_path / "none.json")
+
+
+def test_rates_of_types_that_another_program_registered_do_no_harm(tmp_path) -> None:
+    path = tmp_path / "costs.json"
+    kind = Kind("elsewhere", Rates(1e9, 2e9, 3e-7), Link(4e-6, 5e9))
+    store(Measured({"elsewhere": kind}, {}), path)
+    store(Measured({}, {"a": {"cpu": 1e-6}}), path)
+    assert load(path).kinds == {"elsewhere": kind}
+    x = np.ones(8, np.float32)
+    np.testing.assert_array_equal(gc.compile(lambda x: x + 1, costs=str(path))(x), x + 1)

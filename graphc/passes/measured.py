@@ -31,7 +31,8 @@ from graphc.errors import GraphError
 from graphc.ir.place import Device
 from graphc.passes.cost import CostModel, Table
 from graphc.record import record
-from graphc.runtime.devices import Kind, Link, Rates, kind_of
+from graphc.runtime.devices import Kind, Link, Rates
+from graphc.runtime.devices import kinds as registered
 from graphc.runtime.files import write_atomically
 
 FORMAT = 1
@@ -39,6 +40,9 @@ FILE = "costs.json"
 MOST_BYTES = 1 << 26
 LATEST = 31  # runs whose median counts
 _FIELDS = ("flops", "bytes", "launch", "latency", "bandwidth")
+_DAMAGES = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+)  # fmt: skip
 
 
 @record(frozen=True)
@@ -101,7 +105,7 @@ def load(path: Path, missing: bool = False) -> Measured:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError("too large")
         return _measured(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _DAMAGES as error:
         if missing:
             return Measured({}, {})
         raise GraphError(
@@ -113,13 +117,9 @@ def load(path: Path, missing: bool = False) -> Measured:
 def _measured(found: dict[str, Any]) -> Measured:
     if found["format"] != FORMAT:
         raise ValueError(f"format {found['format']!r}")
-    kinds = {}
-    for name, values in found["devices"].items():
-        flops, nbytes, launch, latency, bandwidth = (_positive(values[f]) for f in _FIELDS)
-        runs_on = kind_of(name).runs_on
-        kinds[name] = Kind(name, Rates(flops, nbytes, launch), Link(latency, bandwidth), runs_on)
+    kinds = {name: _kind(name, values) for name, values in found["devices"].items()}
     seconds = {
-        key: {device: _positive(value) for device, value in row.items()}
+        key: {device: _cost(value) for device, value in row.items()}
         for key, row in found["seconds"].items()
     }
     runs = {
@@ -129,11 +129,23 @@ def _measured(found: dict[str, Any]) -> Measured:
     return Measured(kinds, seconds, runs)
 
 
+def _kind(name: str, values: Mapping[str, Any]) -> Kind:
+    """A type of device; another program may have registered it."""
+    flops, nbytes, launch, latency, bandwidth = (_cost(values[f]) for f in _FIELDS)
+    if not min(flops, nbytes, bandwidth) > 0:
+        raise ValueError(f"a rate of {name} is 0")
+    runs_on = next((kind.runs_on for kind in registered() if kind.type == name), "cpu")
+    return Kind(name, Rates(flops, nbytes, launch), Link(latency, bandwidth), runs_on)
+
+
 def _runs(value: Mapping[str, Any]) -> Runs:
-    return Runs(int(value["count"]), tuple(map(_positive, value["latest"]))[-LATEST:])
+    latest = tuple(map(_cost, value["latest"]))[-LATEST:]
+    if not latest or not int(value["count"]) >= len(latest):
+        raise ValueError(f"{value['count']!r} runs, {len(latest)} of them kept")
+    return Runs(int(value["count"]), latest)
 
 
-def _positive(value: float) -> float:
+def _cost(value: float) -> float:
     if not 0 <= float(value) < math.inf:
         raise ValueError(f"{value!r} is no cost")
     return float(value)
