@@ -318,6 +318,29 @@ def test_equal_nodes_that_meet_on_one_device_become_one(devices: list[str]) -> N
     assert len(homes(graph, "tanh")) == len(homes(graph, "const")) == 1
 
 
+def test_constants_of_different_devices_keep_no_equal_nodes_apart() -> None:
+    """Partition has one constant for both on the device of these nodes."""
+
+    def f(x):
+        with gc.device("cpu:1"):
+            left = np.exp(x)
+        with gc.device("cpu:2"):
+            right = np.sin(x)
+        half, other = left * 0.5, right * 0.5  # one constant for both
+        gc.colocate(half, left)
+        gc.colocate(other, right)
+        with gc.device("cpu:2"):
+            again = right * 0.5
+        with gc.device("cpu:0"):
+            return half + other, again + 1
+
+    run = gc.compile(f, devices=["cpu:0", "cpu:1", "cpu:2"])
+    for got, want in zip(run(X), f(X), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    graph = next(r.value for r in run.stages(X) if r.name == "place")
+    assert len(homes(graph, "mul")) == 2
+
+
 def test_a_branch_lies_where_all_that_it_does_lies() -> None:
     def on_one(function):
         def branch(a):

@@ -16,7 +16,7 @@ from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.linear import broken_stacks
 from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import STORED, Alias, Composite, Contraction, Effect, Library, Loops, Structural
-from graphc.ir.place import Buffer, Region, device_of
+from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import UNIT, TupleType, leaves
 
@@ -157,26 +157,28 @@ def no_duplicates(value: Graph | Program) -> None:
 
 def merge_key(node: Node) -> object:
     """Two nodes with one key compute the same value: op, type, operands, order, attributes,
-    device.
+    device.  A constant that has a device is on every other one, too.
     """
     inputs = [n.id for n in node.inputs]
     if node.op.commutative:
         inputs.sort()
     after = tuple(sorted([n.id for n in node.after])) if node.after else ()
-    return node.op, node.type, tuple(inputs), after, node.attrs, node.place
+    everywhere = node.op.name in STORED and isinstance(node.place, Device)
+    place = None if everywhere else node.place
+    return node.op, node.type, tuple(inputs), after, node.attrs, place
 
 
 def every_node_placed(value: Graph | Program) -> None:
-    """Every node has a device, but for region ops whose regions lie on several."""
+    """Every node has a device, but for region ops whose regions have some."""
     every_node(
         graphs_of(value), "%{node.id} has no device",
-        lambda n: device_of(n.place) is not None or _spans(n),
+        lambda n: device_of(n.place) is not None or _placed_inside(n),
     )  # fmt: skip
 
 
-def _spans(node: Node) -> bool:
-    inside = {device_of(n.place) for region in _regions_of(node) for n in region.nodes}
-    return len(inside - {None}) > 1
+def _placed_inside(node: Node) -> bool:
+    inside = (device_of(n.place) for region in _regions_of(node) for n in region.nodes)
+    return any(device is not None for device in inside)
 
 
 def _regions_of(node: Node) -> Iterator[Graph]:
