@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from graphc.codegen import contract
 from graphc.codegen.contract.layout import Flag, Word
-from graphc.codegen.lowering.finished import FEWEST_ROWS, LONGEST_ROW, reduces
+from graphc.codegen.lowering.finished import FEWEST_ROWS, LONGEST_ROW, SHORTEST_ROW, reduces
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
@@ -133,7 +133,9 @@ def check(function: Any, given: list[np.ndarray], limit: float, threads: int) ->
     end=st.sampled_from(ENDS),
     m=st.sampled_from([FEWEST_ROWS - 1, FEWEST_ROWS, 131, 300]),
     k=st.sampled_from([0, 1, 3, 16, 65, 600]),
-    n=st.sampled_from([1, 2, 7, 31, 32, 64, 100, 257, LONGEST_ROW, LONGEST_ROW + 1]),
+    n=st.sampled_from(
+        [1, SHORTEST_ROW - 1, SHORTEST_ROW, 16, 31, 32, 64, 100, 257, LONGEST_ROW, LONGEST_ROW + 1]
+    ),
     element=st.sampled_from(["f16", "bf16", "f32", "f64"]),
     threads=st.integers(1, 2),
 )
@@ -146,7 +148,7 @@ def test_any_shape(end: Any, m: int, k: int, n: int, element: str, threads: int)
     end=st.sampled_from(ENDS),
     m=st.sampled_from([FEWEST_ROWS, 140]),
     k=st.sampled_from([1, 20]),
-    n=st.sampled_from([2, 5, 33, 64]),
+    n=st.sampled_from([5, 12, 33, 64]),
     element=st.sampled_from(["f32", "f64"]),
     threads=st.integers(1, 2),
 )
@@ -158,7 +160,7 @@ def test_gradients(end: Any, m: int, k: int, n: int, element: str, threads: int)
 @given(
     heads=st.sampled_from([FEWEST_ROWS, 150]),
     m=st.sampled_from([1, 13]),
-    n=st.sampled_from([4, 33, 130]),
+    n=st.sampled_from([10, 33, 130]),
     layout=st.sampled_from(["bmk,bkn->bmn", "bmk,bnk->bmn", "bkm,kn->bmn", "bmk,nk->bmn"]),
     threads=st.integers(1, 2),
 )
@@ -188,7 +190,7 @@ def test_rows_of_several_axes() -> None:
 
 
 def test_integers() -> None:
-    given = [np.arange(n, dtype="i4").reshape(s) for n, s in ((260, (130, 2)), (10, (2, 5)))]
+    given = [np.arange(n, dtype="i4").reshape(s) for n, s in ((260, (130, 2)), (20, (2, 10)))]
 
     def function(x: Any, w: Any) -> Any:
         return gc.max(x @ w, axis=1), gc.sum(x @ w, axis=1)
@@ -197,6 +199,19 @@ def test_integers() -> None:
     made = gc.compile(function)(*given)
     np.testing.assert_array_equal(made[0], (given[0] @ given[1]).max(1))
     np.testing.assert_array_equal(made[1], (given[0] @ given[1]).sum(1))
+
+
+def test_as_many_results_as_a_group_has_nodes() -> None:
+    given = [np.random.default_rng(0).normal(size=s) for s in ((130, 4), (4, 9))]
+
+    def function(x: Any, w: Any) -> Any:
+        made = [x @ w]
+        for _ in range(59):
+            made.append(gc.tanh(made[-1]))
+        return *made, *(gc.sum(value, axis=1) for value in made[-3:])
+
+    assert joined(function, *given)
+    check(function, given, LIMITS["f64"], 1)
 
 
 # -- which reductions join ------------------------------------------------------------------------
@@ -213,7 +228,12 @@ def test_one_kernel(end: Any) -> None:
 
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(FEWEST_ROWS - 1, 8, 8), (256, 8, 1), (256, 8, LONGEST_ROW + 1), (256, 4096, 1024)],
+    [
+        (FEWEST_ROWS - 1, 8, 8),
+        (256, 8, SHORTEST_ROW - 1),
+        (256, 8, LONGEST_ROW + 1),
+        (128, 1024, 512),
+    ],
 )
 def test_sizes_that_stay_apart(m: int, k: int, n: int) -> None:
     assert not joined(ended(softmax), *specs(m, k, n))

@@ -63,7 +63,7 @@ class Word:
 
 DIMS = 49
 DIM_WORDS = 4
-MAX_EXTRAS = 60
+MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
 
 
 class Flag:

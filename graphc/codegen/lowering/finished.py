@@ -30,9 +30,12 @@ from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Reduction
 
-LONGEST_ROW = 1024  # elements; a tile of longer rows would have too few of them
+# Elements: shorter rows run many at a time where they lie side by side, as in a tile they do not;
+# of longer ones a tile would have too few.
+SHORTEST_ROW, LONGEST_ROW = 9, 1024
 FEWEST_ROWS = 128  # enough to share among threads, as columns cannot be
-MOST_SHARED = 1 << 20  # elements of the second operand, which is read for every tile
+# Elements of the second operand, which is read for every tile: at most, and for each row.
+MOST_SHARED, SHARED_BY_ROW = 1 << 20, 2048
 
 
 def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
@@ -44,8 +47,8 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     lower, dims = node.op.lower, dims_of(node)
     assert isinstance(lower, Contraction)
     first = len(dims) - len(axes)
-    row = math.prod(dims[first:])
-    if axes != frozenset(range(first, len(dims))) or math.prod(dims[:first]) < FEWEST_ROWS:
+    row, rows = math.prod(dims[first:]), math.prod(dims[:first])
+    if axes != frozenset(range(first, len(dims))) or rows < FEWEST_ROWS:
         return False
     found = [d for d in lower.dims(node) if d[1] != 1]
     inside = [d for d in found if d[0] != "k" and d[4] < row]  # d[4] is how far a step goes
@@ -53,8 +56,9 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     whole = inside == [d for d in found if d[0] == role]
     if role not in ("m", "n") or (role == "m" and any(d[0] == "batch" for d in found)):
         return False  # the core makes columns of n, or of m without the batch if n has no unit step
-    depth = math.prod(d[1] for d in found if d[0] == "k")
-    return whole and 1 < row <= LONGEST_ROW and row * depth <= MOST_SHARED
+    shared = row * math.prod(d[1] for d in found if d[0] == "k")
+    few = shared <= min(MOST_SHARED, rows * SHARED_BY_ROW)
+    return whole and few and SHORTEST_ROW <= row <= LONGEST_ROW
 
 
 def reduces(region: Graph) -> bool:
