@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc as garbage
+import pickle
 from typing import Any
 
 import numpy as np
@@ -179,10 +181,14 @@ def test_on_the_cpu(devices: list[str]) -> None:
 class Foreign:
     """An array of another library on a GPU."""
 
-    def __init__(self, fake: FakeCuda, value: np.ndarray, *, strides: Any = None, number: int = 0):
+    def __init__(
+        self, fake: FakeCuda, value: np.ndarray, *, strides: Any = None, number: int = 0,
+        skipped: int = 0,
+    ):  # fmt: skip
         fake.cuCtxSetCurrent(f"context {number}")
-        _, self.address = fake.cuMemAlloc(value.nbytes)
-        fake.device_memory[self.address].view(value.dtype)[:] = value.ravel()
+        _, start = fake.cuMemAlloc(skipped + value.nbytes)
+        fake.device_memory[start][skipped:].view(value.dtype)[:] = value.ravel()
+        self.address = start + skipped
         self.number = number
         self.__cuda_array_interface__ = {
             "shape": value.shape, "typestr": value.dtype.str, "data": (self.address, False),
@@ -207,6 +213,34 @@ def test_arrays_of_other_libraries(fake: FakeCuda, number: int) -> None:
     with pytest.raises(FeedError, match=r"strides \(8,\)"):
         adopted(Foreign(fake, X, strides=(8,)))
     assert adopted(Foreign(fake, X, strides=(4,))).shape == (4,)
+
+
+@pytest.mark.parametrize("skipped", [4, 8, 16])
+def test_slices_of_other_libraries(fake: FakeCuda, skipped: int) -> None:
+    """A kernel may load 16 bytes at once, which have to begin at a multiple of 16."""
+    array = adopted(Foreign(fake, X, skipped=skipped))
+    assert array.address % 16 == 0
+    np.testing.assert_array_equal(array.numpy(), X)
+    np.testing.assert_array_equal(twice(CHIP)(array), 2 * X + 1)
+    if skipped % 16:
+        foreign, fake.capacity = Foreign(fake, np.zeros(1 << 12), skipped=skipped), 0
+        with pytest.raises(LimitError, match="no memory on gpu:0"):
+            adopted(foreign)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_copies_and_pickles(fake: FakeCuda, there: bool) -> None:
+    """A copy lies in memory of its own; a pickle holds the values, for any process."""
+    array = gc.to_device(X, "gpu:0" if there else "cpu:0")
+    packed, near, far = pickle.dumps(array), copy.copy(array), copy.deepcopy({"x": array})["x"]
+    assert not far.overlaps(array) and far.device == near.device == array.device
+    del array
+    garbage.collect()
+    gc.to_device(7 * X, "gpu:0")  # takes the memory that is free again
+    for made in (near, far, pickle.loads(packed)):
+        np.testing.assert_array_equal(made.numpy(), X)
+    assert pickle.loads(packed).device == "cpu"
+    assert len(packed) < 500
 
 
 def test_arguments_are_put_on_a_device(fake: FakeCuda) -> None:

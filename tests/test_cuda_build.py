@@ -181,6 +181,16 @@ def test_numba_cuda_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'graphc[cuda]'" in str(caught.value)
 
 
+def test_a_damaged_numba_cuda(tmp_path: Path) -> None:
+    (tmp_path / "numba_cuda").mkdir()
+    (tmp_path / "numba_cuda" / "__init__.py").write_text("raise ImportError('damaged')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import graphc.gpu"], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}"},
+    )  # fmt: skip
+    assert "GraphError: GPU code needs Numba's CUDA target" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("name", ["nvvm", "nvjitlink"])
 def test_a_library_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:

@@ -18,14 +18,19 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.gpu import intrinsics, plain
 
+
+def _absent(error: ImportError) -> GraphError:
+    return GraphError(
+        f"GPU code needs Numba's CUDA target, which cannot be imported: {error}",
+        hint="pip install 'graphc[cuda]'",
+    )
+
+
 try:
     from numba import cuda as cuda
     from numba.core import config
 except ImportError as error:
-    raise GraphError(
-        f"GPU code needs Numba's CUDA target, which cannot be imported: {error}",
-        hint="pip install 'graphc[cuda]'",
-    ) from None
+    raise _absent(error) from None
 
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
 WARP = 4 if SIMULATED else 32  # threads that exchange values without a barrier
@@ -72,8 +77,12 @@ def _exchange_plain(x: Any, step: int, lanes: int, shared: Any) -> Any:
 def compiler_parts() -> tuple[Any, Any, Any]:
     """`llvmlite.ir`, Numba's `cgutils` and `intrinsic`: for device functions of other modules."""
     from llvmlite import ir
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
+
+    try:
+        from numba.cuda import cgutils
+        from numba.cuda.extending import intrinsic
+    except ImportError as error:  # a damaged numba-cuda leaves Numba its own old copy of the target
+        raise _absent(error) from None
 
     return ir, cgutils, intrinsic
 

@@ -105,6 +105,16 @@ class Array:
             self._host = _frozen(memory)
         return self._host
 
+    def __copy__(self) -> Array:
+        return self if self._block is None else self.copied()
+
+    def __deepcopy__(self, memo: object) -> Array:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled are the values: addresses mean nothing to another process."""
+        return Array, (Slot(self.name, dtype_name(self.dtype), self.shape), self.numpy())
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype, copy=copy)
 

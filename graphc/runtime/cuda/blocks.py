@@ -83,8 +83,7 @@ class Lying:
         self.driver.synchronize(COMPUTE)
 
     def copied(self, nbytes: int) -> DeviceBlock:
-        self.driver.enter()
-        made = pool_of(self.driver).take(nbytes)
+        made = block_on(self.driver, nbytes)
         if nbytes:
             self.driver.copy(made.address, self.address, nbytes, COMPUTE)
         return made
@@ -106,13 +105,18 @@ def pool_of(driver: Driver) -> Pool:
     return _pools.setdefault(driver, Pool(driver))
 
 
-def uploaded(driver: Driver, value: np.ndarray[Any, Any]) -> DeviceBlock:
-    """A contiguous array of the host as memory of a device. Raises LimitError."""
+def block_on(driver: Driver, nbytes: int) -> DeviceBlock:
+    """Memory of a device, which becomes that of this thread. Raises LimitError."""
     driver.enter()
     try:
-        made = pool_of(driver).take(value.nbytes)
+        return pool_of(driver).take(nbytes)
     except MemoryError:
-        raise LimitError(f"no memory on {driver.name} for {value.nbytes} bytes") from None
+        raise LimitError(f"no memory on {driver.name} for {nbytes} bytes") from None
+
+
+def uploaded(driver: Driver, value: np.ndarray[Any, Any]) -> DeviceBlock:
+    """A contiguous array of the host as memory of a device. Raises LimitError."""
+    made = block_on(driver, value.nbytes)
     if value.nbytes:
         driver.copy(made.address, address_of(value), value.nbytes, COMPUTE)
         driver.synchronize(COMPUTE)

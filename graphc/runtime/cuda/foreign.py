@@ -12,7 +12,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.runtime.array import Array
 from graphc.runtime.cuda.blocks import Lying
-from graphc.runtime.cuda.interface import Driver, open_driver
+from graphc.runtime.cuda.interface import ALIGNMENT, Driver, open_driver
 from graphc.runtime.image import Slot, dtype_name, numpy_dtype
 
 
@@ -32,7 +32,8 @@ def slot_of(leaf: Any) -> Slot:
 
 
 def adopted(leaf: Any) -> Array:
-    """The array where it lies, when all that was launched before is done.
+    """The array where it lies, when all that was launched before is done; a copy of a slice that
+    begins where kernels cannot load it.
 
     Raises FeedError for one whose elements do not lie side by side.
     """
@@ -48,7 +49,8 @@ def adopted(leaf: Any) -> Array:
     driver.enter()
     driver.rest()
     address, read_only = found["data"]
-    return Array(slot, ForeignBlock(driver, address, leaf, read_only))
+    block = ForeignBlock(driver, address, leaf, read_only)
+    return Array(slot, block.copied(slot.nbytes) if address % ALIGNMENT else block)
 
 
 def _side_by_side(slot: Slot) -> tuple[int, ...]:

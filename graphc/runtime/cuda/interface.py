@@ -13,6 +13,7 @@ from graphc.errors import GraphError, RunError
 
 # The streams of a device: kernels, copies beside them, and what is only recorded.
 COMPUTE, COPY, CAPTURE = range(3)
+ALIGNMENT = 16  # the widest load of a kernel
 
 
 class DeviceError(RunError):

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.runtime.cuda.interface import ALIGNMENT
 from graphc.runtime.cuda.memory import Memory
 
 FIRST_BYTES = 1 << 16
 _BYTES = 1
-ALIGNMENT = 16  # the widest load of a kernel
 
 
 class StackEmpty(Exception):
