@@ -163,6 +163,27 @@ def test_a_failed_run_is_not_done_twice(home):
         assert before <= int(v) <= before + 1
 
 
+def test_what_another_variable_takes_over_is_overwritten_last(home):
+    """What is assigned as it is gets copied at the end, from memory that nothing has changed."""
+    a, b = gc.Variable(X, name="a"), gc.Variable(X * 2, name="b")
+
+    def change_places():
+        held = a.value
+        a.assign(b)
+        b.assign(held + 1)
+
+    def keep(x):
+        a.assign(x)
+        return x + 1
+
+    agree(change_places, [a, b])
+    agree(keep, [a], (X * 3,))
+    compiled = gc.compile(keep, donate=["x"])
+    given = X * 3
+    np.testing.assert_array_equal(compiled(given.copy()), given + 1)
+    np.testing.assert_array_equal(a.value, given)
+
+
 def test_scatter_in_place_touches_only_its_rows(home):
     big = gc.Variable(np.zeros((1 << 16, 64), "f4"), name="big")
     rows = np.array([5, 5, -1])

@@ -127,14 +127,19 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
 
 @record(frozen=True)
 class Times:
-    """When each node of a graph is issued, and when its memory is read last."""
+    """When each node of a graph is issued, and when its memory is read last.
+
+    What is assigned is copied to its variable at the end, wherever the assign stands.
+    """
 
     issued: dict[Node, int]
     last: dict[Node, int]
 
 
 def times_of(graph: Graph) -> Times:
-    return Times({node: k for k, node in enumerate(graph.nodes)}, last_reads(graph))
+    end = len(graph.nodes)
+    issued = {n: end if n.op.name == "assign" else k for k, n in enumerate(graph.nodes)}
+    return Times(issued, last_reads(graph))
 
 
 def takes_over(
