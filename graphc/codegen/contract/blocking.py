@@ -152,6 +152,7 @@ def block(
         widest = sizes.n
         fit = hardware.l2 // TILE_SHARE // (sizes.n * size) // kind.rows * kind.rows
         rows = max(kind.rows, min(rows, fit))
+        rows = even_share(sizes.m, -(-sizes.m // rows), kind.rows)
     elif flags & Flag.TILE:
         widest = min(widest, TILE_COLUMNS)
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth

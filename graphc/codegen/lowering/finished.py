@@ -34,8 +34,9 @@ from graphc.ir.op import Contraction, Reduction
 # of longer ones a tile would have too few.
 SHORTEST_ROW, LONGEST_ROW = 9, 1024
 FEWEST_ROWS = 128  # enough to share among threads, as columns cannot be
-# Elements of the second operand, which is read for every tile: at most, and for each row.
-MOST_SHARED, SHARED_BY_ROW = 1 << 20, 2048
+# Elements of the second operand, which is read for every tile: more would not stay in the cache
+# beside a tile, what it yields and what else a row needs.
+MOST_SHARED = 1 << 17
 
 
 def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
@@ -47,8 +48,8 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     lower, dims = node.op.lower, dims_of(node)
     assert isinstance(lower, Contraction)
     first = len(dims) - len(axes)
-    row, rows = math.prod(dims[first:]), math.prod(dims[:first])
-    if axes != frozenset(range(first, len(dims))) or rows < FEWEST_ROWS:
+    row = math.prod(dims[first:])
+    if axes != frozenset(range(first, len(dims))) or math.prod(dims[:first]) < FEWEST_ROWS:
         return False
     found = [d for d in lower.dims(node) if d[1] != 1]
     inside = [d for d in found if d[0] != "k" and d[4] < row]  # d[4] is how far a step goes
@@ -57,8 +58,7 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     if role not in ("m", "n") or (role == "m" and any(d[0] == "batch" for d in found)):
         return False  # the core makes columns of n, or of m without the batch if n has no unit step
     shared = row * math.prod(d[1] for d in found if d[0] == "k")
-    few = shared <= min(MOST_SHARED, rows * SHARED_BY_ROW)
-    return whole and few and SHORTEST_ROW <= row <= LONGEST_ROW
+    return whole and shared <= MOST_SHARED and SHORTEST_ROW <= row <= LONGEST_ROW
 
 
 def reduces(region: Graph) -> bool:
