@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphc.errors import GraphError
 from graphc.record import record
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Tracer:
         from graphc.passes.measured import store
 
         costs = observed(built, found)
-        with suppress(OSError):  # a cache that cannot be written to keeps nothing
+        with suppress(GraphError):  # a cache that cannot be written to keeps nothing
             self.kept = (len(costs.seconds), store(costs)) if costs.seconds else None
 
 

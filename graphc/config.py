@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.runtime.device import default_threads
-from graphc.runtime.devices import kind_of, present_chip
+from graphc.runtime.devices import LARGEST, kind_of, present_chip
 
 
 def _verify_level() -> int:
@@ -96,10 +95,10 @@ class Config:
             listed = ", ".join(map(repr, modes))
             raise GraphError(f"compress must be one of {listed}, got {self.compress!r}")
         budget = self.error_budget
-        if budget is not None and not (isinstance(budget, int | float) and 0 <= budget < math.inf):
+        if budget is not None and not (isinstance(budget, int | float) and 0 <= budget <= LARGEST):
             raise GraphError(f"error_budget must be a number that is not negative, got {budget!r}")
         seconds = self.place_seconds
-        if not isinstance(seconds, int | float) or not seconds >= 0:
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= LARGEST:
             raise GraphError(
                 f"place_seconds must be seconds that are not negative, got {seconds!r}"
             )
@@ -154,7 +153,9 @@ class Config:
         if gpu and not values.get("devices"):
             values["devices"] = ("gpu:0",)
         if "sample" in values:
-            values["sample"] = tuple(values["sample"])  # type: ignore[arg-type]
+            if not isinstance(values["sample"], Iterable):
+                raise GraphError(f"sample must be arguments, got {values['sample']!r}")
+            values["sample"] = tuple(values["sample"])
         if values.get("dump"):
             values["dump"] = Path(str(values["dump"]))
         return Config(**values)  # type: ignore[arg-type]

@@ -15,6 +15,8 @@ from graphc.cli import main
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.place import Device, Spec, parse_device, parse_place, parse_spec
+from graphc.passes import measured
+from graphc.passes.measured import Measured
 from graphc.runtime import cluster
 from graphc.runtime.devices import Link, Rates, check_device, kind_of, kinds, register_device
 
@@ -253,6 +255,9 @@ RATES, LINK = Rates(1.0, 1.0, 0.0), Link(0.0, 1.0)
         (("bad", Rates("1", 1.0, 0.0), LINK), "must be positive numbers"),
         (("bad", RATES, Link(None, 1.0)), "must be positive numbers"),
         (("bad", Rates(math.nan, 1.0, 0.0), LINK), "must be positive numbers"),
+        (("bad", Rates(1e-320, 1.0, 0.0), LINK), "must be positive numbers"),
+        (("bad", Rates(10**400, 1.0, 0.0), LINK), "must be positive numbers"),
+        (("bad", RATES, Link(1e308, 1.0)), "must be positive numbers"),
         (("bad", RATES, LINK, "tpu"), "a device runs on"),
         (("bad", RATES, LINK, ["cpu"]), "a device runs on"),
     ],
@@ -260,6 +265,44 @@ RATES, LINK = Rates(1.0, 1.0, 0.0), Link(0.0, 1.0)
 def test_bad_types_of_devices(arguments, message) -> None:
     with pytest.raises(GraphError, match=message):
         register_device(*arguments)
+
+
+@pytest.mark.parametrize("name", ["cpu:" + "9" * 5000, "/task:" + "1" * 5000, "cpu:\uff11"])
+def test_numbers_of_devices_have_few_digits(name) -> None:
+    with pytest.raises(GraphError, match=r"write .*cpu:0"):
+        parse_spec(name)
+    with pytest.raises(GraphError, match=r"write \[offset"):
+        parse_place(f"cpu:0[{'9' * 5000}:4]")
+    with pytest.raises(GraphError, match="not the name of a device"):
+        cluster.disconnect(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("error_budget", 10**400), ("place_seconds", 10**400), ("sample", 3)],
+)
+def test_options_that_are_out_of_bounds(name, value) -> None:
+    with pytest.raises(GraphError, match=name):
+        Config.create(**{name: value})
+
+
+def test_a_constraint_needs_a_device(saved, invoke) -> None:
+    status, text = invoke("show", saved, "--after", "place", "--place", "h")
+    assert status == 1 and "'h' is no constraint" in text
+
+
+def test_costs_that_cannot_be_kept(saved, invoke, tmp_path, monkeypatch) -> None:
+    """A calibration says so; a run has its results all the same."""
+    from graphc.frontend import calibrate
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(calibrate, "calibrate", lambda: Measured({"cpu": kind_of("cpu")}, {}))
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setattr(measured, "default_path", lambda root=root: root / "costs.json")
+        status, text = invoke("devices", "--calibrate")
+        assert status == 1 and "cannot write" in text
+        status, _ = invoke("run", saved, "--seed", "0", "--trace", str(tmp_path / "out.json"))
+        assert status == 0 and (tmp_path / "out.json").exists()
 
 
 def test_options_that_are_true_or_false() -> None:

@@ -17,10 +17,10 @@ from graphc.errors import GraphError
 from graphc.record import record
 
 _SPEC = re.compile(
-    r"(?:/job:(?P<job>\w+))?(?:/replica:(?P<replica>\d+))?(?:/task:(?P<task>\d+))?"
-    r"(?:/?(?:device:)?(?P<type>[A-Za-z_]\w*?)(?::(?P<index>\d+|\*))?)?"
+    r"(?:/job:(?P<job>\w+))?(?:/replica:[0-9]+)?(?:/task:(?P<task>[0-9]{1,9}))?"
+    r"(?:/?(?:device:)?(?P<type>[A-Za-z_]\w*?)(?::(?P<index>[0-9]{1,9}|\*))?)?"
 )
-_BUFFER = re.compile(r"(?:(c|[prv]\d+)\+)?(\d+):(\d+)")
+_BUFFER = re.compile(r"(?:(c|[prv][0-9]{1,9})\+)?([0-9]{1,18}):([0-9]{1,18})")
 
 
 @record(frozen=True)

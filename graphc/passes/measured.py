@@ -17,7 +17,6 @@ together, or a kernel with a digest of what it computes.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -31,7 +30,7 @@ from graphc.errors import GraphError
 from graphc.ir.place import Device
 from graphc.passes.cost import CostModel, Table
 from graphc.record import record
-from graphc.runtime.devices import Kind, Link, Rates
+from graphc.runtime.devices import LARGEST, Kind, Link, Rates, usable
 from graphc.runtime.devices import kinds as registered
 from graphc.runtime.files import write_atomically
 
@@ -132,10 +131,11 @@ def _measured(found: dict[str, Any]) -> Measured:
 def _kind(name: str, values: Mapping[str, Any]) -> Kind:
     """A type of device; another program may have registered it."""
     flops, nbytes, launch, latency, bandwidth = (_cost(values[f]) for f in _FIELDS)
-    if not min(flops, nbytes, bandwidth) > 0:
-        raise ValueError(f"a rate of {name} is 0")
+    rates, link = Rates(flops, nbytes, launch), Link(latency, bandwidth)
+    if not usable(rates, link):
+        raise ValueError(f"{rates} and {link} of {name} are too large or too small")
     runs_on = next((kind.runs_on for kind in registered() if kind.type == name), "cpu")
-    return Kind(name, Rates(flops, nbytes, launch), Link(latency, bandwidth), runs_on)
+    return Kind(name, rates, link, runs_on)
 
 
 def _runs(value: Mapping[str, Any]) -> Runs:
@@ -146,13 +146,16 @@ def _runs(value: Mapping[str, Any]) -> Runs:
 
 
 def _cost(value: float) -> float:
-    if not 0 <= float(value) < math.inf:
+    if not 0 <= float(value) <= LARGEST:
         raise ValueError(f"{value!r} is no cost")
     return float(value)
 
 
 def store(measured: Measured, path: Path | None = None) -> Path:
-    """Write what was measured: runs add to the known runs of a kernel, all else replaces it."""
+    """Write what was measured: runs add to the known runs of a kernel, all else replaces it.
+
+    Raises GraphError for a file that cannot be written.
+    """
     path = path or default_path()
     known = load(path, missing=True)
     kinds = {**known.kinds, **measured.kinds}
@@ -175,7 +178,10 @@ def store(measured: Measured, path: Path | None = None) -> Path:
     ordered = {key: dict(sorted(row.items())) for key, row in sorted(seconds.items())}
     found = {"format": FORMAT, "devices": devices, "seconds": ordered, "runs": listed}
     text = json.dumps(found, indent=1)
-    os.makedirs(path.parent, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(path.parent, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise GraphError(f"cannot write {path}: {error.strerror}") from None
     write_atomically(path, [f"{text}\n".encode()])
     return path
 

@@ -45,7 +45,9 @@ def constrained(graph: Graph, given: Sequence[str]) -> Graph:
     asked: dict[int, Spec] = {}
     ids = {f"%{n.id}": n.id for n in graph.nodes} | graph.names
     for text in given:
-        name, _, spec = text.partition("=")
+        name, equals, spec = text.partition("=")
+        if not equals:
+            raise GraphError(f"{text!r} is no constraint", hint="write for example h=cpu:1")
         if name not in ids:
             listed = ", ".join([*graph.names][:8]) or "none: gc.name gives some"
             raise GraphError(f"no value is named {name!r}", hint=f"names are {listed}")

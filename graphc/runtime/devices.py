@@ -18,8 +18,9 @@ from graphc.errors import GraphError
 from graphc.record import record
 
 MOST_DEVICES = 64
+LARGEST = 1e30  # of rates and seconds
 _NAME = re.compile(
-    r"(?:(?P<where>/job:\w+(?:/task:\d+)?)/device:)?(?P<type>[A-Za-z_]\w*):(?P<index>\d+)"
+    r"(?:(?P<where>/job:\w+(?:/task:[0-9]{1,9})?)/device:)?(?P<type>[A-Za-z_]\w*):(?P<index>[0-9]{1,9})"
 )
 RUNNERS = ("cpu", "null", "cuda")
 
@@ -91,17 +92,22 @@ def register_device(type: str, rates: Rates, link: Link, runs_on: str = "cpu") -
         raise GraphError(f"the device type {type} is built in", hint="choose another name")
     if runs_on not in RUNNERS:
         raise GraphError(f"a device runs on {' or '.join(RUNNERS)}, got {runs_on!r}")
-    positive, delays = (rates.flops, rates.bytes, link.bandwidth), (rates.launch, link.latency)
-    if not (
-        all(isinstance(number, int | float) for number in (*positive, *delays))
-        and all(rate > 0 for rate in positive)
-        and all(0 <= delay < math.inf for delay in delays)
-    ):
+    if not usable(rates, link):
         raise GraphError(
             f"the rates of {type} must be positive numbers", details=(repr(rates), repr(link))
         )
     made = _KINDS[type] = Kind(type, rates, link, runs_on)
     return made
+
+
+def usable(rates: Rates, link: Link) -> bool:
+    """Are these positive numbers whose quotients and sums are numbers, too?"""
+    speeds, delays = (rates.flops, rates.bytes, link.bandwidth), (rates.launch, link.latency)
+    return (
+        all(isinstance(number, int | float) for number in (*speeds, *delays))
+        and all(1 / LARGEST <= speed <= LARGEST or speed == math.inf for speed in speeds)
+        and all(0 <= delay <= LARGEST for delay in delays)
+    )
 
 
 def kind_of(type: str) -> Kind:

@@ -31,7 +31,8 @@ def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False
         if durable:
             _reach_disk(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise GraphError(f"cannot write {path}: {error.strerror}") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
