@@ -185,6 +185,14 @@ def test_blocks_need_their_scratch_memory(plan: str) -> None:
         build(parse(changed), Config(threads=1))
 
 
+def test_blocks_for_a_cpu_do_not_run_on_a_gpu(small_cache: None) -> None:
+    """They may move by less than the vectors that kernels read there."""
+    arrays = [np.ones((n, 1), "f4") for n in (52, 40, 40)]
+    text = show(planned(attention, *arrays)).replace("cpu:0", "gpu:0")
+    with pytest.raises(GraphError, match="has blocks for a CPU"):
+        build(parse(text), Config(devices=("gpu:0",), target="cuda:sm_90"))
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1030, 1030), (1024, 1100), (1100, 1024)])
 def test_long_causal_attention(rows: int, columns: int) -> None:
     """It is worked out in bands of rows, unless some row sees nothing."""

@@ -22,7 +22,7 @@ WITHOUT_KERNEL = {
     "item": "the memory of one part",
     "workspace": "a piece of the arena",
     "fused": "the kernels of its region",
-    "blocked": "left out: blocks are for the caches of a CPU",
+    "blocked": "rows that the walker repeats, with moving base addresses",
     "pack": "left out: packed layouts are for the caches of a CPU",
     "unpack": "left out: packed layouts are for the caches of a CPU",
     "call": "its graph, inlined or called by the walker of rows",

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import Contraction, Loops, Reduction, Scalar
 from graphc.ops.structural import moves_of
+from graphc.runtime.cuda.interface import ALIGNMENT
 from graphc.runtime.table import ABSENT
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def block_rows(writer: TableWriter, node: Node) -> None:
             writer.table.set(register, places[k])
             places[k] = register, 0
             travel[register] = tuple(step * tensor_type(value).dtype.itemsize for step in move)
+            check_vectors(node, travel[register], writer.config)
     scope = {"r0": places[0], "arena": places[-1]}
     scope |= {f"p{k}": place for k, place in enumerate(places[1:])}
     with writer.inside(scope):
@@ -76,6 +79,16 @@ def check_scratch(node: Node) -> None:
     given = tensor_type(last).nbytes if last.op.name == "workspace" else 0
     if needed > given:
         raise GraphError(f"%{node.id} needs {needed} bytes of workspace", details=node.describe())
+
+
+def check_vectors(node: Node, moves: tuple[int, ...], config: Config) -> None:
+    """Kernels of GPUs read vectors: what they are given begins at a multiple of a vector."""
+    if config.backend == "cuda" and any(move % ALIGNMENT for move in moves):
+        raise GraphError(
+            f"%{node.id} has blocks for a CPU: they move by {moves} bytes",
+            details=node.describe(),
+            hint="compile the graph anew, from a stage before tile",
+        )
 
 
 def check_window(node: Node, param: Node, reach: int) -> None:

@@ -24,11 +24,11 @@ from graphc.ops.dims import row_major_strides
 from graphc.passes.cut import Cut, Cutter, Demand, Level, Strides, Uncuttable, block_type
 from graphc.passes.reasons import record
 from graphc.record import record as record_class
+from graphc.runtime.cuda.interface import ALIGNMENT
 
 SMALLEST_VALUE = 1 << 20  # bytes of a value that is worth keeping out of memory
 SMALLEST_ON_GPU = 1 << 28  # a block there is at least a launch, and has to fill the chip
 GPU_CACHE = 1 << 27  # about the bytes that stay near between two launches, times two
-VECTOR = 16  # bytes: kernels of GPUs read whole vectors, so windows move by multiples of this
 LARGE = 2  # how many times larger than the chain's result such a value is
 ENOUGH_ROWS = 128  # so many share what a block reads of other operands, where rows are long,
 MOST_BLOCK = 4  # if the block then takes no more than so many times the second-level cache
@@ -54,7 +54,7 @@ class Room:
 def room_of(config: Config) -> Room:
     """Large values come from far away, and very large ones should not exist at all."""
     if config.backend == "cuda":
-        return Room(SMALLEST_ON_GPU, GPU_CACHE, 1, VECTOR, ((MEMORY, 2), (math.inf, math.inf)))
+        return Room(SMALLEST_ON_GPU, GPU_CACHE, 1, ALIGNMENT, ((MEMORY, 2), (math.inf, math.inf)))
     host = host_target()
     again = (host.l3 // 2, 1), (MEMORY, 2), (math.inf, math.inf)
     return Room(SMALLEST_VALUE, host.l2, FEWEST_ROWS, 1, again)

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_harness import GPU, need_gpu, rng, sized
+from test_blocks import attention
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
+from graphc.passes import block as blocks
+from graphc.runtime.cuda.interface import ALIGNMENT
 
 need_gpu()
 pytestmark = pytest.mark.gpu
@@ -31,6 +34,20 @@ def both(function: Any, *arrays: Any, **options: Any) -> tuple[Any, Any]:
 
 
 # ------------------------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize(
+    "shapes", [((44, 2), (40, 2)), ((40, 2), (30, 2)), ((2, 32, 2), (2, 16, 2))]
+)
+@pytest.mark.parametrize("cache", [400, 1400])
+def test_chains_in_blocks(monkeypatch: pytest.MonkeyPatch, shapes: Any, cache: int) -> None:
+    """Base addresses move by whole vectors, beside operands that end after the last block."""
+    room = blocks.Room(1, cache, 1, ALIGNMENT, ((np.inf, np.inf),))
+    monkeypatch.setattr(blocks, "room_of", lambda config: room)
+    q, k, v = (rng(9, n).standard_normal(shapes[n > 0]).astype(np.float32) for n in range(3))
+    step = gc.compile(attention, devices=GPU)
+    assert " = blocked(" in gc.show(step.stages(q, k, v)[-1].value)
+    np.testing.assert_allclose(step(q, k, v), attention(q, k, v), rtol=1e-4, atol=1e-5)
 
 
 def test_special_values_pass_through() -> None:

@@ -103,17 +103,21 @@ class Simulator:
         return _Launch(kernel, shape, (*views, *params, self._view("int64", 1, status), row))
 
     def _view(self, dtype: str, count: int, address: int) -> Any:
-        """An array as simulated kernels take it. Raises GraphError outside allocated memory."""
+        """An array as simulated kernels take it. Raises GraphError outside allocated memory.
+
+        A window of an operand is as large as that, and moves: it may end before it has so many
+        elements, and whoever reads beyond gets an IndexError.
+        """
         from graphc.gpu import cuda
 
         element = np.dtype(dtype)
         size = count * element.itemsize
         position = bisect_right(self.starts, address) - 1
         start = self.starts[position] if position >= 0 else 0
-        inside = position >= 0 and address + size <= start + self.blocks[start].size
-        if not inside:
+        if position < 0 or address > start + self.blocks[start].size:
             raise GraphError(f"a kernel is given {size} bytes outside the memory of {self.name}")
         block = self.blocks[start][address - start : address - start + size]
+        block = block[: block.size // element.itemsize * element.itemsize]
         return cuda.devicearray.FakeCUDAArray(block.view(element))
 
     def launch(self, prepared: _Launch, stream: int) -> None:
