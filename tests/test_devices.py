@@ -273,7 +273,7 @@ def test_numbers_of_devices_have_few_digits(name) -> None:
         parse_spec(name)
     with pytest.raises(GraphError, match=r"write \[offset"):
         parse_place(f"cpu:0[{'9' * 5000}:4]")
-    with pytest.raises(GraphError, match="not the name of a device"):
+    with pytest.raises(GraphError, match=r"write for example"):
         cluster.disconnect(name)
 
 
