@@ -226,6 +226,14 @@ def _distance(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[
     return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), TOLERANCE[kind.name] * scale
 
 
+def lost_dicts(lost: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """The rows for --json, which has no word for what is infinite."""
+    return [
+        {"name": name, "relative_error": error, "bound": bound if math.isfinite(bound) else None}
+        for name, error, bound in lost
+    ]
+
+
 def lost_rows(lost: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The rows of a table."""
     return [

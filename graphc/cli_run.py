@@ -151,8 +151,9 @@ def _report(
             "results": [_describe(name, r) for name, r in zip(names, results)],
         }
         if lost is not None:
-            keys = ("name", "relative_error", "bound")
-            found["compression"] = [dict(zip(keys, row)) for row in lost]
+            from graphc.cli_check import lost_dicts
+
+            found["compression"] = lost_dicts(lost)
         print_json({**found, **as_dicts(tracer)})
         return
     rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
@@ -160,9 +161,10 @@ def _report(
     if output is not None:
         click.echo(f"written to {output}")
     if lost is not None:
-        from graphc import cli_check
+        from graphc.cli_check import COLUMNS as LOST
+        from graphc.cli_check import lost_rows
 
-        print_table("compression", cli_check.COLUMNS, cli_check.lost_rows(lost))
+        print_table("compression", LOST, lost_rows(lost))
     if tracer.rows is not None:
         print_table("devices", COLUMNS, tracer.rows)
         if tracer.blamed:
