@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_the_report_sets_a_simulation_beside_the_run(tmp_path: Any, capsys: Any)
     blamed = written["blamed"]
     assert {row["device"] for row in blamed} == set(TWO) and len(blamed) == 5
     off = [abs(row["measured_us"] - row["simulated_us"]) for row in blamed]
-    assert off == sorted(off, reverse=True)
+    assert all(near <= far + 0.2 for far, near in pairwise(off))  # each is rounded to 0.1
     kernels = [row for row in blamed if re.fullmatch(r"%\d+: .* -> f32\[32,32\]", row["what"])]
     assert len(kernels) == 3 and all(row["simulated_us"] > 0 for row in kernels)
     assert all(re.search(r"test_cluster\.py:\d+$", row["line"]) for row in kernels)
