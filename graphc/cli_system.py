@@ -180,19 +180,14 @@ def _gpus() -> tuple[list[tuple[Any, ...]], str]:
 
 
 def _gpu(number: int) -> tuple[Any, ...]:
-    from graphc.runtime.cuda.driver import api, ask
+    from graphc.runtime.cuda.driver import api, ask, capability, model
 
     functions = api()
     device = ask(functions, "cuDeviceGet", number)
-    kinds = [getattr(functions.CUdevice_attribute, _ATTRIBUTE + name) for name in _ATTRIBUTES]
-    units, major, minor = (ask(functions, "cuDeviceGetAttribute", kind, device) for kind in kinds)
-    name = ask(functions, "cuDeviceGetName", 128, device).decode().rstrip("\0")
+    kind = functions.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    units = ask(functions, "cuDeviceGetAttribute", kind, device)
     memory = f"{ask(functions, 'cuDeviceTotalMem', device) / 2**30:.1f} GiB"
-    return f"gpu:{number}", name, units, memory, f"sm_{major}{minor}"
-
-
-_ATTRIBUTE = "CU_DEVICE_ATTRIBUTE_"
-_ATTRIBUTES = ("MULTIPROCESSOR_COUNT", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR")
+    return f"gpu:{number}", model(functions, device), units, memory, capability(functions, device)
 
 
 def _gpu_compiler() -> str:

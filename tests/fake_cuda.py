@@ -133,7 +133,7 @@ class FakeCuda:
         return OK, number
 
     def cuDeviceGetName(self, length, device):
-        return OK, b"Fake\0\0"
+        return OK, b"Fake".ljust(length - 1).replace(b" ", b"\0", 1)
 
     def cuDeviceGetAttribute(self, attribute, device):
         return OK, 9 if attribute == 75 else 0

@@ -87,6 +87,12 @@ def capability(functions: Any, device: Any) -> str:
     return f"sm_{major}{minor}"
 
 
+def model(functions: Any, device: Any) -> str:
+    """What a device is sold as. The name ends at a zero; what follows it may be anything."""
+    found: bytes = ask(functions, "cuDeviceGetName", _NAME_BYTES, device)
+    return found.partition(b"\0")[0].decode()
+
+
 @cache
 def first_chip() -> str | None:
     """The chip of the first GPU of this machine; None where there is none."""
@@ -127,8 +133,7 @@ class Cuda:
         self.context = self._do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
         self.chip = capability(self.api, self.device)
-        title = self._do("cuDeviceGetName", _NAME_BYTES, self.device).decode().rstrip("\0")
-        self.name = f"gpu:{number} ({title}, {self.chip})"
+        self.name = f"gpu:{number} ({model(self.api, self.device)}, {self.chip})"
         flags = int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.streams = [self._do("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
         # Launches that wait tell which kernel has crashed; in a graph they do not.
