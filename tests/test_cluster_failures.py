@@ -129,7 +129,7 @@ def test_a_device_that_disappears() -> None:
 
 
 NO_THREADS = """
-import resource
+import mmap, resource
 import numpy as np
 from test_cluster import X, made, there_and_back
 from graphc.errors import RunError
@@ -138,6 +138,12 @@ found.give(found.begin([X])[0])
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 _, hard = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 20), hard))
+taken = []  # what other threads have given back since the size was read: less than a stack is left
+try:
+    while True:
+        taken.append(mmap.mmap(-1, 1 << 22))
+except OSError:
+    pass
 try:
     found.run([X])
 except RunError as error:
