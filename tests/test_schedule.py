@@ -317,7 +317,14 @@ def test_place_and_schedule_speak_of_one_makespan() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 us"), (8e-6, "8 us"), (0.0130312, "13.03 ms"), (1.5, "1.5 s"), (86400, "86,400 s")],
+    [
+        (0, "0 us"),
+        (2.1e-22, "0 us"),
+        (8e-6, "8 us"),
+        (0.0130312, "13.03 ms"),
+        (1.5, "1.5 s"),
+        (86400, "86,400 s"),
+    ],
 )
 def test_times_are_readable(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -40,7 +40,9 @@ def summarise(text: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, of four digits: 8 us, 13.03 ms, 1.5 s."""
+    """A time for people, of four digits: 8 us, 13.03 ms, 1.5 s; what rounding leaves is 0 us."""
+    if abs(seconds) < 1e-12:
+        return "0 us"
     if seconds >= 1000:
         return f"{seconds:,.0f} s"
     scale, unit = (1, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
