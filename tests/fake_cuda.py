@@ -39,7 +39,7 @@ class Stream:
 
     def __init__(self, context: str) -> None:
         self.context = context
-        self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self.captured: list[Callable[[], None]] | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -95,6 +95,7 @@ class FakeCuda:
         self.devices = devices
         self.capacity = capacity
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.streams: list[Stream] = []
         self.device_memory: dict[int, np.ndarray] = {}
         self.pinned_memory: dict[int, np.ndarray] = {}
         self.owners: dict[int, str] = {}  # the context of device memory
@@ -191,12 +192,18 @@ class FakeCuda:
 
     def cuMemFree(self, address):
         assert self.owners[address] == self.context
-        del self.device_memory[address]
+        self._release(self.device_memory, address)
         return (OK,)
 
     def cuMemFreeHost(self, address):
-        del self.pinned_memory[address]
+        self._release(self.pinned_memory, address)
         return (OK,)
+
+    def _release(self, memory, address):
+        """Memory goes when all that was told before has been done, as with the driver."""
+        block = memory.pop(address)
+        for stream in self.streams:
+            stream.work.put(lambda: block)
 
     def _pageable(self, address):
         blocks = (self.device_memory | self.pinned_memory).items()
@@ -247,7 +254,8 @@ class FakeCuda:
     # ------------------------------------------------------------------------------ order
 
     def cuStreamCreate(self, flags):
-        return OK, Stream(self.context)
+        self.streams.append(Stream(self.context))
+        return OK, self.streams[-1]
 
     def cuCtxSynchronize(self):
         assert self.context
