@@ -115,7 +115,8 @@ class Classes:
 
     def unite(self, first: int, second: int, node: Node, tie: str = "", soft: bool = False) -> None:
         """Two items share a device from here on. Raises GraphError when none is left for both,
-        unless placement or this tie is soft."""
+        unless placement or this tie is soft: then `gc.colocate` is not heard, and what has to share
+        a device is where the first of both may be."""
         first, second = self.root(first), self.root(second)
         if first == second:
             return
@@ -127,7 +128,11 @@ class Classes:
             error = conflict(a, b, node, tie)
             if not (self.soft or soft):
                 raise error
-            explain(node.id, f"a colocation is ignored: {error.message}")
+            if tie and not is_own(tie, node):
+                explain(node.id, f"a colocation is ignored: {error.message}")
+                return
+            explain(node.id, f"soft placement ignores {b[1]}: {error.message}")
+            self.parent[second] = first
             return
         self.parent[second] = first
         self.allowed[first] = left
@@ -170,13 +175,18 @@ def _reason(tied: Node, tie: str) -> str:
     tie = tie or next(iter(ties_of(tied)), "")
     if not tie:
         return "one op holds them together"
-    if tied.op.name in ("read", "assign") and tie == ties_of(tied)[0]:
+    if is_own(tie, tied):
         return f"{touched(tied)} lives on one device"
     cells = [cell for home in containers() for cell in home.cells.values()]
     named = [c for c in cells if variable_group(c.container.name, c.name) == tie]
     if named:
         return f"{_variable(named[0].name, named[0].location)} is colocated with both"
     return f"gc.colocate (group {tie!r}) holds them together"
+
+
+def is_own(tie: str, node: Node) -> bool:
+    """Is the tie that of the variable that a node reads or assigns?"""
+    return node.op.name in ("read", "assign") and tie == ties_of(node)[0]
 
 
 def touched(node: Node) -> str:
