@@ -119,8 +119,9 @@ class Cell:
     def host(self) -> np.ndarray[Any, Any]:
         """Its memory, with its present value if it has one."""
         memory = self.allocate()
-        if self.newest is not None:
-            self.newest.fetch(memory)
+        newest = self.newest  # another reader may fetch it at the same time, and be done first
+        if newest is not None:
+            newest.fetch(memory)
             self.newest = None
         return memory
 

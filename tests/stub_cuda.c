@@ -1,0 +1,135 @@
+/* A libcuda.so.1 of two GPUs whose memory is the host's and whose streams do everything at once.
+
+   It stands behind the real cuda.bindings, so that what these make of our arguments is seen. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void *Handle;
+typedef unsigned long long Address;
+typedef void (*Kernel)(void **);
+enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, WORDS = 4, MOST = 64 };
+#define NEED_CONTEXT if (!context) return NO_CONTEXT
+
+static __thread Handle context;
+static intptr_t handles = 0x1000;
+
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGetCount(int *count) { return *count = 2, 0; }
+int cuDeviceGet(int *device, int number) { return *device = number, 0; }
+int cuDeviceGetName(char *name, int size, int device) { return strcpy(name, "Stub"), 0; }
+int cuDeviceGetAttribute(int *value, int which, int device) {
+    return *value = which == 75 ? 9 : 0, 0;
+}
+int cuDevicePrimaryCtxRetain(Handle *made, int device) {
+    return *made = (Handle)(intptr_t)(1 + device), 0;
+}
+int cuCtxSetCurrent(Handle given) { return context = given, 0; }
+int cuCtxPushCurrent_v2(Handle given) { return context = given, 0; }
+int cuCtxPopCurrent_v2(Handle *given) { return *given = context, 0; }
+int cuMemFree_v2(Address place) { NEED_CONTEXT; return free((void *)place), 0; }
+int cuMemFreeHost(void *place) { return free(place), 0; }
+int cuDeviceCanAccessPeer(int *can, int device, int other) { return *can = 1, 0; }
+int cuCtxEnablePeerAccess(Handle other, unsigned flags) { return flags || other == context; }
+int cuStreamCreate(Handle *made, unsigned flags) { return *made = (Handle)handles++, flags != 1; }
+int cuStreamSynchronize(Handle stream) { return 0; }
+int cuStreamWaitEvent(Handle stream, Handle event, unsigned flags) { return 0; }
+int cuEventCreate(Handle *made, unsigned flags) { return *made = (Handle)handles++, 0; }
+int cuEventDestroy_v2(Handle event) { return 0; }
+int cuEventRecord(Handle event, Handle stream) { return 0; }
+int cuEventSynchronize(Handle event) { return 0; }
+int cuEventElapsedTime(float *time, Handle first, Handle second) { return *time = 1, 0; }
+int cuEventElapsedTime_v2(float *time, Handle first, Handle second) { return *time = 1, 0; }
+int cuLaunchHostFunc(Handle stream, void (*function)(void *), void *data) {
+    return function(data), 0;
+}
+
+int cuMemAlloc_v2(Address *place, size_t size) {
+    NEED_CONTEXT;
+    return posix_memalign((void **)place, 256, size) ? OUT_OF_MEMORY : 0;
+}
+int cuMemHostAlloc(void **place, size_t size, unsigned flags) {
+    return posix_memalign(place, 256, size) || flags != 1 ? OUT_OF_MEMORY : 0;
+}
+/* Four floats: y = 2 x, and y = x + 1. */
+static void twice(void **given) {
+    float *x = *(float **)given[0], *y = *(float **)given[1];
+    for (int i = 0; i < 4; i++) y[i] = 2 * x[i];
+}
+static void increment(void **given) {
+    float *x = *(float **)given[0], *y = *(float **)given[1];
+    for (int i = 0; i < 4; i++) y[i] = x[i] + 1;
+}
+static void none(void **given) {}
+static void copy(void **given) {
+    memmove(*(void **)given[0], *(void **)given[1], *(size_t *)given[2]);
+}
+static void set(void **given) { memset(*(void **)given[0], *(int *)given[1], *(size_t *)given[2]); }
+
+int cuModuleLoadData(Handle *made, const char *image) {
+    *made = (Handle)handles++;
+    return strcmp(image, "cubin sm_90") ? 209 : 0;
+}
+int cuModuleGetFunction(Handle *made, Handle module, const char *name) {
+    *made = !strcmp(name, "double") ? twice : !strcmp(name, "increment") ? increment : none;
+    return 0;
+}
+
+/* What streams do: kernels with the words they are given, now or as a graph. */
+typedef struct { int count; Kernel kernels[MOST]; uint64_t words[MOST][WORDS]; } Graph;
+static Graph *recorded;
+static Handle recording;
+
+static int told(Handle stream, Kernel kernel, void **given) {
+    NEED_CONTEXT;
+    if (!recorded || stream != recording) return kernel(given), 0;
+    recorded->kernels[recorded->count] = kernel;
+    for (int i = 0; i < WORDS; i++) recorded->words[recorded->count][i] = *(uint64_t *)given[i];
+    return recorded->count++, 0;
+}
+int cuLaunchKernel(Kernel kernel, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty,
+                   unsigned tz, unsigned shared, Handle stream, void **given, void **extra) {
+    if (!x || !tx || y * z * ty * tz != 1 || shared || extra) return 1;
+    return told(stream, kernel, given);
+}
+int cuMemcpyAsync_v2(Address target, Address source, size_t size, Handle stream) {
+    return told(stream, copy, (void *[]){&target, &source, &size, &size});
+}
+int cuMemsetD8Async(Address target, unsigned char byte, size_t size, Handle stream) {
+    uint64_t word = byte;
+    return told(stream, set, (void *[]){&target, &word, &size, &size});
+}
+int cuStreamBeginCapture_v2(Handle stream, int mode) {
+    recorded = calloc(1, sizeof(Graph));
+    return recording = stream, mode != 2;
+}
+int cuStreamEndCapture(Handle stream, Handle *graph) { return *graph = recorded, recorded = 0, 0; }
+int cuGraphInstantiateWithFlags(Handle *made, Handle graph, unsigned long long flags) {
+    return *made = graph, 0;
+}
+int cuGraphDestroy(Handle graph) { return 0; }
+int cuGraphExecDestroy(Handle graph) { return free(graph), 0; }
+int cuGraphLaunch(Graph *graph, Handle stream) {
+    for (int k = 0; k < graph->count; k++) {
+        void *given[WORDS];
+        for (int i = 0; i < WORDS; i++) given[i] = &graph->words[k][i];
+        graph->kernels[k](given);
+    }
+    return printf("graph of %d\n", graph->count), fflush(stdout), 0;
+}
+
+int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
+    static const char *endings[] = {"", "_v2", "WithFlags"};
+    void *self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
+    char whole[128];
+    *found = NULL;
+    for (int i = 0; i < 3 && !*found; i++) {
+        snprintf(whole, sizeof whole, "%s%s", name, endings[i]);
+        *found = dlsym(self, whole);
+    }
+    if (status) *status = !*found;
+    return 0;
+}
