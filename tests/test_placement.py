@@ -381,23 +381,3 @@ def test_an_update_in_a_branch_of_a_loop_may_have_another_device_than_the_loop()
         v.assign(np.zeros((4, 4), np.float32))
         found.append((gc.compile(f, **options)(X), np.array(v)))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-
-
-def test_soft_placement_drops_a_colocation_or_a_device_but_no_home_of_a_variable() -> None:
-    v, w = (gc.Variable(np.zeros((4, 4), np.float32), name=f"soft_{k}") for k in range(2))
-
-    def f(x):
-        gc.colocate(v, w)
-        held = v.value
-        with gc.device("cpu:0"):
-            w.assign(x)
-        with gc.device("cpu:1"):
-            v.assign(held + x)
-        return held
-
-    with pytest.raises(GraphError, match="lives on one device"):
-        gc.compile(f, devices=TWO)(X)
-    run = gc.compile(f, devices=TWO, soft_placement=True)
-    for k in range(2):
-        np.testing.assert_array_equal(run(X), X * k)
-    np.testing.assert_array_equal(v, X * 2)

@@ -217,3 +217,24 @@ def test_finite_checks_of_every_device_come_before_any_variable_changes(home):
     program = {record.name: record.value for record in compiled.stages(X)}["partition"]
     waits = [node.after for g in program.graphs for node in g.nodes if node.op.name == "assign"]
     assert len(waits) == 2 and all(any(n.op.name == "recv" for n in after) for after in waits)
+
+
+def test_soft_placement_drops_a_colocation_or_a_device_but_no_home_of_a_variable() -> None:
+    v, w = (gc.Variable(np.zeros((4, 4), np.float32), name=f"soft_{k}") for k in range(2))
+
+    def f(x):
+        gc.colocate(v, w)
+        held = v.value
+        with gc.device("cpu:0"):
+            w.assign(x)
+        with gc.device("cpu:1"):
+            v.assign(held + x)
+        return held
+
+    two, x = ["cpu:0", "cpu:1"], np.ones((4, 4), np.float32)
+    with pytest.raises(GraphError, match="lives on one device"):
+        gc.compile(f, devices=two)(x)
+    run = gc.compile(f, devices=two, soft_placement=True)
+    for k in range(2):
+        np.testing.assert_array_equal(run(x), x * k)
+    np.testing.assert_array_equal(v, x * 2)
