@@ -381,3 +381,19 @@ def test_an_update_in_a_branch_of_a_loop_may_have_another_device_than_the_loop()
         v.assign(np.zeros((4, 4), np.float32))
         found.append((gc.compile(f, **options)(X), np.array(v)))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_branches_that_do_nothing_but_what_spans_devices() -> None:
+    def inner(x):
+        with gc.device("cpu:0"):
+            y = np.tanh(x)
+        with gc.device("cpu:1"):
+            return np.exp(y)
+
+    def f(x, p, q):
+        return gc.cond(p, lambda x: gc.cond(q, inner, lambda x: x, x), lambda x: x, x)
+
+    run = gc.compile(f, devices=TWO)
+    for p in (False, True):
+        wanted = np.exp(np.tanh(X)) if p else X
+        np.testing.assert_allclose(run(X, np.bool_(p), np.bool_(True)), wanted, rtol=1e-6)

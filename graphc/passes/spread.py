@@ -182,7 +182,7 @@ class _Rewrite:
         """The node on a device, with what it reads, under this id."""
         spread = self.regions.get(node, ())
         used = {inner.place for region in spread for inner in region.nodes}
-        if len(used) == 1:  # the op asked for another device than all of its regions
+        if len(used) == 1 and None not in used:  # the op asked for another device than its regions
             (device,), spread = used, ()
         changed = node.replace(
             id=id,
