@@ -71,3 +71,15 @@ def test_misuse() -> None:
     rule = lambda x: tensor(F32, (*x.shape, 2))
     wide = custom_op("wide_for_test", infer=rule)(lambda x, out: None)
     assert traced(lambda v: wide(v).shape, X) == (3, 2, 2)
+
+
+def test_functions_that_cannot_be_called() -> None:
+    for made in (3, max, None):
+        with pytest.raises(TypeRuleError, match="no Python function"):
+            custom_op("uncallable")(made)  # type: ignore[arg-type]
+    with pytest.raises(TypeRuleError, match="cuda= of uncallable is no Python function"):
+        custom_op("uncallable", cuda=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeRuleError, match="short is called with 2 arguments: too many"):
+        custom_op("short")(lambda x: None)(X)
+    with pytest.raises(TypeRuleError, match="cuda= of short is called with 3 arguments: missing"):
+        custom_op("short", cuda=lambda i, x, y, out: None)(_smooth)(X)

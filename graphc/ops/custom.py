@@ -16,6 +16,7 @@ that is not 0 to stop the run.  It never runs in Python while tracing.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,12 @@ def _tensors(kind: AnyType) -> list[Type]:
     return [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
 
 
-def _type_rule(name: str, infer: Callable[..., Any] | None) -> Callable[..., AnyType]:
+def _type_rule(
+    name: str,
+    infer: Callable[..., Any] | None,
+    function: Callable[..., Any],
+    each: Callable[..., Any] | None,
+) -> Callable[..., AnyType]:
     def rule(*types: AnyType) -> AnyType:
         require(bool(types), f"{name} needs an operand")
         require_tensor(name, *types)
@@ -57,9 +63,28 @@ def _type_rule(name: str, infer: Callable[..., Any] | None) -> Callable[..., Any
         for kind in (*types, *_tensors(made)):
             assert isinstance(kind, Type)
             require_dtype(name, kind, STORED)
+        count = len(types) + len(_tensors(made))
+        _require_takes(name, function, count, "operands, then results")
+        if each is not None:
+            _require_takes(f"cuda= of {name}", each, 1 + count, "i, operands, then results")
         return made
 
     return rule
+
+
+def _require_function(name: str, function: Any) -> None:
+    """Numba compiles what has bytecode."""
+    plain = getattr(function, "py_func", function)
+    require(hasattr(plain, "__code__"), f"{name} is no Python function: {function!r}")
+
+
+def _require_takes(name: str, function: Callable[..., Any], count: int, order: str) -> None:
+    try:
+        inspect.signature(getattr(function, "py_func", function)).bind(*range(count))
+    except TypeError as error:
+        raise TypeRuleError(
+            f"{name} is called with {count} arguments: {error}", hint=f"it takes {order}"
+        ) from None
 
 
 def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Callable[..., Any]:
@@ -192,13 +217,17 @@ def custom_op(
                          by many threads at once; without it one thread runs the function there
 
     Returns the function to call on traced or plain arrays; f16 and bf16 must be cast first.
-    Raises TypeRuleError when the name is no identifier or belongs to an op of graphc.
+    Raises TypeRuleError when the name is no identifier or belongs to an op of graphc, and for what
+    is no Python function; calling it does for a function that takes other arguments.
     """
     require(name.isidentifier(), f"{name!r} is no name for an op", hint="use letters, digits and _")
     require(name not in OPS or name in _CUSTOM, f"an op named {name} exists already")
+    if cuda is not None:
+        _require_function(f"cuda= of {name}", cuda)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        rule = _type_rule(name, infer)
+        _require_function(name, function)
+        rule = _type_rule(name, infer, function, cuda)
         OPS.pop(name, None)
         _CUSTOM.add(name)
         op = define(
