@@ -96,6 +96,7 @@ STATUS = {
     3: "cancelled",
     4: "custom op failed",
 }
+CUSTOM = 4  # the status of a custom op that returned one of these, or what is no status
 
 
 class GraphHint(UserWarning):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from op_harness import lowered, same, traced
 
-from graphc.errors import TypeRuleError
+import graphc as gc
+from graphc.errors import RunError, TypeRuleError
 from graphc.ir.types import F32, I64, tensor
 from graphc.ops.custom import custom_op
 
@@ -83,3 +84,18 @@ def test_functions_that_cannot_be_called() -> None:
         custom_op("short")(lambda x: None)(X)
     with pytest.raises(TypeRuleError, match="cuda= of short is called with 3 arguments: missing"):
         custom_op("short", cuda=lambda i, x, y, out: None)(_smooth)(X)
+
+
+@pytest.mark.parametrize("status", [-1, 1, 3, 5, 77, 1 << 31, 1 << 40])
+def test_statuses(status: int) -> None:
+    """A custom op's own numbers are told; those that mean something else are not taken for it."""
+
+    def stops(x: np.ndarray, out: np.ndarray) -> int:
+        return status if x[0, 0] > 1 else 0
+
+    reason = f"failed with status {status}" if status in (5, 77) else "custom op failed"
+    op = custom_op("stops")(stops)
+    model = gc.compile(lambda x: op(x))
+    model(X * 0)
+    with pytest.raises(RunError, match=reason):
+        model(X * 0 + 2)

@@ -20,10 +20,11 @@ from graphc.codegen import source, target
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Buffer, Kernel
 from graphc.codegen.numba_memory import PROVIDED, memory_ir
-from graphc.errors import GraphError
+from graphc.errors import CUSTOM, GraphError
 from graphc.ir.types import DType
 
 RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
+CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
 
 # The C functions that an object may leave to the loader.
 _MATHS = """
@@ -101,8 +102,9 @@ def compile_library(
     from numba.core import types
 
     count = len(dtypes)
-    if hasattr(function, "jitted"):  # a function that is cheaper to describe than to make
-        function = function.jitted()
+    custom = getattr(function, "jitted", None)
+    if custom is not None:  # a function that is cheaper to describe than to make
+        function = custom()
     dispatcher = (
         function if hasattr(function, "py_func") else numba.njit(error_model="numpy")(function)
     )
@@ -125,7 +127,9 @@ def compile_library(
     if isinstance(returned, types.NoneType):
         body = f"{call}\n    return 0"
     elif isinstance(returned, types.Integer | types.Boolean):
-        body = f"return {call}"
+        body = (
+            f"code = {call}\n    return {CUSTOM_STATUS}" if custom is not None else f"return {call}"
+        )
     else:
         raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
     text = "import numpy as np\n" + _ENTRY.format(body=body)

@@ -176,3 +176,17 @@ def updated(x: Any, index: Any) -> Any:
 def test_what_a_kernel_refuses_names_the_node(function: Any, arrays: Any) -> None:
     with pytest.raises(gc.GraphError, match="%"):
         gc.compile(function, devices=GPU)(*arrays)
+
+
+@pytest.mark.parametrize(("status", "reason"), [(-1, "custom op"), (3, "custom op"), (77, "77")])
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_custom_op_returns(status: int, reason: str, alone: bool) -> None:
+    def element(i: Any, x: Any, out: Any) -> int:
+        return status if x[i] < 0 else 0
+
+    def whole(x: Any, out: Any) -> int:
+        return status if x[0] < 0 else 0
+
+    op = gc.custom_op("stopped_on_any_device", cuda=None if alone else element)(whole)
+    with pytest.raises(gc.GraphError, match=reason):
+        gc.compile(lambda x: op(x) + 1, devices=GPU)(-np.ones(3))

@@ -27,7 +27,7 @@ from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.emit import maker
 from graphc.codegen.cuda.launch import Launch, Operand, Scratch
 from graphc.codegen.kernels import Spec
-from graphc.codegen.numba_route import execute, function_text
+from graphc.codegen.numba_route import CUSTOM_STATUS, execute, function_text
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import CudaCall, CudaCode, Library
@@ -192,9 +192,10 @@ def _shaped(
     """A user's function over arrays of these shapes: once, or for each element of the result."""
     arguments = [_array(k, d, repr(s)) for k, ((d, _), s) in enumerate(zip(buffers, shapes))]
     if function.each is None:
-        return _text(len(buffers), [], [], arguments), function.plain, 1, (1,)
+        text = _text(len(buffers), [], [], arguments, CUSTOM_STATUS)
+        return text, function.plain, 1, (1,)
     elements = buffers[len(node.inputs)][1]
-    text = _text(len(buffers), [], [], ["unit", *arguments])
+    text = _text(len(buffers), [], [], ["unit", *arguments], CUSTOM_STATUS)
     return text, function.each, elements, (elements,)
 
 
@@ -202,7 +203,9 @@ def _array(number: int, dtype: DType, shape: str) -> str:
     return f"{'as_bools' if dtype is BOOL else 'as_array'}(a{number}, {shape})"
 
 
-def _text(buffers: int, params: list[str], lines: list[str], arguments: list[str]) -> str:
+def _text(
+    buffers: int, params: list[str], lines: list[str], arguments: list[str], failed: str = "code"
+) -> str:
     names = [*(f"a{k}" for k in range(buffers)), *params, "units", "status", "row"]
     body = [
         f"def kernel({', '.join(names)}):",
@@ -210,7 +213,7 @@ def _text(buffers: int, params: list[str], lines: list[str], arguments: list[str
         "    for unit in range(cuda.grid(1), units, cuda.gridsize(1)):",
         f"        code = status_of(function({', '.join(arguments)}))",
         "        if code != 0:",
-        "            fail(status, row, code)",
+        f"            fail(status, row, {failed})",
         "",
     ]
     return HEADER + "\n".join(body)
