@@ -276,9 +276,16 @@ def test_any_order_of_what_is_ready_gives_the_same_bits() -> None:
     assert len(orders) > 400
 
 
-def users(graph: Graph, node: Node) -> list[Node]:
-    """A node, and those that read its memory."""
-    return [node, *(n for n in graph.nodes if any(node in roots(source) for source in n.inputs))]
+def users(graph: Graph, node: Node, begin: int, nbytes: int) -> list[Node]:
+    """A node, and those that read these bytes of its memory."""
+
+    def lies_there(value: Node) -> bool:
+        regions = (r for r in value.place.regions if r.base == "arena")
+        return node in roots(value) and any(
+            r.offset < begin + nbytes and begin < r.offset + r.nbytes for r in regions
+        )
+
+    return [node, *(n for n in graph.nodes if any(map(lies_there, n.inputs)))]
 
 
 def ordered(graph: Graph) -> Iterator[tuple[Node, Node]]:
@@ -288,7 +295,8 @@ def ordered(graph: Graph) -> Iterator[tuple[Node, Node]]:
     for _, last, offset, nbytes, first in intervals:
         for begin, _, start, size, second in intervals:
             if last < begin and offset < start + size and start < offset + nbytes:
-                yield from product(users(graph, first), users(graph, second))
+                before = users(graph, first, offset, nbytes)
+                yield from product(before, users(graph, second, start, size))
 
 
 def check_order(graph: Graph) -> None:

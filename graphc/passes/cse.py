@@ -1,8 +1,9 @@
 """cse: nodes that compute the same thing become one (after Click, PLDI 1995).
 
 The key holds the op, type, operands (sorted if commutative), `after` edges, attributes and place,
-so two reads of one state between the same writes merge and nothing merges across devices.  Nodes
-with effects or regions and those of `UNIQUE` ops never merge.
+so two reads of one state between the same writes merge and nothing merges across devices but
+constants, which are on every device once they have one.  Nodes with effects or regions and those
+of `UNIQUE` ops never merge.
 """
 
 from __future__ import annotations
