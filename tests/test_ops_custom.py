@@ -94,8 +94,7 @@ def test_statuses(status: int) -> None:
         return status if x[0, 0] > 1 else 0
 
     reason = f"failed with status {status}" if status in (5, 77) else "custom op failed"
-    op = custom_op("stops")(stops)
-    model = gc.compile(lambda x: op(x))
+    model = gc.compile(custom_op("stops")(stops))
     model(X * 0)
     with pytest.raises(RunError, match=reason):
         model(X * 0 + 2)

@@ -246,6 +246,7 @@ def custom_op(
         def call(*operands: Any) -> Any:
             return emit(op, *operands)
 
+        del vars(call)["__wrapped__"]  # which takes results, too
         return call
 
     return register
