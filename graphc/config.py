@@ -162,10 +162,12 @@ class Config:
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
-    """One name or several. Raises GraphError for what is neither."""
+    """One name or several. Raises GraphError for what is neither, or has no order."""
     if isinstance(given, str):
         return (given,)
-    names = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not isinstance(given, Iterable) or isinstance(given, set | frozenset):
+        raise GraphError(f"{option} must be a list of names, got {given!r}")
+    names = tuple(given)
     if not all(isinstance(name, str) for name in names):
         raise GraphError(f"{option} must be a list of names, got {given!r}")
     return names

@@ -279,7 +279,12 @@ def test_numbers_of_devices_have_few_digits(name) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("error_budget", 10**400), ("place_seconds", 10**400), ("sample", 3)],
+    [
+        ("error_budget", 10**400),
+        ("place_seconds", 10**400),
+        ("sample", 3),
+        ("devices", {"cpu:0", "cpu:1"}),
+    ],
 )
 def test_options_that_are_out_of_bounds(name, value) -> None:
     with pytest.raises(GraphError, match=name):
