@@ -17,7 +17,7 @@ demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 	@$(BIN)/python examples/sentence_similarity.py
 
 test: $(VENV)/stamp-test  ## run every test
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))
