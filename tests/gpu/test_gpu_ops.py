@@ -24,8 +24,6 @@ need_gpu()
 pytestmark = pytest.mark.gpu
 
 MOST_SIMULATED = 256  # elements; a sorted row of 1000 takes the simulator seconds
-
-
 MANY_SAMPLES = 8  # of an op, from which on the simulator runs a part of them
 
 
