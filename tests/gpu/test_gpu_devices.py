@@ -22,9 +22,9 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 def need(devices: list[str]) -> None:
-    """Skip what needs more GPUs than there are."""
+    """Skip what needs more GPUs than there are; the first is there."""
     for device in devices:
-        if device.startswith("gpu"):
+        if device.startswith("gpu") and device != "gpu:0":
             try:
                 open_driver(present_chip(), device)
             except GraphError as error:
