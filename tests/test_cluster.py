@@ -311,4 +311,4 @@ def test_small_calls_stay_short_beside_another_program() -> None:
                 times.append(time.perf_counter() - began)
         finally:
             busy.kill()
-    assert len(times) > 2000, f"a call takes {1e3 * np.mean(times):.2f} ms"
+    assert np.median(times) < 1e-3

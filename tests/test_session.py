@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from clock import cpu_seconds
 from graphs import random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -254,13 +254,7 @@ def test_a_warm_run_adds_less_than_three_microseconds() -> None:
     executable = s._plan("f", feeds, ()).step.build([b]).executable
 
     def best(call: Callable[[], Any]) -> float:
-        def once() -> float:
-            started = time.perf_counter()
-            for _ in range(200):
-                call()
-            return time.perf_counter() - started
-
-        return min(once() for _ in range(100)) / 200
+        return cpu_seconds(lambda: [call() for _ in range(200)], tries=100) / 200
 
     assert best(lambda: s.run("f", feeds)) - best(lambda: executable.entry(b)) < 3e-6
 
