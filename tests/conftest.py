@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc as collector
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,13 @@ import graphc as gc
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_collection_finish() -> None:
+    """Modules, tests and their parameters stay: the collector need not go over them again."""
+    collector.collect()
+    collector.freeze()
+    collector.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture(autouse=True, scope="session")
