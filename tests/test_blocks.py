@@ -55,7 +55,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     batch=st.lists(st.integers(1, 3), max_size=2),
     rows=st.integers(1, 70),
     columns=st.sampled_from([1, 7, 40, 65]),
-    widths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    widths=st.tuples(st.integers(0, 9), st.integers(0, 9)),
     element=st.sampled_from(["f4", "f8"]),
     masks=st.sampled_from(["", "rows", "keys", "causal", "full"]),
     opt=st.sampled_from([0, 2]),
@@ -145,6 +145,20 @@ def test_scores_that_are_read_elsewhere_stay_whole(small_cache: None) -> None:
         return scores, np.tanh(scores) @ v
 
     assert not blocked(planned(both, *[gc.spec((30, 8), "f32")] * 3))
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_what_is_summed_may_be_empty(small_cache: None, batch: Any, depth: int) -> None:
+    """No step along an axis of an operand without elements moves anything."""
+
+    def function(x: Any, w: Any) -> Any:
+        s = np.exp(x @ w)
+        return np.log(s.sum(-1)) + s.max(-1)
+
+    x, w = np.ones((*batch, 40, depth)), np.ones((*batch, depth, 90))
+    assert bool(blocked(planned(function, x, w))) == bool(depth)
+    np.testing.assert_allclose(gc.compile(function)(x, w), function(x, w), rtol=1e-12)
 
 
 @given(st.integers(1, 3000), st.integers(1, 400))

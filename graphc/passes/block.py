@@ -194,6 +194,8 @@ class Chain:
         if len(self.levels) < len(cut):
             self.follow(cut[: len(self.levels)])
         self.check_worth()
+        self.moving = self.windows()
+        self.body = self.region()
 
     def values(self) -> frozenset[Node]:
         """What the kernels pass on: they themselves, or the items of those with several results."""
@@ -281,22 +283,21 @@ class Chain:
 
     def emit(self, node: Node, r: Rewriter) -> Node:
         """The blocked node that stands for the chain's last kernel."""
-        windows = self.windows()
         made = node.replace(
             op=OPS["blocked"],
-            inputs=tuple(r.new(operand) for operand, _ in windows),
-            attrs=self.attrs([strides for _, strides in windows]),
-            regions=(self.region(windows),),
+            inputs=tuple(r.new(operand) for operand, _ in self.moving),
+            attrs=self.attrs([strides for _, strides in self.moving]),
+            regions=(self.body,),
         )
         record(node.id, self.reason())
         r.nodes.append(made)
         return made
 
-    def region(self, windows: list[tuple[Node, Strides]]) -> Graph:
+    def region(self) -> Graph:
         """The kernels of one block, over windows of what they read."""
         op = OPS["param"]
         made: dict[tuple[Node, Demand], Node] = {}
-        for k, (operand, strides) in enumerate(windows):
+        for k, (operand, strides) in enumerate(self.moving):
             attrs = op.coerce({"name": f"p{k}"})
             made[operand, (False, strides)] = Node(k, op, (), attrs, operand.type)
         params = tuple(made.values())
