@@ -350,8 +350,9 @@ def test_large_graphs_are_placed_in_linear_time() -> None:
     seconds = {}
     for count in (6_000, 36_000):
         graph = wide_graph(count)
-        seconds[count] = cpu_seconds(lambda graph=graph: place(graph, given), tries=2)
-        assert len({n.place for n in place(graph, given).nodes}) == 8
+        placed: list[Any] = []
+        seconds[count] = cpu_seconds(lambda g=graph, p=placed: p.append(place(g, given)), tries=1)
+        assert len({n.place for n in placed[0].nodes}) == 8
     assert seconds[36_000] < 15
     assert seconds[36_000] < 6 * 2.5 * seconds[6_000]
 

@@ -56,10 +56,13 @@ class _Search:
         self.free = [c for c, devices in enumerate(problem.feasible) if len(devices) > 1]
         self.random = 88172645463325252
         self.neighbours = self.exchanges()
+        self.makespans: dict[tuple[int, ...], float] = {}  # of all that were simulated
 
     def evaluate(self, where: Where) -> Run:
         self.left -= len(self.problem.seconds)
-        return evaluate(self.problem, where)
+        run = evaluate(self.problem, where)
+        self.makespans[tuple(where)] = run.makespan
+        return run
 
     def done(self) -> bool:
         return self.left <= 0 or not self.free or not better(self.bound, self.best.makespan)
@@ -117,6 +120,9 @@ class _Search:
         for where in self.moves(run):
             if self.left <= 0:
                 return None
+            known = self.makespans.get(tuple(where), 0.0)
+            if not better(known, run.makespan):
+                continue
             made = self.evaluate(where)
             if better(made.makespan, run.makespan):
                 return made
