@@ -91,6 +91,12 @@ def test_gradients_by_one_value(tmp_path: Path) -> None:
         gc.gradients("loss", ["w"], graph=graph)
 
 
+def test_text_is_not_saved_under_the_name_of_compiled_code(tmp_path: Path) -> None:
+    with pytest.raises(gc.GraphError, match="compiled.*graphc compile m.gir -o m.gcx"):
+        gc.compile(lambda x: x + 1).save(tmp_path / "m.gcx", X)
+    assert not list(tmp_path.iterdir())
+
+
 # ---------------------------------------------------------------------------------------- loops
 
 

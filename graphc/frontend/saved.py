@@ -95,6 +95,12 @@ def save(
     from graphc.ir.text import literals
 
     target = Path(path)
+    if target.suffix == ".gcx":
+        text = target.with_suffix(".gir").name
+        raise GraphError(
+            f"{target.name} would hold text, and a .gcx file is compiled",
+            hint=f"save {text}, then: graphc compile {text} -o {target.name}",
+        )
     graph = getattr(value, "graph", value)
     stored = values_of(graph) if variables is None else variables
     big = [*literals(graph), *stored.values()]
