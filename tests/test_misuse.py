@@ -92,7 +92,7 @@ def test_gradients_by_one_value(tmp_path: Path) -> None:
 
 
 def test_text_is_not_saved_under_the_name_of_compiled_code(tmp_path: Path) -> None:
-    with pytest.raises(gc.GraphError, match="compiled.*graphc compile m.gir -o m.gcx"):
+    with pytest.raises(gc.GraphError, match=r"a \.gcx file is compiled"):
         gc.compile(lambda x: x + 1).save(tmp_path / "m.gcx", X)
     assert not list(tmp_path.iterdir())
 
