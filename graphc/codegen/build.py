@@ -360,6 +360,7 @@ def image_of(
         device=device.short if device is not None else "cpu:0",
         largest=largest_values(graph) if writer.config.backend == "cuda" else (),
         guarded=writer.config.check_finite,
+        products=writer.products,
     )
 
 

@@ -27,6 +27,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
 from graphc.record import record
+from graphc.runtime.cuda.product import Product
 
 
 @record(frozen=True)
@@ -39,7 +40,8 @@ class Spec:
     `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
     `patch` is what to run instead where the result lies in the memory of this operand.
     A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
-    On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...
+    On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
+    `product` is what they compute where that is a plain product of matrices.
     """
 
     kind: str
@@ -55,6 +57,7 @@ class Spec:
     patch: tuple[int, Spec] | None = None
     launches: tuple[Launch, ...] = ()
     poll: int = 0
+    product: Product | None = None
 
 
 # What a slow thread does in a second; a kernel that would take it half of one asks every tenth.

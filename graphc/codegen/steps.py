@@ -21,6 +21,7 @@ from graphc.ir.op import STORED
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import Type
+from graphc.runtime.cuda.product import Product
 from graphc.runtime.image import Origin
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
@@ -51,6 +52,7 @@ class TableWriter:
         self.word_offsets: dict[tuple[int, ...], int] = {}
         self.kernels: dict[str, int] = {}
         self.origins: dict[int, Origin] = {}
+        self.products: dict[int, Product] = {}
         self.registers = 0
         self.stacks = 0
         self.used = 0  # registers of the loops around the current row
@@ -192,6 +194,8 @@ class TableWriter:
                 units=launch.blocks, grain=launch.threads, params=self.params(launch.params),
             )  # fmt: skip
             rows.append(row)
+        if spec.product is not None:
+            self.products[rows[-1]] = spec.product
         return rows
 
     def update_rows(

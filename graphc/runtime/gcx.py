@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.runtime.cuda.product import Product
+from graphc.runtime.cuda.product import read as product
 from graphc.runtime.image import ALIGNMENT, Channel, Image, Origin, Slot, StateSlot, numpy_dtype
 from graphc.runtime.memory import aligned_bytes
 from graphc.runtime.variable import container
 
-FORMAT = 5  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 6  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _EXECUTED = ("table", "words", "objects")
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
@@ -187,6 +189,7 @@ class File:
             arity=tuple(map(_number, share["arity"])),
             largest=tuple(_origins(share["largest"])),
             guarded=share["guarded"] is True,
+            products=dict(_products(share["products"])),
             **code,
         )
 
@@ -260,6 +263,11 @@ def _state_slots(rows: Any) -> Iterator[StateSlot]:
 def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
     for nbytes, node, file, line in rows:
         yield _number(nbytes), Origin(_text(node), _text(file), _number(line))
+
+
+def _products(rows: Any) -> Iterator[tuple[int, Product]]:
+    for row, values in rows:
+        yield _number(row), product(values)
 
 
 def _channels(rows: Any) -> Iterator[Channel]:

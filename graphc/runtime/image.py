@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime import table as step_table
+from graphc.runtime.cuda.product import Product
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47
@@ -137,7 +138,7 @@ class Image:
     has none.  Kernel i takes `arity[i]` of the `words`; units and grain of a row that calls it are
     the blocks and the threads of its launch.  `largest` are the largest values
     in the arena at its fullest, with their bytes; `guarded` has variables written only when no
-    kernel before has failed.
+    kernel before has failed.  `products` says of rows what a library can do in their place.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Image:
     portable: tuple[bytes, ...] = ()
     largest: tuple[tuple[int, Origin], ...] = ()
     guarded: bool = False
+    products: Mapping[int, Product] = field(default_factory=dict)
 
     @property
     def on_gpu(self) -> bool:
@@ -240,6 +242,23 @@ class Image:
                 [c.nbytes if c.target == number else -1 for c in channels],
             ),
         )  # fmt: skip
+        if self.products:
+            self._check_products(sizes)
+
+    def _check_products(self, sizes: Sequence[int]) -> None:
+        """`sizes` are the bytes of the bases, -1 where that is not known."""
+        words = self.table.tolist()
+        starts = list(step_table.rows(words))
+        taken: set[int] = set()
+        for row, product in self.products.items():
+            calls = step_table.calls_until(words, starts, row, product.calls)
+            if not self.on_gpu or not calls or not taken.isdisjoint(calls):
+                raise GraphError(f"no product of matrices can stand for word {row} of the table")
+            taken.update(calls)
+            operands = step_table.operands_of(words, row)
+            if any(not set(step_table.operands_of(words, call)) <= set(operands) for call in calls):
+                raise GraphError(f"the calls before word {row} of the table have other operands")
+            product.check([sizes[base] - at if sizes[base] >= 0 else -1 for base, at in operands])
 
     def _check_launches(self) -> None:
         if len(self.arity) != len(self.kernels) or min(self.arity, default=0) < 0:

@@ -166,6 +166,23 @@ def rows(words: Sequence[int]) -> Iterator[int]:
         position += max(1, words[position + 1])
 
 
+def operands_of(words: Sequence[int], row: int) -> list[Operand]:
+    """The operands of a call row."""
+    places = range(row + _CALL_HEAD, row + words[row + 1], 2)
+    return [(words[word], words[word + 1]) for word in places]
+
+
+def calls_until(words: Sequence[int], starts: Sequence[int], row: int, count: int) -> Sequence[int]:
+    """The `count` call rows that follow one another and end with `row`; none if it is not so.
+
+    `starts` are all rows.
+    """
+    end = bisect_left(starts, row) + 1
+    found = starts[max(0, end - count) : end]
+    whole = len(found) == count > 0 and found[-1] == row
+    return found if whole and all(words[start] == CALL for start in found) else ()
+
+
 def most_operands(words: Sequence[int]) -> int:
     """The greatest operand count of any call row."""
     return max((words[row + 6] for row in rows(words) if words[row] == CALL), default=0)

@@ -11,6 +11,7 @@ from graphc.codegen.cuda.launch import Launch
 from graphc.codegen.cuda.library import library_spec
 from graphc.codegen.cuda.nests import nest_launches
 from graphc.codegen.cuda.ordered import OrderedRows, WideColumns
+from graphc.codegen.cuda.product import product_of
 from graphc.codegen.kernels import Spec, copy_spec, rules
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.direct import direct
@@ -21,6 +22,7 @@ from graphc.codegen.lowering.space import space_of
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
+from graphc.runtime.cuda.product import Product
 
 
 def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
@@ -34,7 +36,7 @@ def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
             region, chip_of(config.target), **rules(config), ordered=config.parity
         )
         if made is not None:
-            return spec(*made)
+            return spec(*made, product=product_of(region, config, made[0]))
         kernel = direct(region, "kernel", **rules(config), parity=config.parity)
         return loop_spec(kernel, region, config)
     if kind == "nest":
@@ -72,8 +74,13 @@ def loop_spec(
 
 
 def spec(
-    launches: tuple[Launch, ...], workspace: int, patch: tuple[int, Spec] | None = None
+    launches: tuple[Launch, ...],
+    workspace: int,
+    patch: tuple[int, Spec] | None = None,
+    product: Product | None = None,
 ) -> Spec:
     """What runs launches one after another."""
     operands = tuple(operand for launch in launches for operand in launch.operands)
-    return Spec("cuda", operands, 1, 0, (), workspace, launches=launches, patch=patch)
+    return Spec(
+        "cuda", operands, 1, 0, (), workspace, launches=launches, patch=patch, product=product
+    )

@@ -1,0 +1,266 @@
+"""Contractions that cuBLAS can make as well: which ones are, and what their descriptions mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from product_reference import DTYPES, image_of, products_of, run
+from test_artifact import edited
+
+import graphc as gc
+from graphc.errors import GraphError
+from graphc.ops.interpret import interpret
+from graphc.runtime import artifact
+from graphc.runtime.cuda.product import Product, listed, read
+from graphc.runtime.table import rows
+
+TOLERANCES = {"f16": 4e-3, "bf16": 4e-2, "f32": 2e-5, "f64": 1e-12}
+
+
+def f32(*shape: int) -> Any:
+    return gc.spec(shape, "f32")
+
+
+X, W, B, R = f32(32, 64), f32(64, 48), f32(48), f32(32, 48)
+Q = f32(2, 4, 32, 64)
+HALF = [gc.spec(s.shape, "bf16") for s in (X, W, B)]
+F64 = [gc.spec(s.shape, "f64") for s in (X, W, B)]
+
+
+def swapped(x: Any) -> Any:
+    return x.transpose(0, 1, 3, 2)
+
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "plain": (lambda x, w: x @ w, (X, W), "48x32x64 f32 -> f32 nn"),
+    "left transposed": (lambda x, w: x.T @ w, (f32(64, 32), W), "48x32x64 f32 -> f32 nt"),
+    "right transposed": (lambda x, w: x @ w.T, (X, f32(48, 64)), "48x32x64 f32 -> f32 tn"),
+    "both": (lambda x, w: x.T @ w.T, (f32(64, 32), f32(48, 64)), "48x32x64 f32 -> f32 tt"),
+    "part": (lambda x, w: x[3:30, :60] @ w[:60, 8:], (X, W), "40x27x60 f32 -> f32 nn"),
+    "rows of a batch": (lambda x, w: x @ w, (f32(3, 32, 64), W), "48x96x64 f32 -> f32 nn"),
+    "batch": (
+        lambda q, k: (q @ swapped(k)) / 8, (Q, Q), "8 of 32x32x64 f32 -> f32 tn",
+    ),
+    "shared": (
+        lambda x, k: np.einsum("qd,bkd->bqk", x, k), (X, f32(5, 16, 64)),
+        "5 of 16x32x64 f32 -> f32 tn",
+    ),
+    "1x1 convolution": (
+        lambda x, w: gc.conv(x, w), (f32(1, 16, 8, 8), f32(24, 16, 1, 1)),
+        "64x24x16 f32 -> f32 nn",
+    ),
+    "vector": (lambda x, w: x[3] @ w, (X, W), "48x1x64 f32 -> f32 nn"),
+    "long sums": (lambda x, w: x @ w, (f32(7, 4096), f32(4096, 48)), "48x7x4096 f32 -> f32 nn"),
+    "bias": (lambda x, w, b: x @ w + b, (X, W, B), "48x32x64 f32 -> f32 nn bias"),
+    "relu": (
+        lambda x, w, b: np.maximum(0, b + x @ w), (X, W, B), "48x32x64 f32 -> f32 nn bias relu",
+    ),
+    "gelu": (
+        lambda x, w, b: gc.nn.gelu(x @ w + b, tanh=True), tuple(HALF),
+        "48x32x64 bf16 -> bf16 nn bias gelu",
+    ),
+    "residual": (
+        lambda x, w, r, b: gc.nn.relu(r + 2 * (x @ w) + b), (X, W, R, B),
+        "48x32x64 f32 -> f32 nn addend bias relu",
+    ),
+    "wide": (
+        lambda x, w: x.astype(np.float32) @ w.astype(np.float32), tuple(HALF[:2]),
+        "48x32x64 bf16 -> f32 nn",
+    ),
+    "narrow": (
+        lambda x, w: (x.astype(np.float32) @ w.astype(np.float32)).astype(x.dtype),
+        tuple(HALF[:2]), "48x32x64 bf16 -> bf16 nn",
+    ),
+    "double": (lambda x, w: (x @ w) * 0.1, tuple(F64[:2]), "48x32x64 f64 -> f64 nn"),
+}  # fmt: skip
+OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "integers": (lambda x, w: x @ w, (gc.spec((32, 64), "i32"), gc.spec((64, 48), "i32"))),
+    "narrower than its sums": (lambda x, w: (x @ w).astype(np.float16), (X, W)),
+    "another activation": (lambda x, w: np.tanh(x @ w), (X, W)),
+    "gelu of erf": (lambda x, w: gc.nn.gelu(x @ w), (X, W)),
+    "bias of f64": (lambda x, w, b: x @ w + b, tuple(F64)),
+    "bias of rows": (lambda x, w, b: x @ w + b[:, None], (X, W, f32(32))),
+    "two biases": (lambda x, w, b, c: x @ w + b + c, (X, W, f32(48), f32(32, 1))),
+    "scaled after the bias": (lambda x, w, b: 2 * (x @ w + b), (X, W, B)),
+    "bound that is not 0": (lambda x, w: np.maximum(x @ w, 1), (X, W)),
+    "two results": (lambda x, w: ((y := x @ w), np.tanh(y)), (X, W)),
+    "every other column": (lambda x, w: x[:, ::2] @ w[:32], (X, W)),
+    "a convolution": (
+        lambda x, w: gc.conv(x, w), (f32(1, 16, 8, 8), f32(24, 16, 3, 3)),
+    ),
+    "two batches": (
+        lambda q, k: np.einsum("bqhd,bkhd->bhqk", q, k), (f32(2, 32, 4, 64), f32(2, 32, 4, 64)),
+    ),
+}  # fmt: skip
+
+
+def values(spec: Any, random: np.random.Generator) -> np.ndarray[Any, Any]:
+    return random.uniform(-1, 1, spec.shape).astype(DTYPES[str(spec.dtype)])
+
+
+def check(function: Callable[..., Any], specs: Any, seed: int = 0, **options: Any) -> list[Product]:
+    """All kernels of a program are products, and computed as those they are what they should."""
+    image = image_of(function, *specs, **options)
+    random = np.random.default_rng(seed)
+    arrays = [values(spec, random) for spec in specs]
+    (found,) = run(image, arrays)
+    (wanted,) = interpret(gc.compile(function).graph(*specs), arrays)
+    slack = TOLERANCES[image.results[0].dtype] * max(1.0, float(np.abs(wanted).max(initial=0)))
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=0, atol=slack)
+    return list(image.products.values())
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str) -> None:
+    function, specs, text = PRODUCTS[name]
+    (product,) = check(function, specs)
+    assert str(product) == text
+    assert read(json.loads(json.dumps(listed(product)))) == product
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_product(name: str) -> None:
+    function, specs = OTHERS[name]
+    assert not products_of(function, *specs)
+
+
+@pytest.mark.parametrize(
+    "options", [{"parity": True}, {"fast_math": False}, {"check_finite": True}]
+)
+def test_sums_in_order_are_no_products(options: dict[str, bool]) -> None:
+    assert not products_of(lambda x, w: x @ w, X, W, **options)
+
+
+# ------------------------------------------------------------------------------------ random ones
+
+
+@st.composite
+def operands(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
+    """Specs of two factors, and how they are made matrices: axes in any order, parts of them."""
+    batch = draw(st.sampled_from([(), (), (2,), (3, 2)]))
+    m, n = (draw(st.sampled_from([1, 2, 5, 8, 17])) for _ in range(2))
+    k = draw(st.sampled_from([5, 8, 19]))
+    specs, views = [], []
+    dtype = draw(st.sampled_from(sorted(DTYPES)))
+    for shape in ((*batch, m, k), (*batch, k, n)):
+        axes = draw(st.permutations(range(len(shape))))
+        more = [draw(st.sampled_from([0, 0, 0, 1, 3])) for _ in shape]
+        starts = [draw(st.integers(0, extra)) for extra in more]
+        whole = [extent + extra for extent, extra in zip(shape, more)]
+        specs.append(gc.spec(tuple(whole[a] for a in np.argsort(axes)), dtype))
+        cut = tuple(slice(at, at + extent) for at, extent in zip(starts, shape))
+        views.append((tuple(np.argsort(np.argsort(axes))), cut))
+    return specs, views
+
+
+@settings(max_examples=60, deadline=None)
+@given(operands(), st.sampled_from(["", "bias", "residual", "scaled", "relu"]), st.integers(0, 99))
+def test_random_products(made: tuple[list[Any], list[Any]], epilogue: str, seed: int) -> None:
+    specs, views = made
+
+    def function(x: Any, w: Any, *more: Any) -> Any:
+        x, w = (v.transpose(axes)[cut] for v, (axes, cut) in zip((x, w), views))
+        product = x @ w
+        for extra in more:
+            product = product + extra
+        if epilogue == "scaled":
+            product = product * np.asarray(0.5, product.dtype)
+        return np.maximum(product, 0) if epilogue == "relu" else product
+
+    dims = gc.compile(function).graph(*specs).results[0].type.dims
+    shapes = {"bias": dims[-1:], "residual": dims}
+    given_specs = [
+        *specs,
+        *(gc.spec(shapes[epilogue], specs[0].dtype) for _ in [0] if epilogue in shapes),
+    ]
+    image = image_of(function, *given_specs)
+    for product in image.products.values():
+        product.check(product.sizes)
+    if len(image.products) == len(image.kernels) == 1:
+        check(function, given_specs, seed)
+
+
+# ------------------------------------------------------------------------------------ damaged ones
+
+
+def changed(record: Any, **fields: Any) -> Any:
+    """A record with other fields; those of a matrix are called left_lead, ..."""
+    values = {name: getattr(record, name) for name in record.__match_args__}
+    for name, value in fields.items():
+        matrix, _, part = name.partition("_")
+        values[matrix] = changed(values[matrix], **{part: value}) if part else value
+    return type(record)(**values)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"calls": 0}, {"calls": 3}, {"element": "i8"}, {"result": "f16"}, {"batch": 0},
+        {"batch": 2, "target_step": 1 << 40}, {"rows": 49}, {"rows": 1 << 31}, {"columns": -1},
+        {"depth": 65}, {"left_operand": 4}, {"left_operand": -1}, {"left_offset": -1},
+        {"left_offset": 1}, {"left_lead": 47}, {"left_lead": 1 << 60}, {"right_step": -1},
+        {"left_transposed": True}, {"target_offset": 1}, {"bias_lead": 47}, {"bias_offset": 1},
+        {"target_transposed": True}, {"bias_transposed": True}, {"activation": "tanh"},
+        {"scale": float("inf")}, {"scale": float("nan")},
+        {"sizes": (8192, 12288, 192)}, {"sizes": (8192, 12288, 192, 6145)},
+        {"sizes": (-1, 12288, 192, 6144)}, {"element": "f64", "result": "f64"},
+    ],
+)  # fmt: skip
+def test_numbers_that_lead_astray(fields: dict[str, Any]) -> None:
+    image = image_of(lambda x, w, b: x @ w + b, X, W, B)
+    ((row, product),) = image.products.items()
+    with pytest.raises(GraphError, match=r"product of matrices|calls before"):
+        replace(image, products={row: changed(product, **fields)}).check()
+
+
+def test_rows_that_are_none() -> None:
+    split = image_of(lambda x, w: (x @ w)[:, :1] + 0, f32(7, 4096), f32(4096, 48))
+    ((last, product),) = split.products.items()
+    assert product.calls == 2
+    first = next(row for row in rows(split.table.tolist()))
+    assert first < last
+    for products in ({first: product}, {last + 1: product}, {-5: product}, {1 << 40: product}):
+        with pytest.raises(GraphError, match="no product of matrices can stand"):
+            replace(split, products=products).check()
+    twice = {last: product, first: changed(product, calls=1)}
+    with pytest.raises(GraphError, match="product of matrices"):
+        replace(split, products=twice).check()
+    with pytest.raises(GraphError, match="no product of matrices can stand"):
+        replace(split, triple="x86_64").check()
+
+
+def test_saved_with_the_program(tmp_path: Path) -> None:
+    for function, specs, _ in PRODUCTS.values():
+        image = image_of(function, *specs)
+        artifact.save(image, tmp_path / "f.gcx")
+        assert dict(artifact.read(tmp_path / "f.gcx").products) == dict(image.products)
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, None, True, [1], -7, 1 << 70])
+@pytest.mark.parametrize("place", [*range(4, 14), (8, 1), (9, 4), (14, 0)])
+def test_damaged_files(tmp_path: Path, place: Any, value: Any) -> None:
+    path = tmp_path / "f.gcx"
+    artifact.save(image_of(lambda x, w, b: x @ w + b, X, W, B), path)
+
+    def change(_: Any, metadata: Any) -> None:
+        found = metadata["products"][0][1]
+        *outer, last = place if isinstance(place, tuple) else (place,)
+        for index in outer:
+            found = found[index]
+        found[last] = value
+
+    edited(path, change)
+    harmless = (place, repr(value)) in ((10, "None"), (11, "None"), (13, "1.0"))
+    if harmless:  # as it was, or without a bias
+        artifact.read(path)
+        return
+    with pytest.raises(GraphError, match="damaged"):
+        artifact.read(path)
