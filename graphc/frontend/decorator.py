@@ -16,6 +16,7 @@ from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
 from graphc.frontend.engine import Built
+from graphc.frontend.nesting import NAMED
 from graphc.frontend.signature import (
     Binder,
     Signature,
@@ -32,7 +33,7 @@ from graphc.frontend.trace import (
     without_internal_frames,
 )
 from graphc.frontend.tree import flatten, unflatten
-from graphc.frontend.variant import UNKNOWN, Compile, Variant, static_leaf
+from graphc.frontend.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ops.value import _ACTIVE, Value, current, lift, trace_of
@@ -41,10 +42,12 @@ if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
 _ndarray = np.ndarray
+MOST_RECENT = 8  # calls with nested arguments that are known again
 
 
-def _no_entry(*args: Any) -> None:
-    """Stands for the native entry before the first call."""
+def _plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call with plain arrays is known by."""
+    return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
 
 
 def _argument_names(option: str, given: Any) -> tuple[str, ...]:
@@ -79,8 +82,8 @@ class CompiledFunction:
         self._binder = Binder(function, self.static, bound)
         self._variants: dict[Signature, Variant] = {}
         self._plain: dict[tuple[Any, ...], Variant] = {}
-        self._nested: Variant | None = None
-        self._last: tuple[Callable[..., Any], Any] = (_no_entry, None)
+        self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
+        self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
         self._lock = threading.RLock()
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
@@ -98,12 +101,14 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
         try:
-            if not kwargs and not _ACTIVE.stack:
+            if not _ACTIVE.stack:
                 entry, variant = self._last
-                made = entry(*args)  # None unless the arguments are those of the latest flat call
-                if made is not None:
+                made = entry(*args, kwargs, NAMED) if kwargs else entry(*args)
+                if made is not None:  # a call like the latest one
+                    if variant.is_finished and made.__class__ is not int:
+                        return made
                     return variant.answer(made)
-                made = self._known(args)
+                made = self._known(args, kwargs)
                 if made is not UNKNOWN:
                     return made
             return self._call(args, kwargs)
@@ -123,16 +128,19 @@ class CompiledFunction:
         except GraphError as error:
             raise without_internal_frames(error) from None
 
-    def _known(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call whose signature has been compiled, without binding; or UNKNOWN."""
-        key: list[Any] = []
-        for arg in args:
-            if type(arg) is not _ndarray:
-                variant = self._nested
-                return variant.warm(args) if variant is not None else UNKNOWN
-            key += (arg.dtype, arg.shape)
-        variant = self._plain.get(tuple(key))
-        return variant.run(args) if variant is not None else UNKNOWN
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
+        if not kwargs and all(type(arg) is _ndarray for arg in args):
+            variant = self._plain.get(_plain_key(args))
+            if variant is not None:
+                return variant.run(args)
+        given = (*args, kwargs, NAMED) if kwargs else args
+        for latest in self._recent:
+            made = latest[0](*given)
+            if made is not None:
+                self._last = latest
+                return latest[1].answer(made)
+        return UNKNOWN
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         signature, leaves = self._signature(args, kwargs)
@@ -141,18 +149,20 @@ class CompiledFunction:
             return self._inline(variant, leaves)
         if variant.built is None:
             self._compile(variant)
-        if self._binder.simple and not kwargs and len(args) == len(self._binder.names):
-            self._remember(variant, args)
+        self._remember(variant, args, kwargs)
         return variant.run(leaves)
 
-    def _remember(self, variant: Variant, args: tuple[Any, ...]) -> None:
-        """Let further positional calls like this one skip binding and hashing."""
-        assert variant.built is not None
-        if not variant.is_flat:
-            self._nested = variant
-        elif all(type(a) is _ndarray for a in args):
-            self._plain[tuple(x for a in args for x in (a.dtype, a.shape))] = variant
-            self._last = (variant.built.executable.entry, variant)
+    def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let further calls like this one skip binding and hashing."""
+        plain = not kwargs and all(type(arg) is _ndarray for arg in args)
+        entry = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
+        if entry is no_entry:
+            return
+        self._last = latest = (entry, variant)
+        if plain and variant.is_flat and self._binder.simple:
+            self._plain[_plain_key(args)] = variant
+        elif latest not in self._recent:
+            self._recent = (latest, *self._recent[: MOST_RECENT - 1])
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -86,6 +86,11 @@ def register_pytree(
     _CUSTOM[kind] = Custom(flatten, unflatten)
 
 
+def is_registered(kind: type) -> bool:
+    """Whether a class has been registered as a pytree."""
+    return kind in _CUSTOM
+
+
 # ------------------------------------------------------------------------------------ flattening
 
 
@@ -158,6 +163,16 @@ def _taker(kind: type) -> _Take | None:
         return None
     _TAKE[kind] = take
     return take
+
+
+def children_of(tree: TreeDef, value: Any) -> tuple[Any, ...]:
+    """The children of a container of the kind of `tree`. Raises KeyError for one with other keys
+    or auxiliary data, or with more or fewer children.
+    """
+    keys, children = _TAKE[tree.kind](value, False)
+    if keys != tree.keys or len(children) != len(tree.children):
+        raise KeyError(keys)
+    return tuple(children)
 
 
 def refill(tree: TreeDef, value: Any, leaves: list[Any]) -> bool:
@@ -236,7 +251,7 @@ def _builder(tree: TreeDef) -> _Build:
         return lambda leaves, start: leaves[start]
     if tree is NONE:
         return lambda leaves, start: None
-    make = _maker(tree)
+    make = maker(tree)
     count, keys = len(tree.children), tree.keys
     if tree.is_shallow and tree.kind is dict:
         return lambda leaves, start: dict(zip(keys, leaves[start : start + count]))
@@ -258,7 +273,7 @@ def _builder(tree: TreeDef) -> _Build:
     return build_dict if tree.kind is dict else build
 
 
-def _maker(tree: TreeDef) -> Callable[[Sequence[Any]], Any]:
+def maker(tree: TreeDef) -> Callable[[Sequence[Any]], Any]:
     """Makes the container of one level from its children."""
     kind, keys = tree.kind, tree.keys
     if kind is list or kind is tuple:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,20 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.engine import Built, build
-from graphc.frontend.signature import Identity, Signature, Static, Weak, feed, parameter_type
+from graphc.frontend.nesting import Form, builds_of, fetches_of
+from graphc.frontend.signature import Binder, Identity, Signature, Static, feed, parameter_type
 from graphc.frontend.trace import Traced
-from graphc.frontend.tree import LEAF, refill, treedef, unflatten
+from graphc.frontend.tree import LEAF, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.types import Type
-from graphc.ops.value import number_dtype
 from graphc.record import record
 from graphc.runtime.array import Array
 
 UNKNOWN: Any = object()  # the answer to a call that a variant is not made for
+
+
+def no_entry(*args: Any) -> None:
+    """Stands for a native entry where there is none."""
 
 
 @record(frozen=True)
@@ -50,17 +54,17 @@ class Variant:
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
-        self.arguments = treedef(tuple, (), signature.tree.children)
         self.is_flat = all(
             child is LEAF and isinstance(key, Type)
             for child, key in zip(signature.tree.children, signature.keys)
         )
         kinds = enumerate(map(parameter_type, signature.keys))
         self._feeds = [(position, kind) for position, kind in kinds if kind is not None]
-        pairs = enumerate(signature.keys)
-        self._others = [(position, key) for position, key in pairs if not isinstance(key, Type)]
         plain = self.tree.kind is tuple and self.tree.count > 1
         self._bare = self.tree is LEAF or (plain and all(c is LEAF for c in self.tree.children))
+        self._builds = None if self._bare else builds_of(self.tree)
+        self.is_finished = self._bare or self._builds is not None  # native entries nest results
+        self._entries: dict[Form, Callable[..., Any]] = {}
 
     def build(self, config: Config) -> Built:
         """Compile if that has not happened yet."""
@@ -94,36 +98,37 @@ class Variant:
             return results
         return unflatten(self.tree, results if self.tree.count != 1 else (results,))
 
+    def entry(self, binder: Binder, form: Form, plain: bool) -> Callable[..., Any]:
+        """The native entry for calls of this form, all arguments `plain` arrays or not.
+
+        It answers None to calls of another signature, else what `answer` takes.
+        """
+        assert self.built is not None
+        if plain and self.is_flat and self._builds is None and not form[1]:
+            return self.built.executable.entry
+        found = self._entries.get(form)
+        if found is None:
+            found = self._entries[form] = self._make_entry(binder, form)
+        return found
+
+    def _make_entry(self, binder: Binder, form: Form) -> Callable[..., Any]:
+        assert self.built is not None
+        on_host = not any(each.on_gpu for each in self.built.image.images)
+        fetches = fetches_of(binder, self.signature, form, on_host)
+        if fetches is None:
+            return no_entry
+        arguments = form[0] + 2 * bool(form[1])
+        return self.built.executable.nested_entry(arguments, fetches, self._builds or ())
+
     def answer(self, outcome: Any) -> Any:
-        """What the function returns, from what the native entry does. Raises RunError.
+        """What the function returns, from what its native entry does. Raises RunError.
 
         A failed run is not done again: what it wrote to variables and arguments is written.
         """
         if outcome.__class__ is int:
             assert self.built is not None
             raise self.built.executable.failed(outcome)
-        return self.nest(outcome)
-
-    def warm(self, args: tuple[Any, ...]) -> Any:
-        """The result of a positional call like an earlier one; UNKNOWN for another signature.
-
-        The native entry checks arrays (a leaf that is none stops it); the rest is checked here.
-        """
-        leaves: list[Any] = []
-        if self.built is None or not refill(self.arguments, args, leaves):
-            return UNKNOWN
-        for position, key in self._others:
-            leaf = leaves[position]
-            if isinstance(key, Static) and type(leaf) is key.kind and leaf == key.value:
-                continue
-            if not isinstance(key, Weak) or type(leaf) is not key.kind:
-                return UNKNOWN
-            if number_dtype(leaf) is not key.dtype:  # an int may need u64
-                return UNKNOWN
-            leaves[position] = np.array(leaf, key.dtype.numpy)
-        arrays = [leaves[position] for position, _ in self._feeds] if self._others else leaves
-        made = self.built.executable.entry(*arrays)
-        return UNKNOWN if made is None else self.answer(made)
+        return outcome if self.is_finished else self.nest(outcome)
 
     def operands(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that become operands of a `call` node."""

@@ -25,7 +25,7 @@ from graphc.runtime.memory import address_of
 READY, DROP_GIL, FRAMES, FIRST_FRAME = 0, 3, 4, 16
 MOST_FRAMES = 8
 
-_PARAMS, _RESULTS = 1, 2
+_PARAMS, RESULTS = 1, 2
 _PARAM_RECORDS, _RESULT_RECORDS, _ARRAY_TYPE, _NONE, _NEW = range(5, 10)
 _CONTAINERS, _HOMES, _NO_WAIT, _TRUE, _DONATED = range(10, 15)
 RECORD = 5  # words of a record
@@ -72,7 +72,7 @@ def make_context(
     no_wait = np.array([id(False)], np.int64)
     api = _array_api()
     context[_PARAMS] = len(image.params)
-    context[_RESULTS] = len(image.results)
+    context[RESULTS] = len(image.results)
     context[_PARAM_RECORDS] = address_of(records)
     context[_RESULT_RECORDS] = address_of(records) + 8 * RECORD * len(image.params)
     context[_ARRAY_TYPE] = id(np.ndarray)

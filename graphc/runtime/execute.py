@@ -24,6 +24,7 @@ from graphc.runtime.failure import explain, kept
 from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.interrupt import stop_on_interrupt
+from graphc.runtime.nesting import Build, Fetch, nested
 from graphc.runtime.table import FIRST_PARAM, has_jumps
 
 # Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
@@ -78,6 +79,15 @@ class Executable:
         if self._context is None:
             return _no_entry
         return entry.make(self.support.addresses["graphc_entry"], self._context)
+
+    def nested_entry(
+        self, arguments: int, fetches: Sequence[Fetch], builds: Sequence[Build]
+    ) -> Callable[..., Any]:
+        """As `entry`, for so many arguments out of which arrays are fetched; nests the results."""
+        if self._context is None:
+            return _no_entry
+        address = self.support.addresses["graphc_nested"]
+        return nested(address, self._context, arguments, fetches, builds) or _no_entry
 
     @property
     def parts(self) -> list[Part]:

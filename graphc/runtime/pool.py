@@ -22,6 +22,7 @@ SYMBOLS = (
     "graphc_run",
     "graphc_acquire",
     "graphc_entry",
+    "graphc_nested",
     "graphc_pool_start",
     "graphc_pool_reset",
     "graphc_spin",

@@ -20,24 +20,38 @@ None whenever anything is not plain (a subclass, another dtype or shape, strides
 container in use, a donated argument that is read-only or overlaps another, no memory): the Python
 path then does the work or finds the error.  A failing step is answered by an int, row <<
 32 | status.
+
+`graphc_flat` does the work: it leaves the results behind a pointer and returns 0, NOT_RUN or the
+code of a failure.
 """
 
 from __future__ import annotations
 
+from graphc.codegen.native.answer import NOT_RUN, answer_ir
 from graphc.codegen.native.guards import guards_ir
 
 # Byte offsets in PyObject and PyArrayObject of 64-bit CPython with a GIL.
 TYPE, DATA, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
 C_CONTIGUOUS_AND_ALIGNED, WRITEABLE = 0x101, 0x400
 
-_CHECK = f"""
+_ENTRY = f"""
 define ptr @graphc_entry(ptr %self, ptr %args, i64 %count) {{
 entry:
   %context.at = getelementptr i8, ptr %self, i64 {DATA}
   %context = load ptr, ptr %context.at
+  %results.at = getelementptr i64, ptr %context, i64 2
+  %results = load i64, ptr %results.at
+  %made = alloca ptr, i64 %results
+  %code = call i64 @graphc_flat(ptr %context, ptr %args, i64 %count, ptr %made)
+  %answer = call ptr @graphc_answer(ptr %context, i64 %code, ptr %made)
+  ret ptr %answer
+}}
+"""
+
+_CHECK = f"""
+define i64 @graphc_flat(ptr %context, ptr %args, i64 %count, ptr %made) {{
+entry:
   %ready = load i64, ptr %context
-  %none.at = getelementptr i64, ptr %context, i64 8
-  %none = load ptr, ptr %none.at
   %params.at = getelementptr i64, ptr %context, i64 1
   %params = load i64, ptr %params.at
   %results.at = getelementptr i64, ptr %context, i64 2
@@ -46,7 +60,6 @@ entry:
   %array.type = load ptr, ptr %array.type.at
   %records.at = getelementptr i64, ptr %context, i64 5
   %records = load ptr, ptr %records.at
-  %made = alloca ptr, i64 %results
   %is.ready = icmp ne i64 %ready, 0
   %right.count = icmp eq i64 %count, %params
   %start = and i1 %is.ready, %right.count
@@ -112,8 +125,7 @@ check.next:
   br label %check.test
 
 slow:
-  call void @Py_IncRef(ptr %none)
-  ret ptr %none
+  ret i64 {NOT_RUN}
 """
 
 # The GIL is held from here to the walk, so the list of frames cannot change meanwhile.
@@ -243,7 +255,7 @@ result.new:
   %r.made = call ptr %new(ptr %array.type, ptr %r.dtype, i32 %r.rank, ptr %r.shape, ptr null,
     ptr null, i32 0, ptr null)
   %r.none = icmp eq ptr %r.made, null
-  br i1 %r.none, label %drop, label %result.keep
+  br i1 %r.none, label %no.memory, label %result.keep
 
 result.keep:
   %r.array = phi ptr [ %r.given, %result.taken ], [ %r.made, %result.new ]
@@ -281,75 +293,22 @@ ran:
   call void @graphc_leave(ptr %context, i64 %containers)
   store atomic i64 0, ptr %in.use.at release, align 8
   %ok = icmp eq i32 %status, 0
-  br i1 %ok, label %answer, label %drop
+  br i1 %ok, label %done, label %failed
 
-answer:
-  %single = icmp eq i64 %results, 1
-  br i1 %single, label %answer.one, label %answer.many
+done:
+  ret i64 0
 
-answer.one:
-  %only = load ptr, ptr %made
-  ret ptr %only
-
-answer.many:
-  %tuple = call ptr @PyTuple_New(i64 %results)
-  %no.tuple = icmp eq ptr %tuple, null
-  br i1 %no.tuple, label %drop, label %item.test
-
-item.test:
-  %t = phi i64 [ 0, %answer.many ], [ %t.next, %item ]
-  %t.more = icmp slt i64 %t, %results
-  br i1 %t.more, label %item, label %answered
-
-item:
-  %item.at = getelementptr ptr, ptr %made, i64 %t
-  %item.array = load ptr, ptr %item.at
-  %set = call i32 @PyTuple_SetItem(ptr %tuple, i64 %t, ptr %item.array)
-  %t.next = add i64 %t, 1
-  br label %item.test
-
-answered:
-  ret ptr %tuple
-
-drop:
-  %live = phi i64 [ %r, %result.new ], [ %results, %ran ], [ %results, %answer.many ]
-  %failed = phi i32 [ 0, %result.new ], [ %status, %ran ], [ 0, %answer.many ]
-  %failed.row = phi i64 [ 0, %result.new ], [ %row, %ran ], [ 0, %answer.many ]
-  %has.run = phi i1 [ false, %result.new ], [ true, %ran ], [ true, %answer.many ]
-  br label %drop.test
-
-drop.test:
-  %x = phi i64 [ 0, %drop ], [ %x.next, %drop.one ]
-  %x.more = icmp slt i64 %x, %live
-  br i1 %x.more, label %drop.one, label %dropped
-
-drop.one:
-  %x.at = getelementptr ptr, ptr %made, i64 %x
-  %x.array = load ptr, ptr %x.at
-  call void @Py_DecRef(ptr %x.array)
-  %x.next = add i64 %x, 1
-  br label %drop.test
-
-dropped:
-  br i1 %has.run, label %dropped.all, label %no.memory
+failed:
+  call void @graphc_release(ptr %made, i64 %results)
+  %low = zext i32 %status to i64
+  %high = shl i64 %row, 32
+  %code = or i64 %high, %low
+  ret i64 %code
 
 no.memory:
+  call void @graphc_release(ptr %made, i64 %r)
   call void @PyErr_Clear()
   br label %leave.containers
-
-dropped.all:
-  %raised = icmp eq i32 %failed, 0
-  br i1 %raised, label %give.up, label %report
-
-give.up:
-  ret ptr null
-
-report:
-  %low = zext i32 %failed to i64
-  %high = shl i64 %failed.row, 32
-  %code = or i64 %high, %low
-  %number = call ptr @PyLong_FromLongLong(i64 %code)
-  ret ptr %number
 }
 
 declare void @PyErr_Clear()
@@ -358,12 +317,9 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
-declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyTuple_New(i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 """
 
 
 def entry_ir() -> str:
-    """The text of `graphc_entry`; it calls `graphc_run`."""
-    return "".join((_CHECK, _PREPARE, _RUN, guards_ir()))
+    """The text of `graphc_entry` and what it is made of; `graphc_flat` calls `graphc_run`."""
+    return "".join((_ENTRY, _CHECK, _PREPARE, _RUN, answer_ir(), guards_ir()))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from graphc.codegen import cache
 from graphc.codegen.native.entry import entry_ir
+from graphc.codegen.native.nesting import nesting_ir
 from graphc.codegen.native.pool import pool_ir
 from graphc.codegen.native.team import team_ir
 from graphc.codegen.native.walker import walker_ir
@@ -14,7 +15,8 @@ from graphc.codegen.target import Target, optimise_and_object
 
 def support_ir(target: Target) -> str:
     """The LLVM IR text of everything native that is not a kernel."""
-    return "\n".join((walker_ir(), entry_ir(), pool_ir(target.triple), team_ir(target.triple)))
+    entries = entry_ir() + nesting_ir()
+    return "\n".join((walker_ir(), entries, pool_ir(target.triple), team_ir(target.triple)))
 
 
 def support_object(target: Target) -> bytes:
