@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -64,6 +65,28 @@ def test_failing_status_from_a_worker():
     for _ in range(20):
         with pytest.raises(RunError):
             executable.run([])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's scheduler")
+@pytest.mark.skipif(device.default_threads() < 2, reason="needs two cores")
+def test_a_worker_wakes_on_another_core_and_may_use_all_of_its_own_afterwards():
+    """Woken here, it would wait for the caller: it is moved for a moment, and its set restored."""
+    executable = doubler(1 << 22, grain=100, threads=2)
+    x = np.ones(1 << 22, "f4")
+    executable.run([x])
+    cores = {task: os.sched_getaffinity(task) for task in map(int, os.listdir("/proc/self/task"))}
+    here, own = threading.get_native_id(), os.sched_getaffinity(0)
+    try:
+        for core in sorted(own)[:2] * 3:
+            os.sched_setaffinity(0, {core})
+            time.sleep(0.02)
+            executable.run([x])
+            found = {task: os.sched_getaffinity(task) for task in cores}
+            assert found == cores | {here: {core}}
+    finally:
+        os.sched_setaffinity(0, own)
+    (result,) = executable.run([x])
+    assert (result == 3).all()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

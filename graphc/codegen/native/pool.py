@@ -13,7 +13,8 @@ then helps the other slots in turn.  So a worker that is still asleep costs the 
 caller does its share too.  A second caller that finds the pool busy runs its
 step on its own thread.
 
-A slot is 256 bytes: +0 state, +4 parked, +64 next, +128 mutex, +192 condition variable.
+A slot is 256 bytes: +0 state, +4 parked, +64 next, +128 mutex, +192 condition variable,
++248 thread.
 """
 
 from __future__ import annotations

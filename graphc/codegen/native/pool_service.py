@@ -7,6 +7,7 @@ LEAST_PATIENCE = 300_000  # nanoseconds
 MOST_PATIENCE = 5_000_000
 STALL = 200_000
 FORGIVEN = 1_000_000  # idle nanoseconds after which a debt does not count: steps come one at a time
+MASK = 128  # bytes of a set of cores
 SHORTEST_REST, LONGEST_REST = 10_000_000, 1_000_000_000
 
 # Waking a parked worker costs the caller tens of microseconds and takes effect late: it must pay.
@@ -57,10 +58,9 @@ slot:
 
 signal:
   %mutex = getelementptr i8, ptr %slot.at, i64 128
-  %condition = getelementptr i8, ptr %slot.at, i64 192
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  %signalled = call i32 @pthread_cond_signal(ptr %condition)
+  call void @graphc_rouse(ptr %slot.at)
   br label %next
 
 next:
@@ -166,6 +166,55 @@ alone:
 }}
 """
 
+# A worker that wakes on the core of its caller may stay in the queue there until the system's next
+# tick, 10 ms later, though another core is idle.  So it may not use that core while it is woken.
+_ROUSE_ELSEWHERE = f"""
+define internal void @graphc_rouse(ptr %slot) {{
+entry:
+  %usual = alloca [{MASK} x i8], align 8
+  %other = alloca [{MASK} x i8], align 8
+  %condition = getelementptr i8, ptr %slot, i64 192
+  %thread.at = getelementptr i8, ptr %slot, i64 248
+  %thread = load ptr, ptr %thread.at
+  %failed = call i32 @pthread_getaffinity_np(ptr %thread, i64 {MASK}, ptr %usual)
+  %got = icmp eq i32 %failed, 0
+  %core = call i64 @graphc_core()
+  %known = icmp ult i64 %core, {8 * MASK}
+  %both = and i1 %got, %known
+  br i1 %both, label %elsewhere, label %anywhere
+
+elsewhere:
+  call void @llvm.memcpy.p0.p0.i64(ptr %other, ptr %usual, i64 {MASK}, i1 false)
+  %number = lshr i64 %core, 6
+  %shift = and i64 %core, 63
+  %bit = shl i64 1, %shift
+  %keep = xor i64 %bit, -1
+  %cores.at = getelementptr i64, ptr %other, i64 %number
+  %cores = load i64, ptr %cores.at
+  %less = and i64 %cores, %keep
+  store i64 %less, ptr %cores.at
+  %moved = call i32 @pthread_setaffinity_np(ptr %thread, i64 {MASK}, ptr %other)
+  %signalled = call i32 @pthread_cond_signal(ptr %condition)
+  %restored = call i32 @pthread_setaffinity_np(ptr %thread, i64 {MASK}, ptr %usual)
+  ret void
+
+anywhere:
+  %sent = call i32 @pthread_cond_signal(ptr %condition)
+  ret void
+}}
+
+declare i32 @pthread_getaffinity_np(ptr, i64, ptr)
+declare i32 @pthread_setaffinity_np(ptr, i64, ptr)
+"""
+
+_ROUSE = """
+define internal void @graphc_rouse(ptr %slot) {
+  %condition = getelementptr i8, ptr %slot, i64 192
+  %sent = call i32 @pthread_cond_signal(ptr %condition)
+  ret void
+}
+"""
+
 # Callers hold a lock of their own around `graphc_pool_start`.
 _START = """
 define i64 @graphc_pool_start(i64 %wanted, i64 %spins) {
@@ -193,6 +242,8 @@ start:
 
 started:
   %thread = load ptr, ptr %handle
+  %thread.at = getelementptr i8, ptr %slot, i64 248
+  store ptr %thread, ptr %thread.at
   %detached = call i32 @pthread_detach(ptr %thread)
   store atomic i64 %s, ptr @graphc_workers release, align 8
   br label %test
@@ -243,7 +294,8 @@ def service_ir(triple: str) -> str:
     pause = f"\n{declaration}\ndefine internal void @graphc_pause() {{\n{body}  ret void\n}}\n"
     wake = _WAKE.replace("CLOCK", _MONOTONIC_DARWIN if "darwin" in triple else _MONOTONIC)
     start = _START.replace("SLOT_BYTES", str(256 * MOST_THREADS))
-    return "".join((pause, wake, start))
+    rouse = _ROUSE_ELSEWHERE if "linux" in triple else _ROUSE
+    return "".join((pause, wake, rouse, start))
 
 
 WITHOUT_THREADS = """
