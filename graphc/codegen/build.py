@@ -7,7 +7,6 @@ node order -> rows of the step table, constants -> one blob, all of it -> Image 
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
@@ -19,11 +18,11 @@ from graphc.codegen import cache, contract, llvm, numba_route, source
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
 from graphc.codegen.messages import channels_of
-from graphc.codegen.native.support import support_object
 from graphc.codegen.packed import hardware_for
+from graphc.codegen.pieces import Piece, objects_of
 from graphc.codegen.segments import answered
 from graphc.codegen.steps import TableWriter
-from graphc.codegen.target import Target, assembly, host, named, optimise_and_object
+from graphc.codegen.target import Target, assembly, host, named
 from graphc.config import Config
 from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 EPILOGUE = "epilogue"
 MOST_LISTED = 8  # values that an error may have to name
-_CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
 @record
@@ -52,22 +50,13 @@ class Compiled:
 
     symbols: dict[int, str] = field(default_factory=dict)
     objects: dict[bytes, list[str]] = field(default_factory=dict)
+    support: bytes = b""
     texts: dict[str, str] = field(default_factory=dict)  # symbol -> LLVM IR or library name
     kernels: dict[str, Kernel] = field(default_factory=dict)
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
     gpu: CudaCompiled | None = None
-
-
-@record(frozen=True)
-class Piece:
-    """One thing to compile: its symbol, its cache key and how to make object code of it."""
-
-    symbol: str
-    key: str
-    text: str  # LLVM IR, or "" when `make` compiles it
-    make: Callable[[], bytes] | None = None
 
 
 def target_of(config: Config) -> Target:
@@ -176,43 +165,26 @@ class Compiler:
         started = time.perf_counter()
         store = cache.default()
         found = store.get(p.key for p in self.pieces.values())
-        missing = [p for p in self.pieces.values() if p.key not in found]
-        for code, group in self.compile(missing):
+        codes = {key: entry.code for key, entry in found.items()}
+        missing = [p for p in self.pieces.values() if p.key not in codes]
+        self.result.support, made = objects_of(
+            missing, self.target, self.config.opt, self.config.thread_count
+        )
+        for code, group in made:
             store.put(code, {p.key: p.symbol for p in group})
-            self.define(code, group)
+            codes.update((p.key, code) for p in group)
         for piece in self.pieces.values():
-            if piece.key in found:
-                self.define(found[piece.key].code, [piece])
-        self.result.compiled, self.result.cached = len(missing), len(self.pieces) - len(missing)
+            self.define(codes[piece.key], piece)
+        self.result.compiled, self.result.cached = len(missing), len(found)
         self.result.seconds = time.perf_counter() - started
         return self.result
 
-    def define(self, code: bytes, pieces: list[Piece]) -> None:
-        """Note which symbols an object is linked for; a core also has an entry for fused
-        kernels.
-        """
+    def define(self, code: bytes, piece: Piece) -> None:
+        """Note a symbol that an object is linked for; fused kernels call a core by another."""
         symbols = self.result.objects.setdefault(code, [])
-        for piece in pieces:
-            symbols.append(piece.symbol)
-            if piece.symbol.startswith("graphc_"):
-                symbols.append(f"{piece.symbol}_fused")
-
-    def compile(self, missing: list[Piece]) -> Iterable[tuple[bytes, list[Piece]]]:
-        """Object code for the pieces: LLVM texts together, cores and Numba kernels each alone."""
-        cores = [p for p in missing if p.symbol.startswith("graphc_")]
-        plain = [p for p in missing if p.make is None and p not in cores]
-        for piece in cores:
-            yield contract.compile_core(piece.text, self.target), [piece]
-        # A later process may want one kernel of an object: all of them must need the same cores.
-        groups: dict[frozenset[str], list[Piece]] = {}
-        for piece in plain:
-            groups.setdefault(frozenset(_CORES.findall(piece.text)), []).append(piece)
-        for group in groups.values():
-            texts = [p.text for p in group]
-            yield optimise_and_object(texts, self.target, self.config.opt), group
-        for piece in missing:
-            if piece.make is not None:
-                yield piece.make(), [piece]
+        symbols.append(piece.symbol)
+        if piece.is_core:
+            symbols.append(f"{piece.symbol}_fused")
 
 
 def renamed(kernel: Kernel, name: str) -> Kernel:
@@ -294,7 +266,7 @@ class Compilers:
         compiled, target = self.cpu.finish(), self.cpu.target
         objects = sorted(compiled.objects.items(), key=lambda o: not o[1][0].startswith("graphc_"))
         linked = tuple((code, tuple(symbols)) for code, symbols in objects)
-        support = support_object(target)
+        support = compiled.support
         if self.gpu is None:
             return [image_of(writer, target, linked, support) for writer in writers]
         from graphc.codegen.cuda.build import on_gpu

@@ -6,6 +6,7 @@ machine, `named()` any other that the LLVM build knows: cross-compilation needs 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from graphc.codegen import unlocked
 from graphc.errors import GraphError
 
 # (name prefix, triple, vector bits, has F16C or native half conversions); first match wins.
@@ -102,9 +104,26 @@ def named(cpu: str) -> Target:
     )
 
 
-@cache
+class _Machines(threading.local):
+    """The code generators of one thread: LLVM's are not for two at once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Target, int], llvm.TargetMachine] = {}
+
+
+_machines = _Machines()
+
+
 def machine(target: Target, opt: int = 2) -> llvm.TargetMachine:
-    """LLVM's code generator for a target; position independent so that objects load anywhere."""
+    """This thread's code generator for a target."""
+    made = _machines.made.get((target, opt))
+    if made is None:
+        made = _machines.made[target, opt] = _machine(target, opt)
+    return made
+
+
+def _machine(target: Target, opt: int) -> llvm.TargetMachine:
+    """A code generator; position independent so that objects load anywhere."""
     _initialise(target.triple == host().triple)
     try:
         triple = llvm.Target.from_triple(target.triple)
@@ -121,13 +140,13 @@ def parse(texts: Sequence[str], target: Target) -> llvm.ModuleRef:
     context = llvm.create_context()
     module: llvm.ModuleRef | None = None
     for text in texts:
-        part = llvm.parse_assembly(text, context=context)
+        part = unlocked.parse(text, context)
         if module is None:
             module = part
         else:
             module.link_in(part)
     if module is None:
-        module = llvm.parse_assembly("", context=context)
+        module = unlocked.parse("", context)
     module.triple = target.triple
     module.data_layout = str(machine(target).target_data)
     module.verify()
@@ -146,7 +165,7 @@ def optimise(module: llvm.ModuleRef, target: Target, opt: int = 2, slp: bool = F
     options.slp_vectorization = slp and opt > 0
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine(target), options)
-    builder.getModulePassManager().run(module, builder)
+    unlocked.run(builder.getModulePassManager(), module, builder)
 
 
 def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> Any:
@@ -160,8 +179,7 @@ def optimise_and_object(
     texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False
 ) -> bytes:
     """Object code of LLVM IR texts, linked as one module. opt 0 still runs, only slower."""
-    made: bytes = machine(target, opt).emit_object(compiled(texts, target, opt, slp))
-    return made
+    return unlocked.emit_object(machine(target, opt), compiled(texts, target, opt, slp))
 
 
 def assembly(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> str:

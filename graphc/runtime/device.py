@@ -50,11 +50,14 @@ def default_threads() -> int:
     text = os.environ.get("GRAPHC_THREADS", "")
     if text and not (text.isdecimal() and int(text) <= MOST_THREADS):
         raise GraphError(f"GRAPHC_THREADS is {text!r}; a number from 0 (all) to 256 is expected")
-    if text and int(text):
-        return int(text)
+    return int(text or 0) or min(MOST_THREADS, processors())
+
+
+def processors() -> int:
+    """The number of CPUs this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
-    return min(MOST_THREADS, os.cpu_count() or 1)
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def needed_features(features: str, vector_bits: int, triple: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from graphc.codegen import unlocked
 from graphc.codegen.contract.blocking import (
     Sizes,
     block,
@@ -134,12 +135,11 @@ def compile_core(text: str, target: Target) -> bytes:
     passes.add_simplify_cfg_pass()
     passes.add_loop_rotate_pass()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
-    passes.run(module, llvm.create_pass_builder(builder, options))
+    unlocked.run(passes, module, llvm.create_pass_builder(builder, options))
     for function in module.functions:
         if not function.is_declaration and is_outer(function.name):
             function.add_function_attribute("optnone")
-    made: bytes = builder.emit_object(module)
-    return made
+    return unlocked.emit_object(builder, module)
 
 
 def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:

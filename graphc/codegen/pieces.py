@@ -1,0 +1,70 @@
+"""Pieces: texts that LLVM or Numba makes object code of, several at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from graphc.codegen import contract
+from graphc.codegen.jobs import together
+from graphc.codegen.native.support import support_object
+from graphc.codegen.target import Target, optimise_and_object
+from graphc.record import record
+
+LARGEST = 16_000  # characters of the texts in one object: 20 to 40 ms of LLVM's work
+_CORES = re.compile(r"@(graphc_contract_\w+)\(")
+
+
+@record(frozen=True)
+class Piece:
+    """One thing to compile: its symbol, its cache key and how to make object code of it."""
+
+    symbol: str
+    key: str
+    text: str  # LLVM IR, or "" when `make` compiles it
+    make: Callable[[], bytes] | None = None
+
+    @property
+    def is_core(self) -> bool:
+        return self.symbol.startswith("graphc_")
+
+
+def objects_of(
+    pieces: Iterable[Piece], target: Target, opt: int, threads: int
+) -> tuple[bytes, list[tuple[bytes, list[Piece]]]]:
+    """The support object, and the object code of the pieces with what each object defines.
+
+    LLVM works in several threads, on the long jobs first; what lies in which object does not depend
+    on how many. Numba's compiler runs in this one only.
+    """
+    pieces = list(pieces)
+    plain = [piece for piece in pieces if piece.make is None]
+    groups = [[piece] for piece in plain if piece.is_core]
+    groups += grouped([piece for piece in plain if not piece.is_core])
+
+    def job(group: list[Piece]) -> Callable[[], bytes]:
+        if group[0].is_core:
+            return lambda: contract.compile_core(group[0].text, target)
+        return lambda: optimise_and_object([piece.text for piece in group], target, opt)
+
+    *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
+    made = list(zip(codes, groups, strict=True))
+    return support, made + [(p.make(), [p]) for p in pieces if p.make is not None]
+
+
+def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """What goes into one object each, the longest first.
+
+    A later process may want one kernel of an object: all of them must need the same cores.
+    """
+    by_cores: dict[frozenset[str], list[list[Piece]]] = {}
+    for piece in pieces:
+        groups = by_cores.setdefault(frozenset(_CORES.findall(piece.text)), [[]])
+        if groups[-1] and size(groups[-1]) + len(piece.text) > LARGEST:
+            groups.append([])
+        groups[-1].append(piece)
+    return sorted((g for groups in by_cores.values() for g in groups), key=size, reverse=True)
+
+
+def size(group: Iterable[Piece]) -> int:
+    return sum(len(piece.text) for piece in group)

@@ -1,0 +1,168 @@
+"""Compiling in several threads: what comes out, what fails, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen import cache, jobs, target
+from graphc.codegen.jobs import together
+from graphc.codegen.pieces import LARGEST, Piece, grouped, objects_of
+from graphc.codegen.target import host
+
+
+@pytest.fixture(autouse=True)
+def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "processors", lambda: 4)
+
+
+TEXT = "define i64 @k{0}(i64 %x) {{\n  %y = mul i64 %x, {0}\n  ret i64 %y\n}}\n"
+
+
+def piece(number: int, text: str = "") -> Piece:
+    return Piece(f"k{number}", f"key{number}", text or TEXT.format(number))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_are_in_order(threads: int) -> None:
+    both = threading.Barrier(min(threads, 4), timeout=30)
+
+    def job(number: int) -> tuple[int, threading.Thread]:
+        if number < min(threads, 4):
+            both.wait()  # the first ones run at the same time, each in a thread of its own
+        return number, threading.current_thread()
+
+    made = together([lambda n=n: job(n) for n in range(9)], threads)  # type: ignore[misc]
+    assert [number for number, _ in made] == list(range(9))
+    assert len({thread for _, thread in made}) <= min(threads, 4)
+    assert all(not t.is_alive() for _, t in made if t is not threading.current_thread())
+
+
+def test_the_first_failure_is_raised() -> None:
+    late = threading.Event()
+
+    def first() -> None:
+        assert late.wait(30)
+        raise KeyError("first")
+
+    def second() -> None:
+        late.set()
+        raise ValueError("second")
+
+    started: list[int] = []
+    with pytest.raises(KeyError, match="first"):
+        together([first, second, *[lambda: started.append(1)] * 3], 2)
+    assert not started
+    assert together([], 2) == []
+
+
+def test_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "processors", lambda: 1)
+    assert together([threading.current_thread] * 3, 2) == [threading.current_thread()] * 3
+
+
+def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert together([lambda: 1, lambda: 2], 2) == [1, 2]
+
+
+def test_objects_do_not_depend_on_the_threads() -> None:
+    pieces = [piece(n, TEXT.format(n) + "; " + "x" * (LARGEST // 3)) for n in range(7)]
+    alone = objects_of(pieces, host(), 2, 1)
+    for threads in (2, 4):
+        assert objects_of(pieces, host(), 2, threads) == alone
+    assert len(alone[1]) == 4
+    assert sorted(p.symbol for _, group in alone[1] for p in group) == [f"k{n}" for n in range(7)]
+
+
+def test_what_lies_in_one_object() -> None:
+    large = piece(1, "x" * (LARGEST + 1))
+    user = piece(2, "call i32 @graphc_contract_f32_4_fused(ptr %a)")
+    assert grouped([piece(3), user, large, piece(4)]) == [[large], [piece(3)], [piece(4)], [user]]
+    assert grouped([piece(3), piece(4), user]) == [[piece(3), piece(4)], [user]]
+    assert grouped([]) == []
+
+
+def test_a_text_that_llvm_refuses() -> None:
+    with pytest.raises(RuntimeError, match=r"parsing error(.|\n)*expected"):
+        objects_of([piece(1, "define nonsense"), piece(2)], host(), 2, 2)
+
+
+def test_the_same_image_with_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return gc.softmax(gc.relu(x @ w + b)), (x * 2).sum(axis=1)
+
+    arguments = [np.ones(shape, np.float32) for shape in ((20, 30), (30, 40), (40,))]
+    images = []
+    for threads in (2, 3, 3):  # the last finds all of it in the cache
+        monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / str(threads)))
+        function = gc.compile(layer, threads=threads)
+        function(*arguments)
+        image = function._compile(next(iter(function._variants.values()))).image
+        images.append((image.objects, image.support))
+    assert images[0] == images[1] == images[2]
+    assert len(images[0][0]) > 1
+    assert cache.default().size() > 0
+
+
+def test_a_code_generator_belongs_to_a_thread() -> None:
+    own = target.machine(host())
+    assert target.machine(host()) is own
+    (other,) = together([lambda: target.machine(host())], 1)
+    assert other is own
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(target.machine(host())))
+    thread.start()
+    thread.join()
+    assert found[0] is not own
+
+
+INTERRUPT = """
+import os, signal, threading, time
+from graphc.codegen import jobs
+from graphc.codegen.jobs import together
+
+jobs.processors = lambda: 2
+
+began, most = threading.Barrier(2), []
+
+def endure():
+    began.wait(30)
+    time.sleep(1)
+    print("helper done")
+
+def interrupted():
+    began.wait(30)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(30)
+
+def either():
+    (interrupted if threading.current_thread() is threading.main_thread() else endure)()
+
+started = time.monotonic()
+try:
+    together([either, either, lambda: print("never")], 2)
+except KeyboardInterrupt:
+    print("stopped")
+assert time.monotonic() - started < 20
+"""
+
+
+def test_an_interrupt_waits_for_no_helper() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split("\n") == ["stopped", "helper done", ""], done.stderr
+    assert done.returncode == 0, done.stderr
