@@ -85,7 +85,6 @@ def jobs(
             {"action": "first", "case": case, "peer": name, "threads": max(threads)}
             for case in cases
             for name in ["graphc", *names]
-            if name != "numpy"
         ]
     return planned
 
@@ -119,7 +118,7 @@ def selected(wanted: tuple[str, ...], known: list[str], what: str) -> list[str]:
 @click.option("--peer", "-p", "names", multiple=True, help="Only this peer (repeatable).")
 @click.option("--threads", "-t", multiple=True, type=int, help="Thread counts. [default: 1 2]")
 @click.option("--seconds", default=1.0, show_default=True, help="Time per pair, once warm.")
-@click.option("--first/--no-first", default=True, help="Also time first calls in fresh processes.")
+@click.option("--first/--no-first", default=True, help="Also first calls and memory.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),

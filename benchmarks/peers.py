@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case
+from benchmarks.memory import MIB
 from benchmarks.training import MOVES, sgd
 
 Run = Callable[[], Any]
@@ -148,6 +149,19 @@ def missing(peer: str) -> str | None:
 
 def prepare(peer: str, case: Case, arguments: tuple[Any, ...], threads: int) -> Run:
     return (graphc if peer == "graphc" else PEERS[peer])(case, arguments, threads)
+
+
+def own_memory(run: Run) -> dict[str, float]:
+    """MiB that graphc holds for the calls of one thread: values and workspace (`arena`), constants
+    and weights packed when compiling (`packed`).  Nothing is known of the others.
+    """
+    training = isinstance(run, Training)
+    function = run.step if training else getattr(run, "func", None)
+    if not hasattr(function, "executable"):
+        return {}
+    arguments = (run.params, *run.inputs) if training else run.args
+    image = function.executable(*arguments).image
+    return {"arena": image.arena_bytes / MIB, "packed": image.constants.nbytes / MIB}
 
 
 def outcome(run: Run) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.suite import CASES
 
+NOISE = 0.25  # MiB: the kernel counts resident pages in batches
 Results = list[dict[str, Any]]
 
 
@@ -90,7 +91,7 @@ def mean_cell(results: Results, peer: str, threads: int) -> str:
 
 def first_table(results: Results, names: list[str]) -> Table:
     """Fresh processes: import, then preparation and first call with empty and with full cache."""
-    table = Table(title="first call: empty / full cache, peak memory above data", box=SIMPLE_HEAD)
+    table = Table(title="first call: empty / full cache", box=SIMPLE_HEAD)
     table.add_column("case")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
@@ -107,8 +108,46 @@ def first_cell(report: dict[str, Any] | None) -> str:
     if "failed" in report:
         return "failed"
     cold, warm = report["cold"], report["warm"]
-    times = " / ".join(duration(r["first"] / 1e3) for r in (cold, warm))
-    return f"{times}, {warm['memory']:.0f} MiB"
+    return " / ".join(duration(r["first"] / 1e3) for r in (cold, warm))
+
+
+def memory_table(results: Results, names: list[str]) -> Table:
+    """Fresh processes: peaks above the state before a call, and what stays between calls."""
+    title = "memory in MiB, full cache: peak of first call / of a warm call + kept between calls"
+    table = Table(title=title, box=SIMPLE_HEAD)
+    for heading in ("case", "of graphc's: arena, packed", *names):
+        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    found = {(r["case"], r["peer"]): memory_of(r) for r in results if r["action"] == "first"}
+    for case in CASES:
+        cells = [memory_cell(found.get((case, name))) for name in names]
+        if any(cells):
+            own = found.get((case, "graphc")) or {}
+            held = f"{own['arena']:.1f}, {own['packed']:.1f}" if "arena" in own else ""
+            table.add_row(case, held, *cells)
+    return table
+
+
+def memory_of(result: dict[str, Any]) -> dict[str, float] | None:
+    return result["report"].get("warm", {}).get("memory")
+
+
+def memory_cell(memory: dict[str, float] | None) -> str:
+    if memory is None:
+        return ""
+    return f"{memory['first']:.0f} / {memory['warm']:.1f} + {memory['kept']:.1f}"
+
+
+def memory_above(results: Results) -> list[str]:
+    """The cases of which warm calls of graphc, its arena included, need more than NumPy's do."""
+    found = {(r["case"], r["peer"]): memory_of(r) for r in results if r["action"] == "first"}
+    lines = []
+    for case in CASES:
+        own, other = found.get((case, "graphc")), found.get((case, "numpy"))
+        if own and other:
+            needs, limit = own["warm"] + own["arena"], other["warm"] + other["kept"]
+            if needs > limit + NOISE:
+                lines.append(f"{case} needs {needs:.1f} MiB, NumPy {limit:.1f}")
+    return lines
 
 
 def failures(results: Results) -> list[str]:
@@ -128,6 +167,9 @@ def show(console: Console, results: Results, peers: list[str]) -> None:
         console.print(steady_table(results, peers, threads))
     if any(r["action"] == "first" for r in results):
         console.print(first_table(results, ["graphc", *(p for p in peers if p != "numpy")]))
+        console.print(memory_table(results, ["graphc", *peers]))
+        for line in memory_above(results):
+            console.print(f"memory above NumPy's: {line}", style="red", markup=False)
     roofs = [(r["threads"], r["report"]["roof"]) for r in results if "roof" in r["report"]]
     for threads in sorted({t for t, _ in roofs}):
         gflops = middle([roof["gflops"] for t, roof in roofs if t == threads])

@@ -12,7 +12,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 BLOCK = 0.02  # seconds: a block of calls long enough for the clock, short enough to interleave
@@ -121,35 +120,31 @@ def pair(name: str, peer: str, threads: int, seconds: float) -> dict[str, Any]:
     return report
 
 
-def peak_mib() -> float:
-    """Peak resident memory. Not ru_maxrss: a child inherits that from the process it came from."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
 def first(name: str, peer: str, threads: int) -> dict[str, Any]:
-    """Milliseconds of import, preparation plus first call, and second call; MiB above the data."""
-    from benchmarks import peers
+    """Milliseconds of import, preparation plus first call, and second call; MiB of memory."""
+    from benchmarks import memory, peers
     from benchmarks.suite import CASES
 
     case = CASES[name]
     arguments = fresh_arguments(case)
-    before = peak_mib()
     marks = [time.perf_counter()]
     __import__(peer.split(".")[0])
     marks.append(time.perf_counter())
+    watch = memory.Watch()
+    begin = time.perf_counter()
     try:
         run = peers.prepare(peer, case, arguments, threads)
         run()
     except Exception as problem:  # noqa: BLE001 - any failure of a peer is a result to report
         return {"failed": f"{type(problem).__name__}: {problem}"[:300]}
-    marks.append(time.perf_counter())
+    marks.append(time.perf_counter() - begin + marks[-1])
+    peak = watch.peak()
+    begin = time.perf_counter()
     run()
-    marks.append(time.perf_counter())
+    marks.append(time.perf_counter() - begin + marks[-1])
     names = ("import", "first", "second")
-    return {n: 1e3 * (b - a) for n, a, b in zip(names, marks, marks[1:])} | {
-        "memory": peak_mib() - before
-    }
+    times = {n: 1e3 * (b - a) for n, a, b in zip(names, marks, marks[1:])}
+    return times | {"memory": {"first": peak} | memory.later(run, watch) | peers.own_memory(run)}
 
 
 def main(action: str, name: str, peer: str, threads: str, seconds: str = "1") -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import peers, report, roofline, scale, training, worker
+from benchmarks import memory, peers, report, roofline, scale, training, worker
 from benchmarks.__main__ import jobs
 from benchmarks.cases import CASES as FUNCTIONS
 from benchmarks.suite import CASES
@@ -21,15 +21,32 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_case_agrees_with_numpy(name: str) -> None:
+def test_case_agrees_with_numpy_and_takes_no_more_memory(name: str) -> None:
     import graphc as gc
 
     case = CASES[name]
     arguments = case.arguments(np.random.default_rng(0))
     compiled = gc.compile(case.native(gc) if case.native else case.function)
-    result, expected = compiled(*arguments), case.function(*arguments)
+    tracemalloc.start()
+    expected = case.function(*arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    result = compiled(*arguments)
     assert result.dtype == expected.dtype
     assert worker.difference(result, expected) <= case.tolerance
+    arena = compiled.executable(*arguments).image.arena_bytes
+    assert arena + result.nbytes <= peak + packed_bytes(name, arguments)
+
+
+def packed_bytes(name: str, arguments: tuple[object, ...]) -> int:
+    """What a copy of the matrices takes where little else is computed; NumPy's products pack theirs
+    in memory that it does not report.
+    """
+    if name.split("-")[0] not in ("gemm", "mlp", "lstm"):
+        return 0
+    from graphc.frontend.tree import flatten
+
+    return sum(leaf.nbytes for leaf in flatten(arguments)[0] if leaf.ndim == 2)
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "minilm"])
@@ -117,6 +134,47 @@ def test_a_benchmark_of_a_gpu_in_the_simulator(tmp_path: Path) -> None:
     assert found["results"]["call"]["graphc"]["median"] > 0 and found["copy"] > 0
 
 
+def test_memory_of_a_first_and_of_a_later_call() -> None:
+    held: list[np.ndarray] = []
+
+    def run() -> np.ndarray:
+        if not held:
+            held.append(np.ones(4 << 20))
+        return np.ones(2 << 20)
+
+    start = memory.Watch()
+    run()
+    first, then = start.peak(), memory.later(run, start)
+    assert first == pytest.approx(48, abs=3)
+    assert then == {"warm": pytest.approx(16, abs=3), "kept": pytest.approx(32, abs=3)}
+
+
+def test_memory_that_graphc_holds() -> None:
+    for name in ("mlp-128", "train-mlp"):
+        run = peers.prepare("graphc", CASES[name], worker.fresh_arguments(CASES[name]), 1)
+        held = peers.own_memory(run)
+        assert 0.2 < held["arena"] < 4 and 0 <= held["packed"] < 1
+    assert peers.own_memory(peers.prepare("numpy", CASES["call"], (), 1)) == {}
+
+
+def test_a_case_that_needs_more_memory_than_numpy_is_named() -> None:
+    def first(case: str, peer: str, **found: float) -> dict[str, object]:
+        report = {"warm": {"memory": {"first": 50.0, **found}}}
+        return {"action": "first", "case": case, "peer": peer, "report": report}
+
+    results = [
+        first("call", "graphc", warm=4.0, kept=60.0, arena=1.0, packed=9.0),
+        first("call", "numpy", warm=3.0, kept=1.0),
+        first("conv", "graphc", warm=4.0, kept=60.0, arena=1.0, packed=9.0),
+        first("conv", "numpy", warm=4.0, kept=1.0),
+        {"action": "first", "case": "lstm", "peer": "jax", "report": {"failed": "no"}},
+    ]
+    assert report.memory_above(results) == ["call needs 5.0 MiB, NumPy 4.0"]
+    table = report.memory_table(results, ["graphc", "numpy"])
+    assert list(table.columns[1].cells) == ["1.0, 9.0"] * 2
+    assert list(table.columns[3].cells) == ["50 / 3.0 + 1.0", "50 / 4.0 + 1.0"]
+
+
 def test_alternate_interleaves_equal_numbers_of_blocks() -> None:
     order: list[str] = []
     runs = {name: lambda name=name: order.append(name) for name in "ab"}
@@ -140,6 +198,8 @@ def test_report_words() -> None:
     assert report.duration(4.5e-8) == "0.0450 us"
     assert "2.00x" in report.times(2.0)
     planned = jobs(["call"], ["numpy", "jax"], [1, 2], first=True)
-    assert [job["peer"] for job in planned if job["action"] == "first"] == ["graphc", "jax"]
+    assert [job["peer"] for job in planned if job["action"] == "first"] == [
+        "graphc", "numpy", "jax",
+    ]  # fmt: skip
     failed = [{"case": "call", "peer": "jax", "report": {"jax": {"failed": "no"}}}]
     assert report.failures(failed) == ["call, jax: no"]
