@@ -41,6 +41,7 @@ from graphc.codegen.loops import (
     For,
     If,
     Kernel,
+    Prefetch,
     Register,
     Statement,
     Store,
@@ -51,6 +52,8 @@ from graphc.codegen.loops import (
 from graphc.codegen.target import Target
 from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
+
+LINE = 64  # bytes
 
 
 def emit(kernel: Kernel, target: Target, functions: Functions | None = None) -> str:
@@ -239,6 +242,8 @@ class KernelWriter(FunctionWriter):
                 self.update(register, combine, values[0])
             case Store(buffer=buffer):
                 self.store(buffer, *values)
+            case Prefetch(buffer=buffer, count=count):
+                self.prefetch(buffer, values[0], count)
             case Fail(code=code):
                 self.fail(values[0], code)
 
@@ -249,6 +254,15 @@ class KernelWriter(FunctionWriter):
         kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
         note = self.access(buffer)
         self.lines.append(f"  store {kind} {value}, ptr {where}, align {size}{note}")
+
+    def prefetch(self, buffer: Buffer, index: str, count: int) -> None:
+        """A hint per line, at its last element: the first one may lie in the line before."""
+        kind, size, write = MEMORY[buffer.dtype.name], buffer.dtype.itemsize, buffer.mode != "in"
+        for start in range(0, count, LINE // size):
+            last = self.emit(f"add nsw i64 {index}, {min(start + LINE // size, count) - 1}")
+            where = self.emit(f"getelementptr {kind}, ptr {self.pointer(buffer)}, i64 {last}")
+            hint = f"ptr {where}, i32 {int(write)}, i32 3, i32 1"
+            self.lines.append(f"  call void @llvm.prefetch.p0({hint})")
 
     def fail(self, condition: str, code: int) -> None:
         if not self.status:

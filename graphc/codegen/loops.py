@@ -1,10 +1,9 @@
 """The loop IR: what a fused group is before any emitter sees it.
 
-A `Kernel` is a list of statements over flat one-dimensional buffers.  Statements are loops,
-register updates and stores; values are scalar expressions (`Expr`), hash-consed by a `Scalars`
-builder so that a subexpression used twice is one object.  Loads are expressions; a kernel never
-loads from a buffer it has stored to except through a buffer of mode "work" or "inout", and
-statement order says which store it sees.
+A `Kernel` is a list of statements over flat one-dimensional buffers: loops, register updates and
+stores.  Values are scalar expressions (`Expr`), hash-consed by a `Scalars` builder.  Loads are
+expressions; a kernel never loads from a buffer it has stored to except through one of mode "work"
+or "inout", and statement order says which store it sees.
 
     kernel k(a0: in f32[4096], a1: out f32[4096]):
         parallel for i0 in 0..4:                   # the outermost loop may be split over lo..hi
@@ -15,9 +14,8 @@ statement order says which store it sees.
                 a1[1024*i0 + i1] = a0[1024*i0 + i1] / r0
 
 Element types: bool, i8..u64, f32, f64 in expressions.  f16 and bf16 exist in memory only: a load
-yields them, and the only expression that accepts them is `cast`; `store` takes a value of the
-buffer's type. Complex numbers never get here: they are pairs of real expressions over a buffer of
-twice the length.
+yields them, only `cast` accepts them, and `store` takes a value of the buffer's type.  Complex
+numbers never get here: they are pairs of real expressions over a buffer of twice the length.
 
 Expression ops, (operands) -> result:
 
@@ -52,9 +50,7 @@ NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors
 
 
 class Expr:
-    """A scalar value: `op` over `args`, with `data` for what is not an operand (value, name,
-    buffer).
-    """
+    """A scalar value: `op` over `args`; `data` is what is no operand (value, name, buffer)."""
 
     __slots__ = ("args", "data", "dtype", "number", "op")
 
@@ -75,9 +71,7 @@ class Expr:
 
 @record(frozen=True, eq=False)
 class Buffer:
-    """One pointer operand: `size` elements of `dtype`. mode: in, out, inout, work (per-thread
-    scratch).
-    """
+    """One pointer operand: `size` elements. mode: in, out, inout, work (per-thread scratch)."""
 
     index: int
     dtype: DType
@@ -101,7 +95,7 @@ class Register:
 
 @record(frozen=True, eq=False)
 class Declare:
-    """Create a register with an initial value."""
+    """A new register with an initial value."""
 
     register: Register
     value: Expr
@@ -117,9 +111,7 @@ class Assign:
 
 @record(frozen=True, eq=False)
 class Update:
-    """register = register `combine` value, in any order: combine is add, mul, min, max, and, or,
-    xor.
-    """
+    """register = register `combine` value (add, mul, min, max, and, or, xor), in any order."""
 
     register: Register
     combine: str
@@ -134,10 +126,17 @@ class Store:
 
 
 @record(frozen=True, eq=False)
+class Prefetch:
+    """A hint: `count` elements from `index` on are needed soon. They may lie beyond the buffer."""
+
+    buffer: Buffer
+    index: Expr
+    count: int
+
+
+@record(frozen=True, eq=False)
 class Fail:
-    """Return status `code` from the kernel when `condition` holds (bounds checks, non-finite
-    guards).
-    """
+    """Return status `code` from the kernel when `condition` holds (bounds, non-finite values)."""
 
     condition: Expr
     code: int
@@ -164,7 +163,7 @@ class For:
     body: list[Statement]
 
 
-Statement = Declare | Assign | Update | Store | Fail | If | For
+Statement = Declare | Assign | Update | Store | Prefetch | Fail | If | For
 
 
 @record
@@ -189,8 +188,8 @@ _COMMUTATIVE = frozenset(("add", "mul", "min", "max", "and", "or", "xor", "eq", 
 class Scalars:
     """Builds hash-consed expressions and statement lists.
 
-    Arithmetic on literal integers and the identities x+0, x*1, x*0 of *integers* are folded, which
-    keeps index arithmetic short; floats are never rewritten.
+    Arithmetic on literal integers and x+0, x*1, x*0 of *integers* are folded, which keeps index
+    arithmetic short; floats are never rewritten.
     """
 
     def __init__(self, check_finite: bool = False) -> None:
@@ -223,12 +222,10 @@ class Scalars:
         return self.make("param", I64, (), index)
 
     def load(self, buffer: Buffer, index: Expr | int) -> Expr:
-        # A store may lie between two loads of one address, so the key holds the statement position
-        # for buffers that the kernel writes.
+        # A store may lie between two loads: the key of what is written holds the position.
         position = None if buffer.mode == "in" else self.counts["reg"] + len(self.body)
         key = (buffer.index, position)
-        made = self.make("load", buffer.dtype, (self.integer(index),), key)
-        return made
+        return self.make("load", buffer.dtype, (self.integer(index),), key)
 
     # -- arithmetic
 
@@ -252,9 +249,7 @@ class Scalars:
                 exact = quotient if op == "idiv" else (a - quotient * b if b else 0)
             else:
                 exact = {"add": a + b, "sub": a - b, "mul": a * b}[op]
-            return self.integer(
-                (exact + 2**63) % 2**64 - 2**63
-            )  # folding wraps as the machine does
+            return self.integer((exact + 2**63) % 2**64 - 2**63)  # wraps as the machine does
         if op == "add":
             return y if a == 0 else x if b == 0 else None
         if op == "mul":
@@ -335,6 +330,9 @@ class Scalars:
             self.fail(self.compare("ne", self.sub(wide, wide), zero), NON_FINITE)
         self.body.append(Store(buffer, self.integer(index), value))
 
+    def prefetch(self, buffer: Buffer, index: Expr, count: int) -> None:
+        self.body.append(Prefetch(buffer, index, count))
+
     def fail(self, condition: Expr, code: int) -> None:
         self.body.append(Fail(condition, code))
 
@@ -369,6 +367,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return (statement.value,)
         case Store():
             return (statement.index, statement.value)
+        case Prefetch():
+            return (statement.index,)
         case Fail() | If():
             return (statement.condition,)
         case For():

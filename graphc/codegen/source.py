@@ -28,6 +28,7 @@ from graphc.codegen.loops import (
     For,
     If,
     Kernel,
+    Prefetch,
     Register,
     Scalars,
     Statement,
@@ -278,6 +279,8 @@ class KernelSource(Source):
             case Store(buffer=buffer, index=index, value=value):
                 where = self.element(buffer.index, index)
                 self.line(f"{where} = {self.atom(value, LOOSE)}")
+            case Prefetch(buffer=buffer, index=index, count=count):
+                self.line(f"# soon: {count} from {self.element(buffer.index, index)} on")
             case Fail(condition=condition, code=code):
                 self.line(f"if {self.atom(condition, LOOSE)}:")
                 self.line(f"    return {code}")

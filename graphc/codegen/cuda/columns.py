@@ -26,6 +26,8 @@ STAGED_BYTES = 16 << 10  # of a row that lanes keep in shared memory
 class LongRows(Rows):
     """Rows that a group of lanes folds; only a row that fits shared memory is staged."""
 
+    asks = False
+
     def staged(
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
     ) -> list[Node]:

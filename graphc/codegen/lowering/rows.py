@@ -40,6 +40,9 @@ from graphc.ops.registry import Pair
 BLOCK = 4096  # elements per unit of a single long loop
 STAGE_FLOPS = 8.0  # a value of so many flops is staged rather than computed in two passes
 STAGE_LIMIT = 1 << 16  # elements of a staged row
+FAR_BYTES = 3 << 22  # operands and results of so many bytes come from afar
+STRIP = 64  # elements between two askings: more at a time get lost
+AHEAD_IN, AHEAD_OUT = 8192, 4096  # bytes that far ones are asked for in advance
 
 
 class Rows(Nest):
@@ -47,6 +50,10 @@ class Rows(Nest):
 
     registers: dict[int, list[Register]]
     wide = False  # whether the loop IR itself says that sums of f32 are carried in f64
+    unit: Expr | None = None  # the number of the row
+    far: tuple[tuple[Buffer, int], ...] = ()  # what is asked for, how many rows ahead
+    asks = True  # whether the last pass asks for anything
+    asking = False  # whether this pass does
 
     def body(self) -> None:
         space, b = self.space, self.b
@@ -63,7 +70,8 @@ class Rows(Nest):
         with ExitStack() as stack:
             values: dict[int, Expr] = {}
             if self.units > 1:
-                unit = stack.enter_context(b.loop(self.units, "parallel"))
+                unit = self.unit = stack.enter_context(b.loop(self.units, "parallel"))
+                self.far = self.far_rows(inner)
                 parts = split_index(b, unit, tuple(loop.extent for loop in kept))
                 values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
             self.row(values, inner)
@@ -77,6 +85,30 @@ class Rows(Nest):
             stop = b.op("min", b.add(start, b.integer(BLOCK)), b.integer(loop.extent))
             with b.loop(stop, "vector", start) as i:
                 self.store_full({loop.place: i}, list(self.region.results))
+
+    def far_rows(self, inner: list[Axes]) -> tuple[tuple[Buffer, int], ...]:
+        """Operands and results whose rows follow each other in memory and come from afar.
+
+        Processors fetch along a page by themselves, but with every row a new page begins, and
+        what they have not asked for by then is waited for: the first pass needs all of a row.
+        Costly values take longer than that.
+        """
+        if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
+            return ()
+        inside = filter(self.space.is_full, self.region.nodes)
+        if any(flops_per_element(n) >= STAGE_FLOPS for n in inside):
+            return ()
+        full = [n for n in (*self.region.params, *unique(self.region.results))
+                if self.space.is_full(n) and not tensor_type(n).dtype.is_complex]  # fmt: skip
+        if sum(tensor_type(n).nbytes for n in full) < FAR_BYTES:
+            return ()
+        found = []
+        for node in full:
+            nbytes = inner[0].extent * tensor_type(node).dtype.itemsize
+            sources = [self.elements.buffers[node.id]] if node in self.region.params else []
+            found += [(buffer, -(-AHEAD_IN // nbytes)) for buffer in sources]
+            found += [(b, -(-AHEAD_OUT // nbytes)) for b in self.outputs.get(node.id, ())]
+        return tuple(found)
 
     def row(self, values: dict[int, Expr], inner: list[Axes]) -> None:
         """All passes over one row, then what is left once per row."""
@@ -93,6 +125,7 @@ class Rows(Nest):
             stores = [r for r in full if levels[r.id] == level]
             stage = [n for n in staged if levels[n.id] == level]
             self.hoist(values, [n for n in once if levels[n.id] == level])
+            self.asking = 0 < level == last and bool(self.far) and not folds
             self.one_pass(values, inner, folds, stores, stage)
         rest = [r for r in unique(self.region.results) if not self.space.is_full(r)]
         for result in rest:
@@ -172,8 +205,25 @@ class Rows(Nest):
             inside = dict(values)
             for loop in inner:
                 kind = innermost if loop is inner[-1] else "serial"
-                inside[loop.place] = stack.enter_context(self.b.loop(loop.extent, kind))
+                opened = self.strips(loop, kind) if self.asking else self.b.loop(loop.extent, kind)
+                inside[loop.place] = stack.enter_context(opened)
             yield inside
+
+    @contextmanager
+    def strips(self, loop: Axes, kind: str) -> Iterator[Expr]:
+        """A loop over a row in equal parts; before each, its place in rows to come is asked for."""
+        b, size = self.b, STRIP
+        if self.unit is None or loop.extent % size:
+            with b.loop(loop.extent, kind) as i:
+                yield i
+            return
+        with b.loop(loop.extent // size) as part:
+            start = b.mul(part, b.integer(size))
+            for buffer, rows in self.far:
+                place = b.mul(b.add(self.unit, b.integer(rows)), b.integer(loop.extent))
+                b.prefetch(buffer, b.add(place, start), size)
+            with b.loop(size, kind) as i:
+                yield b.add(start, i)
 
     # -- staging
 

@@ -1,0 +1,94 @@
+"""Rows that several passes read: those that come from afar are asked for ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen import llvm, source
+from graphc.codegen.loops import For, Kernel, Prefetch, walk
+from graphc.codegen.lowering.lower import lower_loops
+from graphc.codegen.lowering.rows import FAR_BYTES
+from graphc.codegen.target import host
+from graphc.config import Config
+from graphc.ir.graph import Program
+from graphc.passes import pipeline
+
+FAR = FAR_BYTES // 8  # elements of f32 that are read and written
+
+
+def layer_norm(x: Any, g: Any) -> Any:
+    centred = x - gc.mean(x, axis=-1, keepdims=True)
+    return centred / gc.sqrt(gc.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * g
+
+
+def softmax(x: Any, g: Any) -> Any:
+    powers = gc.exp(x - gc.max(x, axis=-1, keepdims=True))
+    return powers / gc.sum(powers, axis=-1, keepdims=True)
+
+
+def log_sum_exp(x: Any, g: Any) -> Any:
+    return gc.log(gc.sum(gc.exp(x - gc.max(x, axis=-1, keepdims=True)), axis=-1))
+
+
+def scaled(x: Any, g: Any) -> Any:
+    return x * g
+
+
+def kernel_of(function: Callable[..., Any], rows: int, columns: int) -> Kernel:
+    """The one loop kernel of a function of x f32[rows, columns] and g f32[columns]."""
+    specs = gc.spec((rows, columns), "f32"), gc.spec((columns,), "f32")
+    graph = gc.compile(function).graph(*specs)
+    program = pipeline.run(graph, Config())[-1].value
+    assert isinstance(program, Program)
+    fused = [n for n in program.graphs[0].nodes if n.op.name == "fused"]
+    assert [n.attrs["kind"] for n in fused] == ["loop"]
+    return lower_loops(fused[0].regions[0], "kernel")[0]
+
+
+def asked(kernel: Kernel) -> list[Prefetch]:
+    return [s for s in walk(kernel.body) if isinstance(s, Prefetch)]
+
+
+def test_far_rows_are_asked_for() -> None:
+    kernel = kernel_of(layer_norm, FAR // 1024, 1024)
+    assert [(p.buffer.mode, p.count) for p in asked(kernel)] == [("in", 64), ("out", 64)]
+    lines = llvm.emit(kernel, host()).count("call void @llvm.prefetch")
+    assert lines == 2 * 64 * 4 // 64
+    assert source.emit(kernel).count("# soon: 64 from") == 2
+
+
+@pytest.mark.parametrize("function", [scaled, softmax, log_sum_exp])
+def test_one_pass_and_costly_rows_ask_for_nothing(function: Callable[..., Any]) -> None:
+    assert not asked(kernel_of(function, FAR // 512, 1024))
+
+
+def test_near_rows_and_uneven_ones_ask_for_nothing() -> None:
+    assert not asked(kernel_of(layer_norm, FAR // 1024 - 1, 1024))
+    assert not asked(kernel_of(layer_norm, FAR // 512, 1000))
+
+
+@pytest.mark.parametrize("columns", [64, 640, 1024, 8192])
+def test_asking_changes_no_result(columns: int) -> None:
+    far, near = FAR_BYTES // 4 // columns + 1, 8
+    rng = np.random.default_rng(columns)
+    x = rng.standard_normal((far, columns)).astype(np.float32)
+    g = rng.standard_normal(columns).astype(np.float32)
+    compiled = gc.compile(layer_norm, threads=1)
+    assert asked(kernel_of(layer_norm, far, columns))
+    whole = compiled(x, g)
+    for start in (0, far // 2, far - near):
+        part = x[start : start + near]
+        np.testing.assert_array_equal(compiled(part, g), whole[start : start + near])
+
+
+def test_the_loop_over_a_row_is_whole() -> None:
+    """Parts of a row are as long as all of it together."""
+    kernel = kernel_of(layer_norm, FAR // 640 + 1, 640)
+    outer = [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "serial"]
+    inner = [s for s in walk(outer[0].body) if isinstance(s, For)]
+    assert outer[0].stop.data * inner[0].stop.data == 640
