@@ -171,7 +171,7 @@ def _gpus() -> tuple[list[tuple[Any, ...]], str]:
     from graphc.runtime.devices import simulated
 
     if simulated():
-        return [], "GPUs are simulated, by Numba: NUMBA_ENABLE_CUDASIM is set"
+        return [], "GPUs are simulated: NUMBA_ENABLE_CUDASIM is set"
     try:
         rows = [_gpu(number) for number in range(driver.ask(driver.api(), "cuDeviceGetCount"))]
     except (GraphError, driver.Failed) as error:

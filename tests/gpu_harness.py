@@ -1,4 +1,4 @@
-"""What tests for GPUs share. They run in Numba's simulator at tiny sizes and on gpu:0 at real ones.
+"""What tests for GPUs share. They run on simulated GPUs at tiny sizes and on gpu:0 at real ones.
 
 NUMBA_ENABLE_CUDASIM=1 pytest tests/gpu     the simulator (test_cuda_simulator.py does this)
 pytest -m gpu                               the GPU; skipped where there is none
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,23 +65,13 @@ def use_chip(monkeypatch: pytest.MonkeyPatch, shape: Chip) -> dict[Any, Any]:
 
 
 def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have simulated threads begin in the other order: a lane that reads what the first one has yet
-    to write finds out."""
+    """Have simulated threads take turns from the last one down: a lane that reads what the first
+    one has yet to write finds out."""
     if not SIMULATED:
         return
-    from numba.cuda.simulator.kernel import BlockThread
+    from graphc.gpu import simulated
 
-    run = BlockThread.run
-
-    def run_after_the_next(thread: Any) -> None:
-        begun = vars(thread._manager).setdefault("begun", set())
-        following = thread.thread_id + 1
-        while following < thread._manager._block_dim[0] and following not in begun:
-            time.sleep(0)
-        begun.add(thread.thread_id)
-        run(thread)
-
-    monkeypatch.setattr(BlockThread, "run", run_after_the_next)
+    monkeypatch.setattr(simulated, "order", lambda threads, chance: threads.reverse())
 
 
 def rng(*salt: int) -> np.random.Generator:

@@ -1,9 +1,9 @@
-"""What code for GPUs is written with: `numba.cuda`, or its simulator, and what neither has.
+"""What code for GPUs is written with: `numba.cuda`, and device functions that it lacks.
 
 The one door to `numba.cuda` for device code; importing it imports Numba, so it is imported where a
-kernel is made and never before.  With NUMBA_ENABLE_CUDASIM=1 kernels run as Python threads over
-NumPy arrays; the simulator has neither warps nor intrinsics, so each device function here has a
-plain version that computes the same bits.  Pointers are one-dimensional arrays there.
+kernel is made and never before.  With NUMBA_ENABLE_CUDASIM=1 kernels run as Python functions over
+NumPy arrays: `simulated` stands in for `numba.cuda` then, and each device function here has a plain
+version that computes the same bits.  Pointers are one-dimensional arrays there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numba.core import config
 
 from graphc.errors import GraphError
 from graphc.gpu import intrinsics, plain
@@ -26,13 +27,22 @@ def _absent(error: ImportError) -> GraphError:
     )
 
 
-try:
-    from numba import cuda as cuda
-    from numba.core import config
-except ImportError as error:
-    raise _absent(error) from None
-
 SIMULATED = bool(getattr(config, "ENABLE_CUDASIM", False))
+
+
+def _target() -> Any:
+    if SIMULATED:
+        from graphc.gpu import simulated
+
+        return simulated.cuda
+    try:
+        from numba import cuda
+    except ImportError as error:
+        raise _absent(error) from None
+    return cuda
+
+
+cuda = _target()
 WARP = 4 if SIMULATED else 32  # threads that exchange values without a barrier
 FULL_MASK = 0xFFFFFFFF
 
@@ -52,23 +62,6 @@ def device(function: Callable[..., Any]) -> Device:
     if key not in _devices:  # which keeps what the ids are of
         _devices[key] = cuda.jit(device=True)(function)
     return _devices[key]
-
-
-# ------------------------------------------------------------------------------------- simulated
-
-
-def _exchange_plain(x: Any, step: int, lanes: int, shared: Any) -> Any:
-    """No device function: while one runs, the simulator puts another module in place of `cuda`
-    where it was defined, and other threads import that from here.
-    """
-    if step < WARP:
-        return plain.shuffle(x, step)
-    running = _running()
-    thread = running.threadIdx.x
-    running.syncthreads()
-    shared[thread] = x
-    running.syncthreads()
-    return shared[thread ^ step]
 
 
 # ------------------------------------------------------------------------------------- compiled
@@ -114,14 +107,11 @@ as_bools: Device
 offset: Device
 same: Device
 if SIMULATED:
-    from numba.cuda.simulator.kernel import BlockThread
-    from numba.cuda.simulator.kernel import _get_kernel_context as _running
-
-    plain.take_turns(BlockThread)
     fma, status_of = plain.fma, plain.status_of
     load4, store4 = plain.load4, plain.store4
     as_array, as_bools = plain.as_array, plain.as_bools
     offset, same = plain.offset, plain.same
+    _bits_of, _of_bits = plain.bits_of, plain.of_bits
 else:
     fma, status_of = intrinsics.values(compiler_parts())
     load4, store4 = intrinsics.vectors(compiler_parts())
@@ -160,4 +150,4 @@ def _exchange(x: Any, step: int, lanes: int, shared: Any) -> Any:
     return _of_bits(cuda.shfl_xor_sync(mask, _bits_of(x), step), x)
 
 
-exchange = _exchange_plain if SIMULATED else device(_exchange)
+exchange = device(_exchange)

@@ -4,37 +4,28 @@ computes the bits of the compiled ones.
 
 from __future__ import annotations
 
+import ctypes
 import math
-import threading
-import time
-from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 
+@cache
+def _fused() -> tuple[Any, Any]:
+    """fmaf and fma of C."""
+    library = ctypes.CDLL("libm.so.6")
+    made = library.fmaf, library.fma
+    for function, kind in zip(made, (ctypes.c_float, ctypes.c_double), strict=True):
+        function.argtypes, function.restype = (kind, kind, kind), kind
+    return made
+
+
 def fma(x: Any, y: Any, z: Any) -> Any:
-    """x * y + z, rounded once, for NumPy scalars of one float type."""
+    """x * y + z, rounded once, for scalars of one float type: float32 or float64."""
     kind = type(x)
-    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
-        return kind(z)  # whatever the product overflows to
-    if not all(math.isfinite(v) for v in (x, y, z)):
-        return kind(x * y + z)
-    if kind is np.float32:
-        product, addend = float(x) * float(y), float(z)
-        total = product + addend
-        part = total - product
-        error = (product - (total - part)) + (addend - part)
-        if error and math.isfinite(total):  # round to odd, so that the next rounding cannot err
-            toward = math.inf if error > 0 else -math.inf
-            if not np.float64(total).view(np.uint64) & np.uint64(1):
-                total = math.nextafter(total, toward)
-        return np.float32(total)
-    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
-    try:
-        return kind(float(exact)) if exact else kind(x * y + z)
-    except OverflowError:
-        return kind(math.inf if exact > 0 else -math.inf)
+    return kind(_fused()[kind is not np.float32](x, y, z))
 
 
 def load4(pointer: Any, index: int) -> tuple[Any, ...]:
@@ -76,50 +67,17 @@ def status_of(code: Any) -> int:
     return 0 if code is None else int(code)
 
 
+def bits_of(x: Any) -> Any:
+    return x
+
+
+def of_bits(bits: Any, like: Any) -> Any:
+    return bits
+
+
 def product(x: Any, y: Any) -> Any:
     return x * y
 
 
 def sum_of(x: Any, y: Any) -> Any:
     return x + y
-
-
-# ------------------------------------------------------------------------------------- threads
-
-
-def take_turns(kind: Any) -> None:
-    """Change the class of simulated threads: they run while the simulator asks each whether it
-    has ended, tell their block when they have, and warn of no overflow.
-
-    The simulator asks without a pause, which keeps them from running and costs ten times as much.
-    """
-    ended, run = kind.is_alive, kind.run
-
-    def is_alive(thread: Any) -> bool:
-        time.sleep(0)
-        return bool(ended(thread))
-
-    def run_to_the_end(thread: Any) -> None:
-        try:
-            with np.errstate(all="ignore"):
-                run(thread)
-        finally:
-            vars(thread._manager).setdefault("gone", set()).add(thread.thread_id)
-
-    kind.is_alive, kind.run = is_alive, run_to_the_end
-
-
-def shuffle(x: Any, step: int) -> Any:
-    """What the thread whose number differs by the bit `step` passes to this same call, as threads
-    of a warp exchange values; x itself if that thread has ended.
-    """
-    thread: Any = threading.current_thread()
-    block = vars(thread._manager)
-    passed = block.setdefault("passed", {})
-    mine = passed.setdefault(thread.thread_id, [])
-    mine.append(x)
-    other, gone = thread.thread_id ^ step, block.setdefault("gone", set())
-    while len(passed.get(other, ())) < len(mine) and other not in gone:
-        time.sleep(0)
-    theirs = passed.get(other, ())
-    return theirs[len(mine) - 1] if len(theirs) >= len(mine) else x

@@ -40,7 +40,7 @@ class Machine:
 
 
 GPU = Machine()
-# Every simulated thread is a thread of Python.
+# Every simulated thread is run by Python.
 SIMULATOR = Machine(4, 2, 8, 4, 2, 4, 2, 3, 2, 6, 4)
 
 

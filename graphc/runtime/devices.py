@@ -3,7 +3,7 @@
     cpu    cpu:0 .. cpu:63, virtual devices of this machine: a worker thread and an arena each
     null   computes nothing: every result is zeros, at once
     sim    runs on the CPU; how long that took is what its rates say
-    gpu    NVIDIA GPUs, or the simulator of one that comes with Numba
+    gpu    NVIDIA GPUs, or one that is simulated
 
 Others are registered from outside.  Times are in seconds, rates per second.
 """
@@ -146,7 +146,7 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def simulated() -> bool:
-    """Are GPUs simulated in this process, by Numba?"""
+    """Are GPUs simulated in this process?"""
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 
 

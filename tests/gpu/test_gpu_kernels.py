@@ -62,9 +62,7 @@ class Simulated:
                 seen = pointed_dtype(dtype)
                 memory = work[place:] if kind == "work" else arrays[place]
                 size = count * seen.itemsize
-                views.append(
-                    cuda.devicearray.FakeCUDAArray(memory.view(np.uint8)[:size].view(seen))
-                )
+                views.append(memory.view(np.uint8)[:size].view(seen))
             kernel = cuda.jit(launch.make())
             kernel[launch.blocks, launch.threads](*views, status, 7)
         return int(status[0]) & 0xFFFFFFFF

@@ -18,17 +18,10 @@ from gpu_harness import (
 )
 from test_ops import SAMPLED, check, expected, good_samples, samples_function
 
-from graphc.ir.op import OPS, Sample
+from graphc.ir.op import OPS
 
 need_gpu()
 pytestmark = pytest.mark.gpu
-
-MOST_SIMULATED = 256  # elements; a sorted row of 1000 takes the simulator seconds
-MANY_SAMPLES = 8  # of an op, from which on the simulator runs a part of them
-
-
-def bearable(sample: Sample) -> bool:
-    return not SIMULATED or all(np.size(o) <= MOST_SIMULATED for o in sample.operands)
 
 
 @pytest.mark.parametrize("opt", [0, 2], ids="opt{}".format)
@@ -38,9 +31,7 @@ def test_op_equals_reference(name: str, opt: int, monkeypatch: pytest.MonkeyPatc
         use_chip(monkeypatch, FEW_BLOCKS)
         last_first(monkeypatch)
     op = OPS[name]
-    every = (4 if opt == 0 else 2) if SIMULATED else 1
-    samples = [s for s in good_samples(op) if bearable(s)]
-    samples = samples if len(samples) < MANY_SAMPLES else samples[::every]
+    samples = good_samples(op)
     run = samples_function(op, samples, opt=opt, devices=GPU)
     fresh = [varied(s, rng(k, opt)) for k, s in enumerate(samples)]
     rounds = [samples, fresh]

@@ -38,7 +38,7 @@ class Chip:
         return int(digits[:-1]), int(digits[-1])
 
 
-# Every simulated thread is a thread of Python, so launches are as small as they can be.
+# Every simulated thread is run by Python, so launches are as small as they can be.
 SIMULATED = Chip(SIMULATOR, threads=8, blocks=12, warp=4)
 
 

@@ -14,8 +14,8 @@
             if lane == 0:
                 a1[i0] = r0
 
-How loops spread over threads is decided in `lanes`.  The source runs in Numba's CUDA simulator as
-it stands; see `graphc.gpu` for the names it uses.
+How loops spread over threads is decided in `lanes`.  The source runs on simulated GPUs as it
+stands; see `graphc.gpu` for the names it uses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A GPU that is none: memory of the host, kernels as Python functions run by Numba's simulator.
+"""A GPU that is none: memory of the host, kernels as Python functions that `graphc.gpu` runs.
 
 What compiles for it registers each kernel in `functions`, with NumPy's name of the storage dtype
 and the element count of every buffer.  Everything happens at once, so events and streams have
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import time
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -29,8 +27,6 @@ _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 Buffers = tuple[tuple[str, int], ...]
 functions: dict[str, tuple[Callable[..., None], Buffers]] = {}
-
-_simulating = threading.Lock()  # Numba's simulator runs one kernel at a time
 
 
 @record(frozen=True)
@@ -108,8 +104,6 @@ class Simulator:
         A window of an operand is as large as that, and moves: it may end before it has so many
         elements, and whoever reads beyond gets an IndexError.
         """
-        from graphc.gpu import cuda
-
         element = np.dtype(dtype)
         size = count * element.itemsize
         position = bisect_right(self.starts, address) - 1
@@ -118,12 +112,10 @@ class Simulator:
             raise GraphError(f"a kernel is given {size} bytes outside the memory of {self.name}")
         block = self.blocks[start][address - start : address - start + size]
         block = block[: block.size // element.itemsize * element.itemsize]
-        return cuda.devicearray.FakeCUDAArray(block.view(element))
+        return block.view(element)
 
     def launch(self, prepared: _Launch, stream: int) -> None:
-        with _simulating, warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of overflow, in threads of their own
-            prepared.kernel[prepared.shape](*prepared.arguments)
+        prepared.kernel[prepared.shape](*prepared.arguments)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         ctypes.memmove(target, source, nbytes)

@@ -1,0 +1,219 @@
+"""What `numba.cuda` is where GPUs are simulated: kernels are Python functions over NumPy arrays.
+
+The threads of a block take turns.  One runs until it meets a barrier, waits for what another lane
+passes to it, or ends; then the next one does.  Who is next is drawn in every round, at each launch
+from the same seed: code that counts on an order of threads fails, and fails again.  Shared and
+local memory is full of NaN, so that nobody counts on what lies there.
+
+Numba's own simulator makes a thread of Python of each thread, which takes ten times as long and has
+neither warps nor an order that repeats.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+
+try:
+    from greenlet import greenlet
+except ImportError as error:
+    raise GraphError(
+        f"simulated GPUs need greenlet, which cannot be imported: {error}",
+        hint="pip install 'graphc[simulator]'",
+    ) from None
+
+Function = Callable[..., Any]
+
+_launching = threading.Lock()  # what `cuda` holds is of one launch
+
+
+def drawn(threads: list[Thread], chance: random.Random) -> None:
+    chance.shuffle(threads)
+
+
+order: Callable[[list[Thread], random.Random], None] = drawn  # the threads of a round, in place
+
+
+class Index:
+    """threadIdx, blockIdx, blockDim or gridDim. Launches have one axis."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+class Thread:
+    """A thread of a block: what it has passed to other lanes, and what it waits for."""
+
+    def __init__(self, number: int, run: Callable[[], Any]) -> None:
+        self.running = greenlet(run)
+        self.running.gr_context = copy_context()  # NumPy keeps there what it warns of
+        self.index = Index(number)
+        self.barrier: Any = None  # the place in the code
+        self.partner: Thread | None = None
+        self.passed: list[Any] = []
+
+    def waits(self) -> bool:
+        other = self.partner
+        behind = other is not None and not other.ended and len(other.passed) < len(self.passed)
+        return behind or self.barrier is not None
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.running.dead)
+
+    def take_turn(self) -> None:
+        """Run until it waits or ends."""
+        self.running.switch()
+
+    def give_turn(self) -> None:
+        """Called by itself: return from `take_turn`."""
+        self.running.parent.switch()
+
+
+class Atomic:
+    """No other thread comes between, for threads take turns."""
+
+    def add(self, array: Any, place: Any, value: Any) -> Any:
+        old = array[place]
+        array[place] += value
+        return old
+
+    def max(self, array: Any, place: Any, value: Any) -> Any:
+        old = array[place]
+        array[place] = max(old, value)
+        return old
+
+    def min(self, array: Any, place: Any, value: Any) -> Any:
+        old = array[place]
+        array[place] = min(old, value)
+        return old
+
+
+class Local:
+    def array(self, shape: Any, dtype: Any, alignment: int = 16) -> Any:
+        made = np.empty(shape, dtype)
+        made.reshape(-1).view(np.uint8)[:] = 0xFF
+        return made
+
+
+class Shared(Local):
+    """Arrays of a block: one for each place in the code that asks."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[Any, Any] = {}
+
+    def array(self, shape: Any, dtype: Any, alignment: int = 16) -> Any:
+        place = _caller()
+        if place not in self.arrays:
+            self.arrays[place] = super().array(shape, dtype)
+        return self.arrays[place]
+
+
+def _caller() -> Any:
+    """The place in a kernel that calls what calls this."""
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lasti
+
+
+class Simulated:
+    """The part of the module `numba.cuda` that kernels use, for the thread whose turn it is."""
+
+    gridDim: Index
+    blockDim: Index
+    blockIdx: Index
+    threadIdx: Index
+    shared: Shared
+
+    def __init__(self) -> None:
+        self.atomic, self.local = Atomic(), Local()
+        self.threads: list[Thread] = []  # of the block
+        self.votes: list[bool] = []
+
+    def jit(self, function: Function | None = None, device: bool = False) -> Any:
+        if function is None:
+            return lambda given: self.jit(given, device)
+        return function if device else Kernel(function)
+
+    def grid(self, axes: int) -> int:
+        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
+
+    def gridsize(self, axes: int) -> int:
+        return self.gridDim.x * self.blockDim.x
+
+    def syncthreads(self) -> None:
+        thread = self.threads[self.threadIdx.x]
+        thread.barrier = _caller()
+        thread.give_turn()
+
+    def syncthreads_count(self, value: Any) -> int:
+        self.votes[self.threadIdx.x] = bool(value)
+        self.syncthreads()
+        count = sum(self.votes)
+        self.syncthreads()
+        return count
+
+    def shfl_xor_sync(self, mask: int, value: Any, step: int) -> Any:
+        """What the thread passes whose number differs by the bit `step`, in the call that is as
+        many-th for it; the own value if that thread has ended.
+        """
+        thread = self.threads[self.threadIdx.x]
+        thread.partner = other = self.threads[self.threadIdx.x ^ step]
+        thread.passed.append(value)
+        count = len(thread.passed)
+        if thread.waits():
+            thread.give_turn()
+        return other.passed[count - 1] if len(other.passed) >= count else value
+
+
+cuda = Simulated()
+
+
+class Kernel:
+    """Called as kernel[blocks, threads](*arguments)."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def __getitem__(self, shape: tuple[int, int]) -> Callable[..., None]:
+        return lambda *arguments: self.launch(shape, arguments)
+
+    def launch(self, shape: tuple[int, int], arguments: tuple[Any, ...]) -> None:
+        with _launching, np.errstate(all="ignore"):
+            cuda.gridDim, cuda.blockDim = map(Index, shape)
+            chance = random.Random(0)
+            for block in range(shape[0]):
+                cuda.blockIdx, cuda.shared, cuda.votes = Index(block), Shared(), [False] * shape[1]
+                cuda.threads = [
+                    Thread(k, lambda: self.function(*arguments)) for k in range(shape[1])
+                ]
+                try:
+                    _run_block(chance)
+                except Exception as error:
+                    error.add_note(f"in thread {cuda.threadIdx.x} of block {block} of {shape}")
+                    raise
+
+
+def _run_block(chance: random.Random) -> None:
+    """Run the threads of a block to their ends. Threads that have ended are at every barrier."""
+    alive = list(cuda.threads)
+    while alive:
+        turns = [thread for thread in alive if not thread.waits()]
+        if not turns:
+            if len({thread.barrier for thread in alive}) > 1:
+                raise RuntimeError("threads of a block wait for different things")
+            for thread in alive:
+                thread.barrier = None
+            turns = alive
+        order(turns, chance)
+        for thread in turns:
+            cuda.threadIdx = thread.index
+            thread.take_turn()
+        alive = [thread for thread in alive if not thread.ended]

@@ -1,0 +1,153 @@
+"""What simulated GPUs compute, and how they tell that a kernel is wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+pytest.importorskip("greenlet", reason="greenlet is not installed")
+
+from graphc.gpu import simulated
+from graphc.gpu.simulated import cuda
+
+ORDERS: dict[str, Callable[..., None]] = {
+    "drawn": simulated.drawn,
+    "first first": lambda threads, chance: threads.sort(key=lambda thread: thread.index.x),
+    "last first": lambda threads, chance: threads.reverse(),
+}
+
+
+@pytest.fixture(params=ORDERS)
+def any_order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "order", ORDERS[request.param])
+
+
+def turned(x: Any, y: Any, barrier: bool) -> None:
+    """Each block turns its part around."""
+    thread, start = cuda.threadIdx.x, cuda.blockIdx.x * cuda.blockDim.x
+    shared = cuda.shared.array(8, np.float32)
+    shared[thread] = x[start + thread]
+    if barrier:
+        cuda.syncthreads()
+    y[start + thread] = shared[cuda.blockDim.x - 1 - thread]
+
+
+@pytest.mark.usefixtures("any_order")
+def test_a_barrier_that_lacks_shows() -> None:
+    x = np.arange(16, dtype=np.float32)
+    y = np.zeros_like(x)
+    for barrier in (True, False):
+        cuda.jit(turned)[2, 8](x, y, barrier)
+        assert np.array_equal(y, x.reshape(2, 8)[:, ::-1].reshape(-1)) == barrier
+    assert np.isnan(y).sum() == 8  # the half that reads first, in each block
+
+
+@pytest.mark.usefixtures("any_order")
+def test_threads_meet() -> None:
+    """Barriers in loops, votes, lanes of a warp, and threads that end early."""
+
+    def kernel(sums: Any, votes: Any, passed: Any) -> None:
+        thread = cuda.threadIdx.x
+        shared = cuda.shared.array(8, np.int64)
+        shared[thread] = thread
+        for step in (4, 2, 1):
+            cuda.syncthreads()
+            if thread < step:
+                shared[thread] += shared[thread + step]
+        cuda.syncthreads()
+        sums[thread] = shared[0]
+        votes[thread] = cuda.syncthreads_count(thread % 3 == 0)
+        if thread == 6:
+            return
+        passed[thread] = cuda.shfl_xor_sync(0xFF, thread, 1) * 10 + cuda.shfl_xor_sync(0xFF, 7, 2)
+        cuda.syncthreads()
+        cuda.atomic.add(sums, 0, 1)
+        cuda.atomic.max(sums, 1, thread)
+        cuda.atomic.min(sums, 2, thread)
+
+    sums, votes, passed = (np.zeros(8, np.int64) for _ in range(3))
+    cuda.jit(kernel)[1, 8](sums, votes, passed)
+    assert sums.tolist() == [28 + 7, 28, 0, 28, 28, 28, 28, 28]
+    assert votes.tolist() == [3] * 8
+    assert passed.tolist() == [17, 7, 37, 27, 57, 47, 0, 77]  # 6 passes nothing to 7 and 4
+
+
+def test_orders_differ_and_repeat() -> None:
+    def kernel(seen: Any) -> None:
+        for _ in range(2):
+            seen.append(cuda.grid(1))
+            cuda.syncthreads()
+
+    launches: list[list[int]] = [[], []]
+    for seen in launches:
+        cuda.jit(kernel)[2, 8](seen)
+    assert launches[0] == launches[1]
+    rounds = np.reshape(launches[0], (4, 8)) % 8
+    assert len({tuple(turns) for turns in rounds.tolist()}) == 4
+    assert (np.sort(rounds) == np.arange(8)).all()
+
+
+def test_memory_of_a_block_is_full_of_nan() -> None:
+    def kernel(made: Any) -> None:
+        shared = cuda.shared.array((2, 3), np.float32)
+        local = cuda.local.array(4, np.float64)
+        made.append(np.isnan(shared).all() and np.isnan(local).all())
+        cuda.syncthreads()
+        shared[:], local[:] = 0, 0
+
+    made: list[bool] = []
+    cuda.jit(kernel)[3, 2](made)
+    assert made == [True] * 6
+
+
+def parted(x: Any) -> None:
+    if cuda.threadIdx.x == 2:
+        cuda.syncthreads()
+    else:
+        cuda.syncthreads()
+
+
+def deserted(x: Any) -> None:
+    if cuda.threadIdx.x == 2:
+        cuda.shfl_xor_sync(0xF, 1.0, 1)
+    cuda.syncthreads()
+
+
+@pytest.mark.parametrize("kernel", [parted, deserted], ids=lambda kernel: kernel.__name__)
+def test_threads_that_never_meet(kernel: Callable[..., None]) -> None:
+    with pytest.raises(RuntimeError, match="wait for different things"):
+        cuda.jit(kernel)[1, 4](None)
+
+
+def test_failures_name_the_thread() -> None:
+    def kernel(x: Any) -> None:
+        cuda.syncthreads()
+        x[cuda.grid(1)] = 1
+
+    x = np.zeros(7)
+    with pytest.raises(IndexError) as found:
+        cuda.jit(kernel)[2, 4](x)
+    assert found.value.__notes__ == ["in thread 3 of block 1 of (2, 4)"]
+    cuda.jit(kernel)[1, 4](x)  # whoever waited then is gone
+
+
+def test_one_launch_at_a_time() -> None:
+    x = np.zeros(64)
+    y = np.zeros((8, 64))
+
+    def launch(number: int) -> None:
+        for _ in range(5):
+            cuda.jit(turned)[8, 8](x + np.arange(64) + number, y[number], True)
+
+    threads = [threading.Thread(target=launch, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = np.arange(64).reshape(8, 8)[:, ::-1].reshape(-1)
+    np.testing.assert_array_equal(y, wanted + np.arange(8)[:, None])
