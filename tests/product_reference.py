@@ -43,24 +43,22 @@ def matrices(
 def compute(product: Product, addresses: Sequence[int]) -> None:
     """Make a product of operands at these addresses."""
     found = {
-        matrix: matrices(product, matrix, element, rows, columns, addresses[matrix.operand])
-        for matrix, element, rows, columns in product.matrices
+        name: matrices(product, matrix, element, rows, columns, addresses[matrix.operand])
+        for name, (matrix, element, rows, columns) in product.matrices.items()
     }
     wide = np.float64 if product.element == "f64" else np.float32
-
-    def factor(matrix: Matrix) -> np.ndarray[Any, Any]:
-        made = found[matrix].astype(wide)
-        return made.transpose(0, 2, 1) if matrix.transposed else made
-
-    total = wide(product.scale) * (factor(product.left) @ factor(product.right))
-    for extra in (product.addend, product.bias):
-        if extra is not None:
-            total = total + found[extra].astype(wide)
+    factors = [found[name].astype(wide) for name in ("left", "right")]
+    turned = product.left.transposed, product.right.transposed
+    factors = [f.transpose(0, 2, 1) if turn else f for f, turn in zip(factors, turned)]
+    total = wide(product.scale) * (factors[0] @ factors[1])
+    for name in ("addend", "bias"):
+        if name in found:
+            total = total + found[name].astype(wide)
     if product.activation == "relu":
         total = np.maximum(total, 0)
     elif product.activation == "gelu":
         total = total / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (total + 0.044715 * total**3)))
-    found[product.target][...] = total.astype(numpy_dtype(product.result))
+    found["target"][...] = total.astype(numpy_dtype(product.result))
 
 
 # ------------------------------------------------------------------------------------ programs

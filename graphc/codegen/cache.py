@@ -27,6 +27,7 @@ from pathlib import Path
 
 from graphc.codegen.target import Target
 from graphc.record import record
+from graphc.runtime.files import cache_folder
 
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
@@ -77,19 +78,12 @@ def digest(*parts: object) -> str:
 
 def default() -> Cache:
     """The cache of this process's environment (GRAPHC_CACHE_DIR is read at every call)."""
-    return _at(os.environ.get("GRAPHC_CACHE_DIR") or _user_directory())
-
-
-@cache
-def _user_directory() -> str:
-    import platformdirs
-
-    return platformdirs.user_cache_dir("graphc")
+    return _at(cache_folder())
 
 
 @lru_cache(maxsize=8)
-def _at(root: str) -> Cache:
-    return Cache(Path(root))
+def _at(root: Path) -> Cache:
+    return Cache(root)
 
 
 class Cache:

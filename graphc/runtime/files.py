@@ -6,10 +6,23 @@ import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError
+
+
+def cache_folder() -> Path:
+    """Where graphc keeps what it can make anew: GRAPHC_CACHE_DIR, or the user's cache folder."""
+    return Path(os.environ.get("GRAPHC_CACHE_DIR") or _user_folder())
+
+
+@cache
+def _user_folder() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("graphc")
 
 
 def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False) -> None:

@@ -42,6 +42,11 @@ class Part:
             addresses.update(load.link(code, symbols, addresses))
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
 
+    def called(self, row: int) -> str:
+        """What a row of the table calls: the name of a kernel, or of a library."""
+        name: str = self.image.kernels[self.image.table[row + 2]]
+        return name
+
     def result(self, slot: Slot) -> np.ndarray[Any, Any] | Array:
         """A new array where the device computes."""
         return np.empty(slot.shape, numpy_dtype(slot.dtype))

@@ -19,8 +19,8 @@ from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.execute import Executable
 from graphc.runtime.files import write_atomically
-from graphc.runtime.frame import LOG
-from graphc.runtime.image import Channel, Image, Origin
+from graphc.runtime.frame import LOG, Part
+from graphc.runtime.image import Channel, Origin
 from graphc.runtime.memory import address_of
 from graphc.runtime.table import CALL, COPY, END, NAMES, POP, PUSH, SEND, STACK, WAIT
 
@@ -99,8 +99,8 @@ def trace(
     start = min(int(log[3]) for log in logs)
     events = [
         event
-        for number, (image, log) in enumerate(zip(images, logs, strict=True))
-        for event in _events(number, image, images[0].channels, log, start)
+        for number, (part, log) in enumerate(zip(executable.parts, logs, strict=True))
+        for event in _events(number, part, images[0].channels, log, start)
     ]
     dropped = sum(max(0, int(log[0]) - room) for log in logs)
     devices = tuple(image.device for image in images)
@@ -108,13 +108,13 @@ def trace(
 
 
 def _events(
-    number: int, image: Image, channels: Sequence[Channel], log: np.ndarray, begin: int
+    number: int, part: Part, channels: Sequence[Channel], log: np.ndarray, begin: int
 ) -> Iterator[Event]:
     """Each mark lasts until the next one; rows that only steer the run are left out.
 
     Between the end of a segment and a row that receives, the device waited for that message.
     """
-    words = image.table.tolist()
+    image, words = part.image, part.image.table.tolist()
     ended = 0
     marks = log[2 : 2 + 2 * int(min(log[0], log[1]))].reshape(-1, 2).tolist()
     for (mark, time), (_, following) in pairwise(marks):
@@ -125,7 +125,7 @@ def _events(
         ended = time if opcode == END else 0
         place = start, end, row, image.origins.get(row)
         if opcode == CALL:
-            yield Event(number, "kernel", image.kernels[words[row + 2]], *place)
+            yield Event(number, "kernel", part.called(row), *place)
         elif opcode in _MOVES:
             yield Event(number, "copy", NAMES[opcode], *place)
         elif opcode == WAIT:

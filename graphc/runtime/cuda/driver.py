@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.cuda.interface import CAPTURE, DeviceError, check_process
 from graphc.runtime.memory import address_of
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.cublas import CublasLt
 
 _INSTALL = "pip install 'graphc[cuda]'"
 _NAME_BYTES = 256
@@ -133,13 +136,16 @@ class Cuda:
         self.context = self._do("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
         self.chip = capability(self.api, self.device)
-        self.name = f"gpu:{number} ({model(self.api, self.device)}, {self.chip})"
+        sold_as = model(self.api, self.device)
+        self.kind = f"{sold_as} {self.chip}"
+        self.name = f"gpu:{number} ({sold_as}, {self.chip})"
         flags = int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.streams = [self._do("cuStreamCreate", flags) for _ in range(CAPTURE + 1)]
         # Launches that wait tell which kernel has crashed; in a graph they do not.
         self.captures = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") == "0"
         self._capturing = threading.Lock()
         self._modules: dict[bytes, Any] = {}
+        self._multiplier: CublasLt | None = None
         self._launch = self.api.cuLaunchKernel
 
     def enter(self) -> None:
@@ -259,6 +265,13 @@ class Cuda:
 
     def call(self, function: int, argument: int, stream: int) -> None:
         self._do("cuLaunchHostFunc", self.streams[stream], self.api.CUhostFn(function), argument)
+
+    def multiplier(self) -> CublasLt:
+        if self._multiplier is None:
+            from graphc.runtime.cuda.cublas import CublasLt
+
+            self._multiplier = CublasLt(self)
+        return self._multiplier
 
     # ------------------------------------------------------------------------------ order
 

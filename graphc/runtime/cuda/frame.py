@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver
+from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver, Streamed
 from graphc.runtime.cuda.messages import Boxes, Post
 from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.plan import Direct, Reached, Recorder, Stopped, Stretch, Traced, Unplanned
@@ -61,7 +61,11 @@ class DeviceFrame:
         self.bases += [0] * (image.bases - len(self.bases))
         native.stacks = np.zeros((part.stack_slots, 3), np.int64)
         self.stacks = Stacks(part.memory, native.stacks)
-        self.prepared: dict[tuple[int, ...], Any] = {}
+        self.workspace = 0
+        if part.products.workspace:
+            self.workspace = part.memory.allocate(part.products.workspace)
+            weakref.finalize(self, part.driver.free, self.workspace).atexit = False
+        self.prepared: dict[tuple[int, ...], Streamed] = {}
         self.stretches: dict[tuple[int, ...], Stretch] = {}  # by row and base registers
         branches = any(self.table[row] == BRANCH for row in rows(self.table))
         self.plannable = not (branches and part.stack_slots)  # what a stack holds is not in the key
@@ -213,15 +217,12 @@ class DeviceFrame:
             self.row = row
             raise Stopped(code)
 
-    def launch_of(self, row: int, addresses: tuple[int, ...]) -> Any:
-        """The packed launch of a row on operands at these addresses."""
+    def step_of(self, row: int, addresses: tuple[int, ...]) -> Streamed:
+        """What a row does that calls a kernel on operands at these addresses."""
         key = row, *addresses
         found = self.prepared.get(key)
         if found is None:
             if len(self.prepared) >= MOST_PREPARED:
                 self.prepared.clear()
-            kernel, blocks, threads, first = self.table[row + 2 : row + 6]
-            arguments = (*addresses, *self.part.params(kernel, first), self.status, row)
-            function = self.part.functions[kernel]
-            found = self.prepared[key] = self.driver.prepare(function, (blocks, threads), arguments)
+            found = self.prepared[key] = self.part.step(row, addresses, self.status, self.workspace)
         return found

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from graphc.errors import GraphError, RunError
 
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.product import Product
+
 # The streams of a device: kernels, copies beside them, and what is only recorded.
 COMPUTE, COPY, CAPTURE = range(3)
 ALIGNMENT = 16  # the widest load of a kernel
+
+Streamed = Callable[[int], object]  # something that goes to a stream
 
 
 class DeviceError(RunError):
@@ -22,6 +27,19 @@ class DeviceError(RunError):
     def __init__(self, message: str, *, row: int = -1, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.row = row
+
+
+class Multiplier(Protocol):
+    """A library that makes products of matrices on one GPU. Plans are known to it alone."""
+
+    version: str
+
+    def plans(self, product: Product) -> Sequence[Any]:
+        """Ways to make a product, best first, in the same order in every process; `workspace` of
+        each are the bytes it needs. None where it cannot be made."""
+
+    def prepare(self, plan: Any, addresses: Sequence[int], workspace: int, row: int) -> Streamed:
+        """What makes the product of operands at these addresses; errors are those of a row."""
 
 
 class Driver(Protocol):
@@ -33,6 +51,7 @@ class Driver(Protocol):
     name: str
     dlpack: tuple[int, int]  # how DLPack names the device
     captures: bool  # whether launches can be recorded as a graph
+    kind: str  # what is alike in speed: model and chip
 
     def enter(self) -> None:
         """Make the device that of this thread. Raises RunError in a forked child."""
@@ -63,6 +82,9 @@ class Driver(Protocol):
 
     def launch(self, prepared: Any, stream: int) -> None:
         """Run a kernel."""
+
+    def multiplier(self) -> Multiplier:
+        """What makes products of matrices besides kernels. Raises GraphError without any."""
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Copy between addresses of this device, of another one or of the host."""

@@ -7,14 +7,17 @@ GPU takes part in runs of several devices, in their failures and in their ends a
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from graphc.runtime import pool
 from graphc.runtime.array import Array
 from graphc.runtime.cuda.frame import DeviceFrame
-from graphc.runtime.cuda.interface import COMPUTE, Driver, open_driver
+from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.mirror import Mirrors
+from graphc.runtime.cuda.products import Products
 from graphc.runtime.frame import Frame, Part
 from graphc.runtime.image import Image, Slot, numpy_dtype
 from graphc.runtime.memory import address_of
@@ -34,6 +37,7 @@ class DevicePart(Part):
         self.driver.enter()
         self.functions = self._load()
         self.memory = Memory(self.driver, image)
+        self.products = Products(self)
         self.mirrors = Mirrors(image.variables, self.memory)
         self.constants = self.memory.allocate(image.constants.nbytes)
         weakref.finalize(self, self.driver.free, self.constants).atexit = False
@@ -55,6 +59,25 @@ class DevicePart(Part):
         """The int64 parameters of a call."""
         found: list[int] = self.image.words[first : first + self.image.arity[kernel]].tolist()
         return found
+
+    def step(self, row: int, addresses: Sequence[int], status: int, workspace: int) -> Streamed:
+        """What a row does that calls a kernel on operands at these addresses: launch it, or what
+        a library does in its place."""
+        return self.products.step(row, addresses, status, workspace) or self.launch(
+            row, addresses, status
+        )
+
+    def launch(self, row: int, addresses: Sequence[int], status: int) -> Streamed:
+        """The launch of a row's kernel."""
+        kernel, blocks, threads, first = self.table[row + 2 : row + 6]
+        arguments = (*addresses, *self.params(kernel, first), status, row)
+        function = self.functions[kernel]
+        return partial(
+            self.driver.launch, self.driver.prepare(function, (blocks, threads), arguments)
+        )
+
+    def called(self, row: int) -> str:
+        return self.products.called(row) or super().called(row)
 
     def result(self, slot: Slot) -> Array:
         """A new array on the device. Raises LimitError."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver
+from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver, Streamed
 from graphc.runtime.failure import CANCELLED
 from graphc.runtime.frame import CANCEL
 from graphc.runtime.memory import address_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MOST_PLANNED = 20_000  # steps of a plan
 
 Step = Callable[[], object]
-Streamed = Callable[[int], object]  # something that goes to a stream
 
 
 class Stopped(Exception):
@@ -73,7 +72,7 @@ class Direct:
 
     def call(self, row: int, addresses: tuple[int, ...]) -> None:
         if self.frame.table[row + 3]:
-            self.do(partial(self.driver.launch, self.frame.launch_of(row, addresses)))
+            self.do(self.frame.step_of(row, addresses))
 
     def copy(self, nbytes: int, target: int, source: int) -> None:
         if target in self.guarded:

@@ -9,10 +9,12 @@ whose left factor is the right one of the graph.  A bias has an element for each
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import Any
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.cuda.interface import ALIGNMENT
 
 MOST = (1 << 31) - 1  # of rows, columns and matrices
 MOST_ELEMENTS = 1 << 46
@@ -68,19 +70,22 @@ class Product:
         return self.batch * self.rows * self.columns * self.depth
 
     @property
-    def matrices(self) -> tuple[tuple[Matrix, str, int, int], ...]:
+    def matrices(self) -> dict[str, tuple[Matrix, str, int, int]]:
         """Every matrix with its element type, and the rows and columns that lie in memory."""
-        left, right = (self.rows, self.depth), (self.depth, self.columns)
-        found: list[tuple[Matrix, str, int, int]] = []
-        for matrix, shape in ((self.left, left), (self.right, right)):
-            shape = shape[::-1] if matrix.transposed else shape
-            found.append((matrix, self.element, *shape))
-        found.append((self.target, self.result, self.rows, self.columns))
+        rows, columns, depth = self.rows, self.columns, self.depth
+        left, right = (rows, depth), (depth, columns)
+        left = left[::-1] if self.left.transposed else left
+        right = right[::-1] if self.right.transposed else right
+        found = {
+            "left": (self.left, self.element, *left),
+            "right": (self.right, self.element, *right),
+            "target": (self.target, self.result, rows, columns),
+        }
         if self.addend is not None:
-            found.append((self.addend, self.result, self.rows, self.columns))
+            found["addend"] = (self.addend, self.result, rows, columns)
         if self.bias is not None:
-            found.append((self.bias, self.result, self.rows, 1))
-        return tuple(found)
+            found["bias"] = (self.bias, self.result, rows, 1)
+        return found
 
     def __str__(self) -> str:
         order = "".join("t" if m.transposed else "n" for m in (self.left, self.right))
@@ -108,7 +113,7 @@ class Product:
         for size, most in zip(self.sizes, room, strict=True):
             if size < 0 or 0 <= most < size:
                 raise _bad(f"an operand of {size} bytes where there are {most}")
-        for matrix, element, rows, columns in self.matrices:
+        for matrix, element, rows, columns in self.matrices.values():
             self._check_matrix(matrix, ITEMSIZE[element], rows, columns)
 
     def _check_kind(self) -> None:
@@ -130,6 +135,34 @@ class Product:
         end = matrix.offset + self.extent(matrix, rows, columns)
         if end * itemsize > self.sizes[matrix.operand]:
             raise _bad(f"element {end} of {self.sizes[matrix.operand]} bytes")
+
+
+def alignment(matrix: Matrix | None, element: str) -> int:
+    """What the address of a matrix is a multiple of, where its operand lies as kernels like it."""
+    return gcd(ALIGNMENT, matrix.offset * ITEMSIZE[element] if matrix is not None else 0)
+
+
+def place(matrix: Matrix, element: str, addresses: Sequence[int]) -> int:
+    """The address of a matrix, from those of the operands."""
+    return addresses[matrix.operand] + matrix.offset * ITEMSIZE[element]
+
+
+def fits(product: Product, addresses: Sequence[int]) -> bool:
+    """Do operands at these addresses lie as a library needs them?
+
+    That is: at multiples of what it was told, and the result apart from all that is read, or
+    exactly where its addend lies.
+    """
+    spans = {}
+    for name, (matrix, element, rows, columns) in product.matrices.items():
+        start = place(matrix, element, addresses)
+        if start % alignment(matrix, element):
+            return False
+        end = start + product.extent(matrix, rows, columns) * ITEMSIZE[element]
+        spans[name] = start, end, matrix.lead, matrix.step
+    mine = spans.pop("target")
+    others = (span for name, span in spans.items() if name != "addend" or span != mine)
+    return all(end <= mine[0] or mine[1] <= start for start, end, *_ in others)
 
 
 def _bad(reason: str) -> GraphError:

@@ -19,7 +19,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
-from graphc.runtime.cuda.interface import check_process
+from graphc.runtime.cuda.interface import Multiplier, check_process
 from graphc.runtime.memory import address_of, aligned_bytes
 
 GRANULE = 256  # device memory is aligned to this
@@ -42,6 +42,7 @@ class Simulator:
     """`gpu:number` of the simulator."""
 
     captures = False
+    kind = "simulator"
     dlpack = (1, 0)  # its memory is the host's
 
     def __init__(self, number: int) -> None:
@@ -116,6 +117,9 @@ class Simulator:
 
     def launch(self, prepared: _Launch, stream: int) -> None:
         prepared.kernel[prepared.shape](*prepared.arguments)
+
+    def multiplier(self) -> Multiplier:
+        raise GraphError("the simulator has no library for products of matrices")
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         ctypes.memmove(target, source, nbytes)

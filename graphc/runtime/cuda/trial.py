@@ -1,0 +1,136 @@
+"""Tries what makes a product of matrices on memory of its own: whether the results are those of
+the kernels, and how long it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Multiplier, Streamed
+from graphc.runtime.cuda.product import ITEMSIZE, Product, place
+from graphc.runtime.image import numpy_dtype
+from graphc.runtime.memory import address_of
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.products import Products
+
+PERIOD = 65521  # random elements, repeated: a prime, so that rows differ
+MOST_COMPARED = 1 << 22  # bytes of a result
+REPEATS = 5
+SPENT, MOST_ROUNDS = 2e-3, 16  # seconds and calls between two marks
+EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+STATUS_BYTES = 8
+
+
+class Trial:
+    """Operands of the product of a row, and what makes it. Raises LimitError without memory."""
+
+    def __init__(self, products: Products, row: int, library: Multiplier) -> None:
+        self.part, self.row, self.library = products.part, row, library
+        self.driver, self.memory = self.part.driver, self.part.memory
+        self.product: Product = self.part.image.products[row]
+        self.plans = list(library.plans(self.product))
+        self.taken: list[int] = []
+        try:
+            self.addresses = [self._take(size) for size in self.product.sizes]
+            self.workspace = self._take(max((p.workspace for p in self.plans), default=0))
+            status = self._take(STATUS_BYTES)
+            self.driver.zero(status, STATUS_BYTES, COMPUTE)
+            self._fill()
+            self.kernels = products.launches(row, self.addresses, status)
+        except BaseException:
+            self._free()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._free()
+
+    def _take(self, nbytes: int) -> int:
+        self.taken.append(self.memory.allocate(nbytes))
+        return self.taken[-1]
+
+    def _free(self) -> None:
+        for address in self.taken:
+            self.driver.free(address)
+
+    def _fill(self) -> None:
+        """Random operands, and a NaN among them: activations have to let it pass."""
+        random = np.random.default_rng(0)
+        for name, (matrix, element, *_) in self.product.matrices.items():
+            address, size = self.addresses[matrix.operand], self.product.sizes[matrix.operand]
+            block = random.uniform(-1, 1, PERIOD).astype(numpy_dtype(element))
+            done = min(size, block.nbytes)
+            self.driver.copy(address, address_of(block), done, COMPUTE)
+            self.driver.synchronize(COMPUTE)
+            while done < size:
+                more = min(done, size - done)
+                self.driver.copy(address + done, address, more, COMPUTE)
+                done += more
+            if name == "right":
+                nan = np.array([np.nan]).astype(numpy_dtype(element))
+                at = place(matrix, element, self.addresses)
+                self.driver.copy(at, address_of(nan), nan.nbytes, COMPUTE)
+                self.driver.synchronize(COMPUTE)
+
+    def result(self, step: Streamed) -> np.ndarray[Any, Any]:
+        """What something leaves in the memory of the result, at least the beginning of it."""
+        matrix, element, rows, columns = self.product.matrices["target"]
+        size = min(self.product.extent(matrix, rows, columns) * ITEMSIZE[element], MOST_COMPARED)
+        address = place(matrix, element, self.addresses)
+        found = np.empty(size // ITEMSIZE[element], numpy_dtype(element))
+        self.driver.zero(address, size, COMPUTE)
+        step(COMPUTE)
+        self.driver.copy(address_of(found), address, found.nbytes, COMPUTE)
+        self.driver.synchronize(COMPUTE)
+        return found.astype(np.float64)
+
+    def agreeing(self) -> Iterator[tuple[int, Streamed]]:
+        """The plans, by number, whose results are those of the kernels but for rounding."""
+        wanted = self.result(self.kernels)
+        for number, plan in enumerate(self.plans):
+            step = self.library.prepare(plan, self.addresses, self.workspace, self.row)
+            if self.near(wanted, self.result(step)):
+                yield number, step
+
+    def near(self, wanted: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> bool:
+        """Do two results differ by no more than orders of sums, and roundings, can?"""
+        product = self.product
+        largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+        sums = EPSILON["f64" if product.element == "f64" else "f32"] * product.depth
+        slack = 8 * EPSILON[product.result] * largest + 4 * sums * abs(product.scale)
+        return np.allclose(found, wanted, rtol=0, atol=slack, equal_nan=True)
+
+    def seconds(self, step: Streamed) -> float:
+        """The median time of one call among several, as a graph of calls where there are graphs:
+        between two of those the host does nothing."""
+        first = self._time(step, 1)
+        rounds = max(1, min(MOST_ROUNDS, math.ceil(SPENT / max(first, 1e-9))))
+        if not self.driver.captures:
+            return median(self._time(step, rounds) for _ in range(REPEATS))
+        self.driver.begin_capture()
+        try:
+            for _ in range(rounds):
+                step(CAPTURE)
+        finally:
+            graph = self.driver.end_capture()
+
+        def launch(stream: int) -> None:
+            self.driver.launch_graph(graph, stream)
+
+        return median(self._time(launch, 1) for _ in range(1 + REPEATS)) / rounds
+
+    def _time(self, step: Streamed, rounds: int) -> float:
+        begin, end = (self.driver.event(timed=True) for _ in range(2))
+        self.driver.record(begin, COMPUTE)
+        for _ in range(rounds):
+            step(COMPUTE)
+        self.driver.record(end, COMPUTE)
+        self.driver.settle(end)
+        return self.driver.seconds(begin, end) / rounds
