@@ -91,7 +91,7 @@ def test_dropout_and_batch_norm_train_in_one_function():
         (value, kept), gradients = gc.value_and_grad(loss, has_aux=True)(params)
         return value, *optimiser.update(gradients, state, params), kept
 
-    x = draw(32, 1, 8, 8)
+    x = np.random.default_rng(1).normal(size=(32, 1, 8, 8)).astype(np.float32)
     labels = (x[:, 0, :4].mean((1, 2)) > x[:, 0, 4:].mean((1, 2))).astype(int)
     params, statistics = model.init(KEY), model.state()
     state, losses = optimiser.init(params), []
