@@ -200,6 +200,11 @@ class Image:
         """How many base registers a run needs."""
         return self.first_register + self.registers
 
+    def blamed(self, error: GraphError, row: int) -> GraphError:
+        """The error with the node and the line that a row comes from."""
+        origin = self.origins.get(row)
+        return error.at(origin.location, (origin.node,)) if origin else error
+
     def check(self) -> None:
         """Raise GraphError unless sizes, offsets, jumps and kernel indices are within bounds."""
         for number, image in enumerate(self.images):

@@ -102,8 +102,7 @@ class DeviceFrame:
                 return CANCELLED
             return keep(explain(self.part.image, stop.status, self.row))
         except DeviceError as error:
-            origin = self.part.image.origins.get(error.row)
-            return keep(error.at(origin.location, (origin.node,)) if origin else error)
+            return keep(self.part.image.blamed(error, error.row))
         except BaseException as error:  # noqa: BLE001 native code lies between here and the caller
             return keep(error)
         return 0

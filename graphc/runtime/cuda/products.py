@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
 from graphc.record import record
-from graphc.runtime.cuda.interface import Multiplier, Streamed
+from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
 from graphc.runtime.cuda.product import Product, fits
 from graphc.runtime.cuda.trial import Trial
 from graphc.runtime.files import cache_folder, write_atomically
@@ -79,11 +79,14 @@ class Products:
             calls = self.calls[row] = calls_until(words, starts, row, product.calls)
             kernels = [part.image.kernels[words[call + 2]] for call in calls]
             key = f"{product} {' '.join(kernels)}"
-            route = self.routes[row] = known(mode, part.driver.kind, key, self, row)
-            if route.algorithm >= 0:
-                plans = part.driver.multiplier().plans(product)
-                self.plans[row] = plans[route.algorithm]
-                self.idle.update(calls[:-1])
+            try:
+                route = self.routes[row] = known(mode, part.driver.kind, key, self, row)
+                if route.algorithm >= 0:
+                    plans = part.driver.multiplier().plans(product)
+                    self.plans[row] = plans[route.algorithm]
+                    self.idle.update(calls[:-1])
+            except DeviceError as error:
+                raise part.image.blamed(error, row) from None
 
     def step(
         self, row: int, addresses: Sequence[int], status: int, workspace: int
