@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gc as collector
 import os
 import re
 import sys
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
 
+from graphc.collector import collector_paused
 from graphc.errors import GraphError, GraphHint, TraceError
 from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unique_names
@@ -209,7 +208,7 @@ def trace_function(
     trace = FunctionTrace()
     made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
     try:
-        with _collector_paused(), tracing(trace):
+        with collector_paused(), tracing(trace):
             leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
             results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
     except GraphError as error:
@@ -261,15 +260,3 @@ def identifier(name: str) -> str:
     """A name that needs no quotes in graph text."""
     made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     return f"_{made}" if not made or made[0].isdigit() else made
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # A trace makes many long-lived objects and no cycles; collections would rescan them all.
-    enabled = collector.isenabled()
-    collector.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            collector.enable()
