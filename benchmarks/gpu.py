@@ -39,6 +39,13 @@ def graphc(case: Case, arguments: tuple[Any, ...]) -> Run:
     return functools.partial(gc.compile(function, devices=GPU).resident, *there)
 
 
+def routes(run: Run) -> dict[str, int]:
+    """How many products of matrices each route makes, in what `graphc` returned."""
+    made = run.func.__self__.executable(*run.args)  # type: ignore[attr-defined]
+    found = [route.name for part in made.parts for route in part.products.routes.values()]
+    return {name: found.count(name) for name in sorted(set(found))}
+
+
 def torch(case: Case, arguments: tuple[Any, ...], compiled: bool = False) -> Run:
     import torch as library
 
@@ -154,20 +161,24 @@ def one(case: Case, names: list[str], seconds: float) -> dict[str, Any]:
             report[name]["failed"] = f"differs from numpy by {error:.1e}"
         else:
             report[name] |= measured(run, seconds)
+            if name == "graphc":
+                report[name]["products"] = routes(run)
     return report
 
 
 def show(console: Console, results: dict[str, Any], names: list[str], copied: float) -> None:
     """Microseconds of each, graphc's rates, and how often graphc's time fits into a peer's."""
     table = Table(title=f"gpu:0, microseconds (a copy moves {copied / 1e9:,.0f} GB/s)")
-    for title in ("case", *names, "GFLOP/s", "of a copy"):
+    for title in ("case", *names, "GFLOP/s", "of a copy", "products by"):
         table.add_column(title, justify="left" if title == "case" else "right")
     for name, report in results.items():
         case, own = RUNS_ON_ONE[name], report["graphc"].get("median")
         cells = [_cell(report[each], own) for each in names]
         flops = f"{case.flops / own / 1e9:,.0f}" if own else ""
         share = f"{case.bytes / own / copied:.0%}" if own else ""
-        table.add_row(name, *cells, flops, share)
+        made = report["graphc"].get("products", {})
+        by = ", ".join(f"{count} {route}" for route, count in made.items())
+        table.add_row(name, *cells, flops, share, by)
     console.print(table)
 
 

@@ -7,6 +7,7 @@ do. On a GPU the library is the real one, where it is installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpu_harness import GPU, SIMULATED, need_gpu, opened, rng, sized
 from product_reference import compute
 
 import graphc as gc
+from benchmarks import gpu as benchmark
 from graphc.errors import GraphError
 from graphc.runtime.cuda import products
 from graphc.runtime.cuda.interface import Streamed
@@ -119,3 +121,12 @@ def test_what_is_measured_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> 
         routes.append(route)
         monkeypatch.setattr(products, "_decided", {})
     assert routes[0] == routes[1] == routes[2]
+
+
+def test_benchmarks_tell_who_made_them() -> None:
+    x, w = np.ones((M, K), F32), np.ones((K, N), F32)
+    there = gc.compile(lambda x, w: np.tanh(x @ w) @ w.T, devices=GPU)
+    run = partial(there.resident, x, w)
+    run()
+    assert sum(benchmark.routes(run).values()) == len(there.executable(x, w).image.products) > 0
+    assert benchmark.routes(run).keys() == {"cublasLt"}
