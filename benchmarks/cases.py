@@ -61,6 +61,13 @@ def call(a, b, c, d):
     return a * b + c * d
 
 
+def tree(p, x):
+    """Twenty arrays in a nested dict: what it costs to hand them over."""
+    for layer in p.values():
+        x = x * layer["w"] + layer["b"]
+    return x
+
+
 def pointwise(x, y, w, b):
     return gelu_tanh(x * w + b) * sigmoid(y)
 
@@ -168,6 +175,11 @@ def mlp_arguments(batch: int) -> Callable[[np.random.Generator], tuple[Any, ...]
     return arguments
 
 
+def tree_arguments(rng: np.random.Generator) -> tuple[Any, ...]:
+    p = {f"layer{i}": {"w": normal(rng, 4), "b": normal(rng, 4)} for i in range(10)}
+    return p, normal(rng, 4)
+
+
 def transformer_parameters(rng: np.random.Generator, width: int, inner: int) -> dict[str, Any]:
     p = {f"w{k}": dense(rng, width, width) for k in "qkvo"}
     p |= {f"b{k}": normal(rng, width, scale=0.1) for k in "qkvo"}
@@ -265,6 +277,7 @@ CASES = {
     case.name: case
     for case in (
         Case("call", call, lambda rng: tuple(normal(rng, 4) for _ in range(4)), 12, 80),
+        Case("tree", tree, tree_arguments, flops=80, bytes=22 * 16),
         Case(
             "pointwise",
             pointwise,

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.cases import HEADS, HIDDEN
+from benchmarks.cases import HEADS, HIDDEN, tree
 from benchmarks.training import RATE
 
 
@@ -85,6 +85,7 @@ def minilm(ids, mask, p):
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "call": call,
+    "tree": tree,
     "pointwise": pointwise,
     "softmax": softmax,
     "layernorm": layer_norm,

@@ -68,6 +68,13 @@ def call(net, a, b, c, d):
     return net.op("Add", net.op("Mul", a, b), net.op("Mul", c, d))
 
 
+def tree(net, p, x):
+    x = net.input(x)
+    for layer in p.values():
+        x = net.op("Add", net.op("Mul", x, net.input(layer["w"])), net.input(layer["b"]))
+    return x
+
+
 def pointwise(net, x, y, w, b):
     scaled = net.op("Mul", net.input(x), net.constant(w))
     gelu = net.op("Gelu", net.op("Add", scaled, net.constant(b)), approximate="tanh")
@@ -156,6 +163,7 @@ def minilm(net, ids, mask, p):
 
 FUNCTIONS: dict[str, Callable[..., str]] = {
     "call": call,
+    "tree": tree,
     "pointwise": pointwise,
     "softmax": softmax,
     "layernorm": layer_norm,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from benchmarks.cases import HEADS, HIDDEN
+from benchmarks.cases import HEADS, HIDDEN, tree
 from benchmarks.training import RATE
 
 
@@ -95,6 +95,7 @@ def minilm(ids, mask, p):
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "call": call,
+    "tree": tree,
     "pointwise": pointwise,
     "softmax": softmax,
     "layernorm": layer_norm,
