@@ -7,5 +7,7 @@ walk        follows the rows of a table       plan       does them, or writes th
 transfer    arguments and results             messages   what goes to other devices of a run
 mirror      variables                         stacks     what gradients of loops remember
 memory      errors of a full device           blocks     memory of arrays that stay
+product     a product that BLAS can make      products   who makes each of them
+cublas      cuBLASLt                          trial      tries who is right and faster
 foreign     arrays of other libraries         native     calls and statuses between C and Python
 """
