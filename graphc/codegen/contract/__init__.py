@@ -29,6 +29,7 @@ from graphc.codegen.contract.blocking import (
     put_workspace,
     route,
     staged,
+    tile_rows,
 )
 from graphc.codegen.contract.core import build_core, core_name, is_outer
 from graphc.codegen.contract.form import (
@@ -218,6 +219,8 @@ def plan(
         flags |= Flag.TILE
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
+    kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, sizes))
+    words[Word.TILE_ROWS] = kind.rows
     if in_pairs(words, kind):
         sizes = sizes._replace(k=-(-sizes.k // 2))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k

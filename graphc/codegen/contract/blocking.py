@@ -24,6 +24,8 @@ WAYS = 128
 FEW_TILES = 12
 MANY_TILES = 20
 PAGE = 4096
+# Rows of a register tile from which it computes as fast as it loads.
+LEAST_TILE = 12
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
 LINE, SOME_TILES, LONG_SUM = 64, 9, 128
 LATE_BYTES = 2 << 20
@@ -35,6 +37,8 @@ TILE_SHARE = 3
 UNIT_OVERHEAD = 1 << 12
 # What reading an element from the third level and copying it cost, in multiply-adds.
 READ_WORK, COPY_WORK = 4, 8
+# What starting at another row of B costs a matrix-vector product, in multiply-adds.
+ROW_WORK = 64
 # Batch elements per thread from which they alone are shared evenly.
 MANY_BATCHES = 8
 # A share of the work that two calls per thread may cost more than one.
@@ -111,15 +115,35 @@ def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
-    """Whether rows (or steps of k) of A lie so that they evict each other from the second level.
+    """Whether rows (or steps of k) of A lie so that they evict each other from a cache.
 
     Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
     """
     if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
         return False
+    if _share_sets(kind, groups):
+        return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
     apart = hardware.l2 // WAYS
     strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
     return any(stride and stride % apart == 0 for stride in strides)
+
+
+def _share_sets(kind: Kind, groups: Groups) -> bool:
+    """Whether the same place of neighbouring rows of A belongs to one set of the first level."""
+    strides = [loop.a * kind.memory_bytes for loop in groups.m[-1:]]
+    return any(stride and stride % PAGE == 0 for stride in strides)
+
+
+def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
+    """Most rows of a register tile: what a set of the first level holds, where rows share one.
+
+    Lower tiles cost a little, a copy of an A that comes from far away costs more.
+    """
+    ways = hardware.l1 // PAGE // 2 * 2
+    shared = not flags & Flag.PACK_A and _share_sets(kind, groups)
+    if shared and LEAST_TILE <= ways < kind.rows and sizes.m * sizes.k * kind.bytes > hardware.l2:
+        return ways
+    return kind.rows
 
 
 def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
@@ -186,15 +210,17 @@ def _units(
     best, least = whole, _load(flags, kind, sizes, whole, threads)
     for share in sorted({min(threads, most), most}):
         wanted = share // gcd(share, sizes.batch)
+        cuts = []
         for down in range(wanted if whole_rows else 1, wanted + 1):
             if wanted % down:
                 continue
             across = wanted // down * -(-parts // (wanted // down))
             columns = even_share(sizes.n, across, kind.columns)
-            cut = columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)
-            load = _load(flags, kind, sizes, cut, threads)
-            if load < least * (1 + LATE_GAIN if share > threads else 1):
-                best, least = cut, min(load, least)
+            cuts.append((columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)))
+        loads = [_load(flags, kind, sizes, cut, threads) for cut in cuts]
+        load = min(loads)
+        if load < least * (1 + LATE_GAIN if share > threads else 1):
+            best, least = cuts[loads.index(load)], min(load, least)
     return best
 
 
@@ -206,7 +232,7 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
     columns, rows = unit
     units = sizes.batch * -(-sizes.n // columns) * -(-sizes.m // rows)
     if flags & (Flag.DOTS | Flag.ROWS):
-        work = rows * columns * sizes.k
+        work = (rows * columns + (ROW_WORK if flags & Flag.ROWS else 0)) * sizes.k
     else:
         work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
     copied = columns if flags & (Flag.PACK_B | Flag.LATE) else 0

@@ -59,9 +59,11 @@ class Word:
     K_AT = 47
     # Steps of k in memory; `K` counts pairs where tiles multiply pairs.
     DEPTH = 48
+    # Most rows of a register tile: an even number, the tallest there is or less.
+    TILE_ROWS = 49
 
 
-DIMS = 49
+DIMS = 50
 DIM_WORDS = 4
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
 

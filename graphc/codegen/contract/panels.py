@@ -103,6 +103,7 @@ STRIP_ARGUMENTS = [
     ("i64", "columns"),
     ("i64", "add"),
     ("i64", "rows"),
+    ("i64", "tiles"),
     ("ptr", "ahead"),
     ("i64", "ahead_step"),
     ("i64", "ahead_shift"),
@@ -118,12 +119,10 @@ def emit_strip(core: Core) -> None:
     kind = core.kind
     body = Body("strip", STRIP_ARGUMENTS)
     pairs = body.div(body.add("%rows", 1), 2)
-    tiles = body.div(body.add(pairs, kind.rows // 2 - 1), kind.rows // 2)
-    base = body.div(pairs, tiles)
-    longer = body.rem(pairs, tiles)
+    base, longer = body.div(pairs, "%tiles"), body.rem(pairs, "%tiles")
     narrow = body.test("sle", "%columns", kind.lanes)
     first = body.local("i64", 0)
-    with body.loop(0, tiles) as tile:
+    with body.loop(0, "%tiles") as tile:
         start = first.get()
         more = body.new(f"zext i1 {body.test('slt', tile, longer)} to i64")
         half = body.add(base, more)
@@ -205,7 +204,8 @@ def emit_sweep(core: Core) -> None:
     last = body.test("sge", body.add("%k", "%count"), frame.get(Word.K))
     odd = body.test("ne", body.rem("%rows", 2), 0)
     # While one panel is used, its row tiles share the fetching of the next one.
-    tiles = body.div(body.add("%rows", kind.rows - 1), kind.rows)
+    most = frame.get(Word.TILE_ROWS)
+    tiles = body.div(body.add("%rows", body.sub(most, 1)), most)
     share = body.div(body.add(panel_row - 1, tiles), tiles)
     packed = body.test("eq", "%step_b", panel_row)
     ahead_step = body.choose(packed, "i64", share, "%step_b")
@@ -225,8 +225,8 @@ def emit_sweep(core: Core) -> None:
             body.do(
                 f"call void @strip(ptr %a, ptr %row_a, i64 %step_a, ptr {b}, i64 %step_b,"
                 f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {body.sub('%j1', j)},"
-                f" i64 %k, i64 %rows, ptr {body.at(b, '%panel_step')}, i64 {ahead_step},"
-                f" i64 {ahead_shift})"
+                f" i64 %k, i64 %rows, i64 {tiles}, ptr {body.at(b, '%panel_step')},"
+                f" i64 {ahead_step}, i64 {ahead_shift})"
             )
         with body.when(last):
             result = body.new(

@@ -1,0 +1,63 @@
+"""Rows of A that are a page apart share a set of the first cache: lower tiles, or a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_contract import call, core, matrix
+
+from graphc.codegen import contract
+from graphc.codegen.contract import Contraction, Dim
+from graphc.codegen.contract.hardware import Hardware
+from graphc.codegen.contract.layout import Flag, Word
+
+# 14 rows of a tile, but 12 ways in a set of the first level.
+MACHINE = Hardware(64, 32, True, True, 48 << 10, 256 << 10, 16 << 20)
+PAGE_OF_F32 = 1024
+
+
+def product(m: int, n: int, k: int, apart: int) -> Contraction:
+    """A matrix product with rows of A `apart` elements from each other."""
+    dims = (Dim(m, apart, 0, n),), (Dim(n, 0, 1, 1),), (Dim(k, 1, n, 0),)
+    return Contraction("f32", (), *dims)
+
+
+@pytest.mark.parametrize(
+    ("m", "apart", "rows", "packs"),
+    [
+        (400, PAGE_OF_F32, 12, False),
+        (400, 3 * PAGE_OF_F32, 12, False),
+        (60, PAGE_OF_F32, 14, True),
+        (400, PAGE_OF_F32 + 16, 14, False),
+        (20, PAGE_OF_F32, 14, False),
+    ],
+)
+def test_a_large_matrix_gets_lower_tiles_and_a_small_one_is_copied(
+    m: int, apart: int, rows: int, packs: bool
+) -> None:
+    words = contract.plan(product(m, 256, 1000, apart), MACHINE).params
+    assert words[Word.TILE_ROWS] == rows
+    assert bool(words[Word.FLAGS] & Flag.PACK_A) == packs
+    assert words[Word.ROW_BLOCK] % rows == 0
+
+
+def test_a_first_level_of_few_ways_leaves_the_copy() -> None:
+    few = MACHINE._replace(l1=32 << 10)
+    words = contract.plan(product(400, 256, 1000, PAGE_OF_F32), few).params
+    assert words[Word.TILE_ROWS] == 14 and words[Word.FLAGS] & Flag.PACK_A
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("m", [131, 400])
+def test_bits_do_not_depend_on_the_height_of_tiles(m: int, threads: int) -> None:
+    found = []
+    for l1 in (48 << 10, 64 << 10):
+        hardware = contract.host_target()._replace(l1=l1, l2=256 << 10)
+        problem = matrix("f32", m, 96, PAGE_OF_F32)
+        plan = contract.plan(problem.contraction(), hardware, threads=threads)
+        spans = [(unit, unit + 1, 0) for unit in range(plan.units)]
+        buffers = [problem.data[name] for name in "abc"]
+        call(plan, core("f32")[contract.contract_symbol("f32")], buffers, spans=spans)
+        problem.check(problem.data["c"].copy())
+        found.append(problem.result())
+    np.testing.assert_array_equal(found[0], found[1])
