@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc as collector
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 
 import graphc as gc
 from graphc.cli import main
+from graphc.codegen.cuda import compile as compiling
 from graphc.codegen.cuda import toolkit
 from graphc.codegen.cuda.build import CudaCompiler, packed, unpacked
 from graphc.codegen.cuda.chip import ARCHITECTURES, chip_of
@@ -121,6 +125,28 @@ def test_device_functions_are_made_once() -> None:
     first, again, other = (execute(DEVICE.format(t), "d", {}) for t in ("int8", "int8", "int16"))
     for name in ("once", "twice"):
         assert first[name] is again[name] and first[name] is not other[name]
+
+
+CLOSURE = """
+def kernel(a0, a1, count, status, row):
+    def twice(x):
+        return x + x
+    a1[row] = twice(a0[row]) > a0[0]
+"""
+
+
+def test_kernels_are_compiled_quickly_to_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By fewer passes, but by all of them where those do not get through; and nothing stays."""
+    from numba.core.types.functions import BaseFunction
+
+    chip, before = chip_of("cuda:sm_75"), (BaseFunction.get_call_type, collector.get_threshold())
+    closure = launch(10, text=CLOSURE, make=lambda: execute(CLOSURE, "kernel", {})["kernel"])
+    made = {"one": launch(11), "two": closure}
+    quick = [compile_ptx(made, chip) for _ in range(2)]
+    assert (BaseFunction.get_call_type, collector.get_threshold()) == before
+    monkeypatch.setattr(compiling, "quickly", nullcontext)
+    slow = compile_ptx(made, chip)
+    assert len({re.sub(r"_ZN\w+|smem_\d+", "", ptx) for ptx in (*quick, slow)}) == 1
 
 
 LOG = """\

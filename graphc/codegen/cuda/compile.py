@@ -2,7 +2,8 @@
 
 source text -> function -> typed and lowered by numba-cuda -> LLVM IR, all kernels -> NVVM -> PTX
 
-One of the two files that import `numba.cuda`; the other is `graphc.gpu`, which kernels use.
+One of the files that import `numba.cuda`; the others are `quick`, which makes it faster, and
+`graphc.gpu`, which kernels use.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from graphc.codegen.cuda import toolkit
 from graphc.codegen.cuda.chip import Chip
 from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.cuda.quick import quickly
 from graphc.codegen.source_helpers import storage_dtype
 from graphc.errors import GraphError
 from graphc.ir.types import DType
@@ -39,19 +41,20 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
     """
     toolkit.check()
     (exact,) = {launch.exact for launch in launches.values()}
-    modules: dict[str, None] = {}  # a device function that several kernels call is there once
+    modules: dict[int, Any] = {}  # a device function that several kernels call is there once
     names = {}
     for symbol, launch in launches.items():
-        name, texts = _lowered(symbol, launch, chip)
+        name, parts = _lowered(symbol, launch, chip)
         names[name] = symbol
-        modules.update(dict.fromkeys(texts))
-    ptx = _through_nvvm(modules, chip, fused=not exact)
+        modules.update((id(part), part) for part in parts)
+    texts = dict.fromkeys(str(module) for module in modules.values())
+    ptx = _through_nvvm(texts, chip, fused=not exact)
     for name, symbol in names.items():
         ptx = ptx.replace(name, symbol)
     return ptx
 
 
-def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
+def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[Any]]:
     """The mangled name of a kernel, and the LLVM modules it consists of."""
     from numba import from_dtype
     from numba.core.errors import NumbaError
@@ -65,7 +68,7 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
     words = [types.int64] * len(launch.params)
     signature = (*buffers, *words, pointer(types.int64), types.int64)
     try:
-        with compiling_for(chip.capability):
+        with compiling_for(chip.capability), quickly():
             made = compiler.compile_cuda(
                 launch.make(), types.void, signature, cc=chip.capability,
                 nvvm_options={"opt": 3, "fastmath": False},
@@ -76,7 +79,7 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[str]]:
     entry = made.library.get_function(name)
     compiler.kernel_fixup(entry, False)
     nvvm.set_launch_bounds(entry, (launch.threads, launch.resident))
-    return name, [str(module) for module in made.library.modules]
+    return name, list(made.library.modules)
 
 
 def _refused(symbol: str, reason: str) -> GraphError:
