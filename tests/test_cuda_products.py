@@ -71,6 +71,21 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda x, w, r, b: gc.nn.relu(r + 2 * (x @ w) + b), (X, W, R, B),
         "48x32x64 f32 -> f32 nn addend bias relu",
     ),
+    "dense": (
+        lambda x, w, b, r: r + (x @ w + b), (f32(3, 5, 64), W, B, f32(3, 5, 48)),
+        "48x15x64 f32 -> f32 nn addend bias",
+    ),
+    "batch with addends": (
+        lambda q, k, b: q @ swapped(k) * 0.125 + b, (Q, Q, f32(2, 4, 32, 32)),
+        "8 of 32x32x64 f32 -> f32 tn addend",
+    ),
+    "the same for a batch": (
+        lambda q, k, b: q @ swapped(k) + b, (Q, Q, f32(32, 32)),
+        "8 of 32x32x64 f32 -> f32 tn addend",
+    ),
+    "descent": (
+        lambda w, x, g: w - 0.1 * (x.T @ g), (W, X, R), "48x64x32 f32 -> f32 nt addend",
+    ),
     "wide": (
         lambda x, w: x.astype(np.float32) @ w.astype(np.float32), tuple(HALF[:2]),
         "48x32x64 bf16 -> f32 nn",
@@ -91,6 +106,9 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "two biases": (lambda x, w, b, c: x @ w + b + c, (X, W, f32(48), f32(32, 1))),
     "scaled after the bias": (lambda x, w, b: 2 * (x @ w + b), (X, W, B)),
     "bound that is not 0": (lambda x, w: np.maximum(x @ w, 1), (X, W)),
+    "less a bias": (lambda x, w, b: x @ w - b, (X, W, B)),
+    "less the product and a bias": (lambda x, w, r, b: b - (r + x @ w), (X, W, R, B)),
+    "rows of a batch added": (lambda q, k, b: q @ swapped(k) + b, (Q, Q, f32(4, 1, 32))),
     "two results": (lambda x, w: ((y := x @ w), np.tanh(y)), (X, W)),
     "every other column": (lambda x, w: x[:, ::2] @ w[:32], (X, W)),
     "a convolution": (

@@ -125,6 +125,9 @@ class Epilogue:
             return False
         if name in ("mul", "div"):
             return (name == "mul" or first) and self._scales(name, others[0])
+        if name == "sub" and not first and self.addend is None and self.bias is None:
+            self.scale = -self.scale
+            return self._adds(others[0])
         if name == "add":
             return self._adds(others[0])
         if name == "relu" or (name == "maximum" and number(others[0]) == 0):
