@@ -7,6 +7,7 @@ node order -> rows of the step table, constants -> one blob, all of it -> Image 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from graphc.codegen.cuda.build import CudaCompiled, CudaCompiler
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
-EPILOGUE = "epilogue"
+HOOKS = ("epilogue", "prologue_a", "prologue_b")
 MOST_LISTED = 8  # values that an error may have to name
+_HOOKS = re.compile(rf"@({'|'.join(HOOKS)})\b")
+_DECLARED = re.compile(rf"declare i32 {_HOOKS.pattern}.*\n")
 
 
 @record
@@ -99,19 +102,20 @@ class Compiler:
             return self.kernel(spec.kernel)
         assert spec.core is not None
         symbol = self.core(spec.core)
-        if spec.kernel is None:
+        hooks = [(n, k) for n, k in zip(HOOKS, (spec.kernel, *spec.prologues)) if k is not None]
+        if not hooks:
             return symbol
-        symbol = self.piece(self.with_epilogue(spec.core, spec.kernel))
-        self.result.kernels.setdefault(symbol, spec.kernel)
+        symbol = self.piece(self.with_hooks(spec.core, [renamed(k, n) for n, k in hooks]))
+        for name, kernel in hooks:
+            shown = symbol if name == HOOKS[0] else f"{symbol}_{name}"
+            self.result.kernels.setdefault(shown, kernel)
         return symbol
 
-    def with_epilogue(self, core: str, kernel: Kernel) -> str:
-        """One text for the epilogue and the call of the core that runs it: they are never apart."""
-        wrapper = contract.emit_fused(PLACEHOLDER, core, EPILOGUE, self.parts[core])
-        lines = [
-            line for line in wrapper.split("\n") if not line.startswith(f"declare i32 @{EPILOGUE}")
-        ]
-        return llvm.emit(renamed(kernel, EPILOGUE), self.target) + "\n".join(lines)
+    def with_hooks(self, core: str, kernels: list[Kernel]) -> str:
+        """One text for an epilogue, prologues and the call of the core that runs them."""
+        first, *others = (name if any(k.name == name for k in kernels) else "" for name in HOOKS)
+        wrapper = contract.emit_fused(PLACEHOLDER, core, first, self.parts[core], *others)
+        return llvm.emit_module(kernels, self.target) + _DECLARED.sub("", wrapper)
 
     def kernel(self, kernel: Kernel) -> str:
         if self.config.backend == "numba":
@@ -132,7 +136,7 @@ class Compiler:
             options = () if make else (self.config.opt,)  # Numba optimises in one way only
             key = cache.key_of(text, self.target, *options)
             ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
-            ir = "" if make else ir.replace(f"@{EPILOGUE}", f"@{symbol}_{EPILOGUE}")
+            ir = "" if make else _HOOKS.sub(rf"@{symbol}_\1", ir)
             thunk = (lambda: make(symbol)) if make else None
             self.pieces[symbol] = Piece(symbol, key, ir, thunk)
             self.result.texts[symbol] = ir or text

@@ -21,6 +21,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.finished import FinishedRows, reduces
 from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
 from graphc.codegen.lowering.patch import patched_param
+from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
@@ -36,8 +37,9 @@ class Spec:
 
     `operands` are the kernel's buffers: operand k of the node, result leaf k, or an offset into the
     workspace; each with a byte offset.  `workspace` counts the bytes for all threads together.
-    `kernel` is the loop kernel or the epilogue; `core` the element type of the contraction core and
-    `parts` what it must be made of; `library` the function and buffer types of a hand-written one.
+    `kernel` is the loop kernel or the epilogue, `prologues` what computes A and B of the core;
+    `core` the element type of the contraction core and `parts` what it must be made of;
+    `library` the function and buffer types of a hand-written one.
     `patch` is what to run instead where the result lies in the memory of this operand.
     A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
@@ -51,6 +53,7 @@ class Spec:
     params: tuple[int, ...] = ()
     workspace: int = 0
     kernel: Kernel | None = None
+    prologues: tuple[Kernel | None, Kernel | None] = (None, None)
     core: str | None = None
     library: tuple[Callable[..., Any], tuple[DType, ...], bool] | None = None
     parts: int = 0
@@ -63,6 +66,7 @@ class Spec:
 # What a slow thread does in a second; a kernel that would take it half of one asks every tenth.
 SLOW_FLOPS, SLOW_BYTES = 4e10, 4e9
 LONG_SECONDS, POLL_SECONDS = 0.5, 0.1
+FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
 _SPECS: dict[Any, Spec] = {}
 _MOST_SPECS = 4096
 
@@ -201,24 +205,35 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         "whole_rows": rows,
         "packed_b": check_packed(form, config),
     }
-    plan = _plan(form, config, **options)
+    plan = _plan(form, config, sources=form.computed, **options)
     kernel, tail, workspace = None, [], plan.workspace * config.thread_count
+    position = {p: k for k, p in enumerate(region.params)}
     if fused:
         kernel, params = _epilogue(region, form, plan, config)
-        position = {p: k for k, p in enumerate(region.params)}
         tail = [("out", k, 0) for k in order[1:]]
         tail += [("in", position[param], 0) for param in params]
         for buffer in kernel.buffers[len(tail) + 2 :]:
             tail.append(("work", workspace, 0))
             workspace += work_stride(buffer) * config.thread_count
-        plan = _plan(form, config, extras=len(tail), **options)
-    sources = [("in", _param_index(region, stored_in(read.source)), 0) for read in form.reads]
+    starts = [0, 0]
+    prologues: list[Kernel | None] = [None, None]
+    for k in (k for k in (0, 1) if form.computed[k]):
+        prologues[k], params = prologue(region, form, plan, k, config.strict)
+        starts[k] = FIRST_EXTRA + len(tail)
+        tail += [("in", position[param], 0) for param in params]
+    if tail:
+        plan = _plan(form, config, extras=len(tail), sources=(starts[0], starts[1]), **options)
+    sources = [
+        ("work", 0, 0) if known else ("in", position[stored_in(read.source)], 0)
+        for known, read in zip(form.computed, form.reads, strict=True)
+    ]
     if plan.swapped:
         sources.reverse()
+        prologues.reverse()
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract", operands, plan.units, plan.grain, plan.params,
-        workspace, kernel, form.core,
+        workspace, kernel, (prologues[0], prologues[1]), form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
 
@@ -237,10 +252,6 @@ def _epilogue(
 def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:
     target = hardware_for(config)
     return contract.plan(form.normal(), target, threads=config.thread_count, **options)
-
-
-def _param_index(region: Graph, node: Node) -> int:
-    return next(k for k, p in enumerate(region.params) if p is node)
 
 
 # ---------------------------------------------------------------------------------- library kernels

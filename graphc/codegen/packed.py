@@ -42,6 +42,8 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     if panels is None:
         return None
     source = form.reads[panels.operand].source
+    if form.computed[panels.operand]:
+        return None
     position = next(k for k, p in enumerate(region.params) if p is source)
     nbytes = tensor_type(source).nbytes
     if root(node.inputs[position]).op.name != "const" or nbytes < LEAST_BYTES:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.codegen.lowering.operands import axis_of, can_fold_view, read_of
+from graphc.codegen.lowering.operands import axis_of, read_of
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import Type, tensor
@@ -192,10 +193,9 @@ class Cutter:
 
     def check_views(self, nodes: list[Node], params: set[Node]) -> None:
         for node in nodes:
-            if isinstance(node.op.lower, Contraction):
-                for position in range(len(node.inputs)):
-                    if not can_fold_view(node, position, params.__contains__):
-                        raise Uncuttable("an operand's block does not fold into strides")
+            contracts = isinstance(node.op.lower, Contraction)
+            if contracts and form_at(node, params.__contains__) is None:
+                raise Uncuttable("an operand's block does not fold into strides")
 
 
 def is_view(node: Node) -> bool:

@@ -21,6 +21,7 @@ from graphc.passes.again import computed_again
 from graphc.passes.dce import dce
 from graphc.passes.early import updated_early
 from graphc.passes.groups import Group, Groups
+from graphc.passes.prologues import behind_views, computed_operands
 from graphc.passes.reasons import record
 
 
@@ -46,6 +47,9 @@ class _Fuser:
         if copies:
             graph = dce(better, config)
             self.groups = Groups(graph, config.merges, copies, rows)
+        self.inside = computed_operands(graph, self.groups, config) if rows else frozenset()
+        if self.inside:
+            self.groups = Groups(graph, config.merges, copies, rows, self.inside)
         self.graph = graph
         self.mapped: list[Node | None] = [None] * graph.next_id
         self.next_id = graph.next_id
@@ -97,10 +101,16 @@ class _Fuser:
             if (
                 not grouped
                 or isinstance(lower, Library | Loops)
-                or (isinstance(lower, Contraction) and not can_fold_view(node, position, self.kept))
+                or (isinstance(lower, Contraction) and not self.folds(node, position))
                 or (position and self.is_part_of_updated(node, source))
             ):
                 self.force(source)
+
+    def folds(self, node: Node, position: int) -> bool:
+        """Can a contraction read an operand through its views, or compute what they show?"""
+        return behind_views(node.inputs[position]) in self.inside or can_fold_view(
+            node, position, self.kept
+        )
 
     def is_part_of_updated(self, node: Node, source: Node) -> bool:
         """Is a small operand of an update a view of the same array? Read before, the array may be

@@ -71,10 +71,12 @@ class Groups:
     """The groups of a graph: `of(node)` is the group of a node or None."""
 
     def __init__(
-        self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False
-    ) -> None:
+        self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False,
+        inside: frozenset[Node] = frozenset(),
+    ) -> None:  # fmt: skip
         """`apart` are ids of nodes that run beside their readers, not beside what they read.
-        `rows`: contractions may finish whole rows, to reduce them there and then."""
+        `rows`: contractions may finish whole rows, to reduce them there and then. `inside` are
+        nodes that contractions compute themselves."""
         self.graph = graph
         self.merge = merge
         self.rows = rows
@@ -86,7 +88,7 @@ class Groups:
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.told = -1  # the last stage of a message so far
         self.heard = heard(graph)
-        self.widening = widening_casts(graph) if merge else frozenset()
+        self.inside = inside | widening_casts(graph) if merge else inside
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
         self.few_scalars = len(scalars) <= MOST_SCALARS
@@ -118,7 +120,7 @@ class Groups:
     def visit(self, node: Node) -> None:
         lower = node.op.lower
         cheap = isinstance(lower, Compute) and lower.cheap and self.merge and inlines(node)
-        if isinstance(lower, Alias) or cheap or node in self.widening:
+        if isinstance(lower, Alias) or cheap or node in self.inside:
             if not self.visit_view(node):
                 self.place(node)
         elif isinstance(lower, Scalar | Reduction | Contraction | Compute | Library | Loops):
@@ -384,9 +386,7 @@ def aligned_row(node: Node, group: Group) -> bool:
 
 
 def smaller(node: Node, source: Node) -> bool:
-    kinds = node.type, source.type
-    sizes = [k.nbytes if isinstance(k, Type) and k.is_static else 0 for k in kinds]
-    return sizes[0] < sizes[1]
+    return node.nbytes < source.nbytes
 
 
 def is_scalar(node: Node) -> bool:

@@ -7,11 +7,28 @@
 
 from __future__ import annotations
 
-from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Alias, Compute
-from graphc.ir.types import F32, I32, Type
+from typing import TYPE_CHECKING
 
-NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}
+from graphc.codegen import contract
+from graphc.codegen.contract.blocking import DOT_TILE_ROWS
+from graphc.codegen.contract.hardware import kind_of
+from graphc.codegen.contract.layout import Flag, Word
+from graphc.codegen.lowering.contraction import form_at
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.lowering.operands import NARROW
+from graphc.codegen.lowering.space import dims_of
+from graphc.codegen.packed import hardware_for
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Alias, Compute, Scalar
+from graphc.ir.types import Type
+
+if TYPE_CHECKING:
+    from graphc.passes.groups import Group, Groups
+
+MOST_NODES = 8
+# Bytes of an operand, in second-level caches, from which it is computed by blocks and not stored.
+FAR_ROWS, FAR_COLUMNS = 2, 4
 READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
 
 
@@ -81,3 +98,84 @@ def narrow_type(node: Node) -> object:
     source = node.inputs[0].type
     assert isinstance(source, Type)
     return source.dtype if NARROW.get(source.dtype.name) is node.type.dtype else None
+
+
+# ---------------------------------------------------------------------------- computed operands
+
+
+def computed_operands(graph: Graph, groups: Groups, config: Config) -> frozenset[Node]:
+    """The nodes of element-wise kernels that the one contraction computes which reads them."""
+    found: dict[Group, Node] = {}
+    for node in graph.nodes:
+        if node.op.name in READERS and isinstance(node.type, Type):
+            for source in map(behind_views, node.inputs):
+                group = groups.of(source)
+                if group is not None and is_elementwise(group):
+                    found[group] = node
+    if not found or config.check_finite:  # which tells what was the first to be infinite
+        return frozenset()
+    readers = readers_of(graph)
+    taken = [
+        group
+        for group, reader in found.items()
+        if is_read_once(group, reader, readers) and pays(group, reader, groups, config)
+    ]
+    return frozenset(node for group in taken for node in group.nodes)
+
+
+def is_elementwise(group: Group) -> bool:
+    return (
+        group.kind == "loop"
+        and len(group.nodes) <= MOST_NODES
+        and all(isinstance(n.op.lower, Scalar) and not n.after for n in group.nodes)
+        and all(dims_of(n) == group.full for n in group.nodes)
+    )
+
+
+def is_read_once(group: Group, reader: Node, readers: dict[Node, list[Node | None]]) -> bool:
+    """Does only one chain of views lead out of the group, and that to the reader?"""
+    members = set(group.nodes)
+    leaving = [(n, r) for n in group.nodes for r in readers[n] if r not in members]
+    while len(leaving) == 1:
+        node = leaving[0][1]
+        if node is None or node is reader:
+            return node is reader
+        if not is_view(node):
+            return False
+        leaving = [(node, r) for r in readers[node]]
+    return False
+
+
+def readers_of(graph: Graph) -> dict[Node, list[Node | None]]:
+    """Who reads each node, each use once; None is the caller."""
+    readers: dict[Node, list[Node | None]] = {node: [] for node in (*graph.params, *graph.nodes)}
+    for node in graph.nodes:
+        for source in (*node.inputs, *node.after):
+            readers[source].append(node)
+    for result in graph.results:
+        readers[result].append(None)
+    return readers
+
+
+def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
+    """Is every element computed once, and is what is not stored far from the core?"""
+    value, hardware = tensor_type(group.nodes[-1]), hardware_for(config)
+    large = value.nbytes > min(FAR_ROWS, FAR_COLUMNS) * hardware.l2
+    if not large or value.dtype.is_complex or not tensor_type(reader).size:
+        return False
+    form = form_at(reader, lambda n: not groups.is_view(n) and n not in group.nodes)
+    if form is None or kind_of(form.core, hardware).converts:
+        return False
+    options = {"threads": config.thread_count, "sources": form.computed}
+    plan = contract.plan(form.normal(), hardware, **options)
+    words = plan.params
+    row_units, column_units = words[Word.ROW_UNITS], words[Word.COLUMN_UNITS]
+    steps = plan.units // (row_units * column_units) * words[Word.K]
+    if form.computed[0] is not plan.swapped:
+        far = value.nbytes > FAR_ROWS * hardware.l2
+        return far and column_units == 1 and steps * words[Word.M] == value.size
+    if words[Word.FLAGS] & Flag.LATE and words[Word.M] <= DOT_TILE_ROWS:
+        return False  # dot products need no panels
+    far = value.nbytes > FAR_COLUMNS * hardware.l2
+    once = row_units == 1 and words[Word.M] <= words[Word.ROW_BLOCK]
+    return far and once and steps * words[Word.N] == value.size

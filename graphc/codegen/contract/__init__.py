@@ -22,6 +22,7 @@ from graphc.codegen.contract.blocking import (
     block,
     grain_of,
     in_pairs,
+    made_in_place,
     packed_batches,
     put_dims,
     put_panels,
@@ -149,18 +150,30 @@ def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:
     return f"{name}_{entry}" if entry else name
 
 
-def emit_fused(name: str, dtype: str, epilogue: str, parts: int = Part.ALL) -> str:
-    """LLVM IR of kernel `name`: the core of `dtype` with kernel `epilogue` on its finished tiles.
+def emit_fused(
+    name: str,
+    dtype: str,
+    epilogue: str,
+    parts: int = Part.ALL,
+    prologue_a: str = "",
+    prologue_b: str = "",
+) -> str:
+    """LLVM IR of kernel `name`: the core of `dtype` with kernel `epilogue` on its finished tiles,
+    and prologues for blocks of A and of B; "" is none.
 
-    The three symbols may live in three objects; both callees are declared here.
+    The symbols may live in different objects; all callees are declared here.
     """
     core = contract_symbol(dtype, "fused", parts)
     arguments = "ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread"
+    callees = [f"@{callee}" if callee else "null" for callee in (epilogue, prologue_a, prologue_b)]
+    passed = ", ".join(f"ptr {callee}" for callee in callees)
+    declared = "".join(
+        f"declare i32 {callee}(ptr, ptr, i64, i64, i64)\n" for callee in callees if callee != "null"
+    )
     return (
-        f"declare i32 @{core}(ptr, ptr, i64, i64, i64, ptr)\n"
-        f"declare i32 @{epilogue}(ptr, ptr, i64, i64, i64)\n"
+        f"declare i32 @{core}(ptr, ptr, i64, i64, i64, ptr, ptr, ptr)\n{declared}"
         f"define i32 @{name}({arguments}) nounwind {{\n"
-        f"  %status = call i32 @{core}({arguments}, ptr @{epilogue})\n"
+        f"  %status = call i32 @{core}({arguments}, {passed})\n"
         f"  ret i32 %status\n}}\n"
     )
 
@@ -200,6 +213,7 @@ def plan(
     packed_b: bool = False,
     stage: bool = False,
     whole_rows: bool = False,
+    sources: tuple[int, int] = (0, 0),
 ) -> Plan:
     """Decide roles, route, blocking and work units of a contraction.
 
@@ -207,6 +221,7 @@ def plan(
     `packed_b`: the second operand (the first one if `swapped`) is given as the panels of the pack
     entry. `stage`: the sums must not touch C (C has another format than the sums, or the epilogue
     reads what C held before). `whole_rows`: the epilogue is to get every row of C at once.
+    `sources`: not 0 for an operand that a prologue computes, from the buffers from there on.
     Raises ValueError for too many operands.
     """
     if extras > MAX_EXTRAS:
@@ -214,7 +229,9 @@ def plan(
     kind = kind_of(contraction.dtype, hardware)
     groups = normalise(contraction, kind.columns)
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
-    flags = route(kind, hardware, groups, sizes, packed_b)
+    sources = sources[::-1] if groups.swapped else sources
+    made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
+    flags = route(kind, hardware, groups, sizes, packed_b, made)
     if staged(kind, groups, epilogue) or stage:
         flags |= Flag.TILE
     words = [0] * DIMS
@@ -224,8 +241,9 @@ def plan(
     if in_pairs(words, kind):
         sizes = sizes._replace(k=-(-sizes.k // 2))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
-    words[Word.EXTRAS] = extras
+    words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = extras, *sources
     block(words, kind, hardware, sizes, threads, whole_rows)
+    groups = made_in_place(words, kind, sizes, groups)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)
     workspace = put_workspace(words, kind, sizes)

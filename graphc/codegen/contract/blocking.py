@@ -6,7 +6,7 @@ Every function writes its words of `params`.
 from math import gcd
 from typing import NamedTuple
 
-from graphc.codegen.contract.form import Contraction, Groups, Loop, step_of
+from graphc.codegen.contract.form import Contraction, Groups, Loop, laid_out, step_of
 from graphc.codegen.contract.hardware import Hardware, Kind
 from graphc.codegen.contract.layout import Flag, Word
 
@@ -59,21 +59,25 @@ class Sizes(NamedTuple):
         return self.batch * self.m * self.n * self.k
 
 
-def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool) -> int:
-    """Flags: matrix-vector or tiles, and which operands are packed."""
+def route(
+    kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
+) -> int:
+    """Flags: matrix-vector or tiles, and which operands are packed. `made`: which are computed."""
     n, k = groups.n, groups.k
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
     few = DOT_ROWS if kind.converts or not kind.floating else DOT_TILE_ROWS
-    if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b:
+    if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b and not made:
         pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
         dots = not k or (step_b == 1 and not (plain_n and n))
         if dots and not hardware.ordered:
             return Flag.DOTS | pack_x
         if k and plain_n and sizes.m == 1 and sizes.n >= kind.columns:
             return Flag.ROWS | pack_x
-    flags = 0
-    if packed_b:
+    flags = made
+    if made & Flag.MADE_B:
+        flags |= 0 if across(n, "b") else Flag.LATE
+    elif packed_b:
         flags |= Flag.PACKED_B
     elif (
         kind.converts
@@ -84,7 +88,7 @@ def route(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b
     ):
         flags |= Flag.PACK_B
     in_place = kind.pairs and step_a == 1 and sizes.k % 2 == 0
-    if (
+    if not made & Flag.MADE_A and (
         (kind.converts and not in_place)
         or step_a is None
         or _worth_a(kind, hardware, groups, sizes)
@@ -140,7 +144,8 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
     Lower tiles cost a little, a copy of an A that comes from far away costs more.
     """
     ways = hardware.l1 // PAGE // 2 * 2
-    shared = not flags & Flag.PACK_A and _share_sets(kind, groups)
+    copied = flags & (Flag.PACK_A | Flag.MADE_A)
+    shared = not copied and _share_sets(kind, groups)
     if shared and LEAST_TILE <= ways < kind.rows and sizes.m * sizes.k * kind.bytes > hardware.l2:
         return ways
     return kind.rows
@@ -172,6 +177,8 @@ def block(
         if sizes.m <= rows or widest < narrow:
             words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
             widest = LATE_BYTES // (depth * size)
+    if flags & Flag.MADE_B:
+        widest = hardware.l2 // (depth * size)
     if whole_rows:
         widest = sizes.n
         fit = hardware.l2 // TILE_SHARE // (sizes.n * size) // kind.rows * kind.rows
@@ -235,8 +242,8 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
         work = (rows * columns + (ROW_WORK if flags & Flag.ROWS else 0)) * sizes.k
     else:
         work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
-    copied = columns if flags & (Flag.PACK_B | Flag.LATE) else 0
-    copied += rows if flags & Flag.PACK_A else 0
+    copied = columns if flags & (Flag.PACK_B | Flag.LATE | Flag.MADE_B) else 0
+    copied += rows if flags & (Flag.PACK_A | Flag.MADE_A) else 0
     work += sizes.k * (READ_WORK * (rows + columns) + COPY_WORK * copied) + UNIT_OVERHEAD
     return -(-units // threads) * work
 
@@ -275,6 +282,35 @@ def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: 
     words[Word.LEAD_C] = step_of(groups.m, "c") or 0
 
 
+def made_in_place(words: list[int], kind: Kind, sizes: Sizes, groups: Groups) -> Groups:
+    """The groups with strides of blocks in the workspace for operands that are computed."""
+    depth, flags = words[Word.K_BLOCK], words[Word.FLAGS]
+    if flags & Flag.MADE_A:
+        rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
+        line, step = _block_strides(kind, depth, rows, across(groups.m, "a"))
+        m, k = laid_out(groups.m, "a", line), laid_out(groups.k, "a", step)
+        groups, words[Word.LINE_A] = groups._replace(m=m, k=k), line * kind.bytes
+    if flags & Flag.MADE_B:
+        turned = across(groups.n, "b")
+        line, step = _block_strides(kind, depth, words[Word.UNIT_COLUMNS], turned)
+        n, k = laid_out(groups.n, "b", line), laid_out(groups.k, "b", step)
+        groups, words[Word.LINE_B] = groups._replace(n=n, k=k), line * kind.bytes
+    return groups
+
+
+def _block_strides(kind: Kind, depth: int, extent: int, turned: bool) -> tuple[int, int]:
+    """How far rows (or columns) and steps of k are apart in a block; those of one k lie together
+    if `turned`. Lines are a vector longer than needed, which spreads cache sets.
+    """
+    lead = _round(extent if turned else depth, kind.lanes) + kind.lanes
+    return (1, lead) if turned else (lead, 1)
+
+
+def across(loops: list[Loop], field: str) -> bool:
+    """Whether an operand is contiguous along a group."""
+    return any(getattr(loop, field) == 1 for loop in loops)
+
+
 def put_panels(words: list[int], kind: Kind, groups: Groups, sizes: Sizes) -> int:
     """Panel layout of B; returns its bytes. Spare rows take the overhang of transposition."""
     depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
@@ -308,6 +344,9 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     packed_a = padded * row_step if flags & Flag.PACK_A else 0
     packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
     tables_k = (2 if in_pairs(words, kind) else 1) * depth * 8 if flags & packs_k else 0
+    line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]
+    made_a = max(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0
+    made_b = max(line_b * columns, words[Word.STEP_B] * depth) if flags & Flag.MADE_B else 0
     position = 0
     for word, extent in (
         *((word, rows * 8 + 8) for word in _ROW_TABLES),
@@ -317,6 +356,8 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
         (Word.BLOCK_A, packed_a),
         (Word.TILE, tile),
         (Word.PANELS_B, panels),
+        (Word.MADE_A, made_a),
+        (Word.MADE_B, made_b),
     ):
         words[word] = position
         position += -(-extent // 64) * 64

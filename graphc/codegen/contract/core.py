@@ -15,6 +15,7 @@ from graphc.codegen.contract.frame import (
     PACK_ROWS_ARGUMENTS,
     Frame,
     emit_fill_rows,
+    emit_make,
     emit_pack_columns,
     emit_pack_rows,
 )
@@ -44,6 +45,7 @@ from graphc.codegen.contract.panels import (
 from graphc.codegen.contract.tiles import ROW_GROUP, emit_dot_tile, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract.vector import Core
 
+HOOKS = [("ptr", "epilogue"), ("ptr", "prologue_a"), ("ptr", "prologue_b")]
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
 
 
@@ -53,7 +55,7 @@ def core_name(dtype: str, parts: int = Part.ALL) -> str:
 
 
 _OUTER = {"offset", "fill", "fill_rows", "finish", "pack_rows", "pack_columns"}
-_OUTER |= {"vector", "strip", "sweep", "block"}
+_OUTER |= {"vector", "strip", "sweep", "block", "make"}
 
 
 def is_outer(name: str) -> bool:
@@ -80,6 +82,8 @@ def build_core(dtype: str, hardware: Hardware, parts: int) -> str:
     if parts & Part.PACK_B:
         emit_pack_b_pairs(core) if core.kind.pairs else emit_pack_b(core)
         emit_pack_columns(core)
+    if parts & Part.MADE:
+        emit_make(core)
     if parts & (Part.DOTS | Part.ROWS):
         _emit_vectors(core)
     if parts & Part.TILES:
@@ -136,7 +140,7 @@ def _emit_absent(core: Core, body: Body) -> None:
 def _emit_run(core: Core) -> None:
     """The core with an epilogue pointer: walk the work units, merging neighbours in rows."""
     name = core_name(core.kind.name, core.parts)
-    body = Body(f"{name}_fused", [*ABI, ("ptr", "epilogue")], "i32")
+    body = Body(f"{name}_fused", [*ABI, *HOOKS], "i32")
     frame = Frame(body)
     row_units, column_units = frame.get(Word.ROW_UNITS), frame.get(Word.COLUMN_UNITS)
     work = body.at(frame.buffer(3), body.mul("%thread", frame.get(Word.WORKSPACE)))
@@ -165,7 +169,8 @@ def _emit_run(core: Core) -> None:
             f"ptr %bufs, ptr %params, ptr {work}, i64 %thread, ptr %epilogue, i64 {batch},"
             f" i1 {first.get()},"
             f" ptr {frame.batch(a, Field.A, batch)}, ptr {in_b},"
-            f" ptr {frame.batch(c, Field.C, batch)}, i64 {i0}, i64 {i1}, i64 {j0}, i64 {j1}"
+            f" ptr {frame.batch(c, Field.C, batch)}, i64 {i0}, i64 {i1}, i64 {j0}, i64 {j1},"
+            " ptr %prologue_a, ptr %prologue_b"
         )
         result = body.new(f"call i32 {function}({operands})")
         status.set(body.new(f"or i32 {status.get()}, {result}"))
@@ -180,7 +185,7 @@ def _emit_entry(core: Core) -> None:
     name = core_name(core.kind.name, core.parts)
     body = Body(name, ABI, "i32")
     operands = ", ".join(f"{kind} %{argument}" for kind, argument in ABI)
-    result = body.new(f"call i32 @{name}_fused({operands}, ptr null)")
+    result = body.new(f"call i32 @{name}_fused({operands}, ptr null, ptr null, ptr null)")
     body.do(f"ret i32 {result}")
     core.finish(body, "")
 

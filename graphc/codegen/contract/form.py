@@ -150,10 +150,19 @@ def step_of(loops: list[Loop], field: str) -> int | None:
     return strides[-1]
 
 
+def laid_out(loops: list[Loop], field: str, step: int) -> list[Loop]:
+    """The same dims as one long dim of this stride in an operand."""
+    made = []
+    for loop in reversed(loops):
+        made.append(loop._replace(a=step) if field == "a" else loop._replace(b=step))
+        step *= loop.extent
+    return made[::-1]
+
+
 def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, ...]]:
     """Where every dim of the contraction went."""
     found: dict[tuple[str, int], Axis] = {}
-    for name, loops in (("batch", groups.batch), ("i", groups.m), ("j", groups.n)):
+    for name, loops in (("batch", groups.batch), ("i", groups.m), ("j", groups.n), ("k", groups.k)):
         divisor = 1
         for loop in reversed(loops):
             for group, position, extent in reversed(loop.parts):
@@ -165,5 +174,6 @@ def axes_of(contraction: Contraction, groups: Groups) -> dict[str, tuple[Axis, .
             ("batch", contraction.batch),
             ("m", contraction.m),
             ("n", contraction.n),
+            ("k", contraction.k),
         )
     }

@@ -1,15 +1,16 @@
 """Reading `params`, buffers and workspace in generated code, and steps built on them alone."""
 
-from graphc.codegen.contract.emit import Body, Operand
-from graphc.codegen.contract.layout import Field, Flag, Word
+from graphc.codegen.contract.emit import Body, Local, Operand
+from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Word
 from graphc.codegen.contract.vector import Core
 
 
 class Frame:
     """Typed access to `params`, the buffers and the workspace inside a function body."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, computes: bool = False) -> None:
         self.body = body
+        self.computes = computes
 
     def get(self, word: int) -> str:
         """A scalar of `params`."""
@@ -74,6 +75,76 @@ class Frame:
             f"call void @pack_rows(ptr %params, ptr %work, i1 %first, ptr %a, i64 {rows}, i64 {k},"
             f" i64 {count})"
         )
+
+    def operands(self, rows: tuple[str, str], k: tuple[str, str], status: Local) -> tuple[str, str]:
+        """Where A and B lie, with these (first, count) rows and steps of k computed if need be."""
+        body = self.body
+        if not self.computes:
+            return "%a", "%b"
+        in_a, in_b = body.local("ptr", "%a"), body.local("ptr", "%b")
+        self.make("a", in_a, status, rows, k)
+        self.make("b", in_b, status, ("%j0", body.sub("%j1", "%j0")), k)
+        return in_a.get(), in_b.get()
+
+    def make(
+        self, which: str, place: Local, status: Local, lines: tuple[str, str], k: tuple[str, str]
+    ) -> None:
+        """If operand "a" or "b" is computed, do so for (first, count) of rows or columns and of k.
+
+        `place` becomes the address that the operand would have if all of it lay as the block does.
+        """
+        body, name = self.body, which.upper()
+        with body.when(self.has(getattr(Flag, f"MADE_{name}"))):
+            step, line = (self.get(getattr(Word, f"{word}_{name}")) for word in ("STEP", "LINE"))
+            shift = body.add(body.mul(lines[0], line), body.mul(k[0], step))
+            origin = self.work(getattr(Word, f"MADE_{name}"))
+            place.set(body.at(origin, body.sub(0, shift)))
+            bounds = [lines[0], body.add(*lines), k[0], body.add(*k)]
+            numbers = ", ".join(f"i64 {n}" for n in (line, step, *bounds))
+            made = body.new(
+                f"call i32 @make(ptr %bufs, i64 %thread, ptr %prologue_{which}, i64 %batch,"
+                f" ptr {place.get()}, i64 {self.get(getattr(Word, f'SOURCES_{name}'))},"
+                f" i64 {self.get(Word.EXTRAS)}, {numbers})"
+            )
+            status.set(body.new(f"or i32 {status.get()}, {made}"))
+
+
+MAKE_ARGUMENTS = [
+    ("ptr", "bufs"),
+    ("i64", "thread"),
+    ("ptr", "prologue"),
+    ("i64", "batch"),
+    ("ptr", "to"),
+    *[("i64", name) for name in ("sources", "extras", "line", "step", "x0", "x1", "k0", "k1")],
+]
+
+
+def emit_make(core: Core) -> None:
+    """`make(...)`: have a prologue compute x0..x1, k0..k1 of an operand.
+
+    The prologue runs over rows of memory: k of an x, or the x of one k if those are neighbours.
+    """
+    body = Body("make", MAKE_ARGUMENTS, "i32")
+    pointers, numbers = body.slot("ptr", MAX_EXTRAS + 1), body.slot("i64", 4)
+    body.store("ptr", "%to", pointers, 8)
+    with body.loop("%sources", body.add("%extras", 4)) as source:
+        pointer = body.load("ptr", body.at("%bufs", source, "ptr"), 8)
+        place = body.at(pointers, body.add(body.sub(source, "%sources"), 1), "ptr")
+        body.store("ptr", pointer, place, 8)
+    turned = body.test("eq", "%line", core.size)
+
+    def either(across: str, along: str) -> str:
+        return body.choose(turned, "i64", across, along)
+
+    lead = body.div(either("%step", "%line"), core.size)
+    for index, value in enumerate(("%batch", either("%x0", "%k0"), either("%x1", "%k1"), lead)):
+        body.put(numbers, index, value)
+    result = body.new(
+        f"call i32 %prologue(ptr {pointers}, ptr {numbers}, i64 {either('%k0', '%x0')},"
+        f" i64 {either('%k1', '%x1')}, i64 %thread)"
+    )
+    body.do(f"ret i32 {result}")
+    core.finish(body)
 
 
 def emit_fill_rows(core: Core) -> None:

@@ -61,9 +61,17 @@ class Word:
     DEPTH = 48
     # Most rows of a register tile: an even number, the tallest there is or less.
     TILE_ROWS = 49
+    # Of operands that are computed block by block: where in the workspace, from which buffer on
+    # what they are computed from, and how far apart rows (of B: columns) are.
+    MADE_A = 50
+    MADE_B = 51
+    SOURCES_A = 52
+    SOURCES_B = 53
+    LINE_A = 54
+    LINE_B = 55
 
 
-DIMS = 50
+DIMS = 56
 DIM_WORDS = 4
 MAX_EXTRAS = 160  # nodes of the largest group as results and in scratch, and its operands
 
@@ -80,6 +88,8 @@ class Flag:
     LATE = 64
     SAME_ROWS = 128
     SAME_COLUMNS = 256
+    MADE_A = 512
+    MADE_B = 1024
     VECTOR = DOTS | ROWS
 
 
@@ -96,6 +106,7 @@ class Part:
     DOT_TILES = 128  # dot products of several rows
     AHEAD = 256  # the entry that packs B ahead of time
     ORDERED = 1 << 20  # no function: sums in the order of k
+    MADE = 1 << 21  # operands that prologues compute
     ALL = -1
 
 

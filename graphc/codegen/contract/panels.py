@@ -29,6 +29,8 @@ BLOCK_ARGUMENTS = [
     ("i64", "i1"),
     ("i64", "j0"),
     ("i64", "j1"),
+    ("ptr", "prologue_a"),
+    ("ptr", "prologue_b"),
 ]
 
 FINISH_ARGUMENTS = [
@@ -335,24 +337,24 @@ def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:
 def emit_block(core: Core) -> None:
     """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
     body = Body("block", BLOCK_ARGUMENTS, "i32")
-    frame = Frame(body)
+    frame = Frame(body, computes=bool(core.parts & Part.MADE))
     panel_row = core.kind.columns * core.size
     depth = frame.get(Word.K)
     early, late = frame.has(Flag.PACK_B), frame.has(Flag.LATE)
     store = frame.work(Word.PANELS_B)
     # In place, "panels" are `columns` elements apart and rows of B are the matrix's own.
-    panels, origin = body.local("ptr", "%b"), body.local("i64", 0)
+    origin = body.local("i64", 0)
     panel_shift, row_shift = body.local("i64", panel_row), body.local("i64", frame.get(Word.STEP_B))
     flags = frame.get(Word.FLAGS)
     packed = body.new(f"and i64 {flags}, {Flag.PACK_B | Flag.LATE | Flag.PACKED_B}")
     with body.when(body.test("ne", packed, 0)):
         panel_shift.set(frame.get(Word.PANEL_STEP))
         row_shift.set(panel_row)
-    with body.when(body.new(f"or i1 {early}, {late}")):
-        panels.set(store)
+    copied = body.new(f"or i1 {early}, {late}")
+    with body.when(copied):
         origin.set("%j0")
     with body.when(early):
-        _call_pack(body, store, 0, depth)
+        _call_pack(body, "%b", store, 0, depth)
     status = body.local("i32", 0)
     pack_a = frame.has(Flag.PACK_A)
     with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
@@ -363,15 +365,17 @@ def emit_block(core: Core) -> None:
             here = k.get()
             count = body.least(frame.get(Word.K_BLOCK), body.sub(depth, here))
             following = body.add(here, count)
+            in_a, in_b = frame.operands((i, rows), (here, count), status)
+            panels = body.choose(copied, "ptr", store, in_b)
             with body.when(late):
-                _call_pack(body, store, here, following)
-            a = body.local("ptr", body.at("%a", body.mul(here, frame.get(Word.STEP_A))))
+                _call_pack(body, in_b, store, here, following)
+            a = body.local("ptr", body.at(in_a, body.mul(here, frame.get(Word.STEP_A))))
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
             ready = body.choose(late, "i64", here, 0)
-            b = body.at(panels.get(), body.mul(body.sub(here, ready), row_shift.get()))
+            b = body.at(panels, body.mul(body.sub(here, ready), row_shift.get()))
             result = body.new(
                 "call i32 @sweep(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
                 f" i64 %batch, ptr %c, i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
@@ -385,9 +389,9 @@ def emit_block(core: Core) -> None:
     core.finish(body)
 
 
-def _call_pack(body: Body, store: str, start: Operand, stop: Operand) -> None:
+def _call_pack(body: Body, b: str, store: str, start: Operand, stop: Operand) -> None:
     """Pack the columns of this block, rows start..stop of B."""
     body.do(
-        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr %b, ptr {store},"
+        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr {b}, ptr {store},"
         f" i64 %j0, i64 %j1, i64 {start}, i64 {stop})"
     )

@@ -18,6 +18,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
+    parts |= Part.MADE if flags & (Flag.MADE_A | Flag.MADE_B) else 0
     across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)
     across_b = parts & Part.PACK_B and any(loop.b == 1 for loop in groups.k)
     if across_a or across_b:

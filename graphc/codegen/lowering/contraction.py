@@ -10,6 +10,7 @@ the region's element-wise nodes and stores every result:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from graphc.codegen import contract
@@ -18,7 +19,7 @@ from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Contraction
+from graphc.ir.op import Contraction, Scalar
 from graphc.ir.types import DType, Type
 from graphc.ops.dims import row_major_strides
 from graphc.record import record
@@ -31,11 +32,15 @@ Roles = dict[str, list[tuple[int, int, int, int]]]
 
 @record(frozen=True)
 class Form:
-    """A region's contraction: its node, how its operands read memory, and its dims by role."""
+    """A region's contraction: its node, how its operands read memory, and its dims by role.
+
+    What an operand reads is `computed` by a prologue, in blocks, if it is not stored.
+    """
 
     node: Node
     reads: tuple[Read, Read]
     dims: Dims
+    computed: tuple[bool, bool]
 
     def role(self, name: str) -> tuple[contract.Dim, ...]:
         return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
@@ -71,31 +76,56 @@ def form_of(region: Graph) -> Form:
     def stored(source: Node) -> bool:
         return source in params or source.op.name == "unpack"
 
-    reads = tuple(read_of(n, stored, widens=True) for n in node.inputs)
-    assert reads[0] is not None
-    assert reads[1] is not None
-    dims = folded_dims(node, {0: reads[0], 1: reads[1]})
-    assert dims is not None
-    return Form(node, (reads[0], reads[1]), dims)
+    form = form_at(node, stored)
+    assert form is not None
+    return form
 
 
-def result_axes(form: Form) -> dict[tuple[str, int], tuple[int, int]]:
-    """(role, position) -> (axis of the result it runs along, how far one step goes there).
+def form_at(node: Node, stored: Callable[[Node], bool]) -> Form | None:
+    """A contraction as the core runs it; None where an operand's views do not fold.
+
+    An operand is stored, widened while it is read as the other one is, or computed by a prologue.
+    """
+    left, right = (read_of(n, stored, widens=True) for n in node.inputs)
+    if left is None or right is None or left.dtype is not right.dtype:
+        left, right = (read_of(n, lambda s: stored(s) or is_scalar(s)) for n in node.inputs)
+    if left is None or right is None:
+        return None
+    dims = folded_dims(node, {0: left, 1: right})
+    computed = not stored(left.source), not stored(right.source)
+    return None if dims is None else Form(node, (left, right), dims, computed)
+
+
+def is_scalar(node: Node) -> bool:
+    return isinstance(node.op.lower, Scalar)
+
+
+def axes_along(form: Form, which: int) -> dict[tuple[str, int], tuple[int, int]]:
+    """(role, position) -> (axis it runs along, how far one step goes there), of one of the operands
+    (0, 1) or of the result (2).
 
     Several dims may share an axis: the groups of a convolution and the channels of a group.
     """
-    dims = tensor_type(form.node).dims
+    node = form.node
+    lower = node.op.lower
+    assert isinstance(lower, Contraction)
+    dims = tensor_type((*node.inputs, node)[which]).dims
     found: dict[tuple[str, int], tuple[int, int]] = {}
     counts: dict[str, int] = {}
-    for role, extent, _, _, stride in form.dims:
+    for role, extent, *strides in lower.dims(node):
         position = counts.get(role, 0)
         counts[role] = position + 1
-        if role == "k" or extent == 1:
+        if strides[which] == 0 or extent == 1:
             continue
         for axis, step in enumerate(row_major_strides(dims)):
-            if step <= stride < step * dims[axis]:
-                found[role, position] = axis, stride // step
+            if step <= strides[which] < step * dims[axis]:
+                found[role, position] = axis, strides[which] // step
     return found
+
+
+def result_axes(form: Form) -> dict[tuple[str, int], tuple[int, int]]:
+    """Where the dims of a contraction lie in its result."""
+    return axes_along(form, 2)
 
 
 def params_beside(region: Graph, form: Form) -> list[Node]:
@@ -149,7 +179,8 @@ class EpilogueLowering:
 
         def element(j: Expr, offset: Expr | None = None) -> None:
             self.tile_reader(buffers[0], i, j if offset is None else b.add(j, offset), lead)
-            index = result_index(b, form, self.plan, {"batch": batch, "i": i, "j": j}, offset)
+            places = {"batch": batch, "i": i, "j": j}
+            index = index_at(b, form, 2, self.plan, places, offset)
             for result, buffer in zip(self.region.results, outputs, strict=True):
                 value = self.elements.at(result, index)
                 position = flat_index(b, index, tensor_type(result).dims)
@@ -189,24 +220,26 @@ class EpilogueLowering:
         self.elements.bind(self.form.node, read)
 
 
-def result_index(
-    b: Scalars, form: Form, plan: contract.Plan, places: dict[str, Expr], offset: Expr | None = None
-) -> tuple[Expr, ...]:
-    """The result's index tuple from the core's three linear indices, "batch", "i" and "j".
+def index_at(
+    b: Scalars, form: Form, which: int, plan: contract.Plan, places: dict[str, Expr],
+    offset: Expr | None = None,
+) -> tuple[Expr, ...]:  # fmt: skip
+    """The index tuple of an operand (0, 1) or the result (2) from the core's linear indices.
 
-    With an offset the last is "j" + offset, where no axis begins or ends between them.
+    Those are "batch", "i", "j" and "k". With an offset the column is "j" + offset, where no axis
+    begins or ends between them.
     """
-    axes = result_axes(form)
-    made = [b.integer(0)] * tensor_type(form.node).rank
-    for role in ("batch", "m", "n"):
-        for position, (which, divisor, extent) in enumerate(plan.axes[role]):
+    axes = axes_along(form, which)
+    made = [b.integer(0)] * tensor_type((*form.node.inputs, form.node)[which]).rank
+    for role, groups in plan.axes.items():
+        for position, (name, divisor, extent) in enumerate(groups):
             if (role, position) not in axes:
                 continue
             axis, step = axes[role, position]
-            value = b.op("idiv", places[which], b.integer(divisor))
-            if divisor * extent != sum_of(plan, which):
+            value = b.op("idiv", places[name], b.integer(divisor))
+            if divisor * extent != sum_of(plan, name):
                 value = b.op("irem", value, b.integer(extent))
-            if which == "j" and divisor == 1 and offset is not None:
+            if name == "j" and divisor == 1 and offset is not None:
                 value = b.add(value, offset)
             made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
     return tuple(made)

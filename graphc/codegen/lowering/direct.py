@@ -9,7 +9,7 @@ import math
 from contextlib import ExitStack
 
 from graphc.codegen.loops import Expr, Kernel, Register
-from graphc.codegen.lowering.contraction import form_of, result_axes
+from graphc.codegen.lowering.contraction import axes_along, form_of, result_axes
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.space import Space
@@ -49,6 +49,7 @@ class Direct(Nest):
         total = b.register(b.const(0, form.accumulator))
         places = result_axes(form)
         terms: tuple[Terms, Terms] = ([], [])
+        variables: dict[tuple[str, int], Expr] = {}
         counts: dict[str, int] = {}
         with ExitStack() as stack:
             steps = {k: stack.enter_context(b.loop(form.dims[k][1])) for k in self.summed()}
@@ -62,9 +63,14 @@ class Direct(Nest):
                     if step * extent != dims[axis]:
                         variable = b.op("irem", variable, b.integer(extent))
                 if variable is not None:
+                    variables[role, position] = variable
                     terms[0].append((variable, stride_a))
                     terms[1].append((variable, stride_b))
-            self.add_product(total, self.factor(0, terms[0]), self.factor(1, terms[1]))
+            x, y = (
+                self.computed(k, variables) if form.computed[k] else self.factor(k, terms[k])
+                for k in (0, 1)
+            )
+            self.add_product(total, x, y)
         made = b.cast(b.read(total), tensor_type(form.node).dtype)
         self.elements.bind_value(form.node, made)
 
@@ -79,6 +85,14 @@ class Direct(Nest):
         b, read = self.b, self.form.reads[position]
         buffer = self.elements.buffers[read.source.id]
         return b.cast(b.load(buffer, b.affine(terms, read.offset)), self.form.accumulator)
+
+    def computed(self, position: int, variables: dict[tuple[str, int], Expr]) -> Expr:
+        """An operand that is not stored, at these places of the dims."""
+        b, operand = self.b, self.form.node.inputs[position]
+        index = [b.integer(0)] * tensor_type(operand).rank
+        for dim, (axis, step) in axes_along(self.form, position).items():
+            index[axis] = b.add(index[axis], b.mul(variables[dim], b.integer(step)))
+        return b.cast(self.elements.at(operand, tuple(index)), self.form.accumulator)
 
 
 class OrderedDirect(Direct):

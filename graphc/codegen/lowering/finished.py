@@ -20,8 +20,8 @@ from graphc.codegen.loops import Buffer, Expr
 from graphc.codegen.lowering.contraction import (
     EPILOGUE_PARAMS,
     Form,
+    index_at,
     params_beside,
-    result_index,
     sum_of,
 )
 from graphc.codegen.lowering.evaluate import tensor_type
@@ -96,7 +96,7 @@ class FinishedRows(Rows):
         with b.loop(self.units, "parallel") as i:
             self.bind_tile(b.mul(i, lead))
             places = {"batch": batch, "i": i, "j": b.integer(0)}
-            index = result_index(b, self.form, self.plan, places)
+            index = index_at(b, self.form, 2, self.plan, places)
             self.row({axis: index[axis] for axis in self.space.kept}, inner)
 
     def bind_tile(self, start: Expr) -> None:

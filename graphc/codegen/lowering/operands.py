@@ -13,8 +13,11 @@ from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.codegen.lowering.evaluate import Elements, tensor_type
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
-from graphc.ir.types import I64
+from graphc.ir.types import F32, I32, I64, DType
 from graphc.ops.dims import row_major_strides
+
+# What contractions widen while they read, and to what.
+NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}
 
 Dims = list[tuple[str, int, int, int, int]]
 
@@ -31,6 +34,10 @@ class Read:
         self.source = source
         self.offset = offset
         self.strides = strides
+
+    @property
+    def dtype(self) -> DType:
+        return tensor_type(self.source).dtype
 
 
 def affine(expr: Expr) -> dict[Expr | None, int] | None:
@@ -80,7 +87,7 @@ def read_of(operand: Node, is_stored: Callable[[Node], bool], widens: bool = Fal
     elements.bind_buffer(source, Buffer(0, kind.dtype, kind.size, "in"))
     variables = [b.make("var", I64, (), k) for k in range(tensor_type(operand).rank)]
     made = elements.at(operand, tuple(variables))
-    if widens and made.op == "cast":
+    if widens and NARROW.get(kind.dtype.name) is tensor_type(operand).dtype and made.op == "cast":
         made = made.args[0]
     if made.op != "load" or b.body:
         return None
