@@ -38,13 +38,48 @@ def turned(x: Any, y: Any, barrier: bool) -> None:
 
 
 @pytest.mark.usefixtures("any_order")
-def test_a_barrier_that_lacks_shows() -> None:
+def test_a_barrier_that_lacks_is_named() -> None:
     x = np.arange(16, dtype=np.float32)
     y = np.zeros_like(x)
-    for barrier in (True, False):
-        cuda.jit(turned)[2, 8](x, y, barrier)
-        assert np.array_equal(y, x.reshape(2, 8)[:, ::-1].reshape(-1)) == barrier
-    assert np.isnan(y).sum() == 8  # the half that reads first, in each block
+    cuda.jit(turned)[2, 8](x, y, True)
+    assert np.array_equal(y, x.reshape(2, 8)[:, ::-1].reshape(-1))
+    with pytest.raises(RuntimeError, match="no barrier in between"):
+        cuda.jit(turned)[2, 8](x, y, False)
+
+
+@pytest.mark.usefixtures("any_order")
+@pytest.mark.parametrize("last", ["write", "read"])
+@pytest.mark.parametrize("others", ["write", "read"])
+def test_threads_touch_one_element(others: str, last: str) -> None:
+    """All may read it, or one may write and read it."""
+
+    def kernel() -> None:
+        thread, shared = cuda.threadIdx.x, cuda.shared.array(4, np.int32)
+        if (last if thread == 2 else others) == "write":
+            shared[1:3] = thread
+            assert shared[2] == thread
+        else:
+            assert len(shared[2:4]) == 2
+
+    cuda.jit(kernel)[2, 1]()
+    if others == last == "read":
+        cuda.jit(kernel)[2, 3]()
+    else:
+        with pytest.raises(RuntimeError, match=r"element [12] of shared memory"):
+            cuda.jit(kernel)[2, 3]()
+
+
+@pytest.mark.usefixtures("any_order")
+def test_global_memory_shows_the_order() -> None:
+    """What one thread writes and another one reads depends on who is first."""
+
+    def kernel(x: Any, seen: Any) -> None:
+        x[cuda.threadIdx.x] = 1
+        seen[cuda.threadIdx.x] = x[7 - cuda.threadIdx.x]
+
+    seen = np.zeros(8)
+    cuda.jit(kernel)[1, 8](np.zeros(8), seen)
+    assert seen.sum() == 4
 
 
 @pytest.mark.usefixtures("any_order")
@@ -94,7 +129,7 @@ def test_orders_differ_and_repeat() -> None:
 
 def test_memory_of_a_block_is_full_of_nan() -> None:
     def kernel(made: Any) -> None:
-        shared = cuda.shared.array((2, 3), np.float32)
+        shared = cuda.shared.array((2, 3), np.float32).view(np.float32)
         local = cuda.local.array(4, np.float64)
         made.append(np.isnan(shared).all() and np.isnan(local).all())
         cuda.syncthreads()

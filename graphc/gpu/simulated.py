@@ -2,8 +2,9 @@
 
 The threads of a block take turns.  One runs until it meets a barrier, waits for what another lane
 passes to it, or ends; then the next one does.  Who is next is drawn in every round, at each launch
-from the same seed: code that counts on an order of threads fails, and fails again.  Shared and
-local memory is full of NaN, so that nobody counts on what lies there.
+from the same seed: code that counts on an order of threads fails, and fails again.  What several
+threads do to an element of shared memory without a barrier is refused.  Shared and local memory is
+full of NaN, so that nobody counts on what lies there.
 
 Numba's own simulator makes a thread of Python of each thread, which takes ten times as long and has
 neither warps nor an order that repeats.
@@ -104,6 +105,41 @@ class Local:
         return made
 
 
+class Watched:
+    """Shared memory: between two barriers no thread touches what another one writes."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.touched: dict[Any, tuple[int, bool]] = {}  # by whom (-1: several), and written?
+
+    def __getitem__(self, place: Any) -> Any:
+        self.touch(place, False)
+        return self.array[place]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.touch(place, True)
+        self.array[place] = value
+
+    def view(self, dtype: Any) -> Any:
+        """The memory as an array of something else, which is not watched."""
+        return self.array.view(dtype)
+
+    def touch(self, place: Any, writes: bool) -> None:
+        thread, touched = cuda.threadIdx.x, self.touched
+        places = range(*place.indices(len(self.array))) if isinstance(place, slice) else (place,)
+        for each in places:
+            other, written = touched.get(each, (thread, writes))
+            if other == thread:
+                touched[each] = thread, written or writes
+            elif written or writes:
+                raise RuntimeError(
+                    f"threads {max(other, 0)} and {thread} touch element {each} of shared memory,"
+                    " which one of them writes, with no barrier in between"
+                )
+            else:
+                touched[each] = -1, False
+
+
 class Shared(Local):
     """Arrays of a block: one for each place in the code that asks."""
 
@@ -113,7 +149,7 @@ class Shared(Local):
     def array(self, shape: Any, dtype: Any, alignment: int = 16) -> Any:
         place = _caller()
         if place not in self.arrays:
-            self.arrays[place] = super().array(shape, dtype)
+            self.arrays[place] = Watched(super().array(shape, dtype))
         return self.arrays[place]
 
 
@@ -211,6 +247,8 @@ def _run_block(chance: random.Random) -> None:
                 raise RuntimeError("threads of a block wait for different things")
             for thread in alive:
                 thread.barrier = None
+            for array in cuda.shared.arrays.values():
+                array.touched.clear()
             turns = alive
         order(turns, chance)
         for thread in turns:

@@ -157,7 +157,8 @@ class Lanes:
                 self.fill(scratch, first=True)
             self.block(2)
             with b.loop(self.count, "vector") as i:
-                b.store(self.sink, self.at(i), self.value(i))
+                left = [b.load(s, i) for s in self.scratch]
+                b.store(self.sink, self.at(i), b.op("xor", b.op("add", *left), self.value(i)))
             b.store(self.totals[0], self.unit, b.read(self.registers[0]))
             b.store(self.totals[1], self.unit, b.read(self.registers[2]))
         buffers = (self.source, self.sink, *self.totals, *self.scratch)

@@ -44,7 +44,8 @@ def widen_bf16(values: Vector) -> Vector:
 
 
 def read(array: Any, start: int, groups: int, step: int, width: int) -> Vector:
-    return tuple(x for g in range(groups) for x in array[start + g * step :][:width])
+    starts = range(start, start + groups * step, step)
+    return tuple(x for first in starts for x in array[first : first + width])
 
 
 def write(array: Any, start: int, values: Vector) -> None:
