@@ -22,6 +22,7 @@ from graphc.codegen.lowering.finished import FinishedRows, reduces
 from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
 from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.prologue import prologue
+from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
@@ -97,8 +98,28 @@ def spec_of(node: Node, config: Config) -> Spec:
     if found is None:
         if len(_SPECS) >= _MOST_SPECS:
             _SPECS.clear()
-        found = _SPECS[key] = _make(node, config)
+        found = _SPECS[key] = _made(node, config)
     return found
+
+
+def _made(node: Node, config: Config) -> Spec:
+    """What a fused node needs; regions that read other parts of an operand share a kernel."""
+    if config.backend == "cuda":
+        return _make(node, config)
+    region, starts = windowed(node.regions[0])
+    if region is node.regions[0]:
+        return _make(node, config)
+    return _begins(spec_of(node.replace(regions=(region,)), config), starts)
+
+
+def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
+    """The Spec for operands of which only what begins at these bytes is read."""
+    operands = tuple(
+        (kind, k, extra + starts[k] if kind == "in" else extra) for kind, k, extra in spec.operands
+    )
+    patch = spec.patch and (spec.patch[0], _begins(spec.patch[1], starts))
+    fields = {name: getattr(spec, name) for name in Spec.__match_args__}
+    return Spec(**{**fields, "operands": operands, "patch": patch})
 
 
 def poll_of(region: Graph, units: int) -> int:

@@ -20,6 +20,7 @@ from graphc.ir.types import Type, leaves
 from graphc.passes.ahead import multiplied_ahead
 from graphc.passes.cse import cse
 from graphc.passes.dce import dce
+from graphc.passes.joined import joined
 from graphc.passes.reasons import record
 from graphc.passes.straighten import is_read_across, straightened
 
@@ -36,6 +37,8 @@ def hoist(graph: Graph, config: Config) -> Graph:
 
 def raised(graph: Graph, config: Config) -> Graph:
     """The graph after its loops have been emptied, the innermost first."""
+    if not config.strict:
+        graph = joined(graph)
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda g: raised(g, config)) if holds_kernels(node) else node

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.codegen.copies import is_copied
 from graphc.codegen.lowering.pieces import MOST_PIECES
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -276,12 +277,17 @@ def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
     return r.emit(node.op, joined, node.attrs)
 
 
+def concat_of_computed_in_stages(node: Node, r: Rewriter) -> Node | None:
+    """Arrays that only follow each other in memory are copied there without a kernel."""
+    return None if is_copied(node) else concat_in_stages(node, r)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
     "stop_gradient": (same_type,),
     "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
-    "concat": (concat_in_stages,),
+    "concat": (concat_of_computed_in_stages,),
     "cast": (same_type,),
     "neg": (negation_twice,),
     "mul": (unit_operand,),
@@ -303,4 +309,8 @@ LOOSE_RULES: dict[str, tuple[Rule, ...]] = {
 
 # Where only GPUs compute: their threads are many, so windows of few outputs and of pools run best
 # element by element, and products are too cheap to be saved by transforms through memory.
-GPU_RULES: dict[str, tuple[Rule, ...]] = {"conv": (few_channels_of_groups,), "pool": ()}
+GPU_RULES: dict[str, tuple[Rule, ...]] = {
+    "concat": (concat_in_stages,),
+    "conv": (few_channels_of_groups,),
+    "pool": (),
+}

@@ -16,7 +16,8 @@ from graphc.codegen.lowering.written import Written
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 
-GRAIN_ELEMENTS = 16384  # work that pays for waking a thread
+# Work that pays for waking a thread: elements that are copied, and flops that take as long as one.
+GRAIN_ELEMENTS, ELEMENT_FLOPS = 16384, 8
 
 
 def lower_loops(
@@ -36,7 +37,14 @@ def lower_loops(
         shape = Tiles
     nest = shape(region, space, name, strict, check_finite)
     kernel = nest.lower()
-    return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
+    return kernel, grain_of(nest)
+
+
+def grain_of(nest: Nest) -> int:
+    """Units that pay for waking a thread."""
+    flops = sum(n.op.cost(n)[0] for n in nest.region.nodes if n.op.cost is not None)
+    elements = nest.elements_per_unit + flops / ELEMENT_FLOPS / max(nest.units, 1)
+    return max(1, int(GRAIN_ELEMENTS // max(elements, 1)))
 
 
 def lower_patch(
@@ -44,8 +52,7 @@ def lower_patch(
 ) -> tuple[Kernel, int]:
     """The same for an update of the memory that the region's result lies in."""
     nest = Patch(region, Space((), frozenset(), ()), name, strict, check_finite)
-    kernel = nest.lower()
-    return kernel, max(1, GRAIN_ELEMENTS // nest.elements_per_unit)
+    return nest.lower(), grain_of(nest)
 
 
 def lower_written(
@@ -53,8 +60,7 @@ def lower_written(
 ) -> tuple[Kernel, int]:
     """The same for a region around an op that writes its own loops."""
     nest = Written(region, Space((), frozenset(), ()), name, strict, check_finite)
-    kernel = nest.lower()
-    return kernel, max(1, GRAIN_ELEMENTS // max(nest.elements_per_unit, 1))
+    return nest.lower(), grain_of(nest)
 
 
 def folds_columns(region: Graph, space: Space) -> bool:
