@@ -40,13 +40,16 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
     multiply-adds wherever that is possible.  Raises GraphError for what Numba or NVVM refuses.
     """
     toolkit.check()
+    from graphc.gpu import compiling_for
+
     (exact,) = {launch.exact for launch in launches.values()}
     modules: dict[int, Any] = {}  # a device function that several kernels call is there once
     names = {}
-    for symbol, launch in launches.items():
-        name, parts = _lowered(symbol, launch, chip)
-        names[name] = symbol
-        modules.update((id(part), part) for part in parts)
+    with compiling_for(chip.capability), quickly():
+        for symbol, launch in launches.items():
+            name, parts = _lowered(symbol, launch, chip)
+            names[name] = symbol
+            modules.update((id(part), part) for part in parts)
     texts = dict.fromkeys(str(module) for module in modules.values())
     ptx = _through_nvvm(texts, chip, fused=not exact)
     for name, symbol in names.items():
@@ -61,18 +64,15 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[Any]]:
     from numba.cuda import compiler, types
     from numba.cuda.cudadrv import nvvm
 
-    from graphc.gpu import compiling_for
-
     pointer: Any = types.CPointer
     buffers = [pointer(from_dtype(pointed_dtype(dtype))) for dtype, _ in launch.buffers]
     words = [types.int64] * len(launch.params)
     signature = (*buffers, *words, pointer(types.int64), types.int64)
     try:
-        with compiling_for(chip.capability), quickly():
-            made = compiler.compile_cuda(
-                launch.make(), types.void, signature, cc=chip.capability,
-                nvvm_options={"opt": 3, "fastmath": False},
-            )  # fmt: skip
+        made = compiler.compile_cuda(
+            launch.make(), types.void, signature, cc=chip.capability,
+            nvvm_options={"opt": 3, "fastmath": False},
+        )  # fmt: skip
     except NumbaError as error:
         raise _refused(symbol, str(error)) from error
     name = made.fndesc.llvm_func_name

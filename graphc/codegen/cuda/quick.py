@@ -124,6 +124,7 @@ def _pipelines(original: Callable[..., Any]) -> Callable[..., Any]:
             return [full]
         short = copy.copy(full)
         short.passes = [item for item in full.passes if item[0] not in unneeded]
+        short._ENFORCING = False  # does not have every pass leave all that any pass could ask for
         return [short, full]
 
     return define_pipelines
