@@ -17,6 +17,7 @@ import graphc as gc
 from graphc.codegen.build import build_image
 from graphc.codegen.cuda.build import CudaCompiler, packed
 from graphc.config import Config
+from graphc.ir.graph import Graph
 from graphc.passes import pipeline
 from graphc.runtime.cuda.product import Matrix, Product
 from graphc.runtime.image import Image, numpy_dtype
@@ -66,12 +67,16 @@ def compute(product: Product, addresses: Sequence[int]) -> None:
 
 def image_of(function: Callable[..., Any], *specs: Any, **options: Any) -> Image:
     """A program for sm_90 whose kernels are not compiled; what runs it is a stand-in."""
+    return image_of_graph(gc.compile(function).graph(*specs), **options)
+
+
+def image_of_graph(graph: Graph, **options: Any) -> Image:
+    """As `image_of`."""
 
     def without_code(compiler: CudaCompiler) -> None:
         compiler.result.modules[packed(b"cubin sm_90", "")] = list(compiler.result.launches)
 
     config = Config(threads=1, devices=("gpu:0",), target="cuda:sm_90", **options)
-    graph = gc.compile(function).graph(*specs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CudaCompiler, "_compile", without_code)
         image, _ = build_image(pipeline.run(graph, config)[-1].value, config)

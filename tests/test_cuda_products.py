@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from product_reference import DTYPES, image_of, products_of, run
+from product_reference import DTYPES, image_of, image_of_graph, products_of, run
 from test_artifact import edited
 
 import graphc as gc
@@ -37,6 +37,10 @@ F64 = [gc.spec(s.shape, "f64") for s in (X, W, B)]
 
 def swapped(x: Any) -> Any:
     return x.transpose(0, 1, 3, 2)
+
+
+def numpy_gelu(x: Any) -> Any:
+    return 0.5 * x * (1.0 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
 
 
 PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
@@ -67,6 +71,13 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda x, w, b: gc.nn.gelu(x @ w + b, tanh=True), tuple(HALF),
         "48x32x64 bf16 -> bf16 nn bias gelu",
     ),
+    "gelu in NumPy": (
+        lambda x, w, b: numpy_gelu(x @ w + b), (X, W, B), "48x32x64 f32 -> f32 nn bias gelu",
+    ),
+    "gelu without a bias": (
+        lambda x, w: numpy_gelu(x @ w), (X, W), "48x32x64 f32 -> f32 nn gelu",
+    ),
+    "relu by its name": (lambda x, w: gc.nn.relu(x @ w), (X, W), "48x32x64 f32 -> f32 nn relu"),
     "residual": (
         lambda x, w, r, b: gc.nn.relu(r + 2 * (x @ w) + b), (X, W, R, B),
         "48x32x64 f32 -> f32 nn addend bias relu",
@@ -101,6 +112,14 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "narrower than its sums": (lambda x, w: (x @ w).astype(np.float16), (X, W)),
     "another activation": (lambda x, w: np.tanh(x @ w), (X, W)),
     "gelu of erf": (lambda x, w: gc.nn.gelu(x @ w), (X, W)),
+    "gelu of erf in NumPy": (
+        lambda x, w: 0.5 * (y := x @ w) * (1 + gc.erf(y / np.float32(np.sqrt(2)))), (X, W),
+    ),
+    "leaky relu": (lambda x, w: gc.nn.leaky_relu(x @ w), (X, W)),
+    "relu that hides NaN": (lambda x, w: np.where((y := x @ w) > 0, y, np.float32(0)), (X, W)),
+    "silu": (lambda x, w: gc.nn.silu(x @ w), (X, W)),
+    "relu and something else": (lambda x, w, b: np.maximum(x @ w, 0) + b, (X, W, B)),
+    "relu that is scaled": (lambda x, w: np.maximum(x @ w, 0) * 2, (X, W)),
     "bias of f64": (lambda x, w, b: x @ w + b, tuple(F64)),
     "bias of rows": (lambda x, w, b: x @ w + b[:, None], (X, W, f32(32))),
     "two biases": (lambda x, w, b, c: x @ w + b + c, (X, W, f32(48), f32(32, 1))),
@@ -148,6 +167,19 @@ def test_products(name: str) -> None:
 def test_what_is_no_product(name: str) -> None:
     function, specs = OTHERS[name]
     assert not products_of(function, *specs)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("f32", "i32"), ("f32", "u32"), ("bf16", "f16")])
+def test_bits_are_no_activation(kind: str, bits: str) -> None:
+    graph = gc.parse(f"""gir 1
+graph @f(%0 x: {kind}[32,64], %1 w: {kind}[64,48]) {{
+  %2 = matmul(%0, %1) : {kind}[32,48]
+  %3 = bitcast(%2) {{dtype={bits}}} : {bits}[32,48]
+  %4 = bitcast(%3) {{dtype={kind}}} : {kind}[32,48]
+  return %4
+}}
+""")
+    assert not image_of_graph(graph, opt=1).products
 
 
 @pytest.mark.parametrize(

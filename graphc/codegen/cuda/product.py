@@ -9,7 +9,10 @@ the gelu with tanh; and casts to narrower floats.  In the graph matrices are row
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from graphc.codegen.contract.form import Groups, Loop, normalise, step_of, total
 from graphc.codegen.cuda.contract_plan import operand
@@ -20,11 +23,17 @@ from graphc.codegen.lowering.operands import read_of
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import STORED
+from graphc.ir.op import STORED, Scalar
 from graphc.runtime.cuda.product import KINDS, Matrix, Product
 
 Side = tuple[int, int | None]  # extent and stride
 
+PROBES = np.array([*np.linspace(-12, 12, 97), 1e-3, -1e-3, 1e4, -1e4, np.nan])
+ACTIVATIONS = {
+    "relu": np.maximum(PROBES, 0),
+    "gelu": PROBES / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (PROBES + 0.044715 * PROBES**3))),
+}
+NEAR = 1e-5  # of values; the gelu with erf is 5e-4 away from that with tanh
 NARROW = 1  # columns that a run of the result has at least, else it is a batch of more of them
 
 
@@ -101,40 +110,34 @@ class Epilogue:
         self.scale = 1.0
 
     def known(self) -> bool:
-        current = self.form.node
-        passed: set[Node] = set()
+        users: dict[Node, list[Node]] = {}
         for node in self.region.nodes:
-            if passed.intersection(node.inputs):
-                return False  # a value that only the sums lead to
-            if current in node.inputs:
-                if not self._takes(node, current):
-                    return False
-                passed.add(current)
-                current = node
+            for given in dict.fromkeys(node.inputs):
+                users.setdefault(given, []).append(node)
+        current = self.form.node
+        while (following := users.get(current, [])) != []:
+            if len(following) > 1 or not self._takes(following[0], current):
+                self.activation = activation_of(self.region, current)
+                return bool(self.activation)
+            current = following[0]
         return current is self.region.results[0]
 
     def _takes(self, node: Node, current: Node) -> bool:
+        """Whether a node is a cast, a factor or an addend; nothing is noted of any other."""
         others = [n for n in node.inputs if n is not current]
         if tensor_type(node).dims != self.result.dims or len(others) + 1 != len(node.inputs):
             return False
         name, first = node.op.name, node.inputs[0] is current
         if name == "cast":
-            before, after = tensor_type(current).dtype, tensor_type(node).dtype
-            return after.kind == "f" and after.itemsize <= before.itemsize
-        if self.activation:
-            return False
+            return narrows(node)
         if name in ("mul", "div"):
             return (name == "mul" or first) and self._scales(name, others[0])
-        if name == "sub" and not first and self.addend is None and self.bias is None:
-            self.scale = -self.scale
-            return self._adds(others[0])
-        if name == "add":
-            return self._adds(others[0])
-        if name == "relu" or (name == "maximum" and number(others[0]) == 0):
-            self.activation = "relu"
-        elif name == "gelu" and node.attrs["tanh"]:
-            self.activation = "gelu"
-        return bool(self.activation)
+        if name == "sub":
+            free = not first and self.addend is None and self.bias is None
+            taken = free and self._adds(others[0])
+            self.scale *= -1 if taken else 1
+            return taken
+        return name == "add" and self._adds(others[0])
 
     def _scales(self, name: str, other: Node) -> bool:
         factor = number(other)
@@ -187,6 +190,39 @@ def stride_of(loops: Sequence[Loop], steps: Mapping[tuple[str, int], int]) -> in
             return None
         expected = stride * extent
     return steps.get(parts[-1][:2], 0) if parts else 0
+
+
+def activation_of(region: Graph, node: Node) -> str:
+    """Which activation a region makes of a node, known by its values; "" for none that BLAS has."""
+    values: dict[Node, Any] = {node: PROBES}
+    for user in region.nodes:
+        if not any(given in values for given in user.inputs):
+            continue
+        inputs = [values.get(given, number(given)) for given in user.inputs]
+        if any(value is None for value in inputs):
+            return ""
+        if user.op.name == "cast" and narrows(user):
+            values[user] = inputs[0]
+        elif is_real_function(user):
+            with np.errstate(all="ignore"):
+                values[user] = user.op.reference(*inputs, **user.attrs.values_dict)
+        else:
+            return ""
+    found = values[region.results[0]]  # all that a region computes leads to its result
+    close = partial(np.allclose, found, rtol=NEAR, atol=NEAR, equal_nan=True)
+    return next((name for name, wanted in ACTIVATIONS.items() if close(wanted)), "")
+
+
+def is_real_function(node: Node) -> bool:
+    """Does a node compute each element from the values of others, as a float or a truth value?"""
+    of_values = isinstance(node.op.lower, Scalar) and node.op.name != "bitcast"
+    return of_values and tensor_type(node).dtype.kind in "fb"
+
+
+def narrows(cast: Node) -> bool:
+    """Is a cast one to floats that are no wider?"""
+    before, after = tensor_type(cast.inputs[0]).dtype, tensor_type(cast).dtype
+    return after.kind == "f" and after.itemsize <= before.itemsize
 
 
 def number(node: Node) -> float | None:
