@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,6 +173,16 @@ def test_failures_name_the_thread() -> None:
         cuda.jit(kernel)[2, 4](x)
     assert found.value.__notes__ == ["in thread 3 of block 1 of (2, 4)"]
     cuda.jit(kernel)[1, 4](x)  # whoever waited then is gone
+
+
+def test_greenlet_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "greenlet.py").write_text("raise ImportError('absent')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import graphc.gpu"], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}", "NUMBA_ENABLE_CUDASIM": "1"},
+    )  # fmt: skip
+    assert "GraphError: simulated GPUs need greenlet" in done.stderr, done.stderr
+    assert "pip install 'graphc[simulator]'" in done.stderr
 
 
 def test_one_launch_at_a_time() -> None:
