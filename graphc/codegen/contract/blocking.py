@@ -20,9 +20,8 @@ DOT_ROWS = 8
 DOT_TILE_ROWS = 16
 # Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
 WAYS = 128
-# Row tiles up to which B is read in place however it lies, and from which only a small B is.
+# Row tiles up to which B is read in place however large it is.
 FEW_TILES = 12
-MANY_TILES = 20
 PAGE = 4096
 # Rows of a register tile from which it computes as fast as it loads.
 LEAST_TILE = 12
@@ -83,10 +82,11 @@ def route(
         kind.converts
         or step_b is None
         or not plain_n
-        or _worth_b(kind, hardware, groups, sizes)
+        or _worth_b(kind, hardware, sizes)
         or (not hardware.masked and sizes.n % kind.columns)
     ):
         flags |= Flag.PACK_B
+        flags |= Flag.COPIES if step_b and n and plain_n and not kind.converts else 0
     in_place = kind.pairs and step_a == 1 and sizes.k % 2 == 0
     if not made & Flag.MADE_A and (
         (kind.converts and not in_place)
@@ -102,20 +102,16 @@ def in_pairs(words: list[int], kind: Kind) -> bool:
     return kind.pairs and not words[Word.FLAGS] & Flag.VECTOR
 
 
-def _worth_b(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
+def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
     """Whether B is read often enough, from badly enough, for a packed copy to pay.
 
-    Tiles fetch the next panel while they use one, so in place wins for long; what it cannot help
-    is rows that share cache sets, and a B that every block of rows has to fetch from afar.
+    Tiles fetch the next panel while they use one, so a small B is read in place; the copy itself
+    costs little (`Flag.COPIES`).
     """
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
     if kind.columns * kind.bytes <= LINE:
         return tiles > SOME_TILES and sizes.k >= LONG_SUM
-    if extent <= hardware.l2 // 2 or tiles <= FEW_TILES:
-        return False
-    step = step_of(groups.k, "b")
-    shared = step is not None and step * kind.bytes % PAGE == 0
-    return shared or (tiles > MANY_TILES and extent > 2 * hardware.l2)
+    return tiles > FEW_TILES and extent > hardware.l2 // 2
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:

@@ -40,8 +40,8 @@ from graphc.codegen.contract.panels import (
     emit_finish,
     emit_strip,
     emit_sweep,
-    emit_vector,
 )
+from graphc.codegen.contract.thin import emit_vector
 from graphc.codegen.contract.tiles import ROW_GROUP, emit_dot_tile, emit_dots, emit_rows, emit_tile
 from graphc.codegen.contract.vector import Core
 
@@ -117,6 +117,8 @@ def _emit_tiles(core: Core) -> None:
     for vectors in core.widths:
         for rows in core.heights(vectors):
             emit_tile(core, rows, vectors)
+    for rows in core.copying:
+        emit_tile(core, rows, core.kind.vectors, copies=True)
     emit_strip(core)
     emit_sweep(core)
     emit_block(core)

@@ -90,6 +90,7 @@ class Flag:
     SAME_COLUMNS = 256
     MADE_A = 512
     MADE_B = 1024
+    COPIES = 2048  # the first tiles read B in place and make its panels
     VECTOR = DOTS | ROWS
 
 
@@ -113,6 +114,11 @@ class Part:
 def height_bit(rows: int) -> int:
     """The part that is the register tiles of an even number of rows; those of two always exist."""
     return Part.AHEAD << rows // 2
+
+
+def copy_bit(rows: int) -> int:
+    """The part that is the register tile of an even number of rows that also makes a panel."""
+    return Part.MADE << rows // 2
 
 
 class Field:

@@ -8,11 +8,13 @@ strip: row tiles
 from graphc.codegen.contract.emit import Body, Operand
 from graphc.codegen.contract.frame import Frame
 from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Part, Word
-from graphc.codegen.contract.tiles import ROW_GROUP, tile_name, tile_parts
+from graphc.codegen.contract.tiles import tile_name, tile_parts
 from graphc.codegen.contract.vector import Core
 
 # Steps of k from which a tile lasts long enough for C to be fetched while it runs.
 LONG = 96
+# Rows of B that a tile which makes a panel of them fetches ahead.
+ROWS_AHEAD = 32
 
 BLOCK_ARGUMENTS = [
     ("ptr", "bufs"),
@@ -177,6 +179,8 @@ def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, 
 
 SWEEP_ARGUMENTS = [
     *BLOCK_ARGUMENTS[:6],
+    ("i1", "copies"),
+    ("ptr", "source"),
     ("ptr", "c"),
     ("i64", "i"),
     ("i64", "rows"),
@@ -224,12 +228,20 @@ def emit_sweep(core: Core) -> None:
                 scratch = body.new(f"ptrtoint ptr {frame.work(Word.SCRATCH)} to i64")
                 there = body.new(f"ptrtoint ptr {c} to i64")
                 body.put(frame.work(Word.ROW_C), "%rows", body.sub(scratch, there))
-            body.do(
-                f"call void @strip(ptr %a, ptr %row_a, i64 %step_a, ptr {b}, i64 %step_b,"
-                f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {body.sub('%j1', j)},"
-                f" i64 %k, i64 %rows, i64 {tiles}, ptr {body.at(b, '%panel_step')},"
-                f" i64 {ahead_step}, i64 {ahead_shift})"
-            )
+            made = body.local("i64", 0)
+            with body.when("%copies"):
+                made.set(_make_panel(core, body, frame, (b, c, j), tiles))
+            table_a = body.at("%row_a", made.get(), "i64")
+            table_c = body.at(frame.work(Word.ROW_C), made.get(), "i64")
+            rest = body.sub("%rows", made.get())
+            fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
+            with body.when(body.test("sgt", rest, 0)):
+                body.do(
+                    f"call void @strip(ptr %a, ptr {table_a}, i64 %step_a, ptr {b}, i64 %step_b,"
+                    f" i64 %count, ptr {c}, ptr {table_c}, i64 {body.sub('%j1', j)}, i64 %k,"
+                    f" i64 {rest}, i64 {body.sub(tiles, fewer)}, ptr {body.at(b, '%panel_step')},"
+                    f" i64 {ahead_step}, i64 {ahead_shift})"
+                )
         with body.when(last):
             result = body.new(
                 "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
@@ -241,97 +253,36 @@ def emit_sweep(core: Core) -> None:
     core.finish(body)
 
 
-def emit_vector(core: Core) -> None:
-    """A few rows of C: matrix-vector products, as dot products or as sums of scaled rows of B.
+def _make_panel(
+    core: Core, body: Body, frame: Frame, place: tuple[str, str, str], tiles: str
+) -> str:
+    """Make the panel of columns from j on; returns the rows that were computed meanwhile.
 
-    Dot products take a few columns at a time through all rows, so B comes from memory once.
+    The first tile reads B in place and leaves a copy, which hides the time that reading takes. A
+    panel that no tile of this core can make is packed.
     """
-    body = Body("vector", BLOCK_ARGUMENTS, "i32")
-    frame = Frame(body)
-    depth, rows = frame.get(Word.K), body.sub("%i1", "%i0")
-    pack_a, staged = frame.has(Flag.PACK_A), frame.has(Flag.TILE)
-    row_a = frame.rows("%i0", rows)
-    x = body.local("ptr", "%a")
-    with body.when(pack_a):
-        frame.pack_rows(rows, 0, depth)
-        x.set(frame.work(Word.BLOCK_A))
-    straight = body.at("%c", "%j0", core.kind.element)
-    y = body.choose(staged, "ptr", frame.work(Word.TILE), straight)
-    if core.parts & Part.DOTS:
-        with body.when(frame.has(Flag.DOTS)):
-            _all_dots(core, body, frame, rows, (x.get(), row_a, y))
-    if core.parts & Part.ROWS:
-        with body.when(frame.has(Flag.ROWS)):
-            _all_rows(core, body, frame, x.get(), y)
-    result = body.new(
-        "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
-        " i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
-    )
-    body.do(f"ret i32 {result}")
-    core.finish(body)
-
-
-def _all_dots(
-    core: Core, body: Body, frame: Frame, rows: str, pointers: tuple[str, str, str]
-) -> None:
-    """Dot products of all rows with columns j0..j1, in groups of columns and then one by one."""
-    x, row_a, y = pointers
-    columns = body.sub("%j1", "%j0")
-    with body.when(frame.fresh(Flag.SAME_COLUMNS)):
-        frame.fill(Word.COLUMN_B, 0, Word.N_DIMS, Field.B, "%j0", columns)
-    group = core.kind.dots
-    main = body.mul(body.div(columns, group), group)
-    alone = body.test("eq", frame.get(Word.M), 1)
-    table = frame.work(Word.COLUMN_B)
-    if core.parts & Part.DOT_TILES:
-        with body.when(body.negate(alone)):
-            _dot_tiles(core, body, frame, rows, main, pointers)
-    for width, start, stop in ((group, "0", main), (1, main, columns)):
-        # One row runs through all columns; of several rows only the last few columns are left.
-        least = body.choose(alone, "i64", 0, start if width == 1 else columns)
-        first = body.new(f"call i64 @llvm.smax.i64(i64 {start}, i64 {least})")
-        with body.when(body.test("slt", first, stop)), body.loop(0, rows) as row:
-            source = body.at(x, body.word(row_a, row))
-            target = body.at(y, body.word(frame.work(Word.ROW_C), row))
+    kind, (panel, c, j) = core.kind, place
+    pairs = body.div(body.add("%rows", 1), 2)
+    height = body.mul(body.div(body.add(pairs, body.sub(tiles, 1)), tiles), 2)
+    step, columns = frame.get(Word.STEP_B), body.sub("%j1", j)
+    source = body.at(body.at("%source", body.mul("%k", step)), j, kind.memory)
+    ahead = body.at(source, body.mul(step, ROWS_AHEAD))
+    least = kind.columns - kind.lanes + 1 if core.hardware.masked else kind.columns
+    wide = body.test("sge", columns, least)
+    made = body.local("i64", 0)
+    for rows in core.copying:
+        with body.when(body.both(wide, body.test("eq", height, rows))):
+            made.set(body.least(rows, "%rows"))
             body.do(
-                f"call void @dots_{width}(ptr {source}, ptr %b, ptr {table}, i64 {first},"
-                f" i64 {stop}, i64 {frame.get(Word.K)}, ptr {target})"
+                f"call void @{tile_name(rows, kind.vectors, copies=True)}(ptr %a, ptr %row_a,"
+                f" i64 %step_a, ptr {source}, i64 {step}, i64 %count, ptr {c},"
+                f" ptr {frame.work(Word.ROW_C)}, i64 {columns}, i64 %k, ptr {ahead}, i64 {step},"
+                f" ptr {panel})"
             )
-
-
-def _dot_tiles(
-    core: Core, body: Body, frame: Frame, rows: str, main: str, pointers: tuple[str, str, str]
-) -> None:
-    """A few columns at a time through all rows, a few rows at a time, and then one by one."""
-    x, row_a, y = pointers
-    tall = body.mul(body.div(rows, core.kind.dot_rows), core.kind.dot_rows)
-    with body.loop(0, main, core.kind.dots) as column:
-        for height, start, stop in ((core.kind.dot_rows, "0", tall), (1, tall, rows)):
-            with body.loop(start, stop, height) as row:
-                table_a = body.at(row_a, row, "i64")
-                table_c = body.at(frame.work(Word.ROW_C), row, "i64")
-                table_b = body.at(frame.work(Word.COLUMN_B), column, "i64")
-                target = body.at(y, column, core.kind.element)
-                body.do(
-                    f"call void @dot_tile_{height}(ptr {x}, ptr {table_a}, ptr %b, ptr {table_b},"
-                    f" i64 {frame.get(Word.K)}, ptr {target}, ptr {table_c})"
-                )
-
-
-def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:
-    """Sums of scaled rows of B, columns j0..j1, a group of rows at a time."""
-    depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
-    step = frame.get(Word.STEP_B)
-    origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
-    main = body.mul(body.div(depth, ROW_GROUP), ROW_GROUP)
-    for rows, start, stop in ((ROW_GROUP, "0", main), (1, main, depth)):
-        with body.loop(start, stop, rows) as k:
-            factors = body.at(x, k, core.kind.element)
-            source = body.at(origin, body.mul(k, step))
-            body.do(
-                f"call void @rows_{rows}(ptr {factors}, ptr {source}, i64 {step}, ptr {y},"
-                f" i64 {columns}, i64 {k})"
-            )
+    with body.when(body.test("eq", made.get(), 0)):
+        stop = body.least(body.add(j, kind.columns), "%j1")
+        _call_pack(body, "%source", panel, (j, stop), ("%k", body.add("%k", "%count")), "true")
+    return made.get()
 
 
 def emit_block(core: Core) -> None:
@@ -353,8 +304,9 @@ def emit_block(core: Core) -> None:
     copied = body.new(f"or i1 {early}, {late}")
     with body.when(copied):
         origin.set("%j0")
-    with body.when(early):
-        _call_pack(body, "%b", store, 0, depth)
+    copies = frame.has(Flag.COPIES)
+    with body.when(body.both(early, body.negate(copies))):
+        _call_pack(body, "%b", store, ("%j0", "%j1"), (0, depth))
     status = body.local("i32", 0)
     pack_a = frame.has(Flag.PACK_A)
     with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
@@ -367,18 +319,20 @@ def emit_block(core: Core) -> None:
             following = body.add(here, count)
             in_a, in_b = frame.operands((i, rows), (here, count), status)
             panels = body.choose(copied, "ptr", store, in_b)
-            with body.when(late):
-                _call_pack(body, in_b, store, here, following)
+            with body.when(body.both(late, body.negate(copies))):
+                _call_pack(body, in_b, store, ("%j0", "%j1"), (here, following))
             a = body.local("ptr", body.at(in_a, body.mul(here, frame.get(Word.STEP_A))))
             with body.when(pack_a):
                 frame.pack_rows(rows, here, count)
                 a.set(frame.work(Word.BLOCK_A))
             step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
             ready = body.choose(late, "i64", here, 0)
+            new = body.new(f"or i1 {late}, {body.both(early, body.test('eq', i, '%i0'))}")
             b = body.at(panels, body.mul(body.sub(here, ready), row_shift.get()))
             result = body.new(
                 "call i32 @sweep(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
-                f" i64 %batch, ptr %c, i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
+                f" i64 %batch, i1 {body.both(new, copies)}, ptr %b, ptr %c, i64 {i}, i64 {rows},"
+                f" i64 %j0, i64 %j1, i64 {here},"
                 f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {b},"
                 f" i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
             )
@@ -389,9 +343,12 @@ def emit_block(core: Core) -> None:
     core.finish(body)
 
 
-def _call_pack(body: Body, b: str, store: str, start: Operand, stop: Operand) -> None:
-    """Pack the columns of this block, rows start..stop of B."""
+def _call_pack(
+    body: Body, b: str, store: str, columns: tuple[str, str], span: tuple[Operand, Operand],
+    first: str = "%first",
+) -> None:  # fmt: skip
+    """Pack these columns and rows of B, each given as first and end."""
     body.do(
-        f"call void @pack_columns(ptr %params, ptr %work, i1 %first, ptr {b}, ptr {store},"
-        f" i64 %j0, i64 %j1, i64 {start}, i64 {stop})"
+        f"call void @pack_columns(ptr %params, ptr %work, i1 {first}, ptr {b}, ptr {store},"
+        f" i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]}, i64 {span[1]})"
     )

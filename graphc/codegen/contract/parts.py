@@ -6,7 +6,7 @@ gives right results for every plan of that route: tiles of other heights are put
 
 from graphc.codegen.contract.form import Groups
 from graphc.codegen.contract.hardware import Kind
-from graphc.codegen.contract.layout import Flag, Part, Word, height_bit
+from graphc.codegen.contract.layout import Flag, Part, Word, copy_bit, height_bit
 
 MOST_UNITS = 64
 
@@ -30,6 +30,9 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         parts |= Part.NARROW
     for height in _heights(words, kind):
         parts |= height_bit(height)
+    if flags & Flag.COPIES:
+        rows = min(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
+        parts |= copy_bit(max(_cut(rows, kind)))
     return parts | Part.TILES
 
 
@@ -43,7 +46,12 @@ def _heights(words: list[int], kind: Kind) -> set[int]:
     blocks = {run % most for run in runs} | {min(run, most) for run in runs}
     found = set()
     for rows in blocks - {0}:
-        pairs = -(-rows // 2)
-        base, longer = divmod(pairs, -(-pairs // (kind.rows // 2)))
-        found |= {2 * base, 2 * (base + (longer > 0))}
+        found |= _cut(rows, kind)
     return found
+
+
+def _cut(rows: int, kind: Kind) -> set[int]:
+    """Heights of the tiles into which a block of rows is cut."""
+    pairs = -(-rows // 2)
+    base, longer = divmod(pairs, -(-pairs // (kind.rows // 2)))
+    return {2 * base, 2 * (base + (longer > 0))}

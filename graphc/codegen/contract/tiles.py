@@ -37,9 +37,9 @@ TILE_ARGUMENTS = [
 ]
 
 
-def tile_name(rows: int, vectors: int) -> str:
+def tile_name(rows: int, vectors: int, copies: bool = False) -> str:
     """Name of a register tile."""
-    return f"tile_{rows}x{vectors}"
+    return f"tile_{rows}x{vectors}{'_copy' if copies else ''}"
 
 
 def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
@@ -48,15 +48,17 @@ def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
     return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
 
 
-def emit_tile(core: Core, rows: int, vectors: int) -> None:
+def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> None:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
     `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
-    last one are read from B only if B is packed or reads are masked.
+    last one are read from B only if B is packed or reads are masked. `copies`: what is read goes to
+    a panel, too, and so many bytes are fetched ahead, wherever lines begin.
     """
     lanes = vectors * core.kind.lanes
     vector, element, size = core.vector(lanes), core.kind.element, core.size
-    body = Body(tile_name(rows, vectors), TILE_ARGUMENTS)
+    arguments = [*TILE_ARGUMENTS, ("ptr", "panel")] if copies else TILE_ARGUMENTS
+    body = Body(tile_name(rows, vectors, copies), arguments)
     sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
     mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
     if core.hardware.ordered:
@@ -64,6 +66,7 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
     starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
     row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
     ahead = body.local("ptr", "%ahead")
+    panel = body.local("ptr", "%panel" if copies else "null")
     with body.loop(0, "%count"):
         soon = ahead.get()
         core.prefetch(body, soon, False)
@@ -74,6 +77,10 @@ def emit_tile(core: Core, rows: int, vectors: int) -> None:
             values = core.load_masked(body, lanes, source, mask, element)
         else:
             values = body.load(vector, source, size)
+        if copies:
+            core.prefetch(body, body.at(soon, lanes * size - 1), False)
+            body.store(vector, values, panel.get(), size)
+            panel.set(body.at(panel.get(), lanes * size))
         for start, total in zip(starts, sums, strict=True):
             scalar = body.load(element, body.at(start, here), size)
             spread = core.splat(body, lanes, scalar)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from graphc.codegen.contract.emit import Body, Operand
 from graphc.codegen.contract.hardware import Hardware, Kind
-from graphc.codegen.contract.layout import Part, height_bit
+from graphc.codegen.contract.layout import Part, copy_bit, height_bit
 
 FEW_HEIGHTS = (2, 4, 8)
 
@@ -60,6 +60,11 @@ class Core:
         if vectors == self.kind.vectors or len(wide) <= len(FEW_HEIGHTS):
             return wide
         return sorted({*FEW_HEIGHTS, self.kind.rows})
+
+    @property
+    def copying(self) -> list[int]:
+        """Heights of the register tiles that also make a panel."""
+        return [r for r in range(2, self.kind.rows + 1, 2) if self.parts & copy_bit(r)]
 
     # -- types ----------------------------------------------------------------------------------
 

@@ -1,0 +1,59 @@
+"""The first tiles that read B make its panels: same bits as packing first, whatever the shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_contract import Problem, call, core, link, matrix
+
+from graphc.codegen import contract
+from graphc.codegen.contract import Plan
+from graphc.codegen.contract.layout import Flag, Word, copy_bit
+from graphc.codegen.target import host
+
+# A second level so small that every B is worth packing, and a third one that needs several units.
+SMALL = contract.host_target()._replace(l2=64 << 10, l3=8 << 20)
+
+
+def run(problem: Problem, plan: Plan, symbol: int, copies: bool) -> np.ndarray:
+    words = list(plan.params)
+    words[Word.FLAGS] &= ~0 if copies else ~Flag.COPIES
+    spans = [(unit, unit + 1, 0) for unit in range(plan.units)]
+    buffers = [problem.data[name] for name in "abc"]
+    call(plan._replace(params=tuple(words)), symbol, buffers, spans=spans)
+    problem.check(problem.data["c"].copy())
+    return problem.result().copy()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(200, 130, 700), (181, 300, 70), (400, 257, 520), (173, 161, 133)]
+)
+def test_copies_have_the_bits_of_packed_panels(dtype: str, m: int, n: int, k: int) -> None:
+    problem = matrix(dtype, m, n, k)
+    symbol = core(dtype)[contract.contract_symbol(dtype)]
+    for threads in (1, 3):
+        plan = contract.plan(problem.contraction(), SMALL, threads=threads, stage=threads == 3)
+        if not plan.params[Word.FLAGS] & Flag.COPIES:
+            pytest.skip("this machine reads B in place")
+        packed = run(problem, plan, symbol, copies=False)
+        np.testing.assert_array_equal(run(problem, plan, symbol, copies=True), packed)
+
+
+def test_a_core_without_the_tile_packs_the_panel() -> None:
+    problem = matrix("f32", 200, 130, 700)
+    plan = contract.plan(problem.contraction(), SMALL)
+    assert plan.params[Word.FLAGS] & Flag.COPIES
+    parts = plan.parts & ~sum(copy_bit(rows) for rows in range(2, 16, 2))
+    assert parts != plan.parts
+    name = contract.contract_symbol("f32", "", parts)
+    lacking = link(contract.core_object("f32", host(), parts), [name], {})[name]
+    whole = core("f32")[contract.contract_symbol("f32")]
+    expected = run(problem, plan, whole, copies=True)
+    np.testing.assert_array_equal(run(problem, plan, lacking, copies=True), expected)
+
+
+def test_a_transposed_b_is_packed_ahead_of_its_tiles() -> None:
+    problem = matrix("f32", 200, 130, 700, "nt")
+    flags = contract.plan(problem.contraction(), SMALL).params[Word.FLAGS]
+    assert flags & (Flag.PACK_B | Flag.LATE) and not flags & Flag.COPIES
