@@ -107,6 +107,16 @@ def test_small_products_are_not_tried(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     assert "cublasLt" not in names(program(gpu))
 
 
+def test_what_takes_long_is_tried_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.library.seconds = [0.02] * PLANS
+    gpu.kernel_seconds = 0.02
+    monkeypatch.setattr("graphc.runtime.cuda.trial.MOST_SPENT", 0.01)
+    executable = program(gpu)
+    assert gpu.library.counts["make"] == 2 * 2 * PLANS, "for its result and for its time"
+    routes = executable.part.products.routes.values()
+    assert all(0.02 <= s < 0.2 for route in routes for s in (route.kernel, route.library))
+
+
 def test_without_the_library(gpu: Gpu) -> None:
     gpu.installed = False
     executable = program(gpu)

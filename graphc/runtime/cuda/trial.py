@@ -3,8 +3,8 @@ the kernels, and how long it takes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +22,7 @@ PERIOD = 65521  # random elements, repeated: a prime, so that rows differ
 MOST_COMPARED = 1 << 22  # bytes of a result
 REPEATS = 5
 SPENT, MOST_ROUNDS = 2e-3, 16  # seconds and calls between two marks
+MOST_SPENT, SHORTEST = 0.2, 1e-9  # seconds of all calls, and of one
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 STATUS_BYTES = 8
 
@@ -110,21 +111,22 @@ class Trial:
     def seconds(self, step: Streamed) -> float:
         """The median time of one call among several, as a graph of calls where there are graphs:
         between two of those the host does nothing."""
-        first = self._time(step, 1)
-        rounds = max(1, min(MOST_ROUNDS, math.ceil(SPENT / max(first, 1e-9))))
+        first = max(self._time(step, 1), SHORTEST)
+        rounds = max(1, min(MOST_ROUNDS, int(SPENT / first)))
+        repeats = min(REPEATS, int(MOST_SPENT / (rounds * first)))
+        if not repeats:
+            return first
         if not self.driver.captures:
-            return median(self._time(step, rounds) for _ in range(REPEATS))
+            return median(self._time(step, rounds) for _ in range(repeats))
         self.driver.begin_capture()
         try:
             for _ in range(rounds):
                 step(CAPTURE)
         finally:
             graph = self.driver.end_capture()
-
-        def launch(stream: int) -> None:
-            self.driver.launch_graph(graph, stream)
-
-        return median(self._time(launch, 1) for _ in range(1 + REPEATS)) / rounds
+        launch = partial(self.driver.launch_graph, graph)
+        self._time(launch, 1)  # the first launch of a graph sends it to the device
+        return median(self._time(launch, 1) for _ in range(repeats)) / rounds
 
     def _time(self, step: Streamed, rounds: int) -> float:
         begin, end = (self.driver.event(timed=True) for _ in range(2))
