@@ -20,7 +20,7 @@ import numpy as np
 
 from graphc.runtime.binding import Binding
 from graphc.runtime.image import Image
-from graphc.runtime.memory import address_of
+from graphc.runtime.memory import LARGE, address_of
 
 READY, DROP_GIL, FRAMES, FIRST_FRAME = 0, 3, 4, 16
 MOST_FRAMES = 8
@@ -54,9 +54,11 @@ def make_context(
 ) -> Context | None:
     """The context of an executable (not ready yet), or None where the entry cannot be used.
 
+    It makes results as NumPy does, so large ones are not for it.
+
     `dtypes` are those of params and results; `keep` lives as long as the context.
     """
-    if not layout_is_known():
+    if not layout_is_known() or any(slot.nbytes >= LARGE for slot in image.results):
         return None
     context = np.zeros(FIRST_FRAME + MOST_FRAMES, np.int64).view(Context)
     slots = (*image.params, *image.results)

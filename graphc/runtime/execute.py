@@ -24,6 +24,7 @@ from graphc.runtime.failure import explain, kept
 from graphc.runtime.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
 from graphc.runtime.image import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.interrupt import stop_on_interrupt
+from graphc.runtime.memory import result_array
 from graphc.runtime.nesting import Build, Fetch, nested
 from graphc.runtime.table import FIRST_PARAM, has_jumps
 
@@ -200,7 +201,7 @@ class Executable:
                 if param >= 0
                 else self.part.result(slot)
                 if resident
-                else np.empty(slot.shape, dtype)
+                else result_array(slot.shape, dtype)
                 for slot, dtype, param in triples
             ]
         except MemoryError:

@@ -15,7 +15,7 @@ from graphc.runtime.agenda import Ready, agenda_of
 from graphc.runtime.array import Array
 from graphc.runtime.device import default_threads
 from graphc.runtime.image import Image, Slot, numpy_dtype
-from graphc.runtime.memory import address_of, aligned_bytes
+from graphc.runtime.memory import address_of, aligned_bytes, result_array
 from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
 
 # Words of a frame; `graphc.codegen.native.walker` reads them.
@@ -49,7 +49,7 @@ class Part:
 
     def result(self, slot: Slot) -> np.ndarray[Any, Any] | Array:
         """A new array where the device computes."""
-        return np.empty(slot.shape, numpy_dtype(slot.dtype))
+        return result_array(slot.shape, numpy_dtype(slot.dtype))
 
     def taken(self, array: Array, slot: Slot) -> Array | None:
         """An argument where the device computes; None for one that has to come from the host."""
