@@ -15,7 +15,7 @@ from graphc.ops.einsum import LETTERS
 from graphc.passes.reasons import record
 from graphc.passes.straighten import letters
 
-FEW_ROWS = 4
+FEW_ROWS = 64
 FEWEST_STEPS = 4
 MOST_BYTES = 1 << 24  # of the products of all steps
 

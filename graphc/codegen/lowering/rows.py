@@ -91,7 +91,7 @@ class Rows(Nest):
 
         Processors fetch along a page by themselves, but with every row a new page begins, and
         what they have not asked for by then is waited for: the first pass needs all of a row.
-        Costly values take longer than that.
+        Costly values take longer than that, and of long rows little is new pages.
         """
         if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
             return ()
@@ -105,6 +105,8 @@ class Rows(Nest):
         found = []
         for node in full:
             nbytes = inner[0].extent * tensor_type(node).dtype.itemsize
+            if nbytes > AHEAD_IN:
+                return ()
             sources = [self.elements.buffers[node.id]] if node in self.region.params else []
             found += [(buffer, -(-AHEAD_IN // nbytes)) for buffer in sources]
             found += [(b, -(-AHEAD_OUT // nbytes)) for b in self.outputs.get(node.id, ())]
