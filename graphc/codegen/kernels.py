@@ -217,7 +217,8 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     names = tuple(region.result_names[k] for k in order)
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
     widened = form.element is not tensor_type(form.node).dtype
-    fused = region.results != (form.node,) or config.check_finite or widened
+    bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
+    fused = not bare or config.check_finite or widened
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
     rows = reduces(region)
     options = {
@@ -257,6 +258,12 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         workspace, kernel, (prologues[0], prologues[1]), form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
+
+
+def behind_transposes(node: Node) -> Node:
+    while node.op.name == "transpose":
+        node = node.inputs[0]
+    return node
 
 
 def _epilogue(

@@ -18,13 +18,14 @@ from graphc.passes.block import block
 from graphc.passes.images import images
 from graphc.passes.plan import plan_block
 from graphc.passes.reasons import record
+from graphc.passes.turned import turned
 
 
 def tile(graph: Graph, config: Config) -> Graph:
     """The graph with long chains in blocks, and scratch memory for every kernel that needs it."""
     config = config.for_device(graph.device)
     graph = map_inside(graph, lambda region: tile(region, config))
-    graph = stage(images(block(graph, config), config), config)
+    graph = stage(turned(images(block(graph, config), config), config), config)
     return with_scratch(graph, config)
 
 

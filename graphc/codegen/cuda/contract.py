@@ -59,7 +59,7 @@ def contract_launches(
     form = form_of(region)
     if any(read.source.op.name == "unpack" for read in form.reads):
         raise GraphError("constants are packed for another machine", hint="compile the graph anew")
-    if any(form.computed):
+    if any(form.computed) or list(form.shown) != sorted(form.shown):
         raise GraphError("kernels are fused for another machine", hint="compile the graph anew")
     products = 1
     for _, extent, _, _, _ in form.dims:

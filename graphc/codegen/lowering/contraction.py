@@ -18,6 +18,7 @@ from graphc.codegen.contract.layout import Word
 from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
+from graphc.codegen.lowering.space import dims_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Scalar
 from graphc.ir.types import DType, Type
@@ -34,13 +35,15 @@ Roles = dict[str, list[tuple[int, int, int, int]]]
 class Form:
     """A region's contraction: its node, how its operands read memory, and its dims by role.
 
-    What an operand reads is `computed` by a prologue, in blocks, if it is not stored.
+    What an operand reads is `computed` by a prologue, in blocks, if it is not stored. Each axis of
+    what the region stores is the one of the contraction that `shown` says.
     """
 
     node: Node
     reads: tuple[Read, Read]
     dims: Dims
     computed: tuple[bool, bool]
+    shown: tuple[int, ...]
 
     def role(self, name: str) -> tuple[contract.Dim, ...]:
         return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
@@ -78,7 +81,48 @@ def form_of(region: Graph) -> Form:
 
     form = form_at(node, stored)
     assert form is not None
-    return form
+    axes = arrangement(region)
+    if axes is None or axes == form.shown:
+        return form
+    steps = row_major_strides(tensor_type(region.results[0]).dims)
+    strides = tuple(steps[axes.index(axis)] for axis in range(len(axes)))
+    return Form(node, form.reads, restrided(form, strides), form.computed, axes)
+
+
+def arrangement(region: Graph) -> tuple[int, ...] | None:
+    """For each axis of a region's result the axis of the contraction that it shows.
+
+    None if the result is not one element of the contraction at each place, in some order of axes.
+    """
+    found: dict[Node, tuple[int, ...] | None] = {}
+    for node in region.nodes:
+        if isinstance(node.op.lower, Contraction):
+            found[node] = tuple(range(tensor_type(node).rank))
+        reached = [n for n in node.inputs if n in found]
+        if not reached:
+            continue
+        axes = found[reached[0]]
+        same = all(found[n] == axes and dims_of(n) == dims_of(node) for n in reached)
+        if axes is not None and node.op.name == "transpose":
+            found[node] = tuple(axes[k] for k in node.attrs["perm"])
+        else:
+            found[node] = axes if same and is_scalar(node) else None
+    return found.get(region.results[0])
+
+
+def restrided(form: Form, strides: tuple[int, ...]) -> Dims:
+    """The dims of a contraction whose result has these strides, one for each of its axes."""
+    places = axes_along(form, 2)
+    counts: dict[str, int] = {}
+    made: Dims = []
+    for role, extent, a, b, c in form.dims:
+        position = counts.get(role, 0)
+        counts[role] = position + 1
+        if (role, position) in places:
+            axis, step = places[role, position]
+            c = strides[axis] * step
+        made.append((role, extent, a, b, c))
+    return made
 
 
 def form_at(node: Node, stored: Callable[[Node], bool]) -> Form | None:
@@ -93,7 +137,8 @@ def form_at(node: Node, stored: Callable[[Node], bool]) -> Form | None:
         return None
     dims = folded_dims(node, {0: left, 1: right})
     computed = not stored(left.source), not stored(right.source)
-    return None if dims is None else Form(node, (left, right), dims, computed)
+    axes = tuple(range(tensor_type(node).rank))
+    return None if dims is None else Form(node, (left, right), dims, computed, axes)
 
 
 def is_scalar(node: Node) -> bool:
@@ -181,6 +226,7 @@ class EpilogueLowering:
             self.tile_reader(buffers[0], i, j if offset is None else b.add(j, offset), lead)
             places = {"batch": batch, "i": i, "j": j}
             index = index_at(b, form, 2, self.plan, places, offset)
+            index = tuple(index[axis] for axis in form.shown)
             for result, buffer in zip(self.region.results, outputs, strict=True):
                 value = self.elements.at(result, index)
                 position = flat_index(b, index, tensor_type(result).dims)

@@ -32,7 +32,7 @@ class Direct(Nest):
             self.sum_products(values)
             index = tuple(values.get(k, b.integer(0)) for k in range(len(dims)))
             for result in self.region.results:
-                self.store(result, index)
+                self.store(result, tuple(index[axis] for axis in form.shown))
 
     def nest(self, wide: list[tuple[int, int]], stack: ExitStack) -> dict[int, Expr]:
         """Open the loops over the result; the variable of each axis."""
