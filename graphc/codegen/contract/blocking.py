@@ -28,6 +28,8 @@ LEAST_TILE = 12
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
 LINE, SOME_TILES, LONG_SUM = 64, 9, 128
 LATE_BYTES = 2 << 20
+# How often an A in place may be read for less of B to be packed at once; it costs no time.
+READ_AGAIN = 4
 DEEPEST_BLOCK = 512
 TILE_COLUMNS = 512
 # The share of the second level that a tile of whole rows may take.
@@ -173,6 +175,8 @@ def block(
         if sizes.m <= rows or widest < narrow:
             words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
             widest = LATE_BYTES // (depth * size)
+        elif not flags & (Flag.PACK_A | Flag.MADE_A):
+            widest = max(narrow, widest // READ_AGAIN)
     if flags & Flag.MADE_B:
         widest = hardware.l2 // (depth * size)
     if whole_rows:
