@@ -112,7 +112,8 @@ def test_what_takes_long_is_tried_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     gpu.kernel_seconds = 0.02
     monkeypatch.setattr("graphc.runtime.cuda.trial.MOST_SPENT", 0.01)
     executable = program(gpu)
-    assert gpu.library.counts["make"] == 2 * 2 * PLANS, "for its result and for its time"
+    # For its result, without a NaN and with one where there is an activation, and for its time.
+    assert gpu.library.counts["make"] == (3 + 2) * PLANS
     routes = executable.part.products.routes.values()
     assert all(0.02 <= s < 0.2 for route in routes for s in (route.kernel, route.library))
 
@@ -129,10 +130,6 @@ def test_without_the_library(gpu: Gpu) -> None:
         program(gpu)
 
 
-def bound(target: np.ndarray) -> None:
-    target[np.isnan(target)] = 0
-
-
 def transpose(target: np.ndarray) -> None:
     target[...] = target[:, ::-1].copy()
 
@@ -146,7 +143,7 @@ def tf32(target: np.ndarray) -> None:
     bits &= np.uint32(0xFFFFE000)
 
 
-@pytest.mark.parametrize("wrong", [bound, transpose, nothing, tf32])
+@pytest.mark.parametrize("wrong", [transpose, nothing, tf32])
 @pytest.mark.parametrize("mode", ["measure", "always"])
 def test_a_library_that_computes_something_else_is_not_used(
     gpu: Gpu, mode: str, wrong: Any
@@ -163,6 +160,38 @@ def test_a_library_that_computes_something_else_is_not_used(
     executable = program(gpu)
     assert [r.name for r in executable.part.products.routes.values()] == ["kernel", "kernel"]
     check(executable)
+
+
+def test_activations_have_to_let_nan_pass(gpu: Gpu) -> None:
+    def bound(target: np.ndarray) -> None:
+        target[np.isnan(target)] = 0
+
+    gpu.mode("always")
+    gpu.library.wrong = dict.fromkeys(range(PLANS), bound)
+    routes = program(gpu).part.products.routes.values()
+    assert [route.name for route in routes] == ["kernel", "cublasLt"]
+
+
+@pytest.mark.parametrize("function", [lambda x, w: x[0] @ w, lambda x, w: np.maximum(x[0] @ w, 0)])
+def test_one_column_is_compared_too(gpu: Gpu, function: Any) -> None:
+    gpu.mode("always")
+    gpu.library.wrong = dict.fromkeys(range(PLANS), transpose)
+    part = Executable(gpu.has(image_of(function, *SPECS[:2]))).part
+    assert [route.name for route in part.products.routes.values()] == ["kernel"]
+
+
+def test_the_last_of_a_large_batch_is_compared(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def last(target: np.ndarray) -> None:
+        target[-1, -1, -1] = 0
+
+    monkeypatch.setattr("graphc.runtime.cuda.trial.MOST_COMPARED", 64)
+    gpu.mode("always")
+    image = gpu.has(image_of(lambda x, w: x @ w, f32(3, 8, 64), f32(3, 64, 16)))
+    gpu.library.wrong = dict.fromkeys(range(1, PLANS), last)
+    assert Executable(image).part.products.routes.popitem()[1].algorithm == 0
+    gpu.forget()
+    gpu.library.wrong = dict.fromkeys(range(PLANS), last)
+    assert Executable(image).part.products.routes.popitem()[1].name == "kernel"
 
 
 # ------------------------------------------------------------------------------------ what stays

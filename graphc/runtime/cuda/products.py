@@ -156,8 +156,8 @@ def known(mode: str, kind: str, key: str, products: Products, row: int) -> Route
 def _always(kind: str, key: str, products: Products, row: int) -> Route:
     library = products.part.driver.multiplier()
     with Trial(products, row, library) as trial:
-        agreeing = next(trial.agreeing(), None)
-    return Route() if agreeing is None else Route(agreeing[0], version=library.version)
+        agreeing = trial.agreeing()
+    return Route(agreeing[0][0], version=library.version) if agreeing else Route()
 
 
 def _measured(kind: str, key: str, products: Products, row: int) -> Route:

@@ -3,7 +3,6 @@ the kernels, and how long it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
@@ -62,29 +61,36 @@ class Trial:
             self.driver.free(address)
 
     def _fill(self) -> None:
-        """Random operands, and a NaN among them: activations have to let it pass."""
+        """Random operands."""
         random = np.random.default_rng(0)
-        for name, (matrix, element, *_) in self.product.matrices.items():
+        for matrix, element, *_ in self.product.matrices.values():
             address, size = self.addresses[matrix.operand], self.product.sizes[matrix.operand]
             block = random.uniform(-1, 1, PERIOD).astype(numpy_dtype(element))
             done = min(size, block.nbytes)
-            self.driver.copy(address, address_of(block), done, COMPUTE)
-            self.driver.synchronize(COMPUTE)
+            self._upload(address, block[: done // block.itemsize])
             while done < size:
                 more = min(done, size - done)
                 self.driver.copy(address + done, address, more, COMPUTE)
                 done += more
-            if name == "right":
-                nan = np.array([np.nan]).astype(numpy_dtype(element))
-                at = place(matrix, element, self.addresses)
-                self.driver.copy(at, address_of(nan), nan.nbytes, COMPUTE)
-                self.driver.synchronize(COMPUTE)
+
+    def _spoil(self) -> None:
+        """Make the last column of the result NaN: activations have to let it pass."""
+        matrix, element, rows, columns = self.product.matrices["right"]
+        last = self.product.extent(matrix, rows, columns) - 1
+        address = place(matrix, element, self.addresses) + last * ITEMSIZE[element]
+        self._upload(address, np.array([np.nan]).astype(numpy_dtype(element)))
+
+    def _upload(self, address: int, values: np.ndarray[Any, Any]) -> None:
+        self.driver.copy(address, address_of(values), values.nbytes, COMPUTE)
+        self.driver.synchronize(COMPUTE)
 
     def result(self, step: Streamed) -> np.ndarray[Any, Any]:
-        """What something leaves in the memory of the result, at least the beginning of it."""
+        """What something leaves in the memory of the result, or at the end of it: what goes wrong
+        with strides is there."""
         matrix, element, rows, columns = self.product.matrices["target"]
-        size = min(self.product.extent(matrix, rows, columns) * ITEMSIZE[element], MOST_COMPARED)
-        address = place(matrix, element, self.addresses)
+        whole = self.product.extent(matrix, rows, columns) * ITEMSIZE[element]
+        size = min(whole, MOST_COMPARED)
+        address = place(matrix, element, self.addresses) + whole - size
         found = np.empty(size // ITEMSIZE[element], numpy_dtype(element))
         self.driver.zero(address, size, COMPUTE)
         step(COMPUTE)
@@ -92,13 +98,22 @@ class Trial:
         self.driver.synchronize(COMPUTE)
         return found.astype(np.float64)
 
-    def agreeing(self) -> Iterator[tuple[int, Streamed]]:
+    def agreeing(self) -> list[tuple[int, Streamed]]:
         """The plans, by number, whose results are those of the kernels but for rounding."""
+        prepare = partial(self.library.prepare, addresses=self.addresses)
+        found = [
+            (number, prepare(plan, workspace=self.workspace, row=self.row))
+            for number, plan in enumerate(self.plans)
+        ]
+        found = self._near_ones(found)
+        if self.product.activation:
+            self._spoil()
+            found = self._near_ones(found)
+        return found
+
+    def _near_ones(self, plans: list[tuple[int, Streamed]]) -> list[tuple[int, Streamed]]:
         wanted = self.result(self.kernels)
-        for number, plan in enumerate(self.plans):
-            step = self.library.prepare(plan, self.addresses, self.workspace, self.row)
-            if self.near(wanted, self.result(step)):
-                yield number, step
+        return [plan for plan in plans if self.near(wanted, self.result(plan[1]))]
 
     def near(self, wanted: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> bool:
         """Do two results differ by no more than orders of sums, and roundings, can?"""
