@@ -4,7 +4,7 @@
     constants   u8, first, so that it starts 64-byte     format, name, params, results, kernels,
                 aligned and can be mapped                arena, threads, registers, reasons,
     variables   u8, the values they have                 variables and the place of their values,
-    table       i64 step table                           channels
+    table       i64 step table                           channels, products
     words       i64 kernel parameters                    code: cpu, features, triple and the place
     objects     u8, all object code, support first       of each object (and of its PTX) with its
     origins     u8, JSON: row -> node, file, line        symbols; devices of one kind share one
