@@ -20,11 +20,10 @@ def group_function(combine: str, dtype: DType, lanes: int) -> tuple[str, str]:
     """The name and the source of the function that combines a register over a group."""
     name = f"group_{combine}_{dtype}"
     lines = [f"\n@helper\ndef {name}(x, shared):", f"    # Over {lanes} lanes, in each of them."]
-    step = lanes // 2
-    while step:
-        other = f"exchange(x, {step}, {lanes}, shared)"
+    lines.append(f"    lanes = np.int64({lanes})")  # for plain numbers Numba compiles each exchange
+    for halvings in range(1, lanes.bit_length()):
+        other = f"exchange(x, lanes >> {halvings}, lanes, shared)"
         lines.append(f"    x = {combined(combine, dtype, other)}")
-        step //= 2
     return name, "\n".join([*lines, "    return x", ""])
 
 
