@@ -19,7 +19,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ops.interpret import interpret
 from graphc.runtime import artifact
-from graphc.runtime.cuda.product import Product, listed, read
+from graphc.runtime.cuda.product import Product, read
 from graphc.runtime.table import rows
 
 TOLERANCES = {"f16": 4e-3, "bf16": 4e-2, "f32": 2e-5, "f64": 1e-12}
@@ -160,7 +160,7 @@ def test_products(name: str) -> None:
     function, specs, text = PRODUCTS[name]
     (product,) = check(function, specs)
     assert str(product) == text
-    assert read(json.loads(json.dumps(listed(product)))) == product
+    assert read(json.loads(json.dumps(product.listed))) == product
 
 
 @pytest.mark.parametrize("name", OTHERS)

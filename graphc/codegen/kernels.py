@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphc.codegen import contract
 from graphc.codegen.copies import pieces_of
@@ -29,7 +29,9 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
 from graphc.record import record
-from graphc.runtime.cuda.product import Product
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.product import Product
 
 
 @record(frozen=True)

@@ -21,13 +21,13 @@ from graphc.ir.op import STORED
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import Type
-from graphc.runtime.cuda.product import Product
 from graphc.runtime.image import Origin
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiler
     from graphc.codegen.cuda.build import CudaCompiler
+    from graphc.runtime.cuda.product import Product
 
 
 Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c

@@ -28,7 +28,6 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.cluster import executable
-from graphc.runtime.cuda.product import listed
 from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
 from graphc.runtime.gcx import FORMAT, File, digest, named
@@ -175,7 +174,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "arity": list(image.arity),
         "largest": [[size, o.node, o.file, o.line] for size, o in image.largest],
         "guarded": image.guarded,
-        "products": [[row, listed(product)] for row, product in image.products.items()],
+        "products": [[row, product.listed] for row, product in image.products.items()],
         "arena": image.arena_bytes,
         "threads": image.threads,
         "registers": image.registers,

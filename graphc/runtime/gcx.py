@@ -9,16 +9,17 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.cuda.product import Product
-from graphc.runtime.cuda.product import read as product
 from graphc.runtime.image import ALIGNMENT, Channel, Image, Origin, Slot, StateSlot, numpy_dtype
 from graphc.runtime.memory import aligned_bytes
 from graphc.runtime.variable import container
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.product import Product
 
 FORMAT = 6  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
@@ -266,8 +267,12 @@ def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
 
 
 def _products(rows: Any) -> Iterator[tuple[int, Product]]:
+    if not rows:
+        return
+    from graphc.runtime.cuda.product import read  # nothing of GPUs is loaded for other programs
+
     for row, values in rows:
-        yield _number(row), product(values)
+        yield _number(row), read(values)
 
 
 def _channels(rows: Any) -> Iterator[Channel]:

@@ -7,13 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime import table as step_table
-from graphc.runtime.cuda.product import Product
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.product import Product
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47

@@ -8,6 +8,7 @@ transfer    arguments and results             messages   what goes to other devi
 mirror      variables                         stacks     what gradients of loops remember
 memory      errors of a full device           blocks     memory of arrays that stay
 product     a product that BLAS can make      products   who makes each of them
-cublas      cuBLASLt                          trial      tries who is right and faster
+places      where its matrices lie            trial      tries who is right and faster
+cublas      cuBLASLt
 foreign     arrays of other libraries         native     calls and statuses between C and Python
 """

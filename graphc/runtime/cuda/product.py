@@ -9,12 +9,10 @@ whose left factor is the right one of the graph.  A bias has an element for each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 from typing import Any
 
 from graphc.errors import GraphError
 from graphc.record import record
-from graphc.runtime.cuda.interface import ALIGNMENT
 
 MOST = (1 << 31) - 1  # of rows, columns and matrices
 MOST_ELEMENTS = 1 << 46
@@ -87,6 +85,11 @@ class Product:
             found["bias"] = (self.bias, self.result, rows, 1)
         return found
 
+    @property
+    def listed(self) -> list[Any]:
+        """The product as JSON has it."""
+        return [_listed(getattr(self, name)) for name in type(self).__match_args__]
+
     def __str__(self) -> str:
         order = "".join("t" if m.transposed else "n" for m in (self.left, self.right))
         shape = f"{self.rows}x{self.columns}x{self.depth}"
@@ -137,42 +140,8 @@ class Product:
             raise _bad(f"element {end} of {self.sizes[matrix.operand]} bytes")
 
 
-def alignment(matrix: Matrix | None, element: str) -> int:
-    """What the address of a matrix is a multiple of, where its operand lies as kernels like it."""
-    return gcd(ALIGNMENT, matrix.offset * ITEMSIZE[element] if matrix is not None else 0)
-
-
-def place(matrix: Matrix, element: str, addresses: Sequence[int]) -> int:
-    """The address of a matrix, from those of the operands."""
-    return addresses[matrix.operand] + matrix.offset * ITEMSIZE[element]
-
-
-def fits(product: Product, addresses: Sequence[int]) -> bool:
-    """Do operands at these addresses lie as a library needs them?
-
-    That is: at multiples of what it was told, and the result apart from all that is read, or
-    exactly where its addend lies.
-    """
-    spans = {}
-    for name, (matrix, element, rows, columns) in product.matrices.items():
-        start = place(matrix, element, addresses)
-        if start % alignment(matrix, element):
-            return False
-        end = start + product.extent(matrix, rows, columns) * ITEMSIZE[element]
-        spans[name] = start, end, matrix.lead, matrix.step
-    mine = spans.pop("target")
-    others = (span for name, span in spans.items() if name != "addend" or span != mine)
-    return all(end <= mine[0] or mine[1] <= start for start, end, *_ in others)
-
-
 def _bad(reason: str) -> GraphError:
     return GraphError(f"a product of matrices is damaged: {reason}")
-
-
-def listed(product: Product) -> list[Any]:
-    """A product as JSON has it."""
-    values = [getattr(product, name) for name in Product.__match_args__]
-    return [_listed(value) for value in values]
 
 
 def _listed(value: Any) -> Any:

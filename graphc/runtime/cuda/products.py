@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
-from graphc.runtime.cuda.product import Product, fits
+from graphc.runtime.cuda.places import fits
+from graphc.runtime.cuda.product import Product
 from graphc.runtime.cuda.trial import Trial
 from graphc.runtime.files import cache_folder, write_atomically
 from graphc.runtime.table import calls_until, operands_of, rows

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Multiplier, Streamed
-from graphc.runtime.cuda.product import ITEMSIZE, Product, place
+from graphc.runtime.cuda.places import place
+from graphc.runtime.cuda.product import ITEMSIZE, Product
 from graphc.runtime.image import numpy_dtype
 from graphc.runtime.memory import address_of
 
