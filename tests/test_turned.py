@@ -144,6 +144,19 @@ def test_short_rows_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(kernels(function, *given)) == count
 
 
+def test_heads_of_several_layers() -> None:
+    def function(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            heads = x.reshape(2, 20, 3, 8).transpose(0, 2, 1, 3)
+            x = np.tanh(merged(heads @ heads.swapaxes(2, 3), heads) @ w)
+        return x
+
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(2, 20, 24)), rng.normal(size=(24, 24)) / 24
+    assert {n.attrs["kind"] for n in kernels(function, x, w)} == {"contract"}
+    np.testing.assert_allclose(gc.compile(function)(x, w), function(x, w), rtol=1e-9, atol=1e-9)
+
+
 def test_every_stage_runs() -> None:
     rng = np.random.default_rng(1)
     given = [rng.normal(size=s).astype("f4") for s in ((2, 3, 20, 20), (2, 3, 20, 8))]

@@ -28,7 +28,7 @@ def turned(graph: Graph, config: Config) -> Graph:
     readers: dict[Node, int] = {}
     for node in (*graph.results, *(n for m in graph.nodes for n in (*m.inputs, *m.after))):
         readers[node] = readers.get(node, 0) + 1
-    made: dict[int, tuple[Node, Graph]] = {}
+    made: dict[int, tuple[Node, Node, Graph]] = {}
     for node in graph.nodes:
         loop = node.op.name == "fused" and node.attrs["kind"] == "loop" and not node.after
         if not loop or not isinstance(node.type, Type):
@@ -37,7 +37,7 @@ def turned(graph: Graph, config: Config) -> Graph:
             if is_product(source) and readers[source] == 1:
                 region = joined(source, node)
                 if pays(source, node, arrangement(region)):
-                    made[node.id] = source, region
+                    made[node.id] = source, node, region
                     break
     if not made:
         return graph
@@ -45,17 +45,15 @@ def turned(graph: Graph, config: Config) -> Graph:
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.id not in made:
             return None
-        source, region = made[node.id]
-        inputs = operands(source, node)
-        fused = node.replace(
-            inputs=tuple(r.new(n) for n in inputs), attrs=source.attrs, regions=(region,)
-        )
+        source, old, region = made[node.id]
+        inputs = tuple(r.new(n) for n in operands(source, old))
+        fused = node.replace(inputs=inputs, attrs=source.attrs, regions=(region,))
         record(node.id, f"%{source.id} is stored as it is shown here")
         r.nodes.append(fused)
         return fused
 
     grown = rebuild(graph, rewrite)
-    gone = {source.id for source, _ in made.values()}
+    gone = {source.id for source, _, _ in made.values()}
     names = {name: id for name, id in grown.names.items() if id not in gone}
     return grown.replace(nodes=[n for n in grown.nodes if n.id not in gone], names=names)
 
