@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.codegen import cache, contract, llvm, numba_route, source
+from graphc.codegen import cache, contract, llvm
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
 from graphc.codegen.messages import channels_of
@@ -119,6 +119,8 @@ class Compiler:
 
     def kernel(self, kernel: Kernel) -> str:
         if self.config.backend == "numba":
+            from graphc.codegen import numba_route, source
+
             text = source.emit(kernel)
             symbol = self.piece(
                 text, lambda name: numba_route.compile_kernel(renamed(kernel, name))
@@ -153,6 +155,8 @@ class Compiler:
         return symbol
 
     def library(self, spec: Spec) -> str:
+        from graphc.codegen import numba_route
+
         assert spec.library is not None
         function, kinds, ranged = spec.library
         words = len(spec.params) - len(kinds)
@@ -348,6 +352,8 @@ def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:
 
 def kernel_sources(compiled: Compiled) -> dict[str, str]:
     """The readable source of every kernel, by file name."""
+    from graphc.codegen import source
+
     files = {
         f"{symbol}.py": source.emit(renamed(kernel, symbol))
         for symbol, kernel in compiled.kernels.items()
