@@ -1,8 +1,12 @@
-"""Casts that contractions make themselves while they read their operands.
+"""What contractions compute themselves while they read their operands.
 
 %3 = cast(%0) {dtype=f32}             %3 and %4 are not stored: the contraction reads %0 and %1,
 %4 = cast(%1) {dtype=f32}             as fast as it reads half the bytes, and where the machine
 %5 = matmul(%3, %4) : f32[...]        multiplies such numbers it does so
+
+%3 = cast(%1) {dtype=f32}             %4 is not stored either: the contraction computes it block by
+%4 = mul(%3, %2)                      block, which saves a pass over memory if %4 is far larger than
+%5 = matmul(%0, %4) : f32[...]        a cache, and costs nothing if every block is needed once
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_NODES = 8
 # Bytes of an operand, in second-level caches, from which it is computed by blocks and not stored.
-FAR_ROWS, FAR_COLUMNS = 2, 4
+FAR_ROWS, FAR_COLUMNS = 2, 12
 READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
 
 
