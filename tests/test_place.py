@@ -350,7 +350,7 @@ def test_large_graphs_are_placed_in_linear_time() -> None:
     seconds = {}
     for count in (6_000, 36_000):
         graph = wide_graph(count)
-        placed: list[Any] = []
+        placed: list[Graph] = []
         seconds[count] = cpu_seconds(lambda g=graph, p=placed: p.append(place(g, given)), tries=1)
         assert len({n.place for n in placed[0].nodes}) == 8
     assert seconds[36_000] < 15

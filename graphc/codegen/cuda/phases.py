@@ -24,6 +24,7 @@ from graphc.codegen.loops import (
     For,
     If,
     Kernel,
+    Prefetch,
     Register,
     Statement,
     Store,
@@ -276,6 +277,8 @@ def substituted(body: list[Statement], mapping: dict[Expr, Expr]) -> list[Statem
                 return Update(register, combine, expr(value))
             case Store(buffer=buffer, index=index, value=value):
                 return Store(buffer, expr(index), expr(value))
+            case Prefetch(buffer=buffer, index=index, count=count):
+                return Prefetch(buffer, expr(index), count)
             case Fail(condition=condition, code=code):
                 return Fail(expr(condition), code)
             case If(condition=condition, body=inner):
