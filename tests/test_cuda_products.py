@@ -77,6 +77,10 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "gelu without a bias": (
         lambda x, w: numpy_gelu(x @ w), (X, W), "48x32x64 f32 -> f32 nn gelu",
     ),
+    "relu as a choice": (
+        lambda x, w: np.where((y := x @ w) > 0, y, y * np.float32(0)), (X, W),
+        "48x32x64 f32 -> f32 nn relu",
+    ),
     "relu by its name": (lambda x, w: gc.nn.relu(x @ w), (X, W), "48x32x64 f32 -> f32 nn relu"),
     "residual": (
         lambda x, w, r, b: gc.nn.relu(r + 2 * (x @ w) + b), (X, W, R, B),
@@ -118,6 +122,23 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "leaky relu": (lambda x, w: gc.nn.leaky_relu(x @ w), (X, W)),
     "relu that hides NaN": (lambda x, w: np.where((y := x @ w) > 0, y, np.float32(0)), (X, W)),
     "silu": (lambda x, w: gc.nn.silu(x @ w), (X, W)),
+    "relu and a little": (lambda x, w: np.maximum(x @ w, 0) + np.float32(1e-6), (X, W)),
+    "bounded from below": (
+        lambda x, w: np.maximum(x @ w, np.finfo(np.float32).tiny), (X, W),
+    ),
+    "bounded from above": (lambda x, w: np.clip(x @ w, 0, np.float32(2e4)), (X, W)),
+    "bounded by what there is": (
+        lambda x, w: np.clip(x @ w, 0, np.finfo(np.float32).max), (X, W),
+    ),
+    "a little leaky": (lambda x, w: np.maximum(y := x @ w, y * np.float32(1e-10)), (X, W)),
+    "relu from a threshold on": (
+        lambda x, w: np.where((y := x @ w) > 1e-6, y, y * np.float32(0)), (X, W),
+    ),
+    "gelu and a little": (lambda x, w: numpy_gelu(x @ w) + np.float32(1e-6), (X, W)),
+    "gelu that is bounded": (lambda x, w: np.minimum(numpy_gelu(x @ w), np.float32(2e4)), (X, W)),
+    "a factor that is no f32": (
+        lambda x, w: (x @ w) * np.float32(1e-30) * np.float32(1e-30), (X, W),
+    ),
     "relu and something else": (lambda x, w, b: np.maximum(x @ w, 0) + b, (X, W, B)),
     "relu that is scaled": (lambda x, w: np.maximum(x @ w, 0) * 2, (X, W)),
     "bias of f64": (lambda x, w, b: x @ w + b, tuple(F64)),
@@ -271,7 +292,7 @@ def changed(record: Any, **fields: Any) -> Any:
         {"left_offset": 1}, {"left_lead": 47}, {"left_lead": 1 << 60}, {"right_step": -1},
         {"left_transposed": True}, {"target_offset": 1}, {"bias_lead": 47}, {"bias_offset": 1},
         {"target_transposed": True}, {"bias_transposed": True}, {"activation": "tanh"},
-        {"scale": float("inf")}, {"scale": float("nan")},
+        {"scale": float("inf")}, {"scale": float("nan")}, {"scale": 0.0},
         {"sizes": (8192, 12288, 192)}, {"sizes": (8192, 12288, 192, 6145)},
         {"sizes": (-1, 12288, 192, 6144)}, {"element": "f64", "result": "f64"},
     ],

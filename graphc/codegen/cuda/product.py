@@ -9,7 +9,6 @@ the gelu with tanh; and casts to narrower floats.  In the graph matrices are row
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,16 @@ from graphc.runtime.cuda.product import KINDS, Matrix, Product
 
 Side = tuple[int, int | None]  # extent and stride
 
-PROBES = np.array([*np.linspace(-12, 12, 97), 1e-3, -1e-3, 1e4, -1e4, np.nan])
-ACTIVATIONS = {
-    "relu": np.maximum(PROBES, 0),
-    "gelu": PROBES / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (PROBES + 0.044715 * PROBES**3))),
-}
-NEAR = 1e-5  # of values; the gelu with erf is 5e-4 away from that with tanh
+SIZES = np.geomspace(1e-40, 1e38, 157)  # bounds and offsets show: 1e-6 added to a relu is none
+PROBES = np.array([*np.linspace(-12, 12, 97), *SIZES, *-SIZES, np.inf, np.nan])
+ACTIVATIONS = {  # each with how far values may be off
+    "relu": (np.maximum(PROBES, 0), 0.0),
+    # That with erf is 5e-4 away from it.
+    "gelu": (
+        PROBES / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (PROBES + 0.044715 * PROBES**3))), 1e-5,
+    ),
+}  # fmt: skip
+OF_ZERO = 1e-9  # of what values may be off, near zero
 NARROW = 1  # columns that a run of the result has at least, else it is a batch of more of them
 
 
@@ -209,8 +212,10 @@ def activation_of(region: Graph, node: Node) -> str:
         else:
             return ""
     found = values[region.results[0]]  # all that a region computes leads to its result
-    close = partial(np.allclose, found, rtol=NEAR, atol=NEAR, equal_nan=True)
-    return next((name for name, wanted in ACTIVATIONS.items() if close(wanted)), "")
+    for name, (wanted, near) in ACTIVATIONS.items():
+        if np.allclose(found, wanted, rtol=near, atol=near * OF_ZERO, equal_nan=True):
+            return name
+    return ""
 
 
 def is_real_function(node: Node) -> bool:

@@ -16,7 +16,7 @@ from graphc.record import record
 
 MOST = (1 << 31) - 1  # of rows, columns and matrices
 MOST_ELEMENTS = 1 << 46
-MOST_SCALE = 3e38  # an f32
+LEAST_SCALE, MOST_SCALE = 2e-38, 3e38  # an f32
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 # Element types of factors and result; sums are made in f32, those of f64 in f64.
 KINDS = (
@@ -126,7 +126,7 @@ class Product:
             raise _bad("a bias or an activation of f64")
         if any(m is not None and m.transposed for m in (self.target, self.addend, self.bias)):
             raise _bad("a result that is transposed")
-        if not abs(self.scale) < MOST_SCALE:
+        if not LEAST_SCALE < abs(self.scale) < MOST_SCALE:
             raise _bad(f"scale {self.scale}")
 
     def _check_matrix(self, matrix: Matrix, itemsize: int, rows: int, columns: int) -> None:
