@@ -147,6 +147,20 @@ def test_not_a_bit_changes(
         assert np.array_equal(gc.compile(computed, threads=threads)(*given), stored)
 
 
+@pytest.mark.parametrize("dims", [(1, 3000, 1500), (3, 2000, 1030), (8, 1500, 900)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_threads_do_not_choose_how_few_rows_are_summed(
+    far: None, dims: tuple[int, int, int], turned: bool
+) -> None:
+    m, k, n = dims
+    rng = np.random.default_rng(6)
+    x, s, w = (rng.normal(size=d).astype("f4") for d in ((m, k), (k,), (n, k) if turned else (k, n)))
+    function = lambda x, s, w: (x * s) @ (w.T if turned else w)
+    alone = gc.compile(function, threads=1)(x, s, w)
+    for threads in (2, 3):
+        assert np.array_equal(gc.compile(function, threads=threads)(x, s, w), alone)
+
+
 @pytest.mark.parametrize("name", ["i1", "u1", "i2", ml_dtypes.bfloat16, np.float16])
 @pytest.mark.parametrize("lies", ["plain", "turned"])
 def test_weights_of_few_bits(far: None, name: Any, lies: str) -> None:

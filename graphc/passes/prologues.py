@@ -176,6 +176,8 @@ def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
     row_units, column_units = words[Word.ROW_UNITS], words[Word.COLUMN_UNITS]
     steps = plan.units // (row_units * column_units) * words[Word.K]
     if form.computed[0] is not plan.swapped:
+        if words[Word.M] <= DOT_TILE_ROWS:
+            return False  # nor must the number of threads choose between dot products and tiles
         far = value.nbytes > FAR_ROWS * hardware.l2
         return far and column_units == 1 and steps * words[Word.M] == value.size
     if words[Word.FLAGS] & Flag.LATE and words[Word.M] <= DOT_TILE_ROWS:
