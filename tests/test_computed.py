@@ -154,7 +154,9 @@ def test_threads_do_not_choose_how_few_rows_are_summed(
 ) -> None:
     m, k, n = dims
     rng = np.random.default_rng(6)
-    x, s, w = (rng.normal(size=d).astype("f4") for d in ((m, k), (k,), (n, k) if turned else (k, n)))
+    x, s, w = (
+        rng.normal(size=d).astype("f4") for d in ((m, k), (k,), (n, k) if turned else (k, n))
+    )
     function = lambda x, s, w: (x * s) @ (w.T if turned else w)
     alone = gc.compile(function, threads=1)(x, s, w)
     for threads in (2, 3):
