@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_contract import Problem, call, core, link, matrix
 
+import graphc as gc
 from graphc.codegen import contract
 from graphc.codegen.contract import Plan
 from graphc.codegen.contract.layout import Flag, Word, copy_bit
@@ -57,3 +58,13 @@ def test_a_transposed_b_is_packed_ahead_of_its_tiles() -> None:
     problem = matrix("f32", 200, 130, 700, "nt")
     flags = contract.plan(problem.contraction(), SMALL).params[Word.FLAGS]
     assert flags & (Flag.PACK_B | Flag.LATE) and not flags & Flag.COPIES
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("dims", [(0, 5, 7), (7, 0, 5), (7, 5, 0), (0, 0, 0), (0, 700, 300)])
+def test_products_of_nothing(cpu: str, dims: tuple[int, int, int]) -> None:
+    if not host().triple.startswith("x86"):
+        pytest.skip("needs an x86 machine")
+    m, k, n = dims
+    made = gc.compile(lambda x, w: x @ w, target=f"cpu:{cpu}")(np.ones((m, k)), np.ones((k, n)))
+    np.testing.assert_array_equal(made, np.full((m, n), k))

@@ -30,8 +30,8 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
         parts |= Part.NARROW
     for height in _heights(words, kind):
         parts |= height_bit(height)
-    if flags & Flag.COPIES:
-        rows = min(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
+    rows = min(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
+    if flags & Flag.COPIES and rows:
         parts |= copy_bit(max(_cut(rows, kind)))
     return parts | Part.TILES
 
