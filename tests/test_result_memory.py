@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc as collector
+import resource
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -60,6 +62,40 @@ def test_another_size_takes_the_place_of_what_is_left() -> None:
 def test_small_results_are_plain_arrays() -> None:
     made = result_array((ROWS - 1, 1024), F32)
     assert made.flags.owndata
+    del made
+    assert left() == []
+
+
+def test_memory_that_is_held_without_an_array_is_in_use() -> None:
+    made = result_array((ROWS, 1024), F32)
+    start = address_of(made)
+    held = [np.frombuffer(made.base, np.float32), memoryview(made), np.from_dlpack(made)]
+    del made
+    while held:
+        collector.collect()
+        assert address_of(result_array((ROWS, 1024), F32)) != start
+        held.pop()  # what points past the array to its memory is the last to go
+    assert start in {address_of(each) for each in [result_array((ROWS, 1024), F32) for _ in "ab"]}
+
+
+@pytest.mark.parametrize("advice", ["MADV_HUGEPAGE", "MADV_FREE"])
+def test_a_system_that_takes_no_advice(advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.mmap, advice, 9999)
+    for _ in range(2):
+        made = result_array((ROWS, 1024), F32)
+        made[:] = 1.0
+        del made
+    assert left() == ([] if advice == "MADV_FREE" else [LARGE])
+
+
+@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_nothing_is_kept_where_address_space_is_limited(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {getattr(resource, kind): (1 << 45, resource.RLIM_INFINITY)}
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which, unlimited))
+    made = result_array((ROWS, 1024), F32)
     del made
     assert left() == []
 

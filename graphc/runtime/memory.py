@@ -4,14 +4,17 @@ The C library maps a large block anew for every allocation: its pages are made, 
 fault at a time while a kernel writes them, which takes longer than the kernel.  So results that
 large are in mappings of our own.  One that its array leaves is offered back to the system, which
 takes its pages when it needs them, and given to the next result of its size; when another size is
-asked for, it goes first.  At no time do kept blocks and results need more than results did before.
+asked for, it goes first.  At no time do kept blocks and results need more than results did before;
+where a limit counts address space, nothing is kept.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -43,13 +46,14 @@ def aligned_bytes(size: int, alignment: int = ALIGNMENT) -> np.ndarray[Any, Any]
 def result_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An uninitialised array for a result; MemoryError without memory."""
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < LARGE or not _REUSES:
+    if nbytes < LARGE or not _REUSES or _is_limited():
         return np.empty(shape, dtype)
     block = _block(nbytes)
-    # Views of the array hold the array, as its base is none: only then is the block free.
-    made: np.ndarray[Any, Any] = np.ndarray(shape, dtype, buffer=block)
-    weakref.finalize(made, _leave, nbytes, block).atexit = False
-    return made
+    # The block is free when nothing holds what lends it to the array: views hold the array, but
+    # whoever asks for the `base` of the array may hold that alone.
+    lent = (ctypes.c_char * nbytes).from_buffer(block)
+    weakref.finalize(lent, _leave, nbytes, block).atexit = False
+    return np.ndarray(shape, dtype, buffer=lent)  # type: ignore[arg-type]
 
 
 def _block(nbytes: int) -> mmap.mmap:
@@ -62,10 +66,20 @@ def _block(nbytes: int) -> mmap.mmap:
     except (OSError, OverflowError):
         raise MemoryError(f"no memory for {nbytes} bytes") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        block.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a system without
+            block.madvise(mmap.MADV_HUGEPAGE)
     return block
 
 
 def _leave(nbytes: int, block: mmap.mmap) -> None:
-    block.madvise(mmap.MADV_FREE)
-    _left.setdefault(nbytes, []).append(block)
+    with suppress(OSError):  # the pages are locked: the block goes
+        block.madvise(mmap.MADV_FREE)
+        _left.setdefault(nbytes, []).append(block)
+
+
+def _is_limited() -> bool:
+    """Whether a kept block could be missing elsewhere although its pages are given back."""
+    import resource  # not on every system
+
+    limits = map(resource.getrlimit, (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return any(soft != resource.RLIM_INFINITY for soft, _ in limits)
