@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -166,3 +167,36 @@ def test_an_interrupt_waits_for_no_helper() -> None:
     )
     assert done.stdout.split("\n") == ["stopped", "helper done", ""], done.stderr
     assert done.returncode == 0, done.stderr
+
+
+FORK = """
+import os, signal, threading, time
+from llvmlite import binding as llvm
+from llvmlite.binding import ffi
+import graphc.codegen.unlocked
+
+entered = threading.Event()
+
+def call():
+    with ffi.lib._lock:
+        entered.set()
+        time.sleep(0.3)
+
+thread = threading.Thread(target=call)
+thread.start()
+entered.wait()
+child = os.fork()
+if not child:
+    signal.alarm(5)
+    llvm.create_context()
+    os._exit(0)
+thread.join()
+llvm.create_context()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n", done.stderr

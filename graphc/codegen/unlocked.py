@@ -1,13 +1,15 @@
 """LLVM's long calls without the lock that llvmlite holds around every call.
 
 LLVM lets threads compile at once as long as each has a context, a target machine and a pass builder
-of its own, and ctypes lets go of the interpreter while it is inside.  Short calls stay locked.
+of its own, and ctypes lets go of the interpreter while it is inside.  Short calls stay locked; a
+fork waits for them, as its child could never take a lock that a thread of the parent had.
 """
 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+import os
+from functools import cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -46,3 +48,9 @@ def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
         return ctypes.string_at(start, _call("LLVMPY_GetBufferSize")(buffer))
     finally:
         _call("LLVMPY_DisposeMemoryBuffer")(buffer)
+
+
+_lock = getattr(ffi.lib, "_lock", None)
+if _lock is not None and hasattr(os, "register_at_fork"):
+    _release = partial(_lock.__exit__, None, None, None)
+    os.register_at_fork(before=_lock.__enter__, after_in_parent=_release, after_in_child=_release)
