@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import OrderedDict, namedtuple
+from typing import Any
 
+import numpy as np
 import pytest
 
+import graphc as gc
 from graphc.errors import TraceError
 from graphc.frontend.tree import (
     LEAF,
+    exact,
     flatten,
     leaf_names,
     register_pytree,
@@ -103,3 +108,53 @@ def test_a_list_that_contains_itself():
     endless.append(endless)
     with pytest.raises(TraceError, match="contain itself"):
         flatten(endless)
+
+
+EQUAL_BUT_DISTINCT = [
+    (2, 2.0),
+    (1, True),
+    (0.0, -0.0),
+    (1.0, np.float32(1)),
+    (complex(0, -0.0), 0j),
+    ((1, "a"), (1.0, "a")),
+    (frozenset({1}), frozenset({True})),
+    (Pair(1, 2), (1, 2)),
+]
+
+
+@pytest.mark.parametrize("pair", EQUAL_BUT_DISTINCT)
+def test_values_that_compute_differently_stay_apart(pair: tuple[Any, Any]) -> None:
+    one, other = pair
+    assert one == other
+    assert exact(one) != exact(other)
+    for value in pair:
+        assert exact(value) == exact(copy.deepcopy(value))
+        assert hash(exact(value)) == hash(exact(copy.deepcopy(value)))
+
+
+def test_not_a_number_is_one_value() -> None:
+    assert exact((float("nan"),)) == exact((float("nan"),))
+    assert hash(exact(float("nan"))) == hash(exact(-float("nan")))
+
+
+class Scaled:
+    def __init__(self, x: Any, factor: Any) -> None:
+        self.x, self.factor = x, factor
+
+
+register_pytree(Scaled, lambda s: ([s.x], s.factor), lambda factor, c: Scaled(c[0], factor))
+
+
+def test_what_specialises_is_known_by_its_type_and_sign_too() -> None:
+    x = np.arange(4, dtype=np.int32)
+    static = gc.compile(lambda x, how: x * how[0], static="how")
+    registered = gc.compile(lambda s: Scaled(s.x * s.factor, s.factor))
+    for _ in range(4):
+        for factor in (2, 2.0, True, 1.0, 0.0, -0.0):
+            made = registered(Scaled(x, factor))
+            assert type(made.factor) is type(factor)
+            for found in (static(x, (factor,)), made.x):
+                assert found.dtype == (x * factor).dtype
+                np.testing.assert_array_equal(np.signbit(found), np.signbit(x * factor))
+                np.testing.assert_array_equal(found, x * factor)
+    assert len(static.compiles) == len(registered.compiles) == 6

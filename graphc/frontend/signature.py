@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import FeedError
-from graphc.frontend.tree import LEAF, TreeDef, flatten, leaf_names, treedef, unique_names
+from graphc.frontend.tree import LEAF, TreeDef, exact, flatten, leaf_names, treedef, unique_names
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.value import Stateful, Value, number_dtype
 from graphc.record import record
@@ -33,8 +33,13 @@ _NUMBERS = (bool, int, float, complex)
 class Static:
     """A leaf that specialises by value. Its type is part of it: 1, True and 1.0 stay apart."""
 
-    kind: type
     value: Hashable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and exact(self.value) == exact(other.value)
+
+    def __hash__(self) -> int:
+        return hash(exact(self.value))
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -110,7 +115,7 @@ def leaf_key(leaf: Any) -> LeafKey:
     if isinstance(leaf, Stateful):
         return leaf.type
     if isinstance(leaf, _STATIC_TYPES):
-        return Static(kind, leaf)
+        return Static(leaf)
     if hasattr(leaf, "__cuda_array_interface__"):
         from graphc.runtime.cuda.foreign import slot_of
 
@@ -271,7 +276,7 @@ def _static_key(binder: Binder, position: int, name: str, value: Any) -> LeafKey
             raise FeedError(
                 f"static argument {name} must be hashable, got {type(value).__name__}"
             ) from None
-        return Static(type(value), value)
+        return Static(value)
     if binder.bound and position == 0 and leaf_key(value) is None and _is_opaque(value):
         return Identity(value)
     return None

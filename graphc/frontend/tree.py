@@ -18,6 +18,8 @@ from itertools import repeat
 from operator import call, itemgetter
 from typing import Any
 
+import numpy as np
+
 from graphc.errors import TraceError
 
 MAX_DEPTH = 100
@@ -64,11 +66,22 @@ _INTERNED: dict[Any, TreeDef] = {}
 
 
 def treedef(kind: Any, keys: Any, children: tuple[TreeDef, ...]) -> TreeDef:
-    key = (kind, keys, children)
+    key = (kind, exact(keys) if kind in _CUSTOM else keys, children)
     found = _INTERNED.get(key)
     if found is None:
         found = _INTERNED[key] = TreeDef(kind, keys, children, sum(c.count for c in children))
     return found
+
+
+def exact(value: Hashable) -> Hashable:
+    """What equals that of another value only if both compute the same: 2 is not 2.0 here, nor 0.0
+    -0.0, inside tuples neither; not-a-number is itself.
+    """
+    kind: Any = type(value)
+    if isinstance(value, tuple | frozenset):
+        inside = map(exact, value)
+        return kind, tuple(inside) if isinstance(value, tuple) else frozenset(inside)
+    return kind, repr(value) if isinstance(value, float | complex | np.inexact) else value
 
 
 def register_pytree(
@@ -170,9 +183,15 @@ def children_of(tree: TreeDef, value: Any) -> tuple[Any, ...]:
     or auxiliary data, or with more or fewer children.
     """
     keys, children = _TAKE[tree.kind](value, False)
-    if keys != tree.keys or len(children) != len(tree.children):
+    if not _same_keys(tree, keys) or len(children) != len(tree.children):
         raise KeyError(keys)
     return tuple(children)
+
+
+def _same_keys(tree: TreeDef, keys: Any) -> bool:
+    if tree.kind in _CUSTOM:
+        return keys is tree.keys or exact(keys) == exact(tree.keys)
+    return bool(keys == tree.keys)
 
 
 def refill(tree: TreeDef, value: Any, leaves: list[Any]) -> bool:
