@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clock import cpu_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor
 from graphc.ops.control import param_node
 from graphc.passes import pipeline
+from graphc.passes.joined import joined
 
 CONFIG = Config(threads=1)
 
@@ -118,6 +120,24 @@ def test_neighbouring_slices_are_one_product() -> None:
         for node in kernels(planned(recurrent, *products))
     )
     assert count == 1 + 11
+
+
+def test_products_are_joined_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        builder = Builder(2)
+        kinds = tensor(F32, (count, 1, 4)), tensor(F32, (4, 4))
+        x, w = (param_node(k, kind, f"p{k}") for k, kind in enumerate(kinds))
+        results = []
+        for k in range(count):
+            attrs = {"starts": (k, 0, 0), "stops": (k + 1, 1, 4), "steps": (1, 1, 1)}
+            part = builder.emit(OPS["slice"], (x,), attrs)
+            row = builder.emit(OPS["reshape"], (part,), {"dims": (1, 4)})
+            results.append(builder.emit(OPS["matmul"], (row, w)))
+        graph = Graph("f", (x, w), builder.nodes, tuple(results))
+        assert sum(n.op.name == "matmul" for n in joined(graph).nodes) == 1
+        return cpu_seconds(lambda: joined(graph))
+
+    assert seconds(8000) < 24 * seconds(1000)
 
 
 # ---------------------------------------------------------------------------------- the rest

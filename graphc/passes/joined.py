@@ -30,11 +30,8 @@ class Joint:
 
     array: Node
     products: dict[int, Rows]
+    rows: Rows  # of all of them
     made: Node | None = None
-
-    @property
-    def rows(self) -> Rows:
-        return min(a for a, _ in self.products.values()), max(b for _, b in self.products.values())
 
 
 def joined(graph: Graph) -> Graph:
@@ -99,8 +96,9 @@ def parts_of(array: Node, products: dict[Node, Rows]) -> Iterator[Joint]:
     nodes = list(products)
     for start in range(0, len(nodes), size):
         part = {node.id: products[node] for node in nodes[start : start + size]}
-        if len(part) > 1 and all(a[1] == b[0] for a, b in pairwise(sorted(part.values()))):
-            yield Joint(array, part)
+        rows = sorted(part.values())
+        if len(part) > 1 and all(a[1] == b[0] for a, b in pairwise(rows)):
+            yield Joint(array, part, (rows[0][0], rows[-1][1]))
 
 
 def flat_rows(array: Node, rows: Rows, r: Rewriter) -> Node:
