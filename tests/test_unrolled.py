@@ -122,6 +122,16 @@ def test_neighbouring_slices_are_one_product() -> None:
     assert count == 1 + 11
 
 
+def test_a_slice_of_a_number_is_no_row() -> None:
+    builder = Builder(2)
+    x, w = param_node(0, tensor(F32, ()), "x"), param_node(1, tensor(F32, (1, 3)), "w")
+    part = builder.emit(OPS["slice"], (x,), {"starts": (), "stops": (), "steps": ()})
+    row = builder.emit(OPS["reshape"], (part,), {"dims": (1, 1)})
+    graph = Graph("f", (x, w), builder.nodes, (builder.emit(OPS["matmul"], (row, w)),))
+    assert joined(graph) is graph
+    assert pipeline.run(graph, CONFIG)
+
+
 def test_products_are_joined_in_linear_time() -> None:
     def seconds(count: int) -> float:
         builder = Builder(2)

@@ -82,7 +82,7 @@ def slice_of(node: Node) -> tuple[Node, Rows] | None:
     if view.op.name != "slice" or view.after or (start := start_of(view)) is None:
         return None
     array = view.inputs[0]
-    if not isinstance(array.type, Type) or array.type.dims[-1] != kind.dims[1]:
+    if not isinstance(array.type, Type) or array.type.dims[-1:] != kind.dims[1:]:
         return None
     first = start // (kind.dims[1] * kind.dtype.itemsize)
     return array, (first, first + kind.dims[0])
