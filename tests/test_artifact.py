@@ -16,6 +16,7 @@ from safetensors import safe_open
 from graphc.codegen.target import host
 from graphc.errors import GraphError, RunError
 from graphc.runtime import artifact, device, load
+from graphc.runtime.gcx import File, digest
 from graphc.runtime.image import Image, Origin
 from graphc.runtime.table import TableBuilder
 
@@ -121,19 +122,53 @@ def test_altered_code_and_tables_are_refused(tmp_path, name):
     begin, end = json.loads(data[8:header])[name]["data_offsets"]
     data[header + (begin + end) // 2] ^= 4
     path.write_bytes(data)
-    with pytest.raises(GraphError, match="not those that were saved"):
+    with pytest.raises(GraphError, match="not what was saved"):
         artifact.read(path)
 
 
-def edited(path, change) -> None:
+@pytest.mark.parametrize("shape", [[0], [3], [1 << 20]])
+@pytest.mark.parametrize("field", ["params", "results"])
+def test_altered_sizes_are_refused(tmp_path, field, shape):
+    """Kernels count on them: the smallest damage of a shape is memory that is not theirs."""
+    _, path = saved(tmp_path)
+
+    def change(entries, metadata):
+        metadata[field][0][2] = shape
+
+    edited(path, change, signed=False)
+    with pytest.raises(GraphError, match="not what was saved"):
+        artifact.read(path)
+
+
+def test_altered_constants_are_refused(tmp_path):
+    _, path = saved(tmp_path)
+
+    def change(entries, metadata):
+        entries["constants"].update(shape=[0], data_offsets=[0, 0])
+
+    edited(path, change, signed=False)
+    with pytest.raises(GraphError, match="not what was saved"):
+        artifact.read(path)
+
+
+def edited(path, change, signed=True) -> None:
+    """Change a file's header and its metadata, and if that can be, sign what it has then."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     entries = json.loads(data[8 : 8 + length])
     metadata = json.loads(entries["__metadata__"]["graphc"])
     change(entries, metadata)
-    entries["__metadata__"]["graphc"] = json.dumps(metadata)
-    text = json.dumps(entries).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+    def write() -> None:
+        entries["__metadata__"]["graphc"] = json.dumps(metadata)
+        text = json.dumps(entries).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+    write()
+    if signed:
+        with contextlib.suppress(GraphError, LookupError, TypeError):
+            metadata["digest"] = digest(metadata, File(path).executed())
+        write()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
-and a digest of what is executed is stored, so that a damaged file is an error and not a crash.
+and a digest of what is executed and of the metadata is stored, so that a damaged file is an error
+and not a crash: kernels count on the shapes that they were compiled for.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def save(image: Image, path: str | Path) -> None:
         **named("origins", list(map(_origins, image.images))),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    metadata = {**_metadata(image, places, code), "digest": digest(tensors)}
+    metadata = _metadata(image, places, code)
+    metadata["digest"] = digest(metadata, tensors)
     header = _header(tensors, metadata)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")

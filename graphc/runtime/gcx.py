@@ -21,7 +21,7 @@ from graphc.runtime.variable import container
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 6  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 7  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _EXECUTED = ("table", "words", "objects")
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
@@ -36,12 +36,16 @@ def named(kind: str, tensors: list[np.ndarray]) -> dict[str, np.ndarray]:
     return {tensor_name(kind, device): tensor for device, tensor in enumerate(tensors)}
 
 
-def digest(tensors: Mapping[str, np.ndarray]) -> str:
-    """The digest of what is executed."""
-    made = hashlib.sha256()
-    for name, tensor in tensors.items():
-        if name.partition(".")[0] in _EXECUTED:
+def digest(metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """The digest of the metadata, of what is executed, and of how large the constants are."""
+    told = {name: value for name, value in metadata.items() if name != "digest"}
+    made = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        kind = name.partition(".")[0]
+        if kind in _EXECUTED:
             made.update(tensor.data)
+        elif kind == "constants":
+            made.update(f"{name} {tensor.nbytes} ".encode())
     return made.hexdigest()
 
 
@@ -113,7 +117,9 @@ class File:
             )
         try:
             image = self._image()
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        except (
+            LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
+        ):  # fmt: skip
             raise self.damaged("its metadata is incomplete") from None
         try:
             image.check()
@@ -123,15 +129,10 @@ class File:
 
     def _image(self) -> Image:
         data = self.metadata
-        count = 1 + len(data["others"])
-        objects = self.tensor("objects", "U8")
-        executed = {
-            **named("table", [self.tensor(tensor_name("table", k), "I64") for k in range(count)]),
-            **named("words", [self.tensor(tensor_name("words", k), "I64") for k in range(count)]),
-            "objects": objects,
-        }
-        if data["digest"] != digest(executed):
-            raise self.damaged("its code or its tables are not those that were saved")
+        executed = self.executed()
+        objects = executed["objects"]
+        if data["digest"] != digest(data, executed):
+            raise self.damaged("its code, its tables or its metadata are not what was saved")
         common = {
             "support": self._cut(objects, 0, data["support"]),
             "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
@@ -147,6 +148,16 @@ class File:
             channels=tuple(_channels(data["channels"])),
             others=tuple(others),
         )
+
+    def executed(self) -> dict[str, np.ndarray]:
+        """The tensors that the digest is of."""
+        kinds = {"table": "I64", "words": "I64", "constants": "U8"}
+        count = 1 + len(self.metadata["others"])
+        found = {"objects": self.tensor("objects", "U8")}
+        for kind, dtype in kinds.items():
+            names = [tensor_name(kind, device) for device in range(count)]
+            found.update((name, self.tensor(name, dtype)) for name in names)
+        return found
 
     def _code(self, objects: np.ndarray, kind: dict[str, Any]) -> dict[str, Any]:
         """What the metadata say about the code of one kind of device."""
@@ -179,7 +190,7 @@ class File:
             results=tuple(_slots(share["results"])),
             table=executed[tensor_name("table", device)],
             words=executed[tensor_name("words", device)],
-            constants=self.tensor(tensor_name("constants", device), "U8"),
+            constants=executed[tensor_name("constants", device)],
             kernels=tuple(map(_text, share["kernels"])),
             arena_bytes=_number(share["arena"]),
             threads=_number(share["threads"]),
