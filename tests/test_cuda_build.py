@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,7 @@ from graphc.runtime import artifact
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
+ROOT = Path(__file__).parents[1]
 TEXT = """
 import numpy as np
 from numba import float32
@@ -205,6 +207,23 @@ def test_numba_cuda_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(GraphError, match="needs numba-cuda") as caught:
         toolkit.check.__wrapped__()
     assert "pip install 'graphc[cuda]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.29.1", "0.300.1", "1.0"])
+def test_another_numba_cuda_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit, "_version", lambda package: version)
+    with pytest.raises(GraphError, match=f"needs numba-cuda 0.30, not {version}") as caught:
+        toolkit.check.__wrapped__()
+    assert "pip install 'graphc[cuda]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["?", "0.30", "0.30.4", toolkit._version("numba-cuda")])
+def test_numba_cuda_of_the_extra_is_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit, "_version", lambda package: version)
+    toolkit.check.__wrapped__()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = " ".join(project["optional-dependencies"]["cuda"])
+    assert f"numba-cuda[cu13]>={toolkit.NUMBA_CUDA}," in wanted
 
 
 def test_a_damaged_numba_cuda(tmp_path: Path) -> None:

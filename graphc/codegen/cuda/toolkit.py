@@ -18,6 +18,7 @@ from graphc.record import record
 from graphc.runtime.devices import simulated
 
 INSTALL = "pip install 'graphc[cuda]'"
+NUMBA_CUDA = "0.30"  # the series whose names and signatures are counted on; that of the extra
 # Their versions decide what is compiled; the order is that of the way from source to cubin.
 _PACKAGES = ("numba", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -66,6 +67,11 @@ def check() -> None:
     for module, package in (("numba_cuda", "numba-cuda"), ("cuda.bindings", "cuda-bindings")):
         if not _present(module):
             raise GraphError(f"compiling for a GPU needs {package}, which is absent", hint=INSTALL)
+    found = _version("numba-cuda")
+    if not f"{found}.".startswith(("?", f"{NUMBA_CUDA}.")):
+        raise GraphError(
+            f"compiling for a GPU needs numba-cuda {NUMBA_CUDA}, not {found}", hint=INSTALL
+        )
     for name in ("nvvm", "nvjitlink"):
         library = binding(name)
         try:
