@@ -195,3 +195,21 @@ def test_an_argument_that_a_later_pass_over_a_row_reads_is_not_overwritten_by_an
     wanted = function(h, x)
     for made, value in zip(gc.compile(function, donate="h")(h.copy(), x), wanted, strict=True):
         np.testing.assert_allclose(made, value, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 0.5).reshape(4, 6),
+        lambda x: (np.exp(x).reshape(-1), x.sum()),
+        lambda x: gc.cond(x[0, 0] > 0, lambda: x * 2, lambda: x + 1).reshape(6, 4),
+    ],
+)
+def test_a_result_of_another_shape_has_memory_of_its_own(function):
+    x = rng.normal(size=(2, 12))
+    parts = lambda made: made if isinstance(made, tuple) else (made,)
+    for opt in (0, 2):
+        made = gc.compile(function, donate="x", opt=opt)(x.copy())
+        wanted = gc.compile(function)(x)
+        for one, other in zip(parts(made), parts(wanted), strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -152,7 +152,7 @@ def takes_over(
 ) -> bool:
     """May a kernel's result lie where `held` lies, given who reads that and the issue order?"""
     kernel, leaf = memory(result)
-    if leaf_type(kernel, leaf) is not held.type:
+    if not (result.type is leaf_type(kernel, leaf) is held.type):
         return False
     while (source := updated(kernel, times)) is not None:
         kernel, leaf = source, 0  # the memory is written from here on
