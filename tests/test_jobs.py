@@ -200,3 +200,24 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> None:
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
     assert done.stdout == "0\n", done.stderr
+
+
+LEFT_LOCKED = """
+import sys
+from llvmlite.binding import ffi
+from graphc.codegen import jobs
+from graphc.codegen.pieces import Piece, objects_of
+from graphc.codegen.target import host
+
+jobs.processors = lambda: 2
+ffi.lib._lock.__enter__()  # an interrupt came before the call that this was for
+text = "define i64 @k{0}(i64 %x) {{\\n  ret i64 {0}\\n}}\\n; " + 16_000 * "x"
+print(len(objects_of([Piece(f"k{n}", "", text.format(n)) for n in range(8)], host(), 2, 2)[1]))
+"""
+
+
+def test_llvm_is_not_locked_for_ever_by_an_interrupt() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_LOCKED], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "8\n", done.stderr

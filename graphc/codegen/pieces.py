@@ -9,6 +9,7 @@ from graphc.codegen import contract
 from graphc.codegen.jobs import together
 from graphc.codegen.native.support import support_object
 from graphc.codegen.target import Target, optimise_and_object
+from graphc.codegen.unlocked import settled
 from graphc.record import record
 
 LARGEST = 16_000  # characters of the texts in one object: 20 to 40 ms of LLVM's work
@@ -47,7 +48,8 @@ def objects_of(
             return lambda: contract.compile_core(group[0].text, target)
         return lambda: optimise_and_object([piece.text for piece in group], target, opt)
 
-    *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
+    with settled():
+        *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
     made = list(zip(codes, groups, strict=True))
     return support, made + [(p.make(), [p]) for p in pieces if p.make is not None]
 

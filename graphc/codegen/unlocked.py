@@ -9,11 +9,31 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """Before and after, this thread is in no call of llvmlite, and gives up its lock: an interrupt
+    may have come between taking it and the call, and other threads would wait for ever.
+    """
+    _give_up()
+    try:
+        yield
+    finally:
+        _give_up()
+
+
+def _give_up() -> None:
+    lock = getattr(_lock, "_lock", None)
+    while lock is not None and lock._is_owned():
+        lock.release()
 
 
 @cache
