@@ -101,7 +101,7 @@ def test_threads_meet() -> None:
         cuda.syncthreads()
         sums[thread] = shared[0]
         votes[thread] = cuda.syncthreads_count(thread % 3 == 0)
-        if thread == 6:
+        if thread >= 4:
             return
         passed[thread] = cuda.shfl_xor_sync(0xFF, thread, 1) * 10 + cuda.shfl_xor_sync(0xFF, 7, 2)
         cuda.syncthreads()
@@ -111,9 +111,50 @@ def test_threads_meet() -> None:
 
     sums, votes, passed = (np.zeros(8, np.int64) for _ in range(3))
     cuda.jit(kernel)[1, 8](sums, votes, passed)
-    assert sums.tolist() == [28 + 7, 28, 0, 28, 28, 28, 28, 28]
+    assert sums.tolist() == [28 + 4, 28, 0, 28, 28, 28, 28, 28]
     assert votes.tolist() == [3] * 8
-    assert passed.tolist() == [17, 7, 37, 27, 57, 47, 0, 77]  # 6 passes nothing to 7 and 4
+    assert passed.tolist() == [17, 7, 37, 27, 0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("any_order")
+@pytest.mark.parametrize("calls", [0, 1])
+def test_lanes_that_have_ended_pass_nothing(calls: int) -> None:
+    def kernel() -> None:
+        for call in range(2):
+            if cuda.threadIdx.x == 2 and call == calls:
+                return
+            cuda.shfl_xor_sync(0xF, 1, 1)
+
+    with pytest.raises(RuntimeError, match="thread 2 has ended and passes nothing"):
+        cuda.jit(kernel)[1, 4]()
+
+
+@pytest.mark.parametrize("place", [-1, np.int32(-1), slice(-2, 8)])
+@pytest.mark.parametrize("write", [False, True])
+def test_nothing_lies_before_a_pointer(place: Any, write: bool) -> None:
+    def kernel(x: Any) -> None:
+        if write:
+            x[place] = 1
+        else:
+            x[place]
+
+    with pytest.raises(IndexError, match="lies before the memory"):
+        cuda.jit(kernel)[1, 1](np.zeros(8))
+
+
+def test_arrays_of_one_place_differ_by_their_types() -> None:
+    def helper(kind: Any, count: int) -> Any:
+        return cuda.shared.array(count, kind)
+
+    def kernel(found: list[Any]) -> None:
+        found += [helper(np.float32, 4), helper(np.int64, 4), helper(np.int64, 8)]
+        found.append(helper(np.float32, 4))
+
+    found: list[Any] = []
+    cuda.jit(kernel)[1, 1](found)
+    kinds = [(str(each.array.dtype), len(each.array)) for each in found]
+    assert kinds == [("float32", 4), ("int64", 4), ("int64", 8), ("float32", 4)]
+    assert found[0] is found[3]
 
 
 def test_orders_differ_and_repeat() -> None:

@@ -46,9 +46,8 @@ def store4(pointer: Any, index: int, x0: Any, x1: Any, x2: Any, x3: Any) -> None
 
 
 def as_array(pointer: Any, count: Any) -> Any:
-    return (
-        pointer[: math.prod(count)].reshape(count) if isinstance(count, tuple) else pointer[:count]
-    )
+    flat = pointer.view(np.ndarray)
+    return flat[: math.prod(count)].reshape(count) if isinstance(count, tuple) else flat[:count]
 
 
 def as_bools(pointer: Any, count: Any) -> Any:

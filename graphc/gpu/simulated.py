@@ -3,8 +3,9 @@
 The threads of a block take turns.  One runs until it meets a barrier, waits for what another lane
 passes to it, or ends; then the next one does.  Who is next is drawn in every round, at each launch
 from the same seed: code that counts on an order of threads fails, and fails again.  What several
-threads do to an element of shared memory without a barrier is refused.  Shared and local memory is
-full of NaN, so that nobody counts on what lies there.
+threads do to an element of shared memory without a barrier is refused, and so are places before the
+memory that a kernel is given, where NumPy would count from the end.  Shared and local memory is full
+of NaN, so that nobody counts on what lies there.
 
 Numba's own simulator makes a thread of Python of each thread, which takes ten times as long and has
 neither warps nor an order that repeats.
@@ -79,6 +80,30 @@ class Thread:
         self.running.parent.switch()
 
 
+class Pointer(np.ndarray[Any, Any]):
+    """Memory that a kernel is given: nothing lies before its first element."""
+
+    def __getitem__(self, place: Any) -> Any:
+        self.check(place)
+        return super().__getitem__(place)
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.check(place)
+        super().__setitem__(place, value)
+
+    @staticmethod
+    def check(place: Any) -> None:
+        """Raise IndexError for a place that NumPy would count from the end."""
+        if ((place.start or 0) if isinstance(place, slice) else place) < 0:
+            raise IndexError(f"element {place} lies before the memory that a kernel is given")
+
+
+def pointer(argument: Any) -> Any:
+    """An argument as a kernel sees it."""
+    flat = isinstance(argument, np.ndarray) and argument.ndim == 1
+    return argument.view(Pointer) if flat else argument
+
+
 class Atomic:
     """No other thread comes between, for threads take turns."""
 
@@ -147,7 +172,7 @@ class Shared(Local):
         self.arrays: dict[Any, Any] = {}
 
     def array(self, shape: Any, dtype: Any, alignment: int = 16) -> Any:
-        place = _caller()
+        place = _caller(), shape, dtype  # device functions are compiled for each type
         if place not in self.arrays:
             self.arrays[place] = Watched(super().array(shape, dtype))
         return self.arrays[place]
@@ -198,7 +223,7 @@ class Simulated:
 
     def shfl_xor_sync(self, mask: int, value: Any, step: int) -> Any:
         """What the thread passes whose number differs by the bit `step`, in the call that is as
-        many-th for it; the own value if that thread has ended.
+        many-th for it. Raises RuntimeError if that thread has ended: a GPU passes anything then.
         """
         thread = self.threads[self.threadIdx.x]
         thread.partner = other = self.threads[self.threadIdx.x ^ step]
@@ -206,7 +231,9 @@ class Simulated:
         count = len(thread.passed)
         if thread.waits():
             thread.give_turn()
-        return other.passed[count - 1] if len(other.passed) >= count else value
+        if len(other.passed) < count:
+            raise RuntimeError(f"thread {other.index.x} has ended and passes nothing")
+        return other.passed[count - 1]
 
 
 cuda = Simulated()
@@ -224,12 +251,11 @@ class Kernel:
     def launch(self, shape: tuple[int, int], arguments: tuple[Any, ...]) -> None:
         with _launching, np.errstate(all="ignore"):
             cuda.gridDim, cuda.blockDim = map(Index, shape)
+            given = [pointer(argument) for argument in arguments]
             chance = random.Random(0)
             for block in range(shape[0]):
                 cuda.blockIdx, cuda.shared, cuda.votes = Index(block), Shared(), [False] * shape[1]
-                cuda.threads = [
-                    Thread(k, lambda: self.function(*arguments)) for k in range(shape[1])
-                ]
+                cuda.threads = [Thread(k, lambda: self.function(*given)) for k in range(shape[1])]
                 try:
                     _run_block(chance)
                 except Exception as error:
