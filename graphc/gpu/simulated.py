@@ -3,9 +3,9 @@
 The threads of a block take turns.  One runs until it meets a barrier, waits for what another lane
 passes to it, or ends; then the next one does.  Who is next is drawn in every round, at each launch
 from the same seed: code that counts on an order of threads fails, and fails again.  What several
-threads do to an element of shared memory without a barrier is refused, and so are places before the
-memory that a kernel is given, where NumPy would count from the end.  Shared and local memory is full
-of NaN, so that nobody counts on what lies there.
+threads do to an element of shared memory without a barrier is refused, and so are places before
+the memory that a kernel is given, where NumPy would count from the end.  Shared and local memory is
+full of NaN, so that nobody counts on what lies there.
 
 Numba's own simulator makes a thread of Python of each thread, which takes ten times as long and has
 neither warps nor an order that repeats.
