@@ -221,3 +221,40 @@ def test_llvm_is_not_locked_for_ever_by_an_interrupt() -> None:
         [sys.executable, "-c", LEFT_LOCKED], capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "8\n", done.stderr
+
+
+FORK_WHILE_TRACED = """
+import os, signal, threading
+import numpy as np
+import graphc as gc
+
+inside, forked = threading.Event(), threading.Event()
+tracer = []
+
+def double(x):
+    if threading.current_thread() in tracer:
+        inside.set()
+        forked.wait()
+    return x * 2
+
+compiled = gc.compile(double)
+x = np.ones(3, np.float32)
+tracer.append(threading.Thread(target=compiled, args=(x,)))
+tracer[0].start()
+inside.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    os._exit(int(compiled(x).sum()))
+forked.set()
+tracer[0].join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compiled(x).sum())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_forked_child_calls_a_function_that_another_thread_was_tracing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_WHILE_TRACED], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "6 6.0\n", done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
@@ -60,6 +62,9 @@ def _argument_names(option: str, given: Any) -> tuple[str, ...]:
     return listed
 
 
+_functions: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
 class CompiledFunction:
     """A model function that compiles itself for every new signature of its arguments.
 
@@ -85,6 +90,7 @@ class CompiledFunction:
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
         self._lock = threading.RLock()
+        _functions.add(self)
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
             if name not in self._binder.names:
@@ -280,6 +286,19 @@ class CompiledFunction:
             return self
         self.__set_name__(type(instance), "")
         return BoundFunction(self, instance)
+
+
+def _after_fork() -> None:
+    """A forked child has no other thread that could unlock a function."""
+    for each in list(_functions):
+        if each._lock.acquire(blocking=False):
+            each._lock.release()
+        else:
+            each._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class BoundFunction:
