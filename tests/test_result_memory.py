@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc as collector
+import mmap
 import resource
 import threading
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_small_results_are_plain_arrays() -> None:
 
 
 def test_memory_that_is_held_without_an_array_is_in_use() -> None:
-    made = result_array((ROWS, 1024), F32)
+    made: Any = result_array((ROWS, 1024), F32)
     start = address_of(made)
     held = [np.frombuffer(made.base, np.float32), memoryview(made), np.from_dlpack(made)]
     del made
@@ -80,7 +81,7 @@ def test_memory_that_is_held_without_an_array_is_in_use() -> None:
 
 @pytest.mark.parametrize("advice", ["MADV_HUGEPAGE", "MADV_FREE"])
 def test_a_system_that_takes_no_advice(advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.mmap, advice, 9999)
+    monkeypatch.setattr(mmap, advice, 9999)
     for _ in range(2):
         made = result_array((ROWS, 1024), F32)
         made[:] = 1.0
