@@ -60,6 +60,12 @@ def test_another_size_takes_the_place_of_what_is_left() -> None:
     assert left() == [LARGE + 4096]
 
 
+def test_few_blocks_are_kept() -> None:
+    many = [result_array((ROWS, 1024), F32) for _ in range(memory.MOST_LEFT + 3)]
+    del many
+    assert left() == [LARGE] * memory.MOST_LEFT
+
+
 def test_small_results_are_plain_arrays() -> None:
     made = result_array((ROWS - 1, 1024), F32)
     assert made.flags.owndata

@@ -23,6 +23,7 @@ from graphc.errors import LimitError
 from graphc.runtime.image import ALIGNMENT
 
 LARGE = 1 << 25  # bytes that the C library surely maps
+MOST_LEFT = 4  # blocks that are kept; the pages of idle ones still count as the process's
 _REUSES = hasattr(mmap, "MADV_FREE")
 _left: dict[int, list[mmap.mmap]] = {}  # by size
 
@@ -72,9 +73,11 @@ def _block(nbytes: int) -> mmap.mmap:
 
 
 def _leave(nbytes: int, block: mmap.mmap) -> None:
-    with suppress(OSError):  # the pages are locked: the block goes
-        block.madvise(mmap.MADV_FREE)
-        _left.setdefault(nbytes, []).append(block)
+    kept = _left.setdefault(nbytes, [])
+    if len(kept) < MOST_LEFT:
+        with suppress(OSError):  # the pages are locked: the block goes
+            block.madvise(mmap.MADV_FREE)
+            kept.append(block)
 
 
 def _is_limited() -> bool:
