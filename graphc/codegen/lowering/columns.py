@@ -3,10 +3,13 @@ once.
 
     parallel for block of columns:
         for c in block: acc[c] = identity
-        for r in reduced:  for c in block:  acc[c] = acc[c] + x[r, c]
+        for r in reduced, some at a time:
+            for c in block:  acc[c] = acc[c] + x[r, c] + x[r + 1, c] ..
         for c in block: store finish(acc[c])
 
-f32 sums are folded in f64, so that long columns lose nothing.
+f32 sums are folded in f64, so that long columns lose nothing.  Several rows at a time save loads
+and stores of accumulators, and memory is fetched from several places at once: rows of a block are
+too short for the processor to fetch ahead along them.  The order of a sum is that of the rows.
 """
 
 from __future__ import annotations
@@ -16,14 +19,27 @@ from contextlib import ExitStack
 
 from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
-from graphc.codegen.lowering.folds import combined, finished, initial, prepared, reduction_of
+from graphc.codegen.lowering.folds import (
+    combined,
+    finished,
+    initial,
+    is_carried,
+    prepared,
+    reduction_of,
+)
 from graphc.codegen.lowering.nest import Nest, unique
+from graphc.codegen.lowering.rows import STAGE_FLOPS, flops_per_element
 from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
+from graphc.ir.op import Compute
 from graphc.ir.types import F32, F64
 from graphc.ops.registry import Pair
 
 COLUMNS = 512  # columns folded at once
+ROWS = 8  # rows folded at once where one operand is read, ...
+ROWS_OF_MANY = 4  # ... or more of them, or a result of full size is written
+IN_REGISTERS = (16, 32)  # widths whose accumulators LLVM keeps in registers
+LARGE_BYTES = 1 << 25  # so much is in no cache: any fold waits for memory
 
 
 class Columns(Nest):
@@ -72,17 +88,20 @@ class Columns(Nest):
                 firsts = initial(b, reduction_of(node), element)
                 for buffer, first in zip(work[node.id], firsts, strict=True):
                     b.store(buffer, slot, b.cast(first, buffer.dtype))
-        full = [r for r in unique(self.region.results) if self.space.is_full(r)]
         with ExitStack() as stack:
             inside = dict(values)
-            for loop in reduced:
+            for loop in reduced[:-1]:
                 inside[loop.place] = stack.enter_context(b.loop(loop.extent))
-            with b.loop(stop, "vector", start) as c:
-                inside[line.place] = c
-                index = self.space.index(b, inside, self.space.full)
-                for node in folds:
-                    self.fold_column(node, work[node.id], index, b.sub(c, start))
-                self.store_full(inside, full)
+            last = reduced[-1]
+            count = max(1, min(self.rows_at_once(line.extent), last.extent))
+            whole = last.extent - last.extent % count
+            with b.loop(whole // count) as step:
+                first = b.mul(step, b.integer(count))
+                rows = [{**inside, last.place: b.add(first, b.integer(k))} for k in range(count)]
+                self.fold_rows(rows, line, bounds, work)
+            if whole < last.extent:
+                with b.loop(last.extent, "serial", whole) as r:
+                    self.fold_rows([{**inside, last.place: r}], line, bounds, work)
         with b.loop(stop, "vector", start) as c:
             slot = b.sub(c, start)
             for node in folds:
@@ -93,20 +112,60 @@ class Columns(Nest):
                     dims = tensor_type(result).dims
                     self.store(result, self.space.index(b, inside, dims))
 
+    def rows_at_once(self, width: int) -> int:
+        """Rows that one pass over a block folds: they pay where memory is waited for.
+
+        Folds that compute more than they load gain only by what is fetched from afar.  The
+        accumulators of a block of one or two whole vectors lie in registers anyway.
+        """
+        full = [n for n in self.region.nodes if self.space.is_full(n)]
+        streams = [n for n in (*self.region.params, *unique(self.region.results))
+                   if self.space.is_full(n)]  # fmt: skip
+        costly = any(isinstance(n.op.lower, Compute) or flops_per_element(n) >= STAGE_FLOPS
+                     for n in full)  # fmt: skip
+        if self.strict or costly or not streams or width in IN_REGISTERS:
+            return 1
+        far = sum(tensor_type(n).nbytes for n in streams) > LARGE_BYTES
+        simple = all(reduction_of(n).combine == "add" for n in self.reductions())
+        if not far and not (simple and all(tensor_type(n).dtype.itemsize >= 4 for n in streams)):
+            return 1
+        return ROWS if len(streams) == 1 else ROWS_OF_MANY
+
+    def fold_rows(
+        self, rows: list[dict[int, Expr]], line: Axes, bounds: tuple[Expr, Expr],
+        work: dict[int, list[Buffer]],
+    ) -> None:  # fmt: skip
+        """Fold a block of some rows, and store what of them is stored in full."""
+        b, (start, stop) = self.b, bounds
+        full = [r for r in unique(self.region.results) if self.space.is_full(r)]
+        with b.loop(stop, "vector", start) as c:
+            places = [{**row, line.place: c} for row in rows]
+            for node in self.reductions():
+                indices = [self.space.index(b, p, self.space.full) for p in places]
+                self.fold_column(node, work[node.id], indices, b.sub(c, start))
+            for place in places:
+                self.store_full(place, full)
+
     def fold_column(
-        self, node: Node, buffers: list[Buffer], index: tuple[Expr, ...], slot: Expr
+        self, node: Node, buffers: list[Buffer], indices: list[tuple[Expr, ...]], slot: Expr
     ) -> None:
+        """One element of a column after the other enters its accumulators."""
         b, lower = self.b, reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
-        value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
-        parts = [value.re, value.im] if isinstance(value, Pair) else [value]
-        parts = [b.cast(p, buffer.dtype) for p, buffer in zip(parts, buffers, strict=True)]
-        olds = [b.load(buffer, slot) for buffer in buffers]
-        if len(parts) == 2:
-            total = combined(b, lower, Pair(*olds), Pair(*parts))
-            totals = [total.re, total.im]
-        else:
-            totals = [b.op(lower.combine, olds[0], parts[0])]
+        rows: list[list[Expr]] = []
+        for index in indices:
+            value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
+            parts = [value.re, value.im] if isinstance(value, Pair) else [value]
+            rows.append([b.cast(p, buffer.dtype) for p, buffer in zip(parts, buffers, strict=True)])
+        totals = [b.load(buffer, slot) for buffer in buffers]
+        for parts in rows:
+            if len(parts) == 2:
+                total = combined(b, lower, Pair(*totals), Pair(*parts))
+                totals = [total.re, total.im]
+            else:
+                totals = [b.op(lower.combine, totals[0], parts[0])]
+        if is_carried(node):  # both parts are computed before either is stored
+            totals = [b.read(b.register(total)) for total in totals]
         for buffer, new in zip(buffers, totals, strict=True):
             b.store(buffer, slot, new)
 

@@ -1,0 +1,96 @@
+"""Folds over outer axes: blocks of columns, several rows at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphc as gc
+from graphc.codegen.lowering import columns
+
+RNG = np.random.default_rng(3)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def in_order(x: np.ndarray) -> np.ndarray:
+    """The sum over the first axis as columns add it: row after row, in f64."""
+    return np.add.accumulate(x.astype(np.float64), axis=0)[-1].astype(x.dtype)
+
+
+@pytest.fixture(params=[1 << 25, 0], ids=["near", "far"])
+def distance(request, monkeypatch) -> None:
+    """Whether operands are taken to lie in a cache."""
+    monkeypatch.setattr(columns, "LARGE_BYTES", request.param)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([2, 3, 8, 17, 64, 513, 1030]))
+def test_a_sum_takes_the_rows_in_order_whatever_their_number(rows: int, outer: int, width: int):
+    x = draw(outer, rows, width)
+    made = gc.compile(lambda x: x.sum(axis=1))(x)
+    for k in range(outer):
+        np.testing.assert_array_equal(made[k], in_order(x[k]))
+    np.testing.assert_allclose(made, x.astype(np.float64).sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("distance")
+@pytest.mark.parametrize("name", ["i1", "i4", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("shape", [(3, 5), (8, 600), (29, 130)])
+def test_every_fold_of_every_element_type(name: str, shape: tuple[int, int]) -> None:
+    x = RNG.integers(-3, 4, shape).astype(name)
+    x = x * x.dtype.type(1 + 0.5j) if x.dtype.kind == "c" else x
+    folds = [np.sum, np.mean, np.prod] + ([] if x.dtype.kind == "c" else [np.max, np.min])
+    for fold in folds:
+        if fold is np.prod:
+            x = np.where(x == 0, x.dtype.type(1), x)[:9]
+        made = gc.compile(lambda x, fold=fold: fold(x, axis=0))(x)
+        want = fold(x, axis=0)
+        np.testing.assert_allclose(made, want, rtol=2e-3 if name == "f2" else 1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("distance")
+@pytest.mark.parametrize("rows", [4, 11, 64])
+def test_siblings_producers_and_full_results_share_the_passes(rows: int) -> None:
+    def function(x, y, w, b):
+        z = np.where(x > y, x * w[:, None] + b, np.float32(0))
+        return z, z.sum(axis=0), (x * y).sum(axis=0), np.maximum(x, b).max(axis=0), y.mean(axis=0)
+
+    arguments = draw(rows, 700), draw(rows, 700), draw(rows), draw(700)
+    results = [gc.compile(function, threads=n)(*arguments) for n in (1, 2)]
+    for one, two, want in zip(*results, function(*arguments), strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("distance")
+def test_the_largest_of_columns_with_nan_is_nan() -> None:
+    x = draw(21, 40)
+    x[17, 3] = x[20, 9] = np.nan
+    made = gc.compile(lambda x: (x.max(axis=0), x.min(axis=0)))(x)
+    np.testing.assert_array_equal(made[0], x.max(axis=0))
+    np.testing.assert_array_equal(made[1], x.min(axis=0))
+
+
+def test_strict_sums_equal_fast_ones() -> None:
+    x = draw(37, 90)
+    fast, strict = (gc.compile(lambda x: x.sum(axis=0), fast_math=f)(x) for f in (True, False))
+    np.testing.assert_array_equal(fast, strict)
+
+
+def test_products_of_complex_columns_keep_both_parts_apart() -> None:
+    x = RNG.integers(1, 4, (5, 6)) * (1 + 0.5j)
+    np.testing.assert_allclose(gc.compile(lambda x: x.prod(axis=0))(x), x.prod(axis=0))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (3, 0, 4), (1, 4)])
+def test_empty_and_single_rows(shape: tuple[int, ...]) -> None:
+    x = draw(*shape)
+    axis = len(shape) - 2
+    made = gc.compile(lambda x: (x.sum(axis=axis), np.exp(x).sum(axis=axis)))(x)
+    np.testing.assert_array_equal(made[0], x.sum(axis=axis))
+    np.testing.assert_allclose(made[1], np.exp(x).sum(axis=axis), rtol=1e-6)
