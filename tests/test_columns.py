@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,14 @@ def draw(*shape: int) -> np.ndarray:
 def in_order(x: np.ndarray) -> np.ndarray:
     """The sum over the first axis as columns add it: row after row, in f64."""
     return np.add.accumulate(x.astype(np.float64), axis=0)[-1].astype(x.dtype)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small() -> Iterator[None]:
+    """Small operands are folded several rows at a time too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "SMALL_BYTES", -1)
+        yield
 
 
 @pytest.fixture(params=[1 << 25, 0], ids=["near", "far"])

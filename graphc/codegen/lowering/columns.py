@@ -39,6 +39,7 @@ COLUMNS = 512  # columns folded at once
 ROWS = 8  # rows folded at once where one operand is read, ...
 ROWS_OF_MANY = 4  # ... or more of them, or a result of full size is written
 IN_REGISTERS = (16, 32)  # widths whose accumulators LLVM keeps in registers
+SMALL_BYTES = 1 << 16  # folding less takes no time that is worth a longer compilation
 LARGE_BYTES = 1 << 25  # so much is in no cache: any fold waits for memory
 
 
@@ -123,9 +124,10 @@ class Columns(Nest):
                    if self.space.is_full(n)]  # fmt: skip
         costly = any(isinstance(n.op.lower, Compute) or flops_per_element(n) >= STAGE_FLOPS
                      for n in full)  # fmt: skip
-        if self.strict or costly or not streams or width in IN_REGISTERS:
+        nbytes = sum(tensor_type(n).nbytes for n in streams)
+        far = nbytes > LARGE_BYTES
+        if self.strict or costly or nbytes <= SMALL_BYTES or width in IN_REGISTERS:
             return 1
-        far = sum(tensor_type(n).nbytes for n in streams) > LARGE_BYTES
         simple = all(reduction_of(n).combine == "add" for n in self.reductions())
         if not far and not (simple and all(tensor_type(n).dtype.itemsize >= 4 for n in streams)):
             return 1
