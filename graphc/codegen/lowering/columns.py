@@ -128,8 +128,10 @@ class Columns(Nest):
         far = nbytes > LARGE_BYTES
         if self.strict or costly or nbytes <= SMALL_BYTES or width in IN_REGISTERS:
             return 1
+        kinds = [tensor_type(n).dtype for n in streams]
         simple = all(reduction_of(n).combine == "add" for n in self.reductions())
-        if not far and not (simple and all(tensor_type(n).dtype.itemsize >= 4 for n in streams)):
+        simple = simple and all(k.itemsize >= 4 and not k.is_complex for k in kinds)
+        if not far and not simple:
             return 1
         return ROWS if len(streams) == 1 else ROWS_OF_MANY
 
