@@ -14,7 +14,8 @@ typedef void (*Kernel)(void **);
 enum { OUT_OF_MEMORY = 2, NO_CONTEXT = 201, WORDS = 4, MOST = 64 };
 #define NEED_CONTEXT if (!context) return NO_CONTEXT
 
-static __thread Handle context;
+static __thread Handle contexts[MOST], context;
+static __thread int pushed;
 static intptr_t handles = 0x1000;
 
 int cuInit(unsigned flags) { return 0; }
@@ -29,8 +30,12 @@ int cuDevicePrimaryCtxRetain(Handle *made, int device) {
     return *made = (Handle)(intptr_t)(1 + device), 0;
 }
 int cuCtxSetCurrent(Handle given) { return context = given, 0; }
-int cuCtxPushCurrent_v2(Handle given) { return context = given, 0; }
-int cuCtxPopCurrent_v2(Handle *given) { return *given = context, 0; }
+int cuCtxPushCurrent_v2(Handle given) {
+    return contexts[pushed++] = context, context = given, 0;
+}
+int cuCtxPopCurrent_v2(Handle *given) {
+    return *given = context, context = contexts[--pushed], 0;
+}
 int cuMemFree_v2(Address place) { NEED_CONTEXT; return free((void *)place), 0; }
 int cuMemFreeHost(void *place) { return free(place), 0; }
 int cuDeviceCanAccessPeer(int *can, int device, int other) { return *can = 1, 0; }
