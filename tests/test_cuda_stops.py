@@ -104,14 +104,16 @@ def soon(action: Callable[..., object], *arguments: object) -> Iterator[None]:
     timer = threading.Timer(0.2, action, arguments)
     begin = time.monotonic()
     timer.start()
-    yield
-    timer.join()
-    assert time.monotonic() - begin < 5
+    try:
+        yield
+    finally:
+        timer.join()
+        assert time.monotonic() - begin < 5
 
 
 def test_ctrl_c(fake: FakeCuda) -> None:
     for executable in (endless(), pair(CHIP, ("cpu:0", "gpu:0"), rounds=1 << 20)):
-        with soon(os.kill, os.getpid(), signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), soon(os.kill, os.getpid(), signal.SIGINT):
             executable(X)
     check(twice(CHIP), 2 * X + 1)
 
