@@ -16,9 +16,10 @@ cores for all devices; which cores it may use is not changed.
 
 from __future__ import annotations
 
+from graphc.codegen.native.pool_service import MASK
+
 MOST_WORKERS = 256
 MOVE_NANOSECONDS = 1_000_000  # at least between two moves
-_MASK = 128  # bytes of a set of cores
 
 _WORKERS = f"""
 @graphc_crew = internal global [{MOST_WORKERS} x [256 x i8]] zeroinitializer, align 256
@@ -170,8 +171,8 @@ define void @graphc_crew_reset() {{
 _SPREAD = f"""
 define internal void @graphc_crew_spread(ptr %slot) {{
 entry:
-  %mask = alloca [{_MASK} x i8], align 8
-  %other = alloca [{_MASK} x i8], align 8
+  %mask = alloca [{MASK} x i8], align 8
+  %other = alloca [{MASK} x i8], align 8
   %near.at = getelementptr i8, ptr %slot, i64 32
   %near = load i64, ptr %near.at
   %core = call i64 @graphc_core()
@@ -188,8 +189,8 @@ together:
 
 ask:
   store i64 %now, ptr %last.at
-  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 {_MASK}, i1 false)
-  %got = call i32 @sched_getaffinity(i32 0, i64 {_MASK}, ptr %mask)
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 {MASK}, i1 false)
+  %got = call i32 @sched_getaffinity(i32 0, i64 {MASK}, ptr %mask)
   br label %count
 
 count:
@@ -202,7 +203,7 @@ count:
   %word.other = getelementptr i64, ptr %other, i64 %w
   store i64 %word, ptr %word.other
   %w.next = add i64 %w, 1
-  %more = icmp slt i64 %w.next, {_MASK // 8}
+  %more = icmp slt i64 %w.next, {MASK // 8}
   br i1 %more, label %count, label %judge
 
 judge:
@@ -210,21 +211,14 @@ judge:
   %team = load ptr, ptr %team.at
   %devices = load i64, ptr %team
   %room = icmp sge i64 %sum.next, %devices
-  %known = icmp ult i64 %core, {8 * _MASK}
+  %known = icmp ult i64 %core, {8 * MASK}
   %worth = and i1 %room, %known
   br i1 %worth, label %move, label %end
 
 move:
-  %number = lshr i64 %core, 6
-  %shift = and i64 %core, 63
-  %bit = shl i64 1, %shift
-  %keep = xor i64 %bit, -1
-  %core.at = getelementptr i64, ptr %other, i64 %number
-  %cores = load i64, ptr %core.at
-  %less = and i64 %cores, %keep
-  store i64 %less, ptr %core.at
-  %moved = call i32 @sched_setaffinity(i32 0, i64 {_MASK}, ptr %other)
-  %restored = call i32 @sched_setaffinity(i32 0, i64 {_MASK}, ptr %mask)
+  call void @graphc_without_core(ptr %other, i64 %core)
+  %moved = call i32 @sched_setaffinity(i32 0, i64 {MASK}, ptr %other)
+  %restored = call i32 @sched_setaffinity(i32 0, i64 {MASK}, ptr %mask)
   br label %end
 
 end:

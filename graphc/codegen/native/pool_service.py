@@ -185,14 +185,7 @@ entry:
 
 elsewhere:
   call void @llvm.memcpy.p0.p0.i64(ptr %other, ptr %usual, i64 {MASK}, i1 false)
-  %number = lshr i64 %core, 6
-  %shift = and i64 %core, 63
-  %bit = shl i64 1, %shift
-  %keep = xor i64 %bit, -1
-  %cores.at = getelementptr i64, ptr %other, i64 %number
-  %cores = load i64, ptr %cores.at
-  %less = and i64 %cores, %keep
-  store i64 %less, ptr %cores.at
+  call void @graphc_without_core(ptr %other, i64 %core)
   %moved = call i32 @pthread_setaffinity_np(ptr %thread, i64 {MASK}, ptr %other)
   %signalled = call i32 @pthread_cond_signal(ptr %condition)
   %restored = call i32 @pthread_setaffinity_np(ptr %thread, i64 {MASK}, ptr %usual)
@@ -200,6 +193,18 @@ elsewhere:
 
 anywhere:
   %sent = call i32 @pthread_cond_signal(ptr %condition)
+  ret void
+}}
+
+define internal void @graphc_without_core(ptr %cores, i64 %core) {{
+  %number = lshr i64 %core, 6
+  %shift = and i64 %core, 63
+  %bit = shl i64 1, %shift
+  %keep = xor i64 %bit, -1
+  %word.at = getelementptr i64, ptr %cores, i64 %number
+  %word = load i64, ptr %word.at
+  %less = and i64 %word, %keep
+  store i64 %less, ptr %word.at
   ret void
 }}
 
