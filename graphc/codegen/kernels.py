@@ -24,6 +24,7 @@ from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
+from graphc.codegen.partial import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
@@ -47,6 +48,7 @@ class Spec:
     A kernel that takes long looks every `poll` units whether the run was cancelled; 0 is never.
     On a GPU (kind cuda) `launches` run in order; `operands` are those of the first, the second ...;
     `product` is what they compute where that is a plain product of matrices.
+    `then` runs afterwards, in the same workspace: what needs all that the first kernel made.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class Spec:
     launches: tuple[Launch, ...] = ()
     poll: int = 0
     product: Product | None = None
+    then: Spec | None = None
 
 
 # What a slow thread does in a second; a kernel that would take it half of one asks every tenth.
@@ -120,8 +123,9 @@ def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
         (kind, k, extra + starts[k] if kind == "in" else extra) for kind, k, extra in spec.operands
     )
     patch = spec.patch and (spec.patch[0], _begins(spec.patch[1], starts))
+    then = spec.then and _begins(spec.then, starts)
     fields = {name: getattr(spec, name) for name in Spec.__match_args__}
-    return Spec(**{**fields, "operands": operands, "patch": patch})
+    return Spec(**{**fields, "operands": operands, "patch": patch, "then": then})
 
 
 def poll_of(region: Graph, units: int) -> int:
@@ -218,11 +222,14 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     order = results_in_order(region, form)
     names = tuple(region.result_names[k] for k in order)
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
+    rows = reduces(region)
+    parts = 1 if rows else parts_of(form, _plan(form, config), config)
+    if parts > 1:
+        return _partial_spec(region, form, order, parts, config)
     widened = form.element is not tensor_type(form.node).dtype
     bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
     fused = not bare or config.check_finite or widened
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
-    rows = reduces(region)
     options = {
         "epilogue": fused,
         "stage": staged or rows or (fused and other),
@@ -259,6 +266,29 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         "contract", operands, plan.units, plan.grain, plan.params,
         workspace, kernel, (prologues[0], prologues[1]), form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
+    )  # fmt: skip
+
+
+def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, config: Config) -> Spec:
+    """A product of one row as a batch of parts, and the kernel that adds them up."""
+    plan = plan_parts(form, parts, config)
+    position = {p: k for k, p in enumerate(region.params)}
+    sources: list[Operand] = [("in", position[stored_in(read.source)], 0) for read in form.reads]
+    if plan.swapped:
+        sources.reverse()
+    threads = plan.workspace * config.thread_count
+    last = PartialSums(region, form, whole_plan(form, config), "kernel", parts)
+    kernel = last.lower(**rules(config))
+    sums = kernel.buffers[0]
+    workspace = threads + work_stride(sums)
+    operands: list[Operand] = [("work", threads, 0), *(("out", k, 0) for k in order)]
+    operands += [("in", position[param], 0) for param in last.operands]
+    width = tensor_type(form.node).size
+    then = Spec("loop", tuple(operands), 1, 1, (0, 0, width, width), workspace, kernel)
+    return Spec(
+        "contract", (*sources, ("work", threads, 0), ("work", 0, 0)), plan.units, plan.grain,
+        plan.params, workspace, core=form.core, parts=plan.parts,
+        poll=poll_of(region, plan.units), then=then,
     )  # fmt: skip
 
 

@@ -142,22 +142,25 @@ class TableWriter:
             "in": [self.place(n) for n in node.inputs[: len(inputs)]],
             "out": [self.base(region) for region in results],
         }
-        operands = []
         if spec.workspace > workspace_bytes(node):
             raise GraphError(
                 f"%{node.id} needs {spec.workspace} bytes of workspace", details=node.describe()
             )
-        for kind, index, extra in spec.operands:
-            if kind == "work":
-                scratch = node.inputs[-1] if spec.workspace else node
-                operands.append(self.base(buffer_of(scratch).regions[0], index))
-            else:
-                register, start = places[kind][index]
-                operands.append((register, start + extra))
         if all(r.nbytes == 0 for r in results):
             return
-        for row in self.rows_of(spec, operands):
-            self.note(row, node)
+        step: Spec | None = spec
+        while step is not None:
+            operands = []
+            for kind, index, extra in step.operands:
+                if kind == "work":
+                    scratch = node.inputs[-1] if spec.workspace else node
+                    operands.append(self.base(buffer_of(scratch).regions[0], index))
+                else:
+                    register, start = places[kind][index]
+                    operands.append((register, start + extra))
+            for row in self.rows_of(step, operands):
+                self.note(row, node)
+            step = step.then
 
     def note(self, row: int, node: Node) -> None:
         """A row that fails names this node."""

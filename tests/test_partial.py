@@ -1,0 +1,89 @@
+"""Products of one row whose sums are made in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen.kernels import Spec, spec_of
+from graphc.config import Config
+from graphc.ir.graph import Graph
+
+RNG = np.random.default_rng(11)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def specs(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Spec]:
+    stages = {s[0]: s[1] for s in gc.compile(function, **options).stages(*arguments)}
+    graph = stages["tile"] if "tile" in stages else stages["plan"]
+    graph = graph if isinstance(graph, Graph) else graph.graphs[0]
+    config = Config.create(**options)
+    return [spec_of(n, config) for n in graph.nodes if n.op.name == "fused"]
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return np.maximum(x @ w + b, 0)
+
+
+@pytest.mark.parametrize(("k", "n"), [(512, 256), (784, 512), (4096, 33), (130 * 64, 77)])
+def test_parts_add_up_in_one_order_whatever_the_threads(k: int, n: int) -> None:
+    x, w, b = draw(1, k), draw(k, n), draw(n)
+    expected = layer(*(a.astype(np.float64) for a in (x, w, b)))
+    made = [gc.compile(layer, threads=t)(x, w, b) for t in (1, 2, 3)]
+    np.testing.assert_allclose(made[0], expected, rtol=1e-4, atol=1e-3)
+    for other in made[1:]:
+        np.testing.assert_array_equal(other, made[0])
+    (spec,) = specs(layer, x, w, b)
+    assert spec.then is not None and spec.units > 1
+
+
+def test_vectors_transposes_and_several_results() -> None:
+    x, w, b = draw(1024), draw(1024, 160), draw(160)
+
+    def function(x: Any, w: Any, b: Any) -> Any:
+        sums = w.T @ x
+        return sums, np.tanh(sums) * b, (x[None] @ w).T + b[:, None]
+
+    made = gc.compile(function)(x, w, b)
+    products = [s for s in specs(function, x, w, b) if s.kind == "contract"]
+    assert products and all(s.then is not None for s in products)
+    for got, want in zip(made, function(x, w, b), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-4)
+
+
+def test_a_step_of_descent_overwrites_what_the_sums_are_added_to() -> None:
+    x, w, y = draw(1, 1024), draw(1024, 128), draw(1, 128)
+
+    def function(x: Any, w: Any, y: Any) -> Any:
+        return y - 0.1 * (x @ w)
+
+    expected = function(x, w, y)
+    made = gc.compile(function, donate=("y",))(x, w, y.copy())
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "options"),
+    [(64, 64, {}), (1021, 512, {}), (1024, 512, {"fast_math": False}), (64, 8192, {})],
+)
+def test_small_prime_short_and_ordered_sums_are_made_at_once(
+    k: int, n: int, options: dict[str, Any]
+) -> None:
+    assert [s.then for s in specs(layer, draw(1, k), draw(k, n), draw(n), **options)] == [None]
+
+
+def test_slices_of_a_larger_array_are_read_where_they_begin() -> None:
+    x, w = draw(2, 1024), draw(2, 1024, 160)
+
+    def function(x: Any, w: Any) -> Any:
+        return x[0] @ w[0], x[1] @ w[1]
+
+    for got, want in zip(gc.compile(function)(x, w), function(x, w), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-4)
