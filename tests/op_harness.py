@@ -213,6 +213,8 @@ def lowered(op: Op | str, operands: Any, attrs: Any) -> Any:
     record = OPS[op] if isinstance(op, str) else op
     if not isinstance(record.lower, Compute | Contraction | Library):
         return None
+    if isinstance(record.lower, Library) and record.lower.kernel is None:
+        return None  # loops
     node = node_of(record, operands, attrs)
     match record.lower:
         case Compute():

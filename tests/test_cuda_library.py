@@ -37,7 +37,9 @@ CHIPS = [chip_of(f"cuda:{name}") for name in ("sm_75", "sm_80", "sm_90")]
 MOST_REGISTERS = 65536  # of a multiprocessor
 FLOATS = ("f32", "f64")
 LIBRARY = sorted(
-    name for name, op in OPS.items() if isinstance(op.lower, Library) and op.samples is not None
+    name
+    for name, op in OPS.items()
+    if isinstance(op.lower, Library) and op.lower.kernel is not None and op.samples is not None
 )
 
 

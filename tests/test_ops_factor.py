@@ -58,3 +58,30 @@ def test_failures() -> None:
         gc.compile(np.linalg.cholesky)(-np.eye(3))
     with pytest.raises(GraphError):
         gc.compile(np.linalg.det)(B)
+
+
+def residual(a: Any, x: Any, b: Any) -> Any:
+    """How far a @ x is from b, in units of what rounding may do to a sum of so many products."""
+    a, x, b = (v.astype(np.float64) for v in (a, x, b))
+    return (np.abs(a @ x - b) / (np.abs(a) @ np.abs(x))).max() / np.sqrt(a.shape[-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [4, 33, 330])
+def test_panels(n: int, dtype: Any) -> None:
+    """Matrices of one panel, of several, and of several blocks of columns; few right sides and
+    many; systems that need their rows exchanged.
+    """
+    rng, small = np.random.default_rng(n), 4 * np.finfo(dtype).eps
+    a = rng.standard_normal((2, n, n)).astype(dtype)
+    a[:, 0, 0] = 0
+    turned = np.swapaxes(a, -1, -2)
+    for width in (1, 9):
+        b = rng.standard_normal((2, n, width)).astype(dtype)
+        assert residual(a, gc.compile(np.linalg.solve)(a, b), b) < small
+        back = gc.compile(gc.grad(lambda v, b=b: (gc.linalg.solve(a, v) * b).sum()))(b)
+        assert residual(turned, back, b) < small
+    s = (a @ turned / n + np.eye(n)).astype(dtype)
+    root = gc.compile(np.linalg.cholesky)(s)
+    assert residual(root, np.swapaxes(root, -1, -2), s) < small
+    assert not np.triu(root, 1).any()

@@ -148,7 +148,7 @@ def _make(node: Node, config: Config) -> Spec:
         from graphc.codegen.cuda.specs import cuda_spec
 
         return cuda_spec(region, kind, config)
-    if kind == "library":
+    if kind == "library" and not written(region):
         return _library_spec(region)
     if kind in ("contract", "staged") and config.backend == "llvm":
         return _contract_spec(region, config, staged=kind == "staged")
@@ -157,7 +157,7 @@ def _make(node: Node, config: Config) -> Spec:
     if kind in ("contract", "staged"):
         kernel = direct(region, "kernel", **rules(config), parity=config.parity)
         return _loop_spec(kernel, 1, region, config)
-    if kind == "nest":
+    if kind in ("nest", "library"):
         kernel, grain = lower_written(region, "kernel", **rules(config))
     else:
         kernel, grain = lower_loops(region, "kernel", **rules(config), parity=config.parity)
@@ -189,7 +189,8 @@ def _loop_spec(
     patch: tuple[int, Spec] | None = None,
 ) -> Spec:
     operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
-    operands += [("out", k, 0) for k in range(len(region.results))]
+    results = sum(len(leaves(result.type)) for result in region.results)
+    operands += [("out", k, 0) for k in range(results)]
     workspace = 0
     for buffer in kernel.buffers[len(operands) :]:
         operands.append(("work", workspace, 0))
@@ -317,10 +318,17 @@ def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:
 # ---------------------------------------------------------------------------------- library kernels
 
 
+def written(region: Graph) -> bool:
+    """Does the library op of a region have loops for CPUs?"""
+    lower = region.nodes[-1].op.lower
+    return isinstance(lower, Library) and lower.loops is not None
+
+
 def _library_spec(region: Graph) -> Spec:
     node = region.nodes[-1]
     lower = node.op.lower
     assert isinstance(lower, Library)
+    assert lower.kernel is not None
     position = {p.id: k for k, p in enumerate(region.params)}
     types = [tensor_type(n) for n in node.inputs] + [
         t for t in leaves(node.type) if isinstance(t, Type)

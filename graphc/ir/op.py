@@ -241,13 +241,15 @@ class Library:
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
     function then takes lo and hi after params).  `cuda(node, strict, simulated)` is the device
     code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
+    With `loops` a CPU runs those instead, and `write` takes the number of the result.
     """
 
-    kernel: Callable[..., Callable[..., Any]]
+    kernel: Callable[..., Callable[..., Any]] | None
     params: Callable[..., tuple[int, ...]] = lambda node: ()
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
     units: Callable[..., int] | None = None
     cuda: Callable[[Any, bool, bool], CudaCode] | None = None
+    loops: Loops | None = None
 
 
 @record(frozen=True)

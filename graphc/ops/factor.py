@@ -9,13 +9,12 @@ A singular system and a matrix that is not positive definite stop the run with s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Library, Sample
+from graphc.ir.op import Attr, Composite, Library, Loops, Sample
 from graphc.ir.types import (
     F32,
     F64,
@@ -28,6 +27,7 @@ from graphc.ir.types import (
     tuple_type,
 )
 from graphc.ops import factor_gradients as rules
+from graphc.ops import factor_nests as nests
 from graphc.ops.creation import eye
 from graphc.ops.dims import rank_of, shape_of, tensor_type
 from graphc.ops.registry import (
@@ -41,7 +41,6 @@ from graphc.ops.registry import (
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
-OUT_OF_RANGE, SINGULAR = 1, 2  # the status of an index and of a non-finite value
 DTYPES = ("f32", "f64")
 
 
@@ -53,12 +52,10 @@ def _square(name: str, x: AnyType) -> Type:
     return x
 
 
-def _matrices(node: Any) -> int:
-    return math.prod(node.inputs[0].type.dims[:-2])
-
-
-def _extent(node: Any) -> tuple[int, ...]:
-    return (node.inputs[0].type.dims[-1],)
+def _lowering(nest: Callable[..., Any], workspace: Callable[..., Any], cuda: str) -> Library:
+    """Loops for CPUs, launches for GPUs."""
+    loops = Loops(lambda *given: nest(*given).nest(), nests.matrices, workspace)
+    return Library(None, cuda=device_code("factor_launches", cuda), loops=loops)
 
 
 def _samples(*bad: Any) -> Callable[[], list[Sample]]:
@@ -78,9 +75,8 @@ def _samples(*bad: Any) -> Callable[[], list[Sample]]:
 # ------------------------------------------------------------------------------------ lu
 
 
-def _lu_kernel(x: Any, packed: Any, perm: Any, sign: Any, params: Any, lo: int, hi: int) -> None:
-    n = params[0]
-    for unit in range(lo, hi):
+def _factorise(x: Any, packed: Any, perm: Any, sign: Any, n: int) -> None:
+    for unit in range(len(sign)):
         base, first = unit * n * n, unit * n
         for k in range(n * n):
             packed[base + k] = x[base + k]
@@ -120,8 +116,8 @@ def _lu_reference(x: Any) -> tuple[Any, Any, Any]:
     packed = np.zeros(x.shape, x.dtype)
     perm = np.zeros(x.shape[:-1], np.int64)
     sign = np.zeros(x.shape[:-2], x.dtype)
-    source, params = np.ascontiguousarray(x).reshape(-1), np.array(x.shape[-1:])
-    _lu_kernel(source, packed.reshape(-1), perm.reshape(-1), sign.reshape(-1), params, 0, sign.size)
+    source = np.ascontiguousarray(x).reshape(-1)
+    _factorise(source, packed.reshape(-1), perm.reshape(-1), sign.reshape(-1), x.shape[-1])
     return packed, perm, sign
 
 
@@ -129,12 +125,7 @@ lu_op = define(
     "lu",
     infer=_infer_lu,
     reference=_lu_reference,
-    lower=Library(
-        lambda node: _lu_kernel,
-        _extent,
-        units=_matrices,
-        cuda=device_code("factor_launches", "lu_code"),
-    ),
+    lower=_lowering(nests.LU, nests.lu_workspace, "lu_code"),
     dtypes=DTYPES,
     gradient=rules.lu_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros(3), np.zeros((2, 2), int)),
@@ -143,67 +134,6 @@ lu_op = define(
 
 
 # ------------------------------------------------------------------------------------ lu_solve
-
-
-def _solve_kernel(packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int, hi: int) -> int:
-    n, width = params[0], params[1]
-    for unit in range(lo, hi):
-        base, first, made = unit * n * n, unit * n, unit * n * width
-        for row in range(n):
-            if packed[base + row * n + row] == 0:
-                return SINGULAR
-        for row in range(n):
-            if perm[first + row] < 0 or perm[first + row] >= n:
-                return OUT_OF_RANGE
-            source = made + perm[first + row] * width
-            for column in range(width):
-                out[made + row * width + column] = b[source + column]
-            for k in range(row):
-                factor = packed[base + row * n + k]
-                for column in range(width):
-                    out[made + row * width + column] -= factor * out[made + k * width + column]
-        for row in range(n - 1, -1, -1):
-            for k in range(row + 1, n):
-                factor = packed[base + row * n + k]
-                for column in range(width):
-                    out[made + row * width + column] -= factor * out[made + k * width + column]
-            pivot = packed[base + row * n + row]
-            for column in range(width):
-                out[made + row * width + column] /= pivot
-    return 0
-
-
-def _transposed_kernel(
-    packed: Any, perm: Any, b: Any, out: Any, params: Any, lo: int, hi: int
-) -> int:
-    # The transposed system: U' z = b, L' w = z, and row k of w is row perm[k] of the result.
-    n, width = params[0], params[1]
-    for unit in range(lo, hi):
-        base, first, made = unit * n * n, unit * n, unit * n * width
-        for row in range(n):
-            place = perm[first + row]
-            pivot = packed[base + row * n + row]
-            if pivot == 0:
-                return SINGULAR
-            if place < 0 or place >= n:
-                return OUT_OF_RANGE
-            for column in range(width):
-                out[made + place * width + column] = b[made + row * width + column]
-            for k in range(row):
-                factor = packed[base + k * n + row]
-                source = made + perm[first + k] * width
-                for column in range(width):
-                    out[made + place * width + column] -= factor * out[source + column]
-            for column in range(width):
-                out[made + place * width + column] /= pivot
-        for row in range(n - 1, -1, -1):
-            place = made + perm[first + row] * width
-            for k in range(row + 1, n):
-                factor = packed[base + k * n + row]
-                source = made + perm[first + k] * width
-                for column in range(width):
-                    out[place + column] -= factor * out[source + column]
-    return 0
 
 
 def _infer_lu_solve(packed: AnyType, perm: AnyType, b: AnyType, *, transposed: bool) -> Type:
@@ -244,12 +174,7 @@ lu_solve_op = define(
     "lu_solve",
     infer=_infer_lu_solve,
     reference=_lu_solve_reference,
-    lower=Library(
-        lambda node: _transposed_kernel if node.attrs["transposed"] else _solve_kernel,
-        lambda node: (node.type.dims[-2], node.type.dims[-1]),
-        units=_matrices,
-        cuda=device_code("factor_launches", "solve_code"),
-    ),
+    lower=_lowering(nests.Solve, nests.solve_workspace, "solve_code"),
     attrs=(Attr("transposed", "bool", False),),
     dtypes=DTYPES,
     gradient=rules.lu_solve_gradient,
@@ -302,36 +227,11 @@ solve_op = define(
 # ------------------------------------------------------------------------------------ cholesky
 
 
-def _cholesky_kernel(x: Any, out: Any, params: Any, lo: int, hi: int) -> int:
-    n = params[0]
-    for unit in range(lo, hi):
-        base = unit * n * n
-        for row in range(n):
-            for column in range(row + 1):
-                total = x[base + row * n + column]
-                for k in range(column):
-                    total -= out[base + row * n + k] * out[base + column * n + k]
-                if row == column:
-                    if not total > 0:
-                        return SINGULAR
-                    out[base + row * n + row] = math.sqrt(total)
-                else:
-                    out[base + row * n + column] = total / out[base + column * n + column]
-            for column in range(row + 1, n):
-                out[base + row * n + column] = 0
-    return 0
-
-
 cholesky_op = define(
     "cholesky",
     infer=lambda x: _square("cholesky", x),
     reference=lambda x: np.linalg.cholesky(x),
-    lower=Library(
-        lambda node: _cholesky_kernel,
-        _extent,
-        units=_matrices,
-        cuda=device_code("factor_launches", "cholesky_code"),
-    ),
+    lower=_lowering(nests.Cholesky, nests.panel_workspace, "cholesky_code"),
     dtypes=DTYPES,
     gradient=rules.cholesky_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),

@@ -164,6 +164,7 @@ Adapter = tuple[str, Callable[..., Any], int, tuple[int, ...]]
 
 def adapter(lower: Library, node: Node, buffers: list[tuple[DType, int]]) -> Adapter:
     """A kernel around the CPU's function."""
+    assert lower.kernel is not None
     function = lower.kernel(node)
     shapes = getattr(function, "shapes", None)
     if shapes is not None:

@@ -12,7 +12,7 @@ from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Scalar
-from graphc.ir.types import DType
+from graphc.ir.types import DType, Type, leaves
 
 
 class Nest:
@@ -53,9 +53,10 @@ class Nest:
 
     def declare_results(self) -> None:
         for result in self.region.results:
-            kind = tensor_type(result)
-            made = self.buffer(kind.dtype, kind.size, "out")
-            self.outputs.setdefault(result.id, []).append(made)
+            for kind in leaves(result.type):
+                assert isinstance(kind, Type)
+                made = self.buffer(kind.dtype, kind.size, "out")
+                self.outputs.setdefault(result.id, []).append(made)
 
     def lower(self) -> Kernel:
         """The complete kernel."""

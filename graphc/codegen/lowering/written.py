@@ -6,20 +6,35 @@ What is computed element-wise from the op's result is evaluated where the op wri
 from __future__ import annotations
 
 from graphc.codegen.loops import Expr
-from graphc.codegen.lowering.evaluate import Element, load_element, tensor_type
+from graphc.codegen.lowering.evaluate import (
+    Element,
+    flat_index,
+    load_element,
+    store_element,
+    tensor_type,
+)
 from graphc.codegen.lowering.nest import Nest, unique
-from graphc.ir.op import Loops
+from graphc.ir.graph import Node
+from graphc.ir.op import Library, Loops
+from graphc.ir.types import Type, leaves
+
+
+def loops_of(node: Node) -> Loops | None:
+    """The loops that an op gives for CPUs."""
+    lower = node.op.lower
+    if isinstance(lower, Library):
+        return lower.loops
+    return lower if isinstance(lower, Loops) else None
 
 
 class Written(Nest):
     """Lowers one `Loops` op with its epilogue."""
 
     def body(self) -> None:
-        node = next(n for n in self.region.nodes if isinstance(n.op.lower, Loops))
-        lower = node.op.lower
-        assert isinstance(lower, Loops)
+        node, lower = next((n, made) for n in self.region.nodes if (made := loops_of(n)))
         self.units = lower.units(node)
-        work = max(n.type.size for n in (node, *node.inputs))  # type: ignore[union-attr]
+        sizes = (t.size for n in (node, *node.inputs) for t in leaves(n.type))  # type: ignore[union-attr]
+        work = max(sizes)
         self.elements_per_unit = work // max(self.units, 1)
 
         def read(operand: int, position: Expr) -> Element:
@@ -29,7 +44,11 @@ class Written(Nest):
             buffer = self.elements.buffers[source.id]
             return load_element(self.b, buffer, position, tensor_type(source).dtype)
 
-        def write(index: tuple[Expr, ...], value: Element) -> None:
+        def write(index: tuple[Expr, ...], value: Element, number: int = 0) -> None:
+            if not isinstance(node.type, Type):
+                position = flat_index(self.b, index, leaves(node.type)[number].dims)  # type: ignore[union-attr]
+                store_element(self.b, self.outputs[node.id][number], position, value)
+                return
             self.elements.bind(node, lambda _: value)
             for result in unique(self.region.results):
                 self.store(result, index)
