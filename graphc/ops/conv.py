@@ -15,14 +15,13 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction, Sample
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
-from graphc.ops.arrange import flip, swapaxes
 from graphc.ops.conv_adjoint import spread, to_weights
 from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import REAL, define, require
-from graphc.ops.shape import reshape
-from graphc.ops.value import public
+from graphc.ops.slicing import slice_axis
+from graphc.ops.value import as_value, public
 
 Ints = tuple[int, ...]
 
@@ -237,10 +236,8 @@ def conv_transpose(
     pairs = resolve_padding(padding, shape_of(x)[2:], reach, (1,) * count)
     around = [(r - 1 - low, r - 1 - high + e) for r, (low, high), e in zip(reach, pairs, extra)]
     require(all(min(p) >= 0 for p in around), "conv_transpose: the padding exceeds the window")
-    spread = pad_zeros(x, [(0, 0), (0, 0), *around], (0, 0, *(s - 1 for s in stride)))
-    inside, outside = shape_of(w)[:2]
-    window = shape_of(w)[2:]
-    parts = reshape(w, (groups, inside // groups, outside, *window))  # type: ignore[operator]
-    weights = reshape(swapaxes(parts, 1, 2), (groups * outside, inside // groups, *window))  # type: ignore[operator]
-    weights = flip(weights, tuple(range(2, 2 + count)))
-    return contract("conv", spread, weights, stride=(1,) * count, dilation=dilation, groups=groups)
+    extents = [(n - 1) * s + r + e for n, s, r, e in zip(shape_of(x)[2:], stride, reach, extra)]
+    made = spread(x, as_value(w), extents, stride, dilation, groups)
+    for axis, ((low, high), extent) in enumerate(zip(pairs, extents), 2):
+        made = slice_axis(made, axis, low, extent - high)
+    return made

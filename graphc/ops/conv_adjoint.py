@@ -24,7 +24,7 @@ from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tens
 from graphc.ops.adjoints import fitted
 from graphc.ops.arrange import flip
 from graphc.ops.dims import row_major_strides, samples_of, shape_of
-from graphc.ops.linalg import Dims, accumulable, contraction_cost, contraction_types
+from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.shape import reshape, transpose
@@ -192,7 +192,7 @@ def spread(
     phases = tuple(min(s, k) for s, k in zip(stride, window))
     taps = tuple(-(-k // r) for k, r in zip(window, phases))
     around = [((t - 1) * d,) * 2 for t, d in zip(taps, dilation)]
-    made = emit(
+    made = contract(
         "conv", pad_zeros(y, [(0, 0), (0, 0), *around]), _by_phase(w, phases, taps, groups),
         stride=(1,) * count, dilation=dilation, groups=groups,
     )  # fmt: skip
