@@ -194,11 +194,14 @@ def _loop_spec(
     workspace = 0
     for buffer in kernel.buffers[len(operands) :]:
         operands.append(("work", workspace, 0))
-        workspace += work_stride(buffer) * config.thread_count
-    units = kernel.units
+        workspace += work_stride(buffer) * (config.thread_count if buffer.mode == "work" else 1)
+    units, then = kernel.units, None
+    if kernel.then is not None:  # it folds what little each unit has made
+        many = kernel.then.units
+        then = Spec("loop", tuple(operands), many, many, (), workspace, kernel.then)
     return Spec(
         "loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch,
-        poll=poll_of(region, units),
+        poll=poll_of(region, units), then=then,
     )  # fmt: skip
 
 

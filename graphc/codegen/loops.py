@@ -150,8 +150,7 @@ class If:
 
 @record(frozen=True, eq=False)
 class For:
-    """for variable in start..stop. kind: parallel (only outermost; split over lo..hi), serial,
-    vector.
+    """for variable in start..stop: parallel (only outermost; over lo..hi), serial or vector.
 
     `vector` promises that iterations do not depend on one another except through `Update`.
     """
@@ -179,6 +178,7 @@ class Kernel:
     strict: bool = False
     notes: tuple[str, ...] = field(default=())  # comment lines for the readable source
     exact: bool = False  # forbid contraction to fma alone
+    then: Kernel | None = None  # runs on the same buffers when all units are done
 
 
 _COMPARE = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

@@ -32,7 +32,7 @@ from graphc.codegen.lowering.rows import STAGE_FLOPS, flops_per_element
 from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.op import Compute
-from graphc.ir.types import F32, F64
+from graphc.ir.types import F32, F64, DType
 from graphc.ops.registry import Pair
 
 COLUMNS = 512  # columns folded at once
@@ -46,8 +46,11 @@ LARGE_BYTES = 1 << 25  # so much is in no cache: any fold waits for memory
 class Columns(Nest):
     """Lowers groups that fold an outer axis; nothing but the finished folds is read afterwards."""
 
+    first: Expr  # where the accumulators of a block begin
+
     def body(self) -> None:
         space, b = self.space, self.b
+        self.first = b.integer(0)
         kept = [loop for loop in space.loops if not loop.reduced]
         reduced = [loop for loop in space.loops if loop.reduced]
         line = kept.pop()
@@ -70,25 +73,21 @@ class Columns(Nest):
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
+        return [self.buffer(kind, width, "work") for kind in self.held(node)]
+
+    def held(self, node: Node) -> list[DType]:
+        """The types of the accumulators of a reduction."""
         lower = reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
         kinds = [v.dtype for v in initial(Scalars(), lower, element)]
-        wide = [F64 if k is F32 and lower.combine == "add" else k for k in kinds]
-        return [self.buffer(k, width, "work") for k in wide]
+        return [F64 if k is F32 and lower.combine == "add" else k for k in kinds]
 
     def column_block(
         self, values: dict[int, Expr], line: Axes, reduced: list[Axes],
         bounds: tuple[Expr, Expr], work: dict[int, list[Buffer]],
     ) -> None:  # fmt: skip
-        b, (start, stop) = self.b, bounds
-        folds = self.reductions()
-        with b.loop(stop, "vector", start) as c:
-            slot = b.sub(c, start)
-            for node in folds:
-                element = tensor_type(node.inputs[0]).dtype
-                firsts = initial(b, reduction_of(node), element)
-                for buffer, first in zip(work[node.id], firsts, strict=True):
-                    b.store(buffer, slot, b.cast(first, buffer.dtype))
+        b = self.b
+        self.start_columns(bounds, work)
         with ExitStack() as stack:
             inside = dict(values)
             for loop in reduced[:-1]:
@@ -103,9 +102,27 @@ class Columns(Nest):
             if whole < last.extent:
                 with b.loop(last.extent, "serial", whole) as r:
                     self.fold_rows([{**inside, last.place: r}], line, bounds, work)
+        self.store_columns(values, line, bounds, work)
+
+    def start_columns(self, bounds: tuple[Expr, Expr], work: dict[int, list[Buffer]]) -> None:
+        b, (start, stop) = self.b, bounds
         with b.loop(stop, "vector", start) as c:
-            slot = b.sub(c, start)
-            for node in folds:
+            slot = b.add(self.first, b.sub(c, start))
+            for node in self.reductions():
+                element = tensor_type(node.inputs[0]).dtype
+                firsts = initial(b, reduction_of(node), element)
+                for buffer, first in zip(work[node.id], firsts, strict=True):
+                    b.store(buffer, slot, b.cast(first, buffer.dtype))
+
+    def store_columns(
+        self, values: dict[int, Expr], line: Axes, bounds: tuple[Expr, Expr],
+        work: dict[int, list[Buffer]],
+    ) -> None:  # fmt: skip
+        """Finish the folds of a block, and store what depends on them alone."""
+        b, (start, stop) = self.b, bounds
+        with b.loop(stop, "vector", start) as c:
+            slot = b.add(self.first, b.sub(c, start))
+            for node in self.reductions():
                 self.bind_column(node, work[node.id], slot)
             inside = {**values, line.place: c}
             for result in unique(self.region.results):
@@ -119,11 +136,7 @@ class Columns(Nest):
         Folds that compute more than they load gain only by what is fetched from afar.  The
         accumulators of a block of one or two whole vectors lie in registers anyway.
         """
-        full = [n for n in self.region.nodes if self.space.is_full(n)]
-        streams = [n for n in (*self.region.params, *unique(self.region.results))
-                   if self.space.is_full(n)]  # fmt: skip
-        costly = any(isinstance(n.op.lower, Compute) or flops_per_element(n) >= STAGE_FLOPS
-                     for n in full)  # fmt: skip
+        streams, costly = self.streams(), self.is_costly()
         nbytes = sum(tensor_type(n).nbytes for n in streams)
         far = nbytes > LARGE_BYTES
         if self.strict or costly or nbytes <= SMALL_BYTES or width in IN_REGISTERS:
@@ -134,6 +147,17 @@ class Columns(Nest):
         if not far and not simple:
             return 1
         return ROWS if len(streams) == 1 else ROWS_OF_MANY
+
+    def streams(self) -> list[Node]:
+        """The operands and results of full size."""
+        both = (*self.region.params, *unique(self.region.results))
+        return [n for n in both if self.space.is_full(n)]
+
+    def is_costly(self) -> bool:
+        full = [n for n in self.region.nodes if self.space.is_full(n)]
+        return any(
+            isinstance(n.op.lower, Compute) or flops_per_element(n) >= STAGE_FLOPS for n in full
+        )
 
     def fold_rows(
         self, rows: list[dict[int, Expr]], line: Axes, bounds: tuple[Expr, Expr],
@@ -146,7 +170,8 @@ class Columns(Nest):
             places = [{**row, line.place: c} for row in rows]
             for node in self.reductions():
                 indices = [self.space.index(b, p, self.space.full) for p in places]
-                self.fold_column(node, work[node.id], indices, b.sub(c, start))
+                slot = b.add(self.first, b.sub(c, start))
+                self.fold_column(node, work[node.id], indices, slot)
             for place in places:
                 self.store_full(place, full)
 

@@ -11,6 +11,7 @@ from graphc.codegen.lowering.patch import Patch
 from graphc.codegen.lowering.pieces import Pieces, pieces_of
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import Space, space_of
+from graphc.codegen.lowering.tall import Tall, is_tall
 from graphc.codegen.lowering.tiles import Tiles, crossing_loop
 from graphc.codegen.lowering.written import Written
 from graphc.ir.graph import Graph
@@ -31,6 +32,8 @@ def lower_loops(
         shape = Padding
     elif pieces_of(region) is not None:
         shape = Pieces
+    elif is_tall(region, space, strict or parity):
+        shape = Tall
     elif folds_columns(region, space):
         shape = Columns
     elif crossing_loop(region, space) is not None:

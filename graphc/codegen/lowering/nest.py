@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
+from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars, Statement
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
@@ -62,9 +62,12 @@ class Nest:
         """The complete kernel."""
         self.declare()
         self.body()
+        return self.kernel(self.b.body, self.units)
+
+    def kernel(self, body: list[Statement], units: int, then: Kernel | None = None) -> Kernel:
         return Kernel(
-            self.name, tuple(self.buffers), self.params, self.b.body, units=self.units,
-            strict=self.strict, exact=any(map(selects_computed, self.region.nodes)),
+            self.name, tuple(self.buffers), self.params, body, units=units, strict=self.strict,
+            exact=any(map(selects_computed, self.region.nodes)), then=then,
         )  # fmt: skip
 
     def body(self) -> None:
