@@ -21,7 +21,7 @@ from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, con
 from graphc.ops.padding import pad_zeros
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.slicing import slice_axis
-from graphc.ops.value import as_value, public
+from graphc.ops.value import public
 
 Ints = tuple[int, ...]
 
@@ -237,7 +237,7 @@ def conv_transpose(
     around = [(r - 1 - low, r - 1 - high + e) for r, (low, high), e in zip(reach, pairs, extra)]
     require(all(min(p) >= 0 for p in around), "conv_transpose: the padding exceeds the window")
     extents = [(n - 1) * s + r + e for n, s, r, e in zip(shape_of(x)[2:], stride, reach, extra)]
-    made = spread(x, as_value(w), extents, stride, dilation, groups)
+    made = spread(x, w, extents, stride, dilation, groups)
     for axis, ((low, high), extent) in enumerate(zip(pairs, extents), 2):
         made = slice_axis(made, axis, low, extent - high)
     return made

@@ -188,7 +188,7 @@ def spread(
             spaces[2 + a] = s - 1
             y = pad_zeros(y, [(0, 0)] * (2 + count), tuple(spaces))
             stride = (*stride[:a], 1, *stride[a + 1 :])
-    window: Ints = w.type.dims[2:]
+    window: Any = shape_of(w)[2:]
     phases = tuple(min(s, k) for s, k in zip(stride, window))
     taps = tuple(-(-k // r) for k, r in zip(window, phases))
     around = [((t - 1) * d,) * 2 for t, d in zip(taps, dilation)]
@@ -202,7 +202,7 @@ def spread(
 def _by_phase(w: Any, phases: Ints, taps: Ints, groups: int) -> Any:
     """Weights [O, C, *window] as [C * phases, O, *taps] of each group, the taps reversed."""
     count = len(phases)
-    outputs, inputs, *window = w.type.dims
+    outputs, inputs, *window = map(int, shape_of(w))  # type: ignore[arg-type]
     filled = [(0, t * r - k) for t, r, k in zip(taps, phases, window)]
     parts = pad_zeros(w, [(0, 0), (0, 0), *filled])
     split = (e for pair in zip(taps, phases) for e in pair)
