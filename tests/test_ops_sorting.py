@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
+import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
+from graphc.ir.types import DTYPES
 from graphc.ops import counting, quantiles, sorting
 from graphc.ops.value import NUMPY
 
@@ -163,3 +165,18 @@ def test_counts_and_rows() -> None:
     made = traced(lambda v: counting.one_hot(v, 5, bool, axis=0), x)
     same(made, x == np.arange(5)[:, None])
     same(counting.select([x > 3, x > 0], [x, -x], 9), np.select([x > 3, x > 0], [x, -x], 9))
+
+
+@pytest.mark.parametrize("name", ["u8", "i32", "f32", "i64", "f64"])
+@pytest.mark.parametrize("shape", [(64, 1), (65, 3), (2, 40, 17), (70, 64), (17, 130)])
+def test_many_rows(name: str, shape: tuple[int, ...]) -> None:
+    """Rows in lanes, the last ones not full; equal keys keep their order."""
+    x = (20 * np.random.default_rng(3).standard_normal(shape)).astype(DTYPES[name].numpy)
+    if x.dtype.kind == "f":
+        x[..., ::7] = np.nan
+    sort = gc.compile(lambda v: (np.sort(v), np.argsort(v), gc.argsort(v, descending=True)))
+    made, places, backwards = sort(x)
+    same(made, np.sort(x))
+    same(places, np.argsort(x, kind="stable"))
+    turned = np.argsort(x[..., ::-1], kind="stable")[..., ::-1]
+    same(backwards, x.shape[-1] - 1 - turned)

@@ -323,8 +323,9 @@ def _plan(form: Form, config: Config, **options: Any) -> contract.Plan:
 
 def written(region: Graph) -> bool:
     """Does the library op of a region have loops for CPUs?"""
-    lower = region.nodes[-1].op.lower
-    return isinstance(lower, Library) and lower.loops is not None
+    node = region.nodes[-1]
+    lower = node.op.lower
+    return isinstance(lower, Library) and lower.loops(node) is not None
 
 
 def _library_spec(region: Graph) -> Spec:

@@ -241,7 +241,8 @@ class Library:
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
     function then takes lo and hi after params).  `cuda(node, strict, simulated)` is the device
     code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
-    With `loops` a CPU runs those instead, and `write` takes the number of the result.
+    A CPU runs `loops(node)` instead where there are any; their `write` takes the number of the
+    result.
     """
 
     kernel: Callable[..., Callable[..., Any]] | None
@@ -249,7 +250,7 @@ class Library:
     workspace: Callable[..., tuple[tuple[DType, int], ...]] = lambda node: ()
     units: Callable[..., int] | None = None
     cuda: Callable[[Any, bool, bool], CudaCode] | None = None
-    loops: Loops | None = None
+    loops: Callable[[Any], Loops | None] = lambda node: None
 
 
 @record(frozen=True)

@@ -55,7 +55,7 @@ def _square(name: str, x: AnyType) -> Type:
 def _lowering(nest: Callable[..., Any], workspace: Callable[..., Any], cuda: str) -> Library:
     """Loops for CPUs, launches for GPUs."""
     loops = Loops(lambda *given: nest(*given).nest(), nests.matrices, workspace)
-    return Library(None, cuda=device_code("factor_launches", cuda), loops=loops)
+    return Library(None, cuda=device_code("factor_launches", cuda), loops=lambda node: loops)
 
 
 def _samples(*bad: Any) -> Callable[[], list[Sample]]:

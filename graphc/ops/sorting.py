@@ -45,6 +45,7 @@ from graphc.ops.scatter import add_along
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
 from graphc.ops.sort_kernels import INSERTION, RADIX, SHORT, Kernel, topk_kernel
+from graphc.ops.sort_nests import network
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
 # ------------------------------------------------------------------------------------ rows of keys
@@ -63,7 +64,9 @@ def _check_rows(name: str, x: AnyType, allowed: tuple[str, ...]) -> Type:
 
 
 def _key_library(result: str, cuda: str) -> Library:
-    """Insertion for short rows; else radix, with a row and the counts of all bytes as scratch."""
+    """A network for many rows; insertion for short ones; else radix, with a row and the counts of
+    all bytes as scratch.
+    """
 
     def short(node: Any) -> bool:
         return bool(node.type.dims[-1] <= SHORT)
@@ -78,7 +81,8 @@ def _key_library(result: str, cuda: str) -> Library:
     def params(node: Any) -> tuple[int, ...]:
         return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
 
-    return Library(kernel, params, workspace, _rows, device_code("sort_launches", cuda))
+    code = device_code("sort_launches", cuda)
+    return Library(kernel, params, workspace, _rows, code, network)
 
 
 _KEY_SAMPLES = samples_of(

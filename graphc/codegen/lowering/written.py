@@ -23,7 +23,7 @@ def loops_of(node: Node) -> Loops | None:
     """The loops that an op gives for CPUs."""
     lower = node.op.lower
     if isinstance(lower, Library):
-        return lower.loops
+        return lower.loops(node)
     return lower if isinstance(lower, Loops) else None
 
 
