@@ -28,6 +28,7 @@ from graphc.ops.value import as_value, element_of, emit, functions, public
 
 DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
 LANES = 512  # totals that advance together
+ROWS = 4  # the same along the last axis: each waits for its last addition
 
 
 def _infer(name: str) -> Callable[..., Type]:
@@ -62,50 +63,62 @@ def _shape(node: Any) -> tuple[int, int, int]:
 
 def units(node: Any) -> int:
     outer, _, inner = _shape(node)
-    return outer * -(-inner // LANES)
+    return outer // ROWS + outer % ROWS if inner == 1 else outer * -(-inner // LANES)
 
 
 def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
     inner = _shape(node)[2]
-    return () if inner == 1 else ((_carried(node.type.dtype), min(inner, LANES)),)
+    return () if inner == 1 else ((_carried(node), min(inner, LANES)),)
 
 
-def _carried(element: DType) -> DType:
-    """f32 is carried in f64, so that a long run loses nothing."""
-    return F64 if element is F32 else element
+def _carried(node: Any) -> DType:
+    """f32 is carried in f64, so that a long run loses nothing; extremes have nothing to lose."""
+    element: DType = node.type.dtype
+    return F64 if element is F32 and node.op.name not in ("cummax", "cummin") else element
 
 
 class Scan:
     """The loops of one op: `combine` of all elements so far.
 
-    Along the last axis a register carries the total.  Along another one a block of lanes advances
-    together, and their totals lie in scratch memory.
+    Along the last axis registers carry the totals of a few rows.  Along another one a block of
+    lanes advances together, and their totals lie in scratch memory.
     """
 
     def __init__(self, combine: str, *given: Any) -> None:
         self.combine = combine
         self.b, self.node, self.read, self.write, self.scratch = given
         self.element = self.node.type.dtype
-        self.carried = _carried(self.element)
+        self.carried = _carried(self.node)
         start = IDENTITY[combine](self.element)
         # -0.0 + x is x for every x; 0.0 + -0.0 is not.
         start = -0.0 if combine == "add" and self.element.is_float else start
         self.start = self.b.const(start, self.carried)
 
     def nest(self) -> None:
-        b, (_, extent, inner) = self.b, _shape(self.node)
+        b, (outer, _, inner) = self.b, _shape(self.node)
         blocks = b.integer(-(-inner // LANES))
         with b.loop(units(self.node), "parallel") as unit:
             if inner == 1:
-                total = b.register(self.start)
-                with b.loop(extent) as step:
-                    place = self.place(unit, step, b.integer(0))
-                    b.assign(total, self.next(b.read(total), place))
-                    self.put(place, b.read(total))
+                several = b.integer(outer // ROWS)
+                with b.when(b.compare("lt", unit, several)):
+                    self.rows([b.affine([(unit, ROWS)], k) for k in range(ROWS)])
+                with b.when(b.compare("ge", unit, several)):
+                    self.rows([b.affine([(unit, 1)], outer // ROWS * (ROWS - 1))])
                 return
             first = b.mul(b.op("irem", unit, blocks), b.integer(LANES))
             stop = b.op("min", b.add(first, b.integer(LANES)), b.integer(inner))
             self.lanes(b.op("idiv", unit, blocks), first, stop)
+
+    def rows(self, rows: list[Any]) -> None:
+        """Carry the totals of whole rows."""
+        b = self.b
+        totals = [b.register(self.start) for _ in rows]
+        with b.loop(_shape(self.node)[1]) as step:
+            places = [self.place(row, step, b.integer(0)) for row in rows]
+            for total, place in zip(totals, places, strict=True):
+                b.assign(total, self.next(b.read(total), place))
+            for total, place in zip(totals, places, strict=True):
+                self.put(place, b.read(total))
 
     def lanes(self, outer: Any, first: Any, stop: Any) -> None:
         """Carry the totals of one block of lanes along the axis."""
