@@ -2,7 +2,8 @@
 
 `emit` writes one kernel, `emit_module` many kernels that share their math functions.  The text is
 meant to be easy for LLVM: bottom-tested loops, one induction variable each, no aliasing between
-buffers, wrap-free index arithmetic where bounds prove it.  The loop vectoriser does the rest.
+buffers, wrap-free index arithmetic where bounds prove it, and vector instructions (`llvm_vector`).
+LLVM's loop vectoriser gets the loops that are too irregular for that.
 
 Sums.  An `add` update of an f32 register is carried in f64: chunks of 256 terms are summed in
 f32, a few terms to a lane, and their totals in f64.  An f64 register is summed in a tree of
@@ -21,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphc.codegen import llvm_scalar
-from graphc.codegen.llvm_module import Functions, FunctionWriter, Module
+from graphc.codegen.llvm_module import Functions, FunctionWriter, Module, Slot, certainly_runs
 from graphc.codegen.llvm_scalar import MEMORY, TYPES
+from graphc.codegen.llvm_vector import vector_loops
 from graphc.codegen.loop_facts import (
     Changes,
     SumPlan,
     dissolves,
     loop_range,
     step_of,
-    trip_count,
     work_stride,
 )
 from graphc.codegen.loops import (
@@ -49,7 +50,8 @@ from graphc.codegen.loops import (
     expressions,
     walk,
 )
-from graphc.codegen.target import Target
+from graphc.codegen.target import LEFT, Target
+from graphc.codegen.vector_facts import VectorFacts, count_of, facts_of
 from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
 
@@ -78,17 +80,17 @@ class KernelWriter(FunctionWriter):
         super().__init__(module)
         self.kernel = kernel
         self.contract = "" if kernel.strict or kernel.exact else " contract"
+        self.loose = "" if kernel.strict else " reassoc contract"
         self.zeros = kernel.strict
         self.entry: list[str] = []
         self.pointers: dict[int, str] = {}
-        self.slots: dict[
-            int, tuple[str, DType, DType]
-        ] = {}  # slot, register type, type of the slot
+        self.slots: dict[int, Slot] = {}
         self.sums = SumPlan(kernel)
         self.changes = Changes(kernel)
         self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
         self.groups: list[str] = []  # access groups of the vector loops around
+        self.loops = 0
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
 
@@ -149,12 +151,7 @@ class KernelWriter(FunctionWriter):
     def access(self, buffer: Buffer) -> str:
         """The metadata that says: no other buffer of this kernel overlaps this one."""
         if not self.aliases:
-            note = self.module.note
-            domain = note(itself=True)
-            scopes = [note(domain, itself=True) for _ in self.kernel.buffers]
-            for k, own in enumerate(scopes):
-                others = note(*(s for s in scopes if s is not own))
-                self.aliases[k] = f", !alias.scope {note(own)}, !noalias {others}"
+            self.aliases = self.module.scopes(len(self.kernel.buffers))
         if not self.groups:
             return self.aliases[buffer.index]
         # Groups of several loops are listed in a node of their own.
@@ -175,8 +172,12 @@ class KernelWriter(FunctionWriter):
 
     # -- registers
 
+    def storage(self, register: Register) -> DType:
+        """The type that a register is carried in."""
+        return F64 if register.index in self.sums.wide else register.dtype
+
     def slot(self, register: Register, storage: DType | None = None) -> str:
-        storage = storage or (F64 if register.index in self.sums.wide else register.dtype)
+        storage = storage or self.storage(register)
         name = self.at_entry(f"alloca {TYPES[storage.name]}")
         self.slots[register.index] = (name, register.dtype, storage)
         return name
@@ -199,18 +200,6 @@ class KernelWriter(FunctionWriter):
         value = llvm_scalar.cast(self, value, dtype, storage)
         now = self.emit(f"load {kind}, ptr {name}")
         self.set_slot(name, storage, self.combine(combine, storage, now, value))
-
-    def combine(self, op: str, dtype: DType, now: str, value: str) -> str:
-        kind = TYPES[dtype.name]
-        loose = "" if self.kernel.strict else " reassoc contract"
-        if op in ("min", "max"):
-            if dtype.kind == "f":
-                # The sign of a zero is left open, as in NumPy: that halves the instructions.
-                return llvm_scalar.intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
-            return llvm_scalar.minmax(self, op, dtype, (now, value))
-        if dtype.kind == "f":
-            return self.emit(f"f{op}{loose} {kind} {now}, {value}")
-        return self.emit(f"{op} {kind} {now}, {value}")
 
     # -- statements
 
@@ -302,7 +291,11 @@ class KernelWriter(FunctionWriter):
         self.ranges[statement.variable] = loop_range(statement, self.ranges)
         outer_status = self.status
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
-        if statement.kind == "vector":
+        vectors = (
+            None if dissolved or self.groups else facts_of(statement, self.kernel, self.changes)
+        )
+        grouped = statement.kind == "vector" and vectors is None
+        if grouped:
             self.groups.append(self.module.note(distinct=True))
         collects = statement.kind == "vector" and not outer_status
         if collects and any(isinstance(s, Fail) for s in walk(statement.body)):
@@ -312,9 +305,10 @@ class KernelWriter(FunctionWriter):
         if dissolved:
             self.copies(statement)
         else:
-            self.chunks(statement, start, stop, step_of(statement, self.sums))
+            steps = step_of(statement, self.sums)
+            self.chunks(statement, start, stop, steps, vectors, count_of(statement, self.range))
         self.depth -= 1
-        if statement.kind == "vector":
+        if grouped:
             self.groups.pop()
         if self.status != outer_status:
             worst = self.emit(f"load i32, ptr {self.status}")
@@ -331,16 +325,28 @@ class KernelWriter(FunctionWriter):
         self.block(statement.body)
         del self.values[statement.variable]
 
-    def chunks(self, statement: For, start: str, stop: str, steps: tuple[int, ...]) -> None:
+    def chunks(
+        self,
+        statement: For,
+        start: str,
+        stop: str,
+        steps: tuple[int, ...],
+        vectors: VectorFacts | None,
+        count: int | None,
+    ) -> None:
         """The loop itself, under one loop per chunk size, each with partial sums of its own."""
         if not steps:
-            kind = statement.kind
-            self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
+            if vectors is not None:
+                start = vector_loops(self, vectors, start, stop, count)
+            kind = "rest" if vectors is not None else statement.kind
+            if start != stop:
+                self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
             return
+        even = count is not None and count % steps[0] == 0
 
         def chunk(first: str) -> None:
             last = self.emit(f"add nsw i64 {first}, {steps[0]}")
-            if (trip_count(statement) or 1) % steps[0]:
+            if not even:
                 last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
             narrow = self.sums.narrow.get(statement.variable, [])
             summed = narrow or self.sums.partial[statement.variable]
@@ -348,7 +354,7 @@ class KernelWriter(FunctionWriter):
             for index, (_, dtype, storage) in saved.items():
                 kind = dtype if narrow else storage
                 self.set_slot(self.slot(Register(index, dtype), kind), kind, "-0.0")
-            self.chunks(statement, first, last, steps[1:])
+            self.chunks(statement, first, last, steps[1:], vectors, steps[0] if even else None)
             for index, outer in saved.items():
                 total = self.read(index)
                 self.slots[index] = outer
@@ -360,17 +366,20 @@ class KernelWriter(FunctionWriter):
         self, start: str, stop: str, step: int, kind: str, body: Callable[[str], None]
     ) -> None:
         """A bottom-tested loop from start to stop, skipped when empty."""
+        self.loops += 1
+        within = self.loops
         name = self.fresh("")
         top, end, before = f"loop{name}", f"end{name}", f"before{name}"
         i, following = f"%i{name}", f"%n{name}"
         self.lines += [f"  br label %{before}", f"{before}:"]
-        if not _certainly_runs(start, stop):
+        if not certainly_runs(start, stop):
             runs = self.emit(f"icmp slt i64 {start}, {stop}")
             self.lines.append(f"  br i1 {runs}, label %{top}, label %{end}")
         else:
             self.lines.append(f"  br label %{top}")
         head = len(self.lines)
         body(i)
+        note = self.loop_note(kind) if self.loops == within and kind != "rest" else ""
         # The latch is a block of its own, so the phi can name it whatever the body ends with.
         phi = f"  {i} = phi i64 [ {start}, %{before} ], [ {following}, %latch{name} ]"
         self.lines[head:head] = [f"{top}:", phi]
@@ -379,19 +388,13 @@ class KernelWriter(FunctionWriter):
             f"latch{name}:",
             f"  {following} = add nsw i64 {i}, {step}",
             f"  %c{name} = icmp slt i64 {following}, {stop}",
-            f"  br i1 %c{name}, label %{top}, label %{end}, !llvm.loop {self.loop_note(kind)}",
+            f"  br i1 %c{name}, label %{top}, label %{end}{note}",
             f"{end}:",
         ]
 
     def loop_note(self, kind: str) -> str:
-        note = self.module.note
-        parts = [note('!"llvm.loop.mustprogress"')]
-        if kind == "vector":
-            # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
-            parts.append(note('!"llvm.loop.parallel_accesses"', self.groups[-1]))
-        return note(*parts, itself=True)
-
-
-def _certainly_runs(start: str, stop: str) -> bool:
-    """Both bounds are literals and the loop is not empty."""
-    return start.lstrip("-").isdigit() and stop.lstrip("-").isdigit() and int(start) < int(stop)
+        """What an innermost loop is marked with: LLVM's vectoriser is to look at it."""
+        # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
+        group = self.groups[-1:] if kind == "vector" else []
+        parts = [self.module.note('!"llvm.loop.parallel_accesses"', *group)] if group else []
+        return f", {LEFT} {self.module.note(*parts, itself=True)}"

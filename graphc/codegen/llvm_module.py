@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
-from graphc.codegen.llvm_scalar import INSTRUCTIONS, TYPES, literal
+from graphc.codegen.llvm_scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
 from graphc.codegen.loop_facts import Range, index_range
 from graphc.codegen.loops import Expr, Scalars
 from graphc.codegen.target import Target
@@ -12,6 +13,33 @@ from graphc.errors import GraphError
 from graphc.ir.types import DType
 
 Functions = Mapping[str, Callable[..., Expr]]
+Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
+
+_KIND = r"(?P<kind>i\d+|half|float|double)"
+_LITERAL = r"(?P<literal>-?\d[\w.]*|true|false)"
+_SUFFIX = r"(?<=\.)(?P<suffix>f32|f64|i\d+)(?=\()"
+_FLAG = r"(?P<flag>, i1 false\)$)"  # of an intrinsic: no value
+_TOKENS = re.compile(rf"{_FLAG}|(?<![\w.%@#])(?:{_KIND}|{_LITERAL})(?![\w.])|{_SUFFIX}")
+
+
+def widened(text: str, lanes: int) -> str:
+    """The text of an instruction over scalars as the same one over vectors.
+
+    Types, names of functions and literals change; a literal has the type that was named last.
+    """
+    last = ""
+
+    def wide(match: re.Match[str]) -> str:
+        nonlocal last
+        found = match.group()
+        if match["kind"]:
+            last = found
+            return f"<{lanes} x {found}>"
+        if match["literal"]:
+            return f"splat ({last} {found})"
+        return f"v{lanes}{found}" if match["suffix"] else found
+
+    return _TOKENS.sub(wide, text)
 
 
 class Module:
@@ -23,7 +51,7 @@ class Module:
         self.parts: list[str] = []
         self.metadata: list[str] = []
         self.notes: dict[str, str] = {}
-        self.math: dict[tuple[str, DType], str] = {}
+        self.math: dict[tuple[str, DType, int], str] = {}
 
     def note(self, *items: str, distinct: bool = False, itself: bool = False) -> str:
         """The metadata node of these items. `itself`: distinct, and its own first item."""
@@ -39,12 +67,22 @@ class Module:
         self.notes[key] = name
         return name
 
-    def math_function(self, name: str, dtype: DType, count: int) -> str:
+    def scopes(self, count: int) -> dict[int, str]:
+        """The metadata that says of each of so many buffers: no other one overlaps it."""
+        domain = self.note(itself=True)
+        made = [self.note(domain, itself=True) for _ in range(count)]
+        others = [self.note(*(s for s in made if s is not own)) for own in made]
+        return {
+            k: f", !alias.scope {self.note(own)}, !noalias {rest}"
+            for k, (own, rest) in enumerate(zip(made, others, strict=True))
+        }
+
+    def math_function(self, name: str, dtype: DType, count: int, lanes: int = 1) -> str:
         """The symbol of a math function over one type, written when first asked for."""
-        key = (name, dtype)
+        key = (name, dtype, lanes)
         if key not in self.math:
             self.math[key] = f"@vm.{name}.{dtype}"
-            self.parts.append(FunctionWriter(self).math(self.math[key], name, dtype, count))
+            self.parts.append(FunctionWriter(self, lanes).math(self.math[key], name, dtype, count))
         return self.math[key]
 
     def builder(self, name: str) -> Callable[..., Expr]:
@@ -72,10 +110,12 @@ class FunctionWriter:
     An expression is written where it is first needed and known from there to the end of its scope.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, lanes: int = 1) -> None:
         self.module = module
+        self.lanes = lanes  # elements of a value; its instructions are written as for one
         self.half = module.target.half
         self.contract = ""
+        self.loose = ""  # the flags of updates
         self.zeros = False
         self.lines: list[str] = []
         self.values: dict[Expr, str] = {}
@@ -89,8 +129,11 @@ class FunctionWriter:
 
     def emit(self, text: str) -> str:
         name = self.fresh("%v")
-        self.lines.append(f"  {name} = {text}")
+        self.lines.append(f"  {name} = {self.wide(text)}")
         return name
+
+    def wide(self, text: str) -> str:
+        return text if self.lanes == 1 else widened(text, self.lanes)
 
     def range(self, expr: Expr) -> Range | None:
         return index_range(expr, self.ranges)
@@ -103,14 +146,19 @@ class FunctionWriter:
         pending = [root]
         while pending:
             expr = pending[-1]
-            missing = [a for a in expr.args if a not in self.values]
+            missing = [a for a in self.operands(expr) if a not in self.values]
             if missing:
                 pending.extend(reversed(missing))
                 continue
             pending.pop()
             if expr not in self.values:
-                self.remember(expr, self.write(expr, [self.values[a] for a in expr.args]))
+                operands = [self.values[a] for a in self.operands(expr)]
+                self.remember(expr, self.write(expr, operands))
         return self.values[root]
+
+    def operands(self, expr: Expr) -> tuple[Expr, ...]:
+        """What has to be known before the expression is written."""
+        return expr.args
 
     def remember(self, expr: Expr, name: str) -> None:
         self.values[expr] = name
@@ -125,7 +173,7 @@ class FunctionWriter:
         return INSTRUCTIONS[expr.op](self, expr, operands)
 
     def call(self, expr: Expr, operands: list[str]) -> str:
-        symbol = self.module.math_function(expr.data, expr.dtype, len(operands))
+        symbol = self.module.math_function(expr.data, expr.dtype, len(operands), self.lanes)
         kind = TYPES[expr.dtype.name]
         return self.emit(f"call {kind} {symbol}({', '.join(f'{kind} {o}' for o in operands)})")
 
@@ -137,5 +185,53 @@ class FunctionWriter:
         result = self.value(self.module.builder(name)(scalars, *arguments))
         kind = TYPES[dtype.name]
         formal = ", ".join(f"{kind} %x{i}" for i in range(count))
-        head = f"define internal {kind} {symbol}({formal}) #1 {{"
-        return "\n".join([head, *self.lines, f"  ret {kind} {result}", "}"])
+        head = f"define internal {self.wide(f'{kind} {symbol}({formal})')} #1 {{"
+        return "\n".join([head, *self.lines, f"  ret {self.wide(f'{kind} {result}')}", "}"])
+
+    def combine(self, op: str, dtype: DType, now: str, value: str) -> str:
+        """A register's value after an update; the type is that of its slot."""
+        kind = TYPES[dtype.name]
+        if op in ("min", "max"):
+            if dtype.kind == "f":
+                # The sign of a zero is left open, as in NumPy: that halves the instructions.
+                return intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
+            return minmax(self, op, dtype, (now, value))
+        if dtype.kind == "f":
+            return self.emit(f"f{op}{self.loose} {kind} {now}, {value}")
+        return self.emit(f"{op} {kind} {now}, {value}")
+
+    def suffix(self, kind: str) -> str:
+        """What an intrinsic over vectors of this type has in its name."""
+        return f"v{self.lanes}{({'float': 'f32', 'double': 'f64'}).get(kind, kind)}"
+
+    def across(self, combine: str, dtype: DType, vector: str) -> str:
+        """The instruction that combines all lanes."""
+        kind = TYPES[dtype.name]
+        given = f"{widened(kind, self.lanes)} {vector}"
+        flags = ""
+        if dtype.kind == "f" and combine in ("min", "max"):
+            name, flags = f"f{combine}imum", " nsz"
+        elif dtype.kind == "f":
+            start = "-0.0" if combine == "add" else "1.0"
+            name, flags, given = f"f{combine}", self.loose, f"{kind} {start}, {given}"
+        elif combine in ("min", "max") and dtype.kind != "b":
+            name = f"{'s' if dtype.kind == 'i' else 'u'}{combine}"
+        else:
+            name = {"min": "and", "max": "or"}.get(combine, combine)
+        symbol = f"@llvm.vector.reduce.{name}.{self.suffix(kind)}"
+        return f"call{flags} {kind} {symbol}({given})"
+
+
+def neutral(combine: str, dtype: DType) -> str:
+    """What changes nothing when it is combined."""
+    if dtype.kind == "f":
+        value = {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": -float("inf")}[combine]
+        return literal(value.hex(), dtype)
+    lowest = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    ends = {"min": lowest ^ -1, "max": lowest, "and": -1, "mul": 1}
+    return literal(ends.get(combine, 0), dtype)
+
+
+def certainly_runs(start: str, stop: str) -> bool:
+    """Both bounds are literals and the loop is not empty."""
+    return start.lstrip("-").isdigit() and stop.lstrip("-").isdigit() and int(start) < int(stop)

@@ -38,6 +38,7 @@ _KNOWN: tuple[tuple[str, str, int, bool], ...] = (
 )
 
 
+LEFT = "!llvm.loop"  # marks a loop that LLVM's vectoriser is to look at
 _BRAIN = ("znver4", "znver5", "sapphirerapids")
 
 
@@ -134,10 +135,12 @@ def _machine(target: Target, opt: int) -> llvm.TargetMachine:
     )
 
 
-def parse(texts: Sequence[str], target: Target) -> llvm.ModuleRef:
+def parse(
+    texts: Sequence[str], target: Target, context: llvm.ContextRef | None = None
+) -> llvm.ModuleRef:
     """One verified module of all the texts. A text that LLVM refuses is a bug of an emitter."""
     _initialise(target.triple == host().triple)
-    context = llvm.create_context()
+    context = context or llvm.create_context()
     module: llvm.ModuleRef | None = None
     for text in texts:
         part = unlocked.parse(text, context)
@@ -169,10 +172,30 @@ def optimise(module: llvm.ModuleRef, target: Target, opt: int = 2, slp: bool = F
 
 
 def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = False) -> Any:
-    """The optimised module of all texts."""
-    module = parse(texts, target)
-    optimise(module, target, opt, slp)
+    """The optimised module of all texts.
+
+    A text without a loop that is left to LLVM is nearly final code: it gets no more than `finish`.
+    """
+    left = [text for text in texts if LEFT in text]
+    context = llvm.create_context()
+    module = parse([text for text in texts if LEFT not in text], target, context)
+    if opt:
+        finish(module, target)
+    if left:
+        others = parse(left, target, context)
+        optimise(others, target, opt, slp)
+        module.link_in(others)
     return module
+
+
+def finish(module: llvm.ModuleRef, target: Target) -> None:
+    """The passes that turn registers into values and put calls in place."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    unlocked.run(passes, module, llvm.create_pass_builder(machine(target), options))
 
 
 def optimise_and_object(

@@ -1,0 +1,156 @@
+"""Vector loops that are written as vector instructions: every count, on machines with masks and
+without, against the direct evaluator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from loop_evaluator import Evaluator
+from test_emitters import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
+
+from graphc.codegen import llvm
+from graphc.codegen import target as targets
+from graphc.codegen.llvm_module import widened
+from graphc.codegen.loops import Buffer, Kernel, Scalars
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
+
+NARROW = targets.named("x86-64-v3" if "x86" in HOST.triple else "neoverse-n1")
+TARGETS = {"masks or not": HOST, "no masks": NARROW}
+COUNTS = [*range(1, 36), 47, 63, 64, 65, 96, 100, 127, 128, 129, 256, 1000]
+
+
+def same(kernel: Kernel, arrays: Arrays, target: targets.Target, tolerance: float = 0.0) -> None:
+    """The evaluator and vector instructions agree, in every element of every buffer."""
+    assert targets.LEFT not in llvm.emit(kernel, target)
+    expected, got = fresh(arrays), fresh(arrays)
+    status = Evaluator(kernel, expected, ()).run(0, kernel.units)
+    assert by_llvm(kernel, target=target)(got, 0, kernel.units) == status
+    for buffer in () if status else kernel.buffers:
+        x, y = expected[buffer.index], got[buffer.index]
+        if tolerance:
+            np.testing.assert_allclose(y, x, rtol=tolerance)
+        else:
+            assert same_numbers(x, y, buffer.dtype), (buffer, len(x))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("dtype", [F32, F64, I8, BOOL, U8], ids=str)
+def test_results_of_every_count_end_where_they_should(dtype: DType, target: targets.Target) -> None:
+    """Buffers are longer than the loop: what lies behind it stays as it was."""
+    for count in COUNTS:
+        b = Scalars()
+        source, sink = Buffer(0, dtype, count + 64, "in"), Buffer(1, dtype, count + 64, "out")
+        op = "not" if dtype.kind != "f" else "neg"
+        with b.loop(count + 3, "vector", 3) as i:
+            b.store(sink, i, b.op(op, b.load(source, i)))
+        kernel = Kernel("k0", (source, sink), 0, b.body)
+        data = np.arange(count + 64).astype(dtype.numpy)
+        same(kernel, [data, np.full_like(data, 1)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("dtype", [F32, F64, I32, I64], ids=str)
+def test_sums_and_extremes_of_every_count(dtype: DType, target: targets.Target) -> None:
+    for count in COUNTS:
+        data = np.random.default_rng(count).integers(-99, 99, count).astype(dtype.numpy)
+        for combine in ("add", "min", "max"):
+            same(reduction(dtype, combine, count), [data, np.zeros(1, dtype.numpy)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_counts_that_are_known_only_when_the_loop_runs(target: targets.Target) -> None:
+    b = Scalars()
+    sizes, source = Buffer(0, I64, 64, "in"), Buffer(1, F32, 64 * 64, "in")
+    sink, sums = Buffer(2, F32, 64 * 64, "out"), Buffer(3, F32, 64, "out")
+    with b.loop(64, "parallel") as row:
+        total = b.register(b.const(0.0, F32))
+        start = b.mul(row, b.integer(64))
+        with b.loop(b.add(start, b.load(sizes, row)), "vector", start) as i:
+            b.update(total, "add", b.load(source, i))
+            b.store(sink, i, b.mul(b.load(source, i), b.load(source, start)))
+        b.store(sums, row, b.read(total))
+    kernel = Kernel("k0", (sizes, source, sink, sums), 0, b.body, 64)
+    data = np.random.default_rng(0).integers(-9, 9, 64 * 64).astype(np.float32)
+    same(kernel, [np.arange(64), data, np.ones_like(data), np.zeros(64, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("place", [None, 0, 9, 18])
+def test_only_lanes_of_the_loop_can_fail_it(place: int | None, target: targets.Target) -> None:
+    b = Scalars()
+    source, sink = Buffer(0, F32, 64, "in"), Buffer(1, F32, 64, "out")
+    with b.loop(19, "vector") as i:
+        value = b.load(source, i)
+        b.fail(b.compare("ne", value, value), 7)
+        b.store(sink, i, b.div(b.const(1.0, F32), value))
+    data = np.full(64, np.nan, np.float32)
+    data[:19] = np.arange(19)
+    if place is not None:
+        data[place] = np.nan
+    kernel = Kernel("k0", (source, sink), 0, b.body)
+    same(kernel, [data, np.zeros(64, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_types_of_several_widths_in_one_loop(target: targets.Target) -> None:
+    dtypes = [F16, BF16, I8, BOOL, F64, I64]
+    kernel = elementwise(
+        dtypes, [F32, F64, BOOL], 77,
+        lambda b, h, n, i, c, d, w: [
+            b.select(c, b.cast(h, F32), b.cast(n, F32)),
+            b.add(d, b.add(b.cast(i, F64), b.cast(w, F64))),
+            b.compare("lt", b.cast(h, F64), d),
+        ],
+    )  # fmt: skip
+    random = np.random.default_rng(1)
+    arrays = [random.integers(0, 9, 77).astype(d.numpy) for d in dtypes]
+    same(kernel, [*arrays, *(np.zeros(77, d.numpy) for d in (F32, F64, BOOL))], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_number_of_an_iteration_is_a_value(target: targets.Target) -> None:
+    b = Scalars()
+    sink = Buffer(0, F32, 90, "out")
+    with b.loop(83, "vector", 5) as i:
+        b.store(sink, i, b.cast(b.mul(i, i), F32))
+    same(Kernel("k0", (sink,), 0, b.body), [np.zeros(90, np.float32)], target)
+
+
+def test_loops_of_other_strides_are_left_to_llvm() -> None:
+    b = Scalars()
+    source, sink = Buffer(0, F32, 96, "in"), Buffer(1, F32, 32, "out")
+    with b.loop(32, "vector") as i:
+        b.store(sink, i, b.load(source, b.mul(i, b.integer(3))))
+    text = llvm.emit(Kernel("k0", (source, sink), 0, b.body), HOST)
+    assert targets.LEFT in text
+
+
+def test_registers_that_are_read_on_the_way_keep_their_order() -> None:
+    b = Scalars()
+    source, sink = Buffer(0, I32, 40, "in"), Buffer(1, I32, 40, "out")
+    total = b.register(b.const(0, I32))
+    with b.loop(40) as i:
+        b.update(total, "add", b.load(source, i))
+        b.store(sink, i, b.read(total))
+    kernel = Kernel("k0", (source, sink), 0, b.body)
+    got = [np.arange(40, dtype=np.int32), np.zeros(40, np.int32)]
+    by_llvm(kernel)(got, 0, 1)
+    assert (got[1] == np.cumsum(got[0])).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fadd contract float %v1, 0x3FF0000000000000",
+         "fadd contract <4 x float> %v1, splat (float 0x3FF0000000000000)"),
+        ("call i32 @llvm.abs.i32(i32 %x0, i1 false)",
+         "call <4 x i32> @llvm.abs.v4i32(<4 x i32> %x0, i1 false)"),
+        ("select i1 %v1, double -0.0, double %e2",
+         "select <4 x i1> %v1, <4 x double> splat (double -0.0), <4 x double> %e2"),
+        ("call float @vm.exp.f32(float %v9)", "call <4 x float> @vm.exp.v4f32(<4 x float> %v9)"),
+        ("xor i1 %v3, true", "xor <4 x i1> %v3, splat (i1 true)"),
+    ],
+)  # fmt: skip
+def test_the_text_of_an_instruction_over_vectors(text: str, expected: str) -> None:
+    assert widened(text, 4) == expected
