@@ -23,6 +23,7 @@ from graphc.passes.early import updated_early
 from graphc.passes.groups import Group, Groups
 from graphc.passes.prologues import behind_views, computed_operands
 from graphc.passes.reasons import record
+from graphc.passes.thin import thin
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
@@ -40,7 +41,7 @@ def nbytes(node: Node) -> int:
 class _Fuser:
     def __init__(self, graph: Graph, config: Config) -> None:
         self.config = config = config.for_device(graph.device)
-        graph = updated_early(graph) if config.merges else graph
+        graph = thin(updated_early(graph), config) if config.merges else graph
         rows = config.backend == "llvm" and not config.parity
         self.groups = Groups(graph, config.merges, rows=rows)
         better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())

@@ -55,7 +55,7 @@ def is_tall(region: Graph, space: Space, strict: bool) -> bool:
     if space.loops[-1].reduced and (len(space.loops) > 1 or not is_one_level(region, space)):
         return False
     shape = Shape(region, space)
-    return shape.rows > 1 or shape.parts > 1
+    return shape.rows > 1 or (shape.parts > 1 and not space.loops[-1].reduced)
 
 
 def is_one_level(region: Graph, space: Space) -> bool:
@@ -244,16 +244,14 @@ class Tall(Columns):
         self.read_columns()
 
     def rows_at_once(self, width: int) -> int:
-        """Lanes are few: their accumulators are stored and loaded again right away."""
-        if self.shape.rows == 1:
-            return super().rows_at_once(width)
+        """Few lanes store accumulators and load them again right away, many wait for memory."""
         return 1 if self.is_costly() else ROWS if len(self.streams()) == 1 else ROWS_OF_MANY
 
     def fold_column(
         self, node: Node, buffers: list[Buffer], indices: list[tuple[Expr, ...]], slot: Expr
     ) -> None:
         """What lies in one lane is folded in halves, f32 in f32, and enters its accumulator."""
-        if len(indices) == 1 or self.shape.rows == 1:
+        if len(indices) == 1:
             super().fold_column(node, buffers, indices, slot)
             return
         b, lower, (buffer,) = self.b, reduction_of(node), buffers

@@ -1,0 +1,115 @@
+"""Products of vectors that are summed in loops, and what is left to the contraction core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+
+RNG = np.random.default_rng(23)
+
+
+def draw(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def kinds(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[str]:
+    """The kinds of the kernels in order."""
+    stages = {s[0]: s[1] for s in gc.compile(function, **options).stages(*arguments)}
+    return [n.attrs["kind"] for n in stages["fuse"].graphs[0].nodes if n.op.name == "fused"]
+
+
+def check(function: Callable[..., Any], *arguments: Any) -> None:
+    """Right, of the same shape, equal with any number of threads and close to sums in order."""
+    want = np.asarray(function(*arguments))
+    one, three = (gc.compile(function, threads=t)(*arguments) for t in (1, 3))
+    assert (one.shape, one.dtype) == (want.shape, want.dtype)
+    np.testing.assert_array_equal(one, three)
+    scale = float(np.abs(want).max())
+    for made in (one, gc.compile(function, fast_math=False)(*arguments)):
+        np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-5 * scale)
+
+
+def from_rows(x: Any, w: Any, s: Any) -> Any:
+    return x @ (w.astype(np.float32) * s[..., None]).swapaxes(-1, -2)
+
+
+def from_columns(x: Any, w: Any, s: Any) -> Any:
+    return x @ (w.astype(np.float32) * s[..., None])
+
+
+@pytest.mark.parametrize("outer", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("vector", [(1, 64), (64, 1)])
+def test_computed_weights_are_multiplied_where_they_are_computed(
+    outer: tuple[int, ...], vector: tuple[int, int]
+) -> None:
+    x = draw(*outer, *vector)
+    rows, columns = (RNG.integers(-9, 9, (*outer, *d), np.int8) for d in ((128, 64), (64, 128)))
+    if vector[0] == 1:
+        cases = [(from_rows, rows), (from_columns, columns)]
+    else:
+        cases = [
+            (lambda x, w, s: from_rows(x.swapaxes(-1, -2), w, s).swapaxes(-1, -2), rows),
+            (lambda x, w, s: (w * s[..., None]) @ x, rows),
+            (lambda x, w, s: (w * s[..., None]).swapaxes(-1, -2) @ x, columns),
+        ]
+    for function, w in cases:
+        s = draw(*w.shape[:-1])
+        assert kinds(function, x, w, s)[-1:] == ["loop"]
+        check(function, x, w, s)
+
+
+def test_weights_that_rows_share_are_computed_once() -> None:
+    assert kinds(lambda x, w: x @ (w * 2), draw(8, 1, 64), draw(64, 128))[-1] == "contract"
+    assert kinds(lambda x, w: x @ (w * 2), draw(4, 64), draw(64, 128))[-1] == "contract"
+    check(lambda x, w: x @ (w * np.float32(2)), draw(2, 1, 1, 64), draw(1, 3, 64, 128))
+
+
+def test_what_others_need_too_is_stored() -> None:
+    def both(x: Any, w: Any) -> Any:
+        y = np.tanh(w)
+        return x @ y, y
+
+    def after_a_product(x: Any, w: Any, z: Any) -> Any:
+        return x @ np.tanh(z @ w)
+
+    assert "contract" in kinds(both, draw(1, 64), draw(64, 128))
+    assert kinds(after_a_product, draw(1, 64), draw(64, 64), draw(64, 64)) == ["contract"] * 2
+    assert kinds(lambda x, w: x @ w, draw(1, 64), draw(64, 128)) == ["contract"]
+
+
+def test_dot_products() -> None:
+    check(lambda x, y: x @ y, draw(70_001), draw(70_001))
+    check(lambda x, y: x @ y, draw(17), draw(17))
+    check(lambda x, y: np.einsum("bi,bi->b", x, y), draw(300, 40), draw(300, 40))
+    check(lambda x, y: np.einsum("abi,abi->b", x, y), draw(7, 30, 4), draw(7, 30, 4))
+    check(lambda x, y: np.einsum("ab,ba->a", x, y), draw(30, 40), draw(40, 30))
+    check(lambda x, y: x[:, None] @ y[:, :, None], draw(50, 20), draw(50, 20))
+    assert kinds(lambda x, y: x @ y, draw(70_001), draw(70_001))[0] == "loop"
+    assert kinds(lambda x, y: np.einsum("bi,bi->b", x, y), draw(9, 40), draw(9, 40)) == ["loop"]
+
+
+def test_vectors_times_many_short_rows() -> None:
+    check(lambda x, y: x @ y, draw(1000, 3), draw(3))
+    check(lambda x, y: x @ y, draw(5, 100, 8), draw(8, 1))
+    check(lambda x, y: x @ y, draw(5, 100, 8), draw(5, 8, 1))
+    check(lambda x, y: x.T @ y, draw(8, 1000), draw(8))
+    assert kinds(lambda x, y: x @ y, draw(1000, 3), draw(3)) == ["loop"]
+    assert kinds(lambda x, y: x @ y, draw(1000, 300), draw(300)) == ["contract"]
+
+
+def test_outer_products() -> None:
+    check(lambda x, y: x[:, None] @ y[None], draw(50), draw(60))
+    check(lambda x, y: x @ y, draw(4, 50, 1), draw(4, 1, 60))
+    check(lambda x, y: x @ y, draw(50, 1), draw(4, 1, 60))
+    assert kinds(lambda x, y: x @ y, draw(50, 1), draw(1, 60)) == ["loop"]
+
+
+def test_sums_in_order_stay_products() -> None:
+    x, y = draw(70_001), draw(70_001)
+    assert kinds(lambda x, y: x @ y, x, y, fast_math=False) == ["contract"]
+    assert kinds(lambda x, y: x @ y, x, y, parity=True)[0] == "contract"
