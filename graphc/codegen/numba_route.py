@@ -26,6 +26,15 @@ from graphc.ir.types import DType
 RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
 CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
 
+_HEADER = """\
+import numpy as np
+
+from graphc.codegen.numba_intrinsics import fma
+from graphc.codegen.numba_quick import part as helper
+
+at = np.uint64
+"""
+
 # The C functions that an object may leave to the loader.
 _MATHS = """
     sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10
@@ -75,7 +84,7 @@ def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) ->
     arrays = [_array(b) for b in kernel.buffers]
     arrays += [f"carray(params, ({kernel.params},))"] if kernel.params else []
     body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
-    text = source.emit(kernel, functions) + f"\nrun = helper({kernel.name})\n"
+    text = source.emit(kernel, functions, _HEADER) + f"\nrun = helper({kernel.name})\n"
     namespace = execute(text + _ENTRY.format(body=body), kernel.name, {})
     # Nothing allocates, but a long body can keep the release of an array that Numba did not prune.
     return _object(namespace["entry"], kernel.name, allocates=True)
@@ -101,13 +110,13 @@ def compile_library(
     import numba
     from numba.core import types
 
+    from graphc.codegen.numba_quick import part
+
     count = len(dtypes)
     custom = getattr(function, "jitted", None)
     if custom is not None:  # a function that is cheaper to describe than to make
         function = custom()
-    dispatcher = (
-        function if hasattr(function, "py_func") else numba.njit(error_model="numpy")(function)
-    )
+    dispatcher = function if hasattr(function, "py_func") else part(function)
     skipped = 0 if sizes is not None else count
     lengths = sizes if sizes is not None else [f"params[{k}]" for k in range(count)]
     arguments = [
@@ -176,19 +185,19 @@ def _compile(dispatcher: Any, signature: Any, name: str) -> Any:
 
 
 def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
-    import numba
     from numba.core import types
+
+    from graphc.codegen.numba_quick import part
 
     words = (types.int64, types.int64, types.int64)
     pointer: Any = types.CPointer
     signature = (pointer(types.voidptr), pointer(types.int64), *words)
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled = _compile(numba.njit(error_model="numpy", **options)(entry), signature, name)
+    compiled = _compile(part(entry), signature, name)
     inner = compiled.fndesc.llvm_func_name
     wrapper = _WRAPPER.format(inner=inner, name=name, raised=RAISED)
     host = target.host()
     empty = r"define internal ptr @\1(ptr) { ret ptr null }"
-    text = _WITHOUT_PYTHON.sub(empty, compiled.library.get_llvm_str())
+    text = _WITHOUT_PYTHON.sub(empty, compiled.library.optimised())
     module = target.parse([text, wrapper], host)
     _prune(module, name)
     needed = undefined(module)
