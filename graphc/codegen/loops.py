@@ -194,6 +194,7 @@ class Scalars:
 
     def __init__(self, check_finite: bool = False) -> None:
         self.check_finite = check_finite  # results that are NaN or infinite fail the kernel
+        self.known: dict[Expr, tuple[int, int]] = {}  # indices that stay between two values
         self.table: dict[Any, Expr] = {}
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
@@ -211,8 +212,7 @@ class Scalars:
     def const(self, value: float | int | bool, dtype: DType) -> Expr:
         """A literal. Floats are keyed by their hex form, so 0.0, -0.0 and NaN stay apart."""
         if dtype.kind == "f":
-            value = float(value)
-            return self.make("const", dtype, (), ("nan" if math.isnan(value) else value.hex()))
+            return self.make("const", dtype, (), "nan" if math.isnan(value) else float(value).hex())
         return self.make("const", dtype, (), int(value))
 
     def integer(self, value: int | Expr) -> Expr:

@@ -11,6 +11,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
 from graphc.ir.types import AnyType, Dim, Dimension, DType, Type, definitely_equal
+from graphc.ops.ranges import decided
 from graphc.ops.registry import ALL, Pair, require, require_tensor, sample_array
 from graphc.ops.value import Value
 
@@ -77,16 +78,26 @@ def guarded(
 
     Unlike `select` it evaluates only that case, so a case may read what is legal under its
     condition alone: the emitters vectorise such reads as masked loads of neighbouring elements,
-    where a clamped index would cost a gather.
+    where a clamped index would cost a gather.  What is known of the indices decides beforehand.
     """
+    cases = [(c, value) for c, value in cases if decided(b, c) is not False]
+    certain = [value() for c, value in cases if decided(b, c)]
+    if certain or not cases:
+        return _stored(b, certain[0] if certain else otherwise, element)
     work = element.real.compute  # registers hold no 16-bit floats
     registers = [b.register(b.cast(part, work)) for part in _parts(b, otherwise, element)]
     for condition, value in cases:
         with b.when(condition):
             for register, part in zip(registers, _parts(b, value(), element)):
                 b.assign(register, b.cast(part, work))
-    read = [b.cast(b.read(register), element.real) for register in registers]
-    return Pair(*read) if element.is_complex else read[0]
+    read = [b.read(register) for register in registers]
+    return _stored(b, Pair(*read) if element.is_complex else read[0], element)
+
+
+def _stored(b: Any, value: Any, element: DType) -> Any:
+    """An element, None being zero."""
+    parts = [b.cast(part, element.real) for part in _parts(b, value, element)]
+    return Pair(*parts) if element.is_complex else parts[0]
 
 
 def _parts(b: Any, value: Any, element: DType) -> tuple[Any, ...]:

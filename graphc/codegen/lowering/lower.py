@@ -10,6 +10,7 @@ from graphc.codegen.lowering.padding import Padding, pads_rows
 from graphc.codegen.lowering.patch import Patch
 from graphc.codegen.lowering.pieces import Pieces, pieces_of
 from graphc.codegen.lowering.rows import Rows
+from graphc.codegen.lowering.sections import Sections, sections_of
 from graphc.codegen.lowering.space import Space, space_of
 from graphc.codegen.lowering.tall import Tall, is_tall
 from graphc.codegen.lowering.tiles import Tiles, crossing_loop
@@ -38,6 +39,8 @@ def lower_loops(
         shape = Columns
     elif crossing_loop(region, space) is not None:
         shape = Tiles
+    elif sections_of(region, space) is not None:
+        shape = Sections
     nest = shape(region, space, name, strict, check_finite)
     kernel = nest.lower()
     return kernel, grain_of(nest)

@@ -1,0 +1,57 @@
+"""Groups that read joined or padded arrays: one loop per part, none that asks where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen.loops import For, If, walk
+from graphc.codegen.lowering.lower import lower_loops
+
+RNG = np.random.default_rng(11)
+
+
+def array(name: str, *dims: int) -> Any:
+    made = 9 * RNG.standard_normal(dims)
+    return (made + 1j * made[::-1] if name == "complex64" else made).astype(name)
+
+
+CASES: list[tuple[Any, tuple[tuple[int, ...], ...]]] = [
+    (lambda x: np.roll(x, 1, 0) + np.roll(x, -2, 1) * x, ((5, 7),)),
+    (lambda x: np.roll(x, 3) - x, ((10_000,),)),
+    (lambda a, b: np.concatenate([a, b, a]) * 2, ((3,), (4100,))),
+    (lambda a, b, c: np.stack([a - b, b * c, c + a]) + a, ((40,), (40,), (40,))),
+    (lambda a, b: np.stack([a, b], 1) * np.stack([b, a], 1), ((2, 3, 4), (2, 3, 4))),
+    (lambda x: x + np.pad(x[1:-1, 1:-1] * 2, 1), ((6, 8),)),
+    (lambda x: np.pad(x, ((1, 2), (0, 0), (2, 1))) - 1, ((3, 4, 5),)),
+    (lambda a, b: (lambda j: (j * 2, j + a[:, :1]))(np.concatenate([a, b], 1)), ((4, 3), (4, 2))),
+]
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "complex64", "int32"])
+@pytest.mark.parametrize(("function", "dims"), CASES)
+def test_parts_are_numpys(function: Any, dims: Any, name: str) -> None:
+    arrays = [array(name, *d) for d in dims]
+    made, expected = gc.compile(function)(*arrays), function(*arrays)
+    for one, other in zip(*((v if isinstance(v, tuple) else (v,)) for v in (made, expected))):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-3 if name == "float16" else 1e-6)
+
+
+def test_no_element_asks_where_it_lies() -> None:
+    def step(x: Any) -> Any:
+        return sum(np.roll(x, (i, j), (0, 1)) for i in (-1, 1) for j in (-1, 1))
+
+    found = []
+    for stage in gc.compile(step).stages(array("float32", 32, 32)):
+        if stage.name == "fuse":
+            (graph,) = stage.value.graphs
+            found = [n.regions[0] for n in graph.nodes if n.op.name == "fused"]
+    kernel, _ = lower_loops(found[0], "kernel")
+    vectors = [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "vector"]
+    assert len(found) == 1
+    assert len(vectors) == 9
+    assert not [s for loop in vectors for s in walk(loop.body) if isinstance(s, If)]
