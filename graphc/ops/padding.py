@@ -169,7 +169,14 @@ def _pad_by_index(x: Any, pairs: Pairs, mode: str) -> Any:
             continue
         if isinstance(extent, Dim) or extent == 0:
             raise TypeRuleError(f"pad: mode {mode!r} cannot extend an axis of extent {extent}")
-        x = functions.take(x, np.pad(np.arange(extent), pair, mode), axis=axis, mode="clip")  # type: ignore[call-overload]
+        places = np.pad(np.arange(extent), pair, mode)  # type: ignore[call-overload]
+        low, high = (
+            functions.take(x, part, axis=axis, mode="clip")
+            for part in (places[: pair[0]], places[pair[0] + extent :])
+        )
+        x = concatenate(
+            [part for part, count in ((low, pair[0]), (x, 1), (high, pair[1])) if count], axis
+        )
     return x
 
 

@@ -10,7 +10,7 @@ from graphc.codegen.lowering.padding import Padding, pads_rows
 from graphc.codegen.lowering.patch import Patch
 from graphc.codegen.lowering.pieces import Pieces, pieces_of
 from graphc.codegen.lowering.rows import Rows
-from graphc.codegen.lowering.sections import Sections, sections_of
+from graphc.codegen.lowering.sections import Sections, count_of, sections_of
 from graphc.codegen.lowering.space import Space, space_of
 from graphc.codegen.lowering.tall import Tall, is_tall
 from graphc.codegen.lowering.tiles import Tiles, crossing_loop
@@ -29,9 +29,10 @@ def lower_loops(
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
     shape: type[Nest] = Ordered if parity else Rows
+    cut = sections_of(region, space)
     if pads_rows(region):
         shape = Padding
-    elif pieces_of(region) is not None:
+    elif (pieces := pieces_of(region)) is not None and count_of(cut) <= len(pieces):
         shape = Pieces
     elif is_tall(region, space, strict or parity):
         shape = Tall
@@ -39,7 +40,7 @@ def lower_loops(
         shape = Columns
     elif crossing_loop(region, space) is not None:
         shape = Tiles
-    elif sections_of(region, space) is not None:
+    elif cut is not None:
         shape = Sections
     nest = shape(region, space, name, strict, check_finite)
     kernel = nest.lower()

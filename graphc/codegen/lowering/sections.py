@@ -38,7 +38,11 @@ def sections_of(region: Graph, space: Space) -> list[list[Segment]] | None:
     segments = [
         list(pairwise(sorted({0, loop.extent, *cuts[k]}))) for k, loop in enumerate(space.loops)
     ]
-    return segments if 1 < math.prod(map(len, segments)) <= MOST else None
+    return segments if 1 < count_of(segments) <= MOST else None
+
+
+def count_of(segments: list[list[Segment]] | None) -> int:
+    return math.prod(map(len, segments or ()))
 
 
 def _cuts(region: Graph, space: Space) -> list[set[int]]:
