@@ -16,8 +16,9 @@ help:  ## list the targets
 demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 	@$(BIN)/python examples/sentence_similarity.py
 
+# Bytecode is kept whatever the environment says: hundreds of processes of tests import graphc.
 test: $(VENV)/stamp-test  ## run every test
-	@$(BIN)/python -m pytest -n 3 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))
