@@ -22,12 +22,15 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from graphc.codegen.target import Target
 from graphc.record import record
 from graphc.runtime.files import cache_folder
+
+if TYPE_CHECKING:
+    from graphc.codegen.target import Target
 
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
@@ -53,17 +56,11 @@ class Pack:
     modified: float
 
 
-@cache
-def _compiler() -> str:
-    import llvmlite
-    from llvmlite.binding import llvm_version_info
-
-    return f"llvmlite {llvmlite.__version__} llvm {llvm_version_info}"
-
-
 def key_of(text: str, target: Target, *options: object) -> str:
     """The key of a kernel: its canonical text, the target, `options` and the compiler's version."""
-    return digest(text, target.cpu, target.features, target.triple, _compiler(), *options)
+    from graphc.codegen.probe import probe  # which keeps its answers in a cache
+
+    return digest(text, target.cpu, target.features, target.triple, probe().compiler, *options)
 
 
 def digest(*parts: object) -> str:

@@ -10,12 +10,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING, Any
 
 from graphc.codegen import unlocked
+from graphc.codegen.probe import probe
 from graphc.errors import GraphError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 # (name prefix, triple, vector bits, has F16C or native half conversions); first match wins.
 _X86 = "x86_64-unknown-linux-gnu"
@@ -69,6 +71,8 @@ class Target:
 
 @cache
 def _initialise(native: bool) -> None:
+    import llvmlite.binding as llvm
+
     if native:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -80,14 +84,13 @@ def _initialise(native: bool) -> None:
 @cache
 def host() -> Target:
     """The machine this process runs on, with every feature the operating system lets it use."""
-    table = llvm.get_host_cpu_features()
-    has = {name for name, present in table.items() if present}
-    triple = llvm.get_process_triple()
-    if triple.startswith(("x86", "i686")):
+    found = probe()
+    has = {word[1:] for word in found.features.split(",") if word.startswith("+")}
+    bits, half = 128, True
+    if found.triple.startswith(("x86", "i686")):
         bits = 512 if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has else 256
-        bits = bits if "avx2" in has else 128
-        return Target(llvm.get_host_cpu_name(), table.flatten(), triple, bits, "f16c" in has)
-    return Target(llvm.get_host_cpu_name(), table.flatten(), triple, 128, True)
+        bits, half = bits if "avx2" in has else 128, "f16c" in has
+    return Target(found.cpu, found.features, found.triple, bits, half)
 
 
 def named(cpu: str) -> Target:
@@ -125,6 +128,8 @@ def machine(target: Target, opt: int = 2) -> llvm.TargetMachine:
 
 def _machine(target: Target, opt: int) -> llvm.TargetMachine:
     """A code generator; position independent so that objects load anywhere."""
+    import llvmlite.binding as llvm
+
     _initialise(target.triple == host().triple)
     try:
         triple = llvm.Target.from_triple(target.triple)
@@ -139,6 +144,8 @@ def parse(
     texts: Sequence[str], target: Target, context: llvm.ContextRef | None = None
 ) -> llvm.ModuleRef:
     """One verified module of all the texts. A text that LLVM refuses is a bug of an emitter."""
+    import llvmlite.binding as llvm
+
     _initialise(target.triple == host().triple)
     context = context or llvm.create_context()
     module: llvm.ModuleRef | None = None
@@ -162,6 +169,8 @@ def optimise(module: llvm.ModuleRef, target: Target, opt: int = 2, slp: bool = F
     Unrolling is off: it trebles the code of scalar remainders, and the vectoriser interleaves
     anyway.
     """
+    import llvmlite.binding as llvm
+
     options = llvm.create_pipeline_tuning_options(speed_level=min(opt, 2))
     options.loop_vectorization = opt > 0
     options.loop_interleaving = opt > 0
@@ -176,6 +185,8 @@ def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = Fal
 
     A text without a loop that is left to LLVM is nearly final code: it gets no more than `finish`.
     """
+    import llvmlite.binding as llvm
+
     left = [text for text in texts if LEFT in text]
     context = llvm.create_context()
     module = parse([text for text in texts if LEFT not in text], target, context)
@@ -190,6 +201,8 @@ def compiled(texts: Sequence[str], target: Target, opt: int = 2, slp: bool = Fal
 
 def finish(module: llvm.ModuleRef, target: Target) -> None:
     """The passes that turn registers into values and put calls in place."""
+    import llvmlite.binding as llvm
+
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
-from llvmlite.binding import ffi
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+_held: list[Any] = []  # llvmlite's lock during a fork
+
+
+def _lock() -> Any:
+    """llvmlite's lock; None while nobody has imported llvmlite, or if it has none."""
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    return getattr(library, "_lock", None)
 
 
 @contextmanager
@@ -31,7 +40,7 @@ def settled() -> Iterator[None]:
 
 
 def _give_up() -> None:
-    lock = getattr(_lock, "_lock", None)
+    lock = getattr(_lock(), "_lock", None)
     while lock is not None and lock._is_owned():
         lock.release()
 
@@ -39,12 +48,17 @@ def _give_up() -> None:
 @cache
 def _call(name: str) -> Any:
     """A function of LLVM's library, as llvmlite has declared it."""
+    from llvmlite.binding import ffi
+
     wrapped = getattr(ffi.lib, name)
     return getattr(wrapped, "_cfn", wrapped)
 
 
 def parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
     """The module of a text. Raises RuntimeError for one that LLVM refuses."""
+    import llvmlite.binding as llvm
+    from llvmlite.binding import ffi
+
     with ffi.OutputString() as message:
         parsed = _call("LLVMPY_ParseAssembly")(context, text.encode(), message)
         if not parsed:
@@ -59,6 +73,8 @@ def run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.Pa
 
 def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
     """Object code of a module. Raises RuntimeError."""
+    from llvmlite.binding import ffi
+
     with ffi.OutputString() as message:
         buffer = _call("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, message)
         if not buffer:
@@ -70,7 +86,19 @@ def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
         _call("LLVMPY_DisposeMemoryBuffer")(buffer)
 
 
-_lock = getattr(ffi.lib, "_lock", None)
-if _lock is not None and hasattr(os, "register_at_fork"):
-    _release = partial(_lock.__exit__, None, None, None)
-    os.register_at_fork(before=_lock.__enter__, after_in_parent=_release, after_in_child=_release)
+def _before_fork() -> None:
+    lock = _lock()
+    if lock is not None:
+        lock.__enter__()
+        _held.append(lock)
+
+
+def _after_fork() -> None:
+    if _held:
+        _held.pop().__exit__(None, None, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )

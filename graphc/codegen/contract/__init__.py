@@ -14,8 +14,6 @@ data type and serves every shape.
 import functools
 from typing import NamedTuple
 
-import llvmlite.binding as llvm
-
 from graphc.codegen import unlocked
 from graphc.codegen.contract.blocking import (
     Sizes,
@@ -130,6 +128,8 @@ def compile_core(text: str, target: Target) -> bytes:
     twentieth of its time, and code generation at level 1 the same inner loops as level 2. The
     loops around those run too seldom to deserve even that.
     """
+    import llvmlite.binding as llvm
+
     module = parse([text], target)
     builder = machine(target, 1)
     passes = llvm.create_new_module_pass_manager()
