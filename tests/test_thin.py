@@ -113,3 +113,16 @@ def test_sums_in_order_stay_products() -> None:
     x, y = draw(70_001), draw(70_001)
     assert kinds(lambda x, y: x @ y, x, y, fast_math=False) == ["contract"]
     assert kinds(lambda x, y: x @ y, x, y, parity=True)[0] == "contract"
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(100, 128, 2), (65, 300, 3), (4100, 130, 4), (64, 129, 8)]
+)
+def test_few_columns_of_long_rows_are_dot_products(m: int, k: int, n: int, dtype: str) -> None:
+    x, w, b = (a.astype(dtype) for a in (draw(m, k), draw(k, n), draw(n)))
+    check(lambda x, w: x @ w, x, w)
+    check(lambda x, w, b: np.maximum(x @ w + b, 0), x, w, b)
+    check(lambda x, w: (x @ w).T, x, w)
+    check(lambda x, w: x @ w, draw(2, m, k), draw(2, k, n))
+    check(lambda x, w: x @ w.T, x, np.ascontiguousarray(w.T))

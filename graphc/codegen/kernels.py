@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from graphc.codegen import contract
+from graphc.codegen.contract.layout import Flag, Word
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.launch import Launch, Operand
 from graphc.codegen.loop_facts import work_stride
@@ -227,12 +228,13 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     names = tuple(region.result_names[k] for k in order)
     region = region.replace(results=tuple(region.results[k] for k in order), result_names=names)
     rows = reduces(region)
-    parts = 1 if rows else parts_of(form, _plan(form, config), config)
+    plain = _plan(form, config)
+    parts = 1 if rows else parts_of(form, plain, config)
     if parts > 1:
         return _partial_spec(region, form, order, parts, config)
     widened = form.element is not tensor_type(form.node).dtype
     bare = len(region.results) == 1 and behind_transposes(region.results[0]) is form.node
-    fused = not bare or config.check_finite or widened
+    fused = not bare or config.check_finite or widened or turns(plain)
     other = tensor_type(region.results[0]).dtype is not tensor_type(form.node).dtype
     options = {
         "epilogue": fused,
@@ -271,6 +273,12 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         workspace, kernel, (prologues[0], prologues[1]), form.core,
         parts=plan.parts, poll=poll_of(region, plan.units),
     )  # fmt: skip
+
+
+def turns(plan: contract.Plan) -> bool:
+    """Do dot products make a few columns as rows, which an epilogue had better turn?"""
+    flags = plan.params[Word.FLAGS]
+    return plan.swapped and bool(flags & Flag.DOTS) and bool(flags & Flag.TILE)
 
 
 def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, config: Config) -> Spec:
