@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from graphc.codegen import contract
 from graphc.codegen.contract import Contraction, Dim, Plan
 from graphc.codegen.contract.layout import Flag, Word
-from graphc.codegen.target import host, machine, optimise_and_object
+from graphc.codegen.target import Target, host, machine, optimise_and_object
+from graphc.ops.packing import pack_panels
 
 NUMPY: dict[str, Any] = {
     "f32": np.float32,
@@ -55,8 +56,17 @@ def link(code: bytes, exports: Sequence[str], imports: dict[str, int]) -> dict[s
 @functools.cache
 def core(dtype: str) -> dict[str, int]:
     """The compiled core of a data type, once per run of the tests."""
-    symbols = [contract.contract_symbol(dtype, entry) for entry in ("", "fused", "pack")]
-    return link(contract.core_object(dtype, host()), symbols, {})
+    return linked_core(dtype, host())
+
+
+def linked_core(dtype: str, target: Target, parts: int = contract.Part.ALL) -> dict[str, int]:
+    """The addresses of the entries of a core."""
+    addresses: dict[str, int] = {}
+    for module in contract.core_of(dtype, contract.hardware_of(target), parts):
+        code = contract.compile_core([module.text], module.inner, target)
+        fused = [f"{module.symbol}_fused"] if module.is_entry else []
+        addresses |= link(code, [module.symbol, *fused], addresses)
+    return addresses
 
 
 def aligned(size: int) -> np.ndarray:
@@ -187,11 +197,14 @@ class Problem:
         self, spans: Callable[[Plan], list[tuple[int, int, int]]] | None = None, **options: Any
     ) -> Plan:
         """Plan, run the core, check the result and that nothing around it was written."""
+        panels = contract.panels(self.contraction(), contract.host_target())
+        if panels is None:
+            options["packed_b"] = False
         plan = contract.plan(self.contraction(), contract.host_target(), **options)
         before = self.data["c"].copy()
         buffers = [self.data[name] for name in "abc"]
-        if plan.packed:
-            buffers[0 if plan.swapped else 1] = packed_operand(plan, self)
+        if plan.packed and panels is not None:
+            buffers[panels.operand] = packed_operand(plan, panels, self)
         symbol = core(self.dtype)[contract.contract_symbol(self.dtype)]
         call(plan, symbol, buffers, spans=spans(plan) if spans else ())
         self.check(before)
@@ -217,13 +230,14 @@ class Problem:
         np.testing.assert_array_equal(raw[~touched], old[~touched])
 
 
-def packed_operand(plan: Plan, problem: Problem) -> np.ndarray:
-    """Run the pack entry of the core."""
-    panels = aligned(plan.packed)
-    symbol = core(problem.dtype)[contract.contract_symbol(problem.dtype, "pack")]
-    buffers = [problem.data["a"], problem.data["b"], panels]
-    call(plan, symbol, buffers, spans=[(0, plan.pack_units, 0)])
-    return panels
+def packed_operand(plan: Plan, panels: contract.Panels, problem: Problem) -> np.ndarray:
+    """The operand that is read as panels, as the pass `pack` lays it out."""
+    layout = panels.batch, panels.k, panels.n, panels.offset, panels.columns, panels.step
+    made = pack_panels(problem.data["ab"[panels.operand]], *layout, panels.together)
+    assert made.nbytes == plan.packed
+    where = aligned(plan.packed)
+    where[:] = made.view(np.uint8)
+    return where
 
 
 def matrix(dtype: str, m: int, n: int, k: int, layout: str = "nn", seed: int = 1) -> Problem:
@@ -551,8 +565,8 @@ def test_core_of_the_parts_of_a_plan_runs_it(m: int, n: int, k: int, layout: str
     plan = contract.plan(problem.contraction(), contract.host_target())
     assert plan.parts != contract.Part.ALL
     name = contract.contract_symbol("f32", "", plan.parts)
-    code = contract.core_object("f32", host(), plan.parts)
-    call(plan, link(code, [name], {})[name], [problem.data[name] for name in "abc"])
+    entry = linked_core("f32", host(), plan.parts)[name]
+    call(plan, entry, [problem.data[name] for name in "abc"])
     np.testing.assert_allclose(problem.result(), problem.expected(), rtol=1e-4, atol=1e-4)
 
 
@@ -611,7 +625,8 @@ def test_core_compiles_for_other_machines(cpu: str) -> None:
     from graphc.codegen.target import named
 
     for dtype in ("f32", "bf16", "f16", "i8"):
-        assert len(contract.core_object(dtype, named(cpu))) > 1000
+        for module in contract.core_of(dtype, contract.hardware_of(named(cpu))):
+            assert len(contract.compile_core([module.text], module.inner, named(cpu))) > 500
 
 
 PAIRS = [(m, n, k) for m in (9, 30) for n in (16, 33, 70) for k in (1, 2, 31, 33, 64, 1100)]
@@ -645,8 +660,7 @@ def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPa
     hardware = contract.hardware_of(named(cpu))
     monkeypatch.setattr(contract, "host_target", lambda: hardware)
     for dtype in ("f32", "f64", "f16", "i16", "i64"):
-        names = [contract.contract_symbol(dtype, entry) for entry in ("", "pack")]
-        symbols = link(contract.core_object(dtype, named(cpu)), names, {})
+        symbols = linked_core(dtype, named(cpu))
         monkeypatch.setitem(globals(), "core", lambda _, symbols=symbols: symbols)
         for seed in range(25):
             choose = random.Random(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_contract import Problem, call, core, link, matrix
+from test_contract import Problem, call, core, linked_core, matrix
 
 import graphc as gc
 from graphc.codegen import contract
@@ -48,7 +48,7 @@ def test_a_core_without_the_tile_packs_the_panel() -> None:
     parts = plan.parts & ~sum(copy_bit(rows) for rows in range(2, 16, 2))
     assert parts != plan.parts
     name = contract.contract_symbol("f32", "", parts)
-    lacking = link(contract.core_object("f32", host(), parts), [name], {})[name]
+    lacking = linked_core("f32", host(), parts)[name]
     whole = core("f32")[contract.contract_symbol("f32")]
     expected = run(problem, plan, whole, copies=True)
     np.testing.assert_array_equal(run(problem, plan, lacking, copies=True), expected)

@@ -149,9 +149,10 @@ class Compiler:
         parts = self.parts[element]
         symbol = contract.contract_symbol(element, "", parts)
         if symbol not in self.pieces:
-            text = contract.core_ir(element, hardware_for(self.config), parts)
-            self.pieces[symbol] = Piece(symbol, cache.key_of(text, self.target), text)
-            self.result.texts[symbol] = text
+            for module in contract.core_of(element, hardware_for(self.config), parts):
+                key = cache.key_of(module.text, self.target, module.inner)
+                self.pieces[module.symbol] = Piece(module.symbol, key, module.text, core=module)
+                self.result.texts[module.symbol] = module.text
         return symbol
 
     def library(self, spec: Spec) -> str:
@@ -191,7 +192,7 @@ class Compiler:
         """Note a symbol that an object is linked for; fused kernels call a core by another."""
         symbols = self.result.objects.setdefault(code, [])
         symbols.append(piece.symbol)
-        if piece.is_core:
+        if piece.core is not None and piece.core.is_entry:
             symbols.append(f"{piece.symbol}_fused")
 
 
@@ -272,8 +273,8 @@ class Compilers:
     def images(self, writers: Iterable[TableWriter]) -> list[Image]:
         """The images of all devices, of tables that are written."""
         compiled, target = self.cpu.finish(), self.cpu.target
-        objects = sorted(compiled.objects.items(), key=lambda o: not o[1][0].startswith("graphc_"))
-        linked = tuple((code, tuple(symbols)) for code, symbols in objects)
+        # In the order of need: what calls a function of another object comes after it.
+        linked = tuple((code, tuple(symbols)) for code, symbols in compiled.objects.items())
         support = compiled.support
         if self.gpu is None:
             return [image_of(writer, target, linked, support) for writer in writers]

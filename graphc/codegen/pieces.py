@@ -24,10 +24,7 @@ class Piece:
     key: str
     text: str  # LLVM IR, or "" when `make` compiles it
     make: Callable[[], bytes] | None = None
-
-    @property
-    def is_core(self) -> bool:
-        return self.symbol.startswith("graphc_")
+    core: contract.Module | None = None
 
 
 def objects_of(
@@ -40,13 +37,13 @@ def objects_of(
     """
     pieces = list(pieces)
     plain = [piece for piece in pieces if piece.make is None]
-    groups = [[piece] for piece in plain if piece.is_core]
-    groups += grouped([piece for piece in plain if not piece.is_core])
+    groups = grouped(plain)
 
     def job(group: list[Piece]) -> Callable[[], bytes]:
-        if group[0].is_core:
-            return lambda: contract.compile_core(group[0].text, target)
-        return lambda: optimise_and_object([piece.text for piece in group], target, opt)
+        texts, core = [piece.text for piece in group], group[0].core
+        if core is not None:
+            return lambda: contract.compile_core(texts, core.inner, target)
+        return lambda: optimise_and_object(texts, target, opt)
 
     with settled():
         *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
@@ -59,13 +56,14 @@ def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
     A later process may want one kernel of an object: all of them must need the same cores.
     """
-    by_cores: dict[frozenset[str], list[list[Piece]]] = {}
+    alike: dict[object, list[list[Piece]]] = {}
     for piece in pieces:
-        groups = by_cores.setdefault(frozenset(_CORES.findall(piece.text)), [[]])
+        inner = piece.core.inner if piece.core else None
+        groups = alike.setdefault((inner, frozenset(_CORES.findall(piece.text))), [[]])
         if groups[-1] and size(groups[-1]) + len(piece.text) > LARGEST:
             groups.append([])
         groups[-1].append(piece)
-    return sorted((g for groups in by_cores.values() for g in groups), key=size, reverse=True)
+    return sorted((g for groups in alike.values() for g in groups), key=size, reverse=True)
 
 
 def size(group: Iterable[Piece]) -> int:

@@ -7,11 +7,12 @@ the operand does not have it. Addresses are separable (row offset + column offse
 that the core asks: a convolution is m = (image, row, column), k = (channel, kernel row, kernel
 column) over a padded image, and nothing is unfolded in memory.
 
-`plan` turns a `Contraction` into the `params` of the core (`core_ir`), which is compiled once per
+`plan` turns a `Contraction` into the `params` of the core (`core_of`), which is compiled once per
 data type and serves every shape.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.codegen import unlocked
@@ -30,7 +31,7 @@ from graphc.codegen.contract.blocking import (
     staged,
     tile_rows,
 )
-from graphc.codegen.contract.core import build_core, core_name, is_outer
+from graphc.codegen.contract.core import Module, core_modules, core_name
 from graphc.codegen.contract.form import (
     Axis,
     Contraction,
@@ -54,12 +55,12 @@ __all__ = [
     "Contraction",
     "Dim",
     "Hardware",
+    "Module",
     "Part",
     "Plan",
     "compile_core",
     "contract_symbol",
-    "core_ir",
-    "core_object",
+    "core_of",
     "emit_fused",
     "hardware_of",
     "host_target",
@@ -102,50 +103,40 @@ class Plan(NamedTuple):
     swapped: bool
     axes: dict[str, tuple[Axis, ...]]
     packed: int
-    pack_units: int
     parts: int
 
 
-@functools.cache
-def core_ir(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> str:
-    """LLVM IR text of the core of a data type: a whole module, to be parsed and linked.
+def core_of(dtype: str, hardware: Hardware, parts: int = Part.ALL) -> tuple[Module, ...]:
+    """The modules of the core of a data type, each after those it calls; the last is the entry.
 
-    Exports `contract_symbol(dtype, entry, parts)`: the plain entry, the fused one (one more
-    argument: the epilogue) and, if it has that part, pack. Raises KeyError for a complex type.
+    It exports `contract_symbol(dtype, entry, parts)`: the plain entry and the fused one (three more
+    arguments: the epilogue and the prologues). Raises KeyError for a complex type.
     """
-    return build_core(core_dtype(dtype), hardware, parts)
+    return core_modules(core_dtype(dtype), hardware, parts)
 
 
-def core_object(dtype: str, target: Target, parts: int = Part.ALL) -> bytes:
-    """Object code of the core of a data type for a CPU."""
-    return compile_core(core_ir(dtype, hardware_of(target), parts), target)
+def compile_core(texts: Sequence[str], inner: bool, target: Target) -> bytes:
+    """Object code of modules of a core.
 
-
-def compile_core(text: str, target: Target) -> bytes:
-    """Object code of the text of a core.
-
-    The text is nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
-    twentieth of its time, and code generation at level 1 the same inner loops as level 2. The
-    loops around those run too seldom to deserve even that.
+    The texts are nearly final code: three cheap passes give the speed of LLVM's full pipeline in a
+    twentieth of its time, and code generation at level 1 the same `inner` loops as level 2. What is
+    around those runs too seldom to deserve even that.
     """
+    module = parse(texts, target)
+    builder = machine(target, 1 if inner else 0)
     import llvmlite.binding as llvm
 
-    module = parse([text], target)
-    builder = machine(target, 1)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
     passes.add_loop_rotate_pass()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     unlocked.run(passes, module, llvm.create_pass_builder(builder, options))
-    for function in module.functions:
-        if not function.is_declaration and is_outer(function.name):
-            function.add_function_attribute("optnone")
     return unlocked.emit_object(builder, module)
 
 
 def contract_symbol(dtype: str, entry: str = "", parts: int = Part.ALL) -> str:
-    """Exported symbol of the core of a data type; `entry` is "", "fused" or "pack"."""
+    """Exported symbol of the core of a data type; `entry` is "" or "fused"."""
     name = core_name(core_dtype(dtype), parts)
     return f"{name}_{entry}" if entry else name
 
@@ -218,9 +209,9 @@ def plan(
     """Decide roles, route, blocking and work units of a contraction.
 
     `epilogue`: it will run through `emit_fused`, with `extras` operands after the workspace.
-    `packed_b`: the second operand (the first one if `swapped`) is given as the panels of the pack
-    entry. `stage`: the sums must not touch C (C has another format than the sums, or the epilogue
-    reads what C held before). `whole_rows`: the epilogue is to get every row of C at once.
+    `packed_b`: the second operand (the first one if `swapped`) is given as `panels`. `stage`: the
+    sums must not touch C (C has another format than the sums, or the epilogue reads what C held
+    before). `whole_rows`: the epilogue is to get every row of C at once.
     `sources`: not 0 for an operand that a prologue computes, from the buffers from there on.
     Raises ValueError for too many operands.
     """
@@ -260,6 +251,5 @@ def plan(
         swapped=groups.swapped,
         axes=axes_of(contraction, groups),
         packed=packed if packed_b else 0,
-        pack_units=words[Word.COLUMN_UNITS] * packed_batches(groups, sizes),
         parts=parts_of(words, kind, groups, hardware.ordered),
     )

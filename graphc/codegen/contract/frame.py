@@ -1,16 +1,15 @@
 """Reading `params`, buffers and workspace in generated code, and steps built on them alone."""
 
 from graphc.codegen.contract.emit import Body, Local, Operand
-from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Word
+from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.contract.vector import Core
 
 
 class Frame:
     """Typed access to `params`, the buffers and the workspace inside a function body."""
 
-    def __init__(self, body: Body, computes: bool = False) -> None:
+    def __init__(self, body: Body) -> None:
         self.body = body
-        self.computes = computes
 
     def get(self, word: int) -> str:
         """A scalar of `params`."""
@@ -24,6 +23,10 @@ class Frame:
     def fresh(self, same: int) -> str:
         """Whether to fill tables: not if the units of a call share them and one came before."""
         return self.body.new(f"or i1 %first, {self.body.negate(self.has(same))}")
+
+    def function(self, slot: Operand) -> str:
+        """A function of the core; null if no plan of the program needs it."""
+        return self.body.load("ptr", self.body.at("%core", slot, "ptr"), 8)
 
     def buffer(self, index: int) -> str:
         """A data pointer."""
@@ -72,15 +75,13 @@ class Frame:
     def pack_rows(self, rows: str, k: Operand, count: Operand) -> None:
         """Pack `count` steps of k of all rows of a block of A."""
         self.body.do(
-            f"call void @pack_rows(ptr %params, ptr %work, i1 %first, ptr %a, i64 {rows}, i64 {k},"
-            f" i64 {count})"
+            f"call void @pack_rows(ptr %core, ptr %params, ptr %work, i1 %first, ptr %a,"
+            f" i64 {rows}, i64 {k}, i64 {count})"
         )
 
     def operands(self, rows: tuple[str, str], k: tuple[str, str], status: Local) -> tuple[str, str]:
         """Where A and B lie, with these (first, count) rows and steps of k computed if need be."""
         body = self.body
-        if not self.computes:
-            return "%a", "%b"
         in_a, in_b = body.local("ptr", "%a"), body.local("ptr", "%b")
         self.make("a", in_a, status, rows, k)
         self.make("b", in_b, status, ("%j0", body.sub("%j1", "%j0")), k)
@@ -176,6 +177,7 @@ def _steps(body: Body, table: str, count: str, step: str) -> None:
 
 
 PACK_ROWS_ARGUMENTS = [
+    ("ptr", "core"),
     ("ptr", "params"),
     ("ptr", "work"),
     ("i1", "first"),
@@ -194,10 +196,9 @@ def emit_pack_rows(core: Core) -> None:
     k, count = frame.steps("%k", "%count", core.kind.pairs, vector)
     with body.when(frame.fresh(Flag.SAME_COLUMNS)):
         frame.fill(Word.K_A, Word.K_A_RUN, Word.K_DIMS, Field.A, k, count)
-    pack = "@pack_a"
+    pack = frame.function(Slot.PACK_A)
     if core.kind.pairs:
-        names = ("pack_a" if "pack_a" in core.functions else "pack_a_pairs", "pack_a_pairs")
-        pack = body.choose(vector, "ptr", f"@{names[0]}", f"@{names[1]}")
+        pack = body.choose(vector, "ptr", pack, frame.function(Slot.PACK_A_PAIRS))
     body.do(
         f"call void {pack}(ptr {frame.work(Word.BLOCK_A)}, i64 {frame.get(Word.ROW_STEP)}, ptr %a,"
         f" ptr {frame.work(Word.ROW_A)}, ptr {frame.work(Word.ROW_A_RUN)}, i64 %rows,"
@@ -208,6 +209,7 @@ def emit_pack_rows(core: Core) -> None:
 
 
 PACK_COLUMNS_ARGUMENTS = [
+    ("ptr", "core"),
     ("ptr", "params"),
     ("ptr", "work"),
     ("i1", "first"),
@@ -237,7 +239,7 @@ def emit_pack_columns(core: Core) -> None:
         row = body.mul(body.sub(k, "%k0"), core.kind.columns * core.size)
         target, step = body.at("%to", row), frame.get(Word.PANEL_STEP)
         body.do(
-            f"call void @pack_b(ptr {target}, i64 {step}, ptr %b,"
+            f"call void {frame.function(Slot.PACK_B)}(ptr {target}, i64 {step}, ptr %b,"
             f" ptr {frame.work(Word.COLUMN_B)}, ptr {frame.work(Word.COLUMN_B_RUN)},"
             f" i64 {columns}, ptr {frame.work(Word.K_B)}, ptr {frame.work(Word.K_B_RUN)},"
             f" i64 {count})"

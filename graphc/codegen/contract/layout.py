@@ -105,20 +105,38 @@ class Part:
     PACK_B = 32
     TURNS = 64  # copies that transpose squares in registers
     DOT_TILES = 128  # dot products of several rows
-    AHEAD = 256  # the entry that packs B ahead of time
-    ORDERED = 1 << 20  # no function: sums in the order of k
-    MADE = 1 << 21  # operands that prologues compute
+    SCATTER = 256  # finished tiles that go to C from the workspace
+    ORDERED = 1 << 16  # no function: sums in the order of k
     ALL = -1
 
 
 def height_bit(rows: int) -> int:
-    """The part that is the register tiles of an even number of rows; those of two always exist."""
-    return Part.AHEAD << rows // 2
+    """The part that is the register tiles of an even number of rows."""
+    return Part.SCATTER << rows // 2
 
 
 def copy_bit(rows: int) -> int:
     """The part that is the register tile of an even number of rows that also makes a panel."""
-    return Part.MADE << rows // 2
+    return Part.ORDERED << rows // 2
+
+
+class Slot:
+    """Place of each function in the table through which the walk calls them."""
+
+    PACK_A = 0
+    PACK_A_PAIRS = 1
+    PACK_B = 2
+    SCATTER = 3
+    DOTS = 4
+    DOT = 5
+    DOT_TILE = 6
+    DOT_ROW = 7
+    ROWS = 8
+    ROW = 9
+    TILES = 9  # these three: plus half the number of rows, 1 to 7
+    NARROW = 16
+    COPIES = 23
+    COUNT = 31
 
 
 class Field:

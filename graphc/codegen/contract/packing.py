@@ -192,7 +192,7 @@ PACK_ARGUMENTS = [
 ]
 
 
-def emit_pack_a(core: Core) -> None:
+def emit_pack_a(core: Core) -> str:
     """Copy `lines` rows of A, `count` steps of k each, to rows that are `to_step` bytes apart."""
     body = Body("pack_a", PACK_ARGUMENTS)
     start = body.local("i64", 0)
@@ -212,7 +212,7 @@ def emit_pack_a(core: Core) -> None:
             _copy_row(core, body, line)
         start.set(body.add(line, advance.get()))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
@@ -254,7 +254,7 @@ def _copy_row(core: Core, body: Body, line: str) -> None:
         position.set(body.add(k, run))
 
 
-def emit_pack_b(core: Core) -> None:
+def emit_pack_b(core: Core) -> str:
     """Copy `lines` columns of B, `count` steps of k, to panels that are `to_step` bytes apart.
 
     Where columns are contiguous, a few rows of k at a time go to all panels, so the source is
@@ -280,7 +280,7 @@ def emit_pack_b(core: Core) -> None:
             with body.when(body.negate(square)):
                 _copy_panel(core, body, panel, line, width, (first, stop))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _transpose_b(
@@ -342,7 +342,7 @@ SCATTER_ARGUMENTS = [
 ]
 
 
-def emit_scatter(core: Core) -> None:
+def emit_scatter(core: Core) -> str:
     """Write a finished tile to C wherever its rows and columns lie, in C's memory format."""
     lanes, memory = core.kind.lanes, core.kind.memory
     body = Body("scatter", SCATTER_ARGUMENTS)
@@ -360,4 +360,4 @@ def emit_scatter(core: Core) -> None:
             core.store_part(body, lanes, value, place, part, memory)
             position.set(body.add(column, part))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)

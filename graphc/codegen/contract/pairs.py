@@ -61,7 +61,7 @@ def _load_pair(core: Core, body: Body, lanes: int, source: str, k: Operand, part
     return _couple(body, lanes, *halves)
 
 
-def emit_pack_b_pairs(core: Core) -> None:
+def emit_pack_b_pairs(core: Core) -> str:
     """As `pack_b`, with `count` steps of k in memory."""
     columns = core.kind.columns
     body = Body("pack_b", PACK_ARGUMENTS)
@@ -80,7 +80,7 @@ def emit_pack_b_pairs(core: Core) -> None:
             with body.when(body.negate(square)):
                 _couple_columns(core, body, panel, line, width, (first, stop))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _turn_columns(
@@ -120,7 +120,7 @@ def _couple_columns(
         position.set(body.add(column, part))
 
 
-def emit_pack_a_pairs(core: Core) -> None:
+def emit_pack_a_pairs(core: Core) -> str:
     """As `pack_a`, with `count` steps of k in memory; an odd row ends with a zero."""
     body = Body("pack_a_pairs", PACK_ARGUMENTS)
     start = body.local("i64", 0)
@@ -139,7 +139,7 @@ def emit_pack_a_pairs(core: Core) -> None:
             _copy_row(core, body, line)
         start.set(body.add(line, advance.get()))
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:

@@ -7,8 +7,7 @@ strip: row tiles
 
 from graphc.codegen.contract.emit import Body, Operand
 from graphc.codegen.contract.frame import Frame
-from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Part, Word
-from graphc.codegen.contract.tiles import tile_name, tile_parts
+from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.contract.vector import Core
 
 # Steps of k from which a tile lasts long enough for C to be fetched while it runs.
@@ -17,6 +16,7 @@ LONG = 96
 ROWS_AHEAD = 32
 
 BLOCK_ARGUMENTS = [
+    ("ptr", "core"),
     ("ptr", "bufs"),
     ("ptr", "params"),
     ("ptr", "work"),
@@ -36,6 +36,7 @@ BLOCK_ARGUMENTS = [
 ]
 
 FINISH_ARGUMENTS = [
+    ("ptr", "core"),
     ("ptr", "bufs"),
     ("ptr", "params"),
     ("ptr", "work"),
@@ -87,15 +88,16 @@ def emit_finish(core: Core) -> None:
         corner = body.add(body.mul("%i0", lead), "%j0")
         source = body.at(shifted, body.mul(corner, core.size))
         body.do(
-            f"call void @scatter(ptr {source}, i64 {body.mul(lead, core.size)}, ptr %c,"
-            f" ptr {frame.work(Word.ROW_OUT)}, ptr {frame.work(Word.COLUMN_C)},"
-            f" ptr {frame.work(Word.COLUMN_C_RUN)}, i64 {rows}, i64 {columns})"
+            f"call void {frame.function(Slot.SCATTER)}(ptr {source},"
+            f" i64 {body.mul(lead, core.size)}, ptr %c, ptr {frame.work(Word.ROW_OUT)},"
+            f" ptr {frame.work(Word.COLUMN_C)}, ptr {frame.work(Word.COLUMN_C_RUN)}, i64 {rows}, i64 {columns})"
         )
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
 
 
 STRIP_ARGUMENTS = [
+    ("ptr", "core"),
     ("ptr", "a"),
     ("ptr", "row_a"),
     ("i64", "step_a"),
@@ -121,11 +123,13 @@ def emit_strip(core: Core) -> None:
     more: a row of A that exists and a row of C that is scratch.
     """
     kind = core.kind
-    body = Body("strip", STRIP_ARGUMENTS)
+    body = Body("strip", STRIP_ARGUMENTS, "i32")
+    frame = Frame(body)
     pairs = body.div(body.add("%rows", 1), 2)
     base, longer = body.div(pairs, "%tiles"), body.rem(pairs, "%tiles")
     narrow = body.test("sle", "%columns", kind.lanes)
-    first = body.local("i64", 0)
+    tiles = body.choose(narrow, "i64", Slot.NARROW, Slot.TILES)
+    first, status = body.local("i64", 0), body.local("i32", 0)
     with body.loop(0, "%tiles") as tile:
         start = first.get()
         more = body.new(f"zext i1 {body.test('slt', tile, longer)} to i64")
@@ -137,8 +141,9 @@ def emit_strip(core: Core) -> None:
         with body.when(body.test("sgt", "%count", LONG)):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
-        _dispatch(core, body, half, narrow, (table_a, table_c, ahead))
-    body.do("ret void")
+        missing = _run_tile(body, frame.function(body.add(tiles, half)), (table_a, table_c, ahead))
+        status.set(body.new(f"or i32 {status.get()}, {missing}"))
+    body.do(f"ret i32 {status.get()}")
     core.finish(body)
 
 
@@ -151,34 +156,21 @@ def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
             core.prefetch(body, body.at(place, part * kind.lanes, kind.element), True)
 
 
-def _dispatch(core: Core, body: Body, half: str, narrow: str, place: tuple[str, str, str]) -> None:
-    """Run 2 * half rows, one vector wide if that covers the columns, as one tile or as two."""
-    kind = core.kind
-    variants = [(rows, width) for width in core.widths for rows in range(2, kind.rows + 1, 2)]
-    wide = (len(core.widths) - 1) * kind.rows // 2
-    index = body.add(body.sub(half, 1), body.choose(narrow, "i64", 0, wide))
-    cases = " ".join(
-        f"i64 {number}, label %{tile_name(rows, width)}"
-        for number, (rows, width) in enumerate(variants)
-    )
-    body.do(f"switch i64 {index}, label %next [{cases}]")
-    for rows, width in variants:
-        body.label(tile_name(rows, width))
-        start = 0
-        for height in tile_parts(core.heights(width), rows):
-            table_a, table_c = (body.at(table, start, "i64") for table in place[:2])
-            body.do(
-                f"call void @{tile_name(height, width)}(ptr %a, ptr {table_a}, i64 %step_a, ptr %b,"
-                f" i64 %step_b, i64 %count, ptr %c, ptr {table_c}, i64 %columns, i64 %add,"
-                f" ptr {place[2]}, i64 %ahead_step)"
-            )
-            start += height
-        body.do("br label %next")
-    body.label("next")
+def _run_tile(body: Body, tile: str, place: tuple[str, str, str]) -> str:
+    """Call a register tile; the status says if the core has none of this height."""
+    status = body.local("i32", 1)
+    with body.when(body.new(f"icmp ne ptr {tile}, null")):
+        body.do(
+            f"call void {tile}(ptr %a, ptr {place[0]}, i64 %step_a, ptr %b, i64 %step_b,"
+            f" i64 %count, ptr %c, ptr {place[1]}, i64 %columns, i64 %add, ptr {place[2]},"
+            " i64 %ahead_step)"
+        )
+        status.set(0)
+    return status.get()
 
 
 SWEEP_ARGUMENTS = [
-    *BLOCK_ARGUMENTS[:6],
+    *BLOCK_ARGUMENTS[:7],
     ("i1", "copies"),
     ("ptr", "source"),
     ("ptr", "c"),
@@ -236,17 +228,18 @@ def emit_sweep(core: Core) -> None:
             rest = body.sub("%rows", made.get())
             fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
             with body.when(body.test("sgt", rest, 0)):
-                body.do(
-                    f"call void @strip(ptr %a, ptr {table_a}, i64 %step_a, ptr {b}, i64 %step_b,"
-                    f" i64 %count, ptr {c}, ptr {table_c}, i64 {body.sub('%j1', j)}, i64 %k,"
-                    f" i64 {rest}, i64 {body.sub(tiles, fewer)}, ptr {body.at(b, '%panel_step')},"
+                missing = body.new(
+                    f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr {b},"
+                    f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
+                    f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)}, ptr {body.at(b, '%panel_step')},"
                     f" i64 {ahead_step}, i64 {ahead_shift})"
                 )
+                status.set(body.new(f"or i32 {status.get()}, {missing}"))
         with body.when(last):
             result = body.new(
-                "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
-                f" i64 %batch, ptr %c, i64 %i, i64 {body.add('%i', '%rows')}, i64 {first},"
-                f" i64 {stop}, i64 %j0)"
+                "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
+                f" ptr %epilogue, i64 %batch, ptr %c, i64 %i, i64 {body.add('%i', '%rows')},"
+                f" i64 {first}, i64 {stop}, i64 %j0)"
             )
             status.set(body.new(f"or i32 {status.get()}, {result}"))
     body.do(f"ret i32 {status.get()}")
@@ -263,22 +256,21 @@ def _make_panel(
     """
     kind, (panel, c, j) = core.kind, place
     pairs = body.div(body.add("%rows", 1), 2)
-    height = body.mul(body.div(body.add(pairs, body.sub(tiles, 1)), tiles), 2)
+    half = body.div(body.add(pairs, body.sub(tiles, 1)), tiles)
     step, columns = frame.get(Word.STEP_B), body.sub("%j1", j)
     source = body.at(body.at("%source", body.mul("%k", step)), j, kind.memory)
     ahead = body.at(source, body.mul(step, ROWS_AHEAD))
     least = kind.columns - kind.lanes + 1 if core.hardware.masked else kind.columns
     wide = body.test("sge", columns, least)
     made = body.local("i64", 0)
-    for rows in core.copying:
-        with body.when(body.both(wide, body.test("eq", height, rows))):
-            made.set(body.least(rows, "%rows"))
-            body.do(
-                f"call void @{tile_name(rows, kind.vectors, copies=True)}(ptr %a, ptr %row_a,"
-                f" i64 %step_a, ptr {source}, i64 {step}, i64 %count, ptr {c},"
-                f" ptr {frame.work(Word.ROW_C)}, i64 {columns}, i64 %k, ptr {ahead}, i64 {step},"
-                f" ptr {panel})"
-            )
+    tile = frame.function(body.add(half, Slot.COPIES))
+    with body.when(body.both(wide, body.new(f"icmp ne ptr {tile}, null"))):
+        made.set(body.least(body.mul(half, 2), "%rows"))
+        body.do(
+            f"call void {tile}(ptr %a, ptr %row_a, i64 %step_a, ptr {source}, i64 {step},"
+            f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {columns}, i64 %k,"
+            f" ptr {ahead}, i64 {step}, ptr {panel})"
+        )
     with body.when(body.test("eq", made.get(), 0)):
         stop = body.least(body.add(j, kind.columns), "%j1")
         _call_pack(body, "%source", panel, (j, stop), ("%k", body.add("%k", "%count")), "true")
@@ -288,7 +280,7 @@ def _make_panel(
 def emit_block(core: Core) -> None:
     """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
     body = Body("block", BLOCK_ARGUMENTS, "i32")
-    frame = Frame(body, computes=bool(core.parts & Part.MADE))
+    frame = Frame(body)
     panel_row = core.kind.columns * core.size
     depth = frame.get(Word.K)
     early, late = frame.has(Flag.PACK_B), frame.has(Flag.LATE)
@@ -330,9 +322,9 @@ def emit_block(core: Core) -> None:
             new = body.new(f"or i1 {late}, {body.both(early, body.test('eq', i, '%i0'))}")
             b = body.at(panels, body.mul(body.sub(here, ready), row_shift.get()))
             result = body.new(
-                "call i32 @sweep(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
-                f" i64 %batch, i1 {body.both(new, copies)}, ptr %b, ptr %c, i64 {i}, i64 {rows},"
-                f" i64 %j0, i64 %j1, i64 {here},"
+                "call i32 @sweep(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
+                f" ptr %epilogue, i64 %batch, i1 {body.both(new, copies)}, ptr %b, ptr %c,"
+                f" i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
                 f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {b},"
                 f" i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
             )
@@ -349,6 +341,6 @@ def _call_pack(
 ) -> None:  # fmt: skip
     """Pack these columns and rows of B, each given as first and end."""
     body.do(
-        f"call void @pack_columns(ptr %params, ptr %work, i1 {first}, ptr {b}, ptr {store},"
-        f" i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]}, i64 {span[1]})"
+        f"call void @pack_columns(ptr %core, ptr %params, ptr %work, i1 {first}, ptr {b},"
+        f" ptr {store}, i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]}, i64 {span[1]})"
     )

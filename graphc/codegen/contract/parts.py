@@ -1,7 +1,6 @@
 """Which functions a core needs for a plan.
 
-A program compiles one core per data type with what all its plans need. Any core that has a route
-gives right results for every plan of that route: tiles of other heights are put together.
+A program has one core per data type with what all its plans need.
 """
 
 from graphc.codegen.contract.form import Groups
@@ -18,7 +17,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
-    parts |= Part.MADE if flags & (Flag.MADE_A | Flag.MADE_B) else 0
+    parts |= Part.SCATTER if flags & Flag.TILE else 0
     across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)
     across_b = parts & Part.PACK_B and any(loop.b == 1 for loop in groups.k)
     if across_a or across_b:

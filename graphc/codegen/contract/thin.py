@@ -2,7 +2,7 @@
 
 from graphc.codegen.contract.emit import Body
 from graphc.codegen.contract.frame import Frame
-from graphc.codegen.contract.layout import Field, Flag, Part, Word
+from graphc.codegen.contract.layout import Field, Flag, Slot, Word
 from graphc.codegen.contract.panels import BLOCK_ARGUMENTS
 from graphc.codegen.contract.tiles import ROW_GROUP
 from graphc.codegen.contract.vector import Core
@@ -24,15 +24,13 @@ def emit_vector(core: Core) -> None:
         x.set(frame.work(Word.BLOCK_A))
     straight = body.at("%c", "%j0", core.kind.element)
     y = body.choose(staged, "ptr", frame.work(Word.TILE), straight)
-    if core.parts & Part.DOTS:
-        with body.when(frame.has(Flag.DOTS)):
-            _all_dots(core, body, frame, rows, (x.get(), row_a, y))
-    if core.parts & Part.ROWS:
-        with body.when(frame.has(Flag.ROWS)):
-            _all_rows(core, body, frame, x.get(), y)
+    with body.when(frame.has(Flag.DOTS)):
+        _all_dots(core, body, frame, rows, (x.get(), row_a, y))
+    with body.when(frame.has(Flag.ROWS)):
+        _all_rows(core, body, frame, x.get(), y)
     result = body.new(
-        "call i32 @finish(ptr %bufs, ptr %params, ptr %work, i64 %thread, ptr %epilogue,"
-        " i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
+        "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
+        " ptr %epilogue, i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
     )
     body.do(f"ret i32 {result}")
     core.finish(body)
@@ -50,18 +48,17 @@ def _all_dots(
     main = body.mul(body.div(columns, group), group)
     alone = body.test("eq", frame.get(Word.M), 1)
     table = frame.work(Word.COLUMN_B)
-    if core.parts & Part.DOT_TILES:
-        with body.when(body.negate(alone)):
-            _dot_tiles(core, body, frame, rows, main, pointers)
-    for width, start, stop in ((group, "0", main), (1, main, columns)):
+    with body.when(body.negate(alone)):
+        _dot_tiles(core, body, frame, rows, main, pointers)
+    for slot, start, stop in ((Slot.DOTS, "0", main), (Slot.DOT, main, columns)):
         # One row runs through all columns; of several rows only the last few columns are left.
-        least = body.choose(alone, "i64", 0, start if width == 1 else columns)
+        least = body.choose(alone, "i64", 0, start if slot == Slot.DOT else columns)
         first = body.new(f"call i64 @llvm.smax.i64(i64 {start}, i64 {least})")
         with body.when(body.test("slt", first, stop)), body.loop(0, rows) as row:
             source = body.at(x, body.word(row_a, row))
             target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
-                f"call void @dots_{width}(ptr {source}, ptr %b, ptr {table}, i64 {first},"
+                f"call void {frame.function(slot)}(ptr {source}, ptr %b, ptr {table}, i64 {first},"
                 f" i64 {stop}, i64 {frame.get(Word.K)}, ptr {target})"
             )
 
@@ -73,15 +70,16 @@ def _dot_tiles(
     x, row_a, y = pointers
     tall = body.mul(body.div(rows, core.kind.dot_rows), core.kind.dot_rows)
     with body.loop(0, main, core.kind.dots) as column:
-        for height, start, stop in ((core.kind.dot_rows, "0", tall), (1, tall, rows)):
+        tiles = (Slot.DOT_TILE, core.kind.dot_rows, "0", tall), (Slot.DOT_ROW, 1, tall, rows)
+        for slot, height, start, stop in tiles:
             with body.loop(start, stop, height) as row:
                 table_a = body.at(row_a, row, "i64")
                 table_c = body.at(frame.work(Word.ROW_C), row, "i64")
                 table_b = body.at(frame.work(Word.COLUMN_B), column, "i64")
                 target = body.at(y, column, core.kind.element)
                 body.do(
-                    f"call void @dot_tile_{height}(ptr {x}, ptr {table_a}, ptr %b, ptr {table_b},"
-                    f" i64 {frame.get(Word.K)}, ptr {target}, ptr {table_c})"
+                    f"call void {frame.function(slot)}(ptr {x}, ptr {table_a}, ptr %b,"
+                    f" ptr {table_b}, i64 {frame.get(Word.K)}, ptr {target}, ptr {table_c})"
                 )
 
 
@@ -91,11 +89,12 @@ def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:
     step = frame.get(Word.STEP_B)
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
     main = body.mul(body.div(depth, ROW_GROUP), ROW_GROUP)
-    for rows, start, stop in ((ROW_GROUP, "0", main), (1, main, depth)):
+    groups = (Slot.ROWS, ROW_GROUP, "0", main), (Slot.ROW, 1, main, depth)
+    for slot, rows, start, stop in groups:
         with body.loop(start, stop, rows) as k:
             factors = body.at(x, k, core.kind.element)
             source = body.at(origin, body.mul(k, step))
             body.do(
-                f"call void @rows_{rows}(ptr {factors}, ptr {source}, i64 {step}, ptr {y},"
-                f" i64 {columns}, i64 {k})"
+                f"call void {frame.function(slot)}(ptr {factors}, ptr {source}, i64 {step},"
+                f" ptr {y}, i64 {columns}, i64 {k})"
             )

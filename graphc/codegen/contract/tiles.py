@@ -48,7 +48,7 @@ def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
     return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
 
 
-def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> None:
+def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
     """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
 
     `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
@@ -95,7 +95,7 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> None
     else:
         _finish_plain(core, body, lanes, targets, results, add)
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: str) -> None:
@@ -162,7 +162,7 @@ DOT_ARGUMENTS = [
 ]
 
 
-def emit_dots(core: Core, columns: int, unroll: int) -> None:
+def emit_dots(core: Core, columns: int, unroll: int) -> str:
     """`y[c] = sum_k x[k] * B[k, c]` for c in first..stop, `columns` at a time, contiguous in k.
 
     Sums in `unroll` vector accumulators per column and a final tree: short error chains.
@@ -179,7 +179,7 @@ def emit_dots(core: Core, columns: int, unroll: int) -> None:
         place = body.at("%y", first, element)
         body.store(core.vector(columns), core.totals(body, results), place, core.size)
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: int) -> list[str]:
@@ -223,7 +223,7 @@ DOT_TILE_ARGUMENTS = [
 ]
 
 
-def emit_dot_tile(core: Core, rows: int) -> None:
+def emit_dot_tile(core: Core, rows: int) -> str:
     """`y[r, c] = sum_k x[r, k] * B[k, c]` for a few rows and columns, contiguous in k.
 
     One vector accumulator per sum, whatever the height: a sum does not depend on its neighbours.
@@ -256,7 +256,7 @@ def emit_dot_tile(core: Core, rows: int) -> None:
         made = core.totals(body, [total.get() for total in totals])
         body.store(core.vector(columns), made, body.at("%y", body.word("%row_c", row)), core.size)
     body.do("ret void")
-    core.finish(body)
+    return core.finish(body)
 
 
 ROWS_ARGUMENTS = [

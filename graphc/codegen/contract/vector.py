@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 from graphc.codegen.contract.emit import Body, Operand
 from graphc.codegen.contract.hardware import Hardware, Kind
-from graphc.codegen.contract.layout import Part, copy_bit, height_bit
-
-FEW_HEIGHTS = (2, 4, 8)
 
 
 class Core:
-    """The module under construction: its functions, its declarations and the vector vocabulary."""
+    """The module under construction: its functions, its declarations and the vector vocabulary.
 
-    def __init__(self, kind: Kind, hardware: Hardware, parts: int = Part.ALL) -> None:
+    `turns`: copies of A and B may transpose squares in registers.
+    """
+
+    def __init__(self, kind: Kind, hardware: Hardware, turns: bool = True) -> None:
         self.kind = kind
         self.hardware = hardware
-        self.parts = parts
+        self.turns = turns and kind.transpose
         self.functions: dict[str, str] = {}
         self.declared: set[str] = {
             f"declare i64 @llvm.s{which}.i64(i64, i64)" for which in ("min", "max")
@@ -40,31 +40,6 @@ class Core:
     def module(self) -> str:
         """The text of the whole module."""
         return "\n".join([*sorted(self.declared), "", *self.functions.values()])
-
-    @property
-    def turns(self) -> bool:
-        """Whether copies of A and B may transpose squares in registers."""
-        return self.kind.transpose and bool(self.parts & Part.TURNS)
-
-    @property
-    def widths(self) -> list[int]:
-        """Widths of the register tiles, in vectors."""
-        return sorted({1 if self.parts & Part.NARROW else self.kind.vectors, self.kind.vectors})
-
-    def heights(self, vectors: int) -> list[int]:
-        """Heights of the register tiles of a width, in rows.
-
-        One vector is for the last columns only, and every tile costs time to compile.
-        """
-        wide = [r for r in range(2, self.kind.rows + 1, 2) if r == 2 or self.parts & height_bit(r)]
-        if vectors == self.kind.vectors or len(wide) <= len(FEW_HEIGHTS):
-            return wide
-        return sorted({*FEW_HEIGHTS, self.kind.rows})
-
-    @property
-    def copying(self) -> list[int]:
-        """Heights of the register tiles that also make a panel."""
-        return [r for r in range(2, self.kind.rows + 1, 2) if self.parts & copy_bit(r)]
 
     # -- types ----------------------------------------------------------------------------------
 
