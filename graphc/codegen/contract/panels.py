@@ -90,7 +90,8 @@ def emit_finish(core: Core) -> None:
         body.do(
             f"call void {frame.function(Slot.SCATTER)}(ptr {source},"
             f" i64 {body.mul(lead, core.size)}, ptr %c, ptr {frame.work(Word.ROW_OUT)},"
-            f" ptr {frame.work(Word.COLUMN_C)}, ptr {frame.work(Word.COLUMN_C_RUN)}, i64 {rows}, i64 {columns})"
+            f" ptr {frame.work(Word.COLUMN_C)}, ptr {frame.work(Word.COLUMN_C_RUN)},"
+            f" i64 {rows}, i64 {columns})"
         )
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
@@ -231,8 +232,8 @@ def emit_sweep(core: Core) -> None:
                 missing = body.new(
                     f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr {b},"
                     f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
-                    f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)}, ptr {body.at(b, '%panel_step')},"
-                    f" i64 {ahead_step}, i64 {ahead_shift})"
+                    f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)},"
+                    f" ptr {body.at(b, '%panel_step')}, i64 {ahead_step}, i64 {ahead_shift})"
                 )
                 status.set(body.new(f"or i32 {status.get()}, {missing}"))
         with body.when(last):
