@@ -25,8 +25,9 @@ FEW_TILES = 12
 PAGE = 4096
 # Rows of a register tile from which it computes as fast as it loads.
 LEAST_TILE = 12
-# Steps of k up to which storing C is what takes time: its rows are then written one after another.
-SHALLOW = 64
+# Steps of k up to which storing C is what takes time: rows of so many tiles are then written one
+# after another.
+SHALLOW, WIDE = 64, 8
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
 LINE, SOME_TILES, LONG_SUM = 64, 9, 128
 LATE_BYTES = 2 << 20
@@ -188,8 +189,9 @@ def block(
         rows = even_share(sizes.m, -(-sizes.m // rows), kind.rows)
     elif flags & Flag.TILE:
         widest = min(widest, TILE_COLUMNS)
-    far = sizes.m * sizes.n * size > hardware.l2 and not whole_rows
-    if sizes.k <= SHALLOW and far and not flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B):
+    stores = sizes.k <= SHALLOW and sizes.m * sizes.n * size > hardware.l2
+    others = flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
+    if stores and not others and sizes.n >= WIDE * kind.columns:
         rows = kind.rows
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
     widest = max(widest, kind.columns)
