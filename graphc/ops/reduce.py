@@ -188,7 +188,9 @@ def _first_place(extreme: str) -> Callable[..., Any]:
             found = f.logical_or(found, f.isnan(x))
         column = tuple(-1 if k == axis else 1 for k in range(len(x.shape)))
         places = f.reshape(emit("iota", extent=extent, dtype=place), column)
-        first = f.where(found, places, emit("cast", as_value(extent), dtype=place))
+        # A literal of the right type needs no kernel that casts it.
+        none = as_value(np.asarray(extent, place.numpy) if isinstance(extent, int) else extent)
+        first = f.where(found, places, f.astype(none, place))
         return f.astype(emit("min", first, axes=axes, keepdims=keepdims), I64)
 
     return expand
