@@ -9,6 +9,12 @@ from graphc.ir.types import Type
 MOST_BYTES = 1 << 22  # beyond that a kernel, which threads share
 
 
+def copied_by(node: Node) -> tuple[tuple[int, int], ...]:
+    """(operand, bytes) of each copy that a node's kernel is, in order; none if it computes."""
+    copies = node.op.name == "fused" and node.attrs["kind"] == "loop"
+    return (pieces_of(node.regions[0]) if copies else None) or ()
+
+
 def pieces_of(region: Graph) -> tuple[tuple[int, int], ...] | None:
     """(param, bytes) of each piece, in order; None for a region that computes or reorders."""
     result = region.results[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from graphc.codegen.copies import copied_by
 from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.rows import levels_of
 from graphc.ir.graph import Graph, Node
@@ -157,11 +158,20 @@ def takes_over(
     while (source := updated(kernel, times)) is not None:
         kernel, leaf = source, 0  # the memory is written from here on
     in_place = {"fused": reads_in_place, "cond": branches_in_place}.get(kernel.op.name)
-    return in_place is not None and all(
-        times.issued[reader] < times.issued[kernel]
+    if in_place is None:
+        return False
+    first = min(times.issued[writer] for writer in writers(kernel))
+    return all(
+        times.issued[reader] < first
         or (reader is kernel and in_place(kernel, leaf, held, may_stage))
         for reader in readers
     )
+
+
+def writers(kernel: Node) -> list[Node]:
+    """A kernel, and those that may have written parts of its result there before it runs."""
+    sources = (memory(kernel.inputs[number])[0] for number, _ in copied_by(kernel))
+    return [kernel, *(source for source in sources if source.op.name == "fused")]
 
 
 def updated(kernel: Node, times: Times) -> Node | None:

@@ -175,7 +175,8 @@ class TableWriter:
     def plain_rows(self, spec: Spec, operands: list[Operand]) -> list[int]:
         if spec.kind == "copy":
             sources, targets = operands[: len(spec.params)], operands[len(spec.params) :]
-            return list(map(self.table.copy, spec.params, targets, sources))
+            moves = zip(spec.params, targets, sources, strict=True)
+            return [self.table.copy(*move) for move in moves if move[1] != move[2]]
         if spec.launches:
             return self.launch_rows(spec, operands)
         symbol = self.compiler.add(spec)

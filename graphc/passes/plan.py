@@ -4,6 +4,8 @@
     results     fresh arrays             rK          the rest    one static arena  offsets
     variables   memory of their own      vK
 
+What a result puts in a row lies there from the beginning, so that nothing is left to copy.
+
 Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
 memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, and
 for the messages of other devices that it needs.  So that a message that is late holds nothing else,
@@ -16,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from graphc.codegen.carries import scratch_bytes
+from graphc.codegen.copies import copied_by
 from graphc.codegen.donation import Leaf, variables, with_updates, written_in_place
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
@@ -165,6 +168,7 @@ class _Planner:
         self.there = 0  # messages that make no difference any more
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
         self.homes = self.result_memory()
+        self.parts = self.result_parts()
 
     def result_memory(self) -> dict[Leaf, str]:
         """The leaves that lie in the memory of a result (of the first, where there are several)."""
@@ -173,6 +177,19 @@ class _Planner:
             node, leaf = memory(result)
             if node.op.name not in ("param", "tuple", "workspace", "read", *STORED):
                 found.setdefault((node, leaf), f"r{number}")
+        return found
+
+    def result_parts(self) -> dict[Leaf, Region]:
+        """The leaves that lie in the memory of a result that is made of copies of them."""
+        found: dict[Leaf, Region] = {}
+        for (node, _), home in self.homes.items():
+            offset = 0
+            for number, nbytes in copied_by(node):
+                kernel, leaf = memory(node.inputs[number])
+                whole = kernel.op.name == "fused" and sizes_of(kernel.type)[leaf] == nbytes
+                if whole and (kernel, leaf) not in self.homes and offset % ALIGNMENT == 0:
+                    found.setdefault((kernel, leaf), Region(home, offset, nbytes))
+                offset += nbytes
         return found
 
     def add_variables(self, in_place: bool) -> None:
@@ -243,6 +260,8 @@ class _Planner:
                 made += self.regions[node.inputs[0]]
             elif (home := self.homes.get((node, leaf))) is not None:
                 made.append(Region(home, 0, nbytes))
+            elif (part := self.parts.get((node, leaf))) is not None:
+                made.append(part)
             else:
                 offset = self.take(node, aligned(nbytes)) if nbytes else 0
                 made.append(Region("arena", offset, nbytes))
