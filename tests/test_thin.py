@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen import contract
+from graphc.codegen.contract.hardware import kind_of
+from graphc.codegen.contract.layout import Word
 
 RNG = np.random.default_rng(23)
 
@@ -126,3 +129,19 @@ def test_few_columns_of_long_rows_are_dot_products(m: int, k: int, n: int, dtype
     check(lambda x, w: (x @ w).T, x, w)
     check(lambda x, w: x @ w, draw(2, m, k), draw(2, k, n))
     check(lambda x, w: x @ w.T, x, np.ascontiguousarray(w.T))
+
+
+def test_stores_count_as_work_of_a_product() -> None:
+    """A large result is shared among threads, however short its sums; wide rows one by one."""
+    hardware = contract.host_target()
+
+    def planned(m: int, k: int, n: int) -> contract.Plan:
+        dims = (contract.Dim(m, k, 0, n),), (contract.Dim(n, 0, 1, 1),), (contract.Dim(k, 1, n, 0),)
+        return contract.plan(contract.Contraction("f32", (), *dims), hardware, threads=2)
+
+    assert planned(100_000, 4, 4).units >= 2
+    assert planned(16, 4, 4).units == 1
+    wide, narrow, deep = planned(4096, 8, 4096), planned(100_000, 8, 40), planned(4096, 200, 4096)
+    tile = kind_of("f32", hardware).rows
+    assert wide.params[Word.ROW_BLOCK] == tile
+    assert min(p.params[Word.ROW_BLOCK] for p in (narrow, deep)) > tile

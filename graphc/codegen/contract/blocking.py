@@ -41,6 +41,8 @@ TILE_SHARE = 3
 UNIT_OVERHEAD = 1 << 12
 # What reading an element from the third level and copying it cost, in multiply-adds.
 READ_WORK, COPY_WORK = 4, 8
+# What storing an element of the result costs, in multiply-adds.
+STORE_WORK = 16
 # What starting at another row of B costs a matrix-vector product, in multiply-adds.
 ROW_WORK = 64
 # Batch elements per thread from which they alone are shared evenly.
@@ -256,8 +258,8 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
 
 
 def _effort(sizes: Sizes) -> int:
-    """Multiply-adds, weighted up where a thin m makes memory the limit."""
-    return sizes.work * (1 + 16 // max(1, sizes.m))
+    """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores."""
+    return sizes.work * (1 + 16 // max(1, sizes.m)) + STORE_WORK * sizes.batch * sizes.m * sizes.n
 
 
 def grain_of(sizes: Sizes, units: int) -> int:
