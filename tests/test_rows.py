@@ -31,6 +31,12 @@ def softmax(x: Any, g: Any) -> Any:
     return powers / gc.sum(powers, axis=-1, keepdims=True)
 
 
+def softmax_across(x: Any, g: Any) -> Any:
+    """The greatest of each column, over square x, less than which a row may not be."""
+    powers = gc.exp(x - gc.reshape(gc.max(x, axis=0), (-1, 1)))
+    return powers / gc.sum(powers, axis=-1, keepdims=True)
+
+
 def log_sum_exp(x: Any, g: Any) -> Any:
     return gc.log(gc.sum(gc.exp(x - gc.max(x, axis=-1, keepdims=True)), axis=-1))
 
@@ -93,3 +99,26 @@ def test_the_loop_over_a_row_is_whole() -> None:
     outer = [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "serial"]
     inner = [s for s in walk(outer[0].body) if isinstance(s, For)]
     assert outer[0].stop.data * inner[0].stop.data == 640
+
+
+def test_what_lacks_of_the_greatest_is_below_zero() -> None:
+    specs = gc.spec((64, 64), "f32"), gc.spec((64,), "f32")
+    for function, known in ((softmax, True), (log_sum_exp, True), (softmax_across, False)):
+        program = pipeline.run(gc.compile(function).graph(*specs), Config())[-1].value
+        assert isinstance(program, Program)
+        fused = [n for n in program.graphs[0].nodes if n.op.name == "fused"]
+        texts = [source.emit(lower_loops(n.regions[0], "kernel")[0]) for n in fused]
+        assert any("exp_below_zero_f32(" in text for text in texts) == known
+        assert any(" exp_f32(" in text for text in texts) != known
+
+
+def test_rows_of_far_apart_infinite_and_missing_numbers() -> None:
+    x = np.random.default_rng(5).uniform(-120, 120, (64, 64)).astype(np.float32)
+    x[1, 3], x[2, 5], x[3, 7], x[4] = np.nan, np.inf, -np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(x - x.max(axis=-1, keepdims=True))
+        wanted = powers / powers.sum(axis=-1, keepdims=True)
+        made = gc.compile(softmax)(x, x[0])
+    np.testing.assert_allclose(made, wanted, rtol=2e-6, atol=1e-44)
+    assert np.isnan(made[[1, 2, 4]]).all()
+    assert np.isfinite(made[[0, 3, *range(5, 64)]]).all()

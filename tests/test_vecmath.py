@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from ulp_table import LEFT_OF_ZERO, measure, measure_left
+from ulp_table import BELOW_ZERO, LEFT_OF_ZERO, measure, measure_left
 from vecmath_reference import NUMPY, arity, optimised, points, run, run_by_numba, special_points
 
 from graphc.codegen.loops import Scalars, postorder
@@ -17,6 +17,7 @@ from graphc.ir.types import F32, F64
 
 TIGHT = {"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos"}
 TIGHT |= {
+    "exp_below_zero",
     "pow",
     "rsqrt",
     "atan",
@@ -51,7 +52,7 @@ def test_gamma_functions_left_of_zero(name: str, kind: type) -> None:
 def test_special_values_are_those_of_numpy(name: str, kind: type) -> None:
     """Infinities, NaN and zeros' signs must be alike, other values to 1e-6 (f32) or 1e-14 (f64)."""
     edge = special_points(kind)
-    arrays = [edge]
+    arrays = [-np.abs(edge) if name in BELOW_ZERO else edge]
     if arity(name) == 2:
         left, right = np.meshgrid(edge, edge)
         arrays = [left.ravel().copy(), right.ravel().copy()]
@@ -97,6 +98,14 @@ def test_odd_functions_are_odd_down_to_denormals(name: str, kind: type) -> None:
     assert (got == -mirrored).all() and np.signbit(mirrored).all()
     if name not in ("erf", "erfinv", "cbrt"):
         assert (got[:4] == x[:4]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exp_below_zero_is_exp(kind: type) -> None:
+    x = -np.abs(np.concatenate([points(kind, 200_000, 3), np.linspace(85, 110, 100_000, dtype=kind),
+                                np.linspace(700, 750, 100_000, dtype=kind)]))  # fmt: skip
+    np.testing.assert_array_equal(run("exp_below_zero", x), run("exp", x))
+    assert np.isnan(run("exp_below_zero", np.array([math.nan, -math.nan], kind))).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

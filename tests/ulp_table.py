@@ -12,6 +12,7 @@ from graphc.codegen.vecmath import FUNCTIONS
 from graphc.ir.types import F32, F64
 
 LEFT_OF_ZERO = {"lgamma", "digamma"}
+BELOW_ZERO = {"exp_below_zero"}
 HEAD = """# Accuracy of the vector math functions
 
 Largest error found, in units of the last place of the exact result (0.5 is correct rounding), over
@@ -25,6 +26,7 @@ instructions of the branch-free expression. Written by `python tests/ulp_table.p
 """
 NOTES = {
     "digamma": "x > 0; left of zero see below",
+    "exp_below_zero": "x <= 0",
     "lgamma": "x > 0; left of zero see below",
     "logaddexp": "where the sum cancels: in ulp of the operand of larger magnitude",
     "sin": "any magnitude of x",
@@ -39,6 +41,8 @@ def measure(name: str, kind: type, count: int, seed: int = 1) -> tuple[float, li
     arrays = [points(kind, count, seed + k) for k in range(arity(name))]
     if name in LEFT_OF_ZERO:
         arrays = [np.abs(arrays[0])]
+    if name in BELOW_ZERO:
+        arrays = [-np.abs(arrays[0])]
     arrays = arrays if kind is np.float32 else [np.where(np.isfinite(a), a, 1) for a in arrays]
     scale: np.ndarray | float = 0.0
     if name == "logaddexp":

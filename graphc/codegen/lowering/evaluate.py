@@ -140,7 +140,10 @@ class Elements:
             kind = tensor_type(source)
             value = self.at(source, broadcast_index(self.b, index, kind.dims))
             operands.append(to_compute(self.b, value, kind.dtype))
-        made = lower.expression(self.b, *operands, **node.attrs.values_dict)
+        if node.op.name == "exp" and is_below_greatest(node.inputs[0]):
+            made = self.b.call("exp_below_zero", *operands)
+        else:
+            made = lower.expression(self.b, *operands, **node.attrs.values_dict)
         return to_storage(self.b, made, tensor_type(node).dtype)
 
     def _literal(self, node: Node) -> Element:
@@ -165,6 +168,21 @@ class Elements:
             element = tensor_type(source).dtype
             return load_element(self.b, self.buffers[source.id], position, element)
         return self.at(source, reshaped_index(self.b, index, after, before))
+
+
+def is_below_greatest(node: Node) -> bool:
+    """Is each element what it lacks of the greatest in its row, and so at most zero or NaN?"""
+    if node.op.name != "sub":
+        return False
+    whole, greatest = node.inputs
+    found = greatest
+    while isinstance(found.op.lower, Alias):
+        found = found.inputs[0]
+    if found.op.name != "max" or found.inputs[0] is not whole:
+        return False
+    axes, dims = found.attrs["axes"], tensor_type(whole).dims
+    kept = tuple(1 if k in axes else extent for k, extent in enumerate(dims))
+    return tensor_type(greatest).dims == kept
 
 
 def broadcast_index(b: Scalars, index: Index, dims: tuple[int, ...]) -> Index:

@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "erfinv": special.erfinv,
     "exp": exp.exp,
     "exp2": exp.exp2,
+    "exp_below_zero": exp.exp_below_zero,
     "expm1": exp.expm1,
     "hypot": root.hypot,
     "lgamma": gamma.lgamma,

@@ -16,6 +16,7 @@ from graphc.codegen.vecmath.base import Pair, Real, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG2E = 1.0 / math.log(2.0)
+FALLING = 64  # exponents that results below 1 are raised by while they are computed
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2; errors of exp(r) 2**-28.2 and 2**-57.2
 _EXP_32 = (
@@ -134,10 +135,15 @@ def scale_twice(r: Real, p: Expr, bits: Expr) -> Expr:
     return r.mul(r.mul(p, first), second)
 
 
-def exp_bounded(r: Real, x: Expr) -> Expr:
-    """exp for an argument already within the clamps of `exp`."""
-    p, bits = exp_parts(r, x, 2 * r.format.bias)
-    return scale_twice(r, p, bits)
+def exp_falling(r: Real, x: Expr) -> Expr:
+    """exp for an argument that is not above zero; the bits are those of `exp`.
+
+    2**(n + 64) is a normal number even where the result is denormal or zero, and its product is
+    exact: only the step back rounds.
+    """
+    p, bits = exp_parts(r, r.at_least(x, exp_lower_bound(r)), r.format.bias + FALLING)
+    s = r.from_bits(r.shift_left(bits, r.format.mantissa))
+    return r.mul(r.mul(p, s), r.c(2.0**-FALLING))
 
 
 def exp_lower_bound(r: Real) -> float:
@@ -147,7 +153,14 @@ def exp_lower_bound(r: Real) -> float:
 
 def exp(b: Scalars, x: Expr) -> Expr:
     r = Real(b, x.dtype)
-    return exp_bounded(r, r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r)))
+    bounded = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r))
+    p, bits = exp_parts(r, bounded, 2 * r.format.bias)
+    return scale_twice(r, p, bits)
+
+
+def exp_below_zero(b: Scalars, x: Expr) -> Expr:
+    """exp(x) for x <= 0 and NaN."""
+    return exp_falling(Real(b, x.dtype), x)
 
 
 def exp2_parts(r: Real, x: Expr, rest: Expr | None = None) -> Pair:
@@ -197,8 +210,7 @@ def sigmoid(b: Scalars, x: Expr) -> Expr:
     Nothing overflows, tiny results are exact, and the rounding of 1 + e is damped by e.
     """
     r = Real(b, x.dtype)
-    bounded = r.at_least(r.neg(r.abs(x)), exp_lower_bound(r))
-    e = exp_bounded(r, bounded)
+    e = exp_falling(r, r.neg(r.abs(x)))
     quotient = r.div(e, r.add(e, r.c(1.0)))
     factor = r.where(r.lt(x, r.c(0.0)), e, r.c(1.0))
     return r.fma(r.neg(factor), quotient, factor)

@@ -6,7 +6,7 @@ import math
 
 from graphc.codegen.loops import Expr, Scalars
 from graphc.codegen.vecmath.base import Real
-from graphc.codegen.vecmath.exp import exp_bounded, exp_lower_bound, exp_parts, scale_twice
+from graphc.codegen.vecmath.exp import exp_falling, exp_parts, scale_twice
 from graphc.codegen.vecmath.log import log1p
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
@@ -105,7 +105,7 @@ def atanh(b: Scalars, x: Expr) -> Expr:
 
 def _log1p_exp(r: Real, x: Expr) -> Expr:
     """log(1 + exp(x)) for x <= 0, from 2 atanh(s) with s = e / (2 + e) <= 1/3."""
-    e = exp_bounded(r, r.at_least(x, exp_lower_bound(r)))
+    e = exp_falling(r, x)
     s = r.div(e, r.add(e, r.c(2.0)))
     z = r.mul(s, s)
     tail = r.polynomial(z, _LOG1P_32 if r.single else _LOG1P_64)
