@@ -145,3 +145,13 @@ def test_stores_count_as_work_of_a_product() -> None:
     tile = kind_of("f32", hardware).rows
     assert wide.params[Word.ROW_BLOCK] == tile
     assert min(p.params[Word.ROW_BLOCK] for p in (narrow, deep)) > tile
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_few_rows_times_rows_that_lie_pages_apart(m: int, dtype: str) -> None:
+    x, w = (RNG.integers(-4, 5, shape).astype(dtype) for shape in ((m, 133), (133, 1024)))
+    check(lambda x, w: x @ w, x, w)
+    check(lambda x, w: np.maximum(x @ w + 1, 0), x, w)
+    check(lambda x, w: (x @ w).T, x, w)
+    check(lambda x, w: x.T @ w, np.ascontiguousarray(x.T), w)

@@ -18,6 +18,9 @@ VECTOR_COLUMNS = 4096
 DOT_ROWS = 8
 # Rows up to which dot products in tiles beat a packed copy of a B that is contiguous in k.
 DOT_TILE_ROWS = 16
+# Rows up to which whole rows of B are added up where these lie pages apart: tiles would read short
+# pieces that evict each other.
+FEW_ROWS = 3
 # Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
 WAYS = 128
 # Row tiles up to which B is read in place however large it is.
@@ -78,7 +81,8 @@ def route(
         dots = not k or (step_b == 1 and not (plain_n and n))
         if dots and not hardware.ordered:
             return Flag.DOTS | pack_x
-        if k and plain_n and sizes.m == 1 and sizes.n >= kind.columns:
+        apart = step_b * kind.memory_bytes % PAGE == 0
+        if k and plain_n and sizes.m <= (FEW_ROWS if apart else 1) and sizes.n >= kind.columns:
             return Flag.ROWS | pack_x
     flags = made
     if made & Flag.MADE_B:

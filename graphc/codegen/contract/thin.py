@@ -27,7 +27,7 @@ def emit_vector(core: Core) -> None:
     with body.when(frame.has(Flag.DOTS)):
         _all_dots(core, body, frame, rows, (x.get(), row_a, y))
     with body.when(frame.has(Flag.ROWS)):
-        _all_rows(core, body, frame, x.get(), y)
+        _all_rows(core, body, frame, rows, (x.get(), row_a, y))
     result = body.new(
         "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
         " ptr %epilogue, i64 %batch, ptr %c, i64 %i0, i64 %i1, i64 %j0, i64 %j1, i64 %j0)"
@@ -83,18 +83,22 @@ def _dot_tiles(
                 )
 
 
-def _all_rows(core: Core, body: Body, frame: Frame, x: str, y: str) -> None:
-    """Sums of scaled rows of B, columns j0..j1, a group of rows at a time."""
+def _all_rows(
+    core: Core, body: Body, frame: Frame, rows: str, pointers: tuple[str, str, str]
+) -> None:
+    """Sums of scaled rows of B, columns j0..j1: a group of its rows at a time for all rows of C."""
+    x, row_a, y = pointers
     depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
     step = frame.get(Word.STEP_B)
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
     main = body.mul(body.div(depth, ROW_GROUP), ROW_GROUP)
     groups = (Slot.ROWS, ROW_GROUP, "0", main), (Slot.ROW, 1, main, depth)
-    for slot, rows, start, stop in groups:
-        with body.loop(start, stop, rows) as k:
-            factors = body.at(x, k, core.kind.element)
+    for slot, group, start, stop in groups:
+        with body.loop(start, stop, group) as k, body.loop(0, rows) as row:
+            factors = body.at(body.at(x, body.word(row_a, row)), k, core.kind.element)
             source = body.at(origin, body.mul(k, step))
+            target = body.at(y, body.word(frame.work(Word.ROW_C), row))
             body.do(
                 f"call void {frame.function(slot)}(ptr {factors}, ptr {source}, i64 {step},"
-                f" ptr {y}, i64 {columns}, i64 {k})"
+                f" ptr {target}, i64 {columns}, i64 {k})"
             )
