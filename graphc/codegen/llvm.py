@@ -19,10 +19,11 @@ chunks:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from graphc.codegen import llvm_scalar
-from graphc.codegen.llvm_module import Functions, FunctionWriter, Module, Slot, certainly_runs
+from graphc.codegen.llvm_loops import LoopWriter
+from graphc.codegen.llvm_module import Functions, Module, Slot
 from graphc.codegen.llvm_scalar import MEMORY, TYPES
 from graphc.codegen.llvm_vector import vector_loops
 from graphc.codegen.loop_facts import (
@@ -50,7 +51,7 @@ from graphc.codegen.loops import (
     expressions,
     walk,
 )
-from graphc.codegen.target import LEFT, Target
+from graphc.codegen.target import Target
 from graphc.codegen.vector_facts import VectorFacts, count_of, facts_of
 from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
@@ -73,7 +74,7 @@ def emit_module(
     return module.text()
 
 
-class KernelWriter(FunctionWriter):
+class KernelWriter(LoopWriter):
     """Writes one kernel. Registers are stack slots, which SROA turns into values."""
 
     def __init__(self, module: Module, kernel: Kernel) -> None:
@@ -89,8 +90,6 @@ class KernelWriter(FunctionWriter):
         self.changes = Changes(kernel)
         self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
-        self.groups: list[str] = []  # access groups of the vector loops around
-        self.loops = 0
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
 
@@ -361,40 +360,3 @@ class KernelWriter(FunctionWriter):
                 self.update(Register(index, outer[1]), "add", total)
 
         self.counted(start, stop, steps[0], "serial", chunk)
-
-    def counted(
-        self, start: str, stop: str, step: int, kind: str, body: Callable[[str], None]
-    ) -> None:
-        """A bottom-tested loop from start to stop, skipped when empty."""
-        self.loops += 1
-        within = self.loops
-        name = self.fresh("")
-        top, end, before = f"loop{name}", f"end{name}", f"before{name}"
-        i, following = f"%i{name}", f"%n{name}"
-        self.lines += [f"  br label %{before}", f"{before}:"]
-        if not certainly_runs(start, stop):
-            runs = self.emit(f"icmp slt i64 {start}, {stop}")
-            self.lines.append(f"  br i1 {runs}, label %{top}, label %{end}")
-        else:
-            self.lines.append(f"  br label %{top}")
-        head = len(self.lines)
-        body(i)
-        note = self.loop_note(kind) if self.loops == within and kind != "rest" else ""
-        # The latch is a block of its own, so the phi can name it whatever the body ends with.
-        phi = f"  {i} = phi i64 [ {start}, %{before} ], [ {following}, %latch{name} ]"
-        self.lines[head:head] = [f"{top}:", phi]
-        self.lines += [
-            f"  br label %latch{name}",
-            f"latch{name}:",
-            f"  {following} = add nsw i64 {i}, {step}",
-            f"  %c{name} = icmp slt i64 {following}, {stop}",
-            f"  br i1 %c{name}, label %{top}, label %{end}{note}",
-            f"{end}:",
-        ]
-
-    def loop_note(self, kind: str) -> str:
-        """What an innermost loop is marked with: LLVM's vectoriser is to look at it."""
-        # Nothing asks for vectors by force: that would let LLVM reorder strict sums.
-        group = self.groups[-1:] if kind == "vector" else []
-        parts = [self.module.note('!"llvm.loop.parallel_accesses"', *group)] if group else []
-        return f", {LEFT} {self.module.note(*parts, itself=True)}"

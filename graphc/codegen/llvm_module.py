@@ -230,8 +230,3 @@ def neutral(combine: str, dtype: DType) -> str:
     lowest = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
     ends = {"min": lowest ^ -1, "max": lowest, "and": -1, "mul": 1}
     return literal(ends.get(combine, 0), dtype)
-
-
-def certainly_runs(start: str, stop: str) -> bool:
-    """Both bounds are literals and the loop is not empty."""
-    return start.lstrip("-").isdigit() and stop.lstrip("-").isdigit() and int(start) < int(stop)

@@ -106,6 +106,8 @@ def _division(w: Writer, expr: Expr, a: list[str]) -> str:
     if width == "i64":
         return w.emit(f"u{op} i64 {a[0]}, {a[1]}")
     kind, signed = TYPES[expr.dtype.name], expr.dtype.kind == "i"
+    if expr.args[1].op == "const" and a[1] not in ("0", "-1"):
+        return w.emit(f"{'s' if signed else 'u'}{op} {kind} {a[0]}, {a[1]}")
     zero = w.emit(f"icmp eq {kind} {a[1]}, 0")
     bad = zero
     if signed:

@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from graphc.codegen import llvm_scalar
+from graphc.codegen.llvm_loops import advanced, lane_mask
 from graphc.codegen.llvm_module import FunctionWriter, Slot, neutral, widened
 from graphc.codegen.llvm_scalar import INSTRUCTIONS, MEMORY, TYPES, literal
 from graphc.codegen.loop_facts import loop_range
@@ -35,7 +36,7 @@ from graphc.codegen.loops import (
     Update,
     expressions,
 )
-from graphc.codegen.vector_facts import Shape, VectorFacts, shape_of
+from graphc.codegen.vector_facts import Shape, VectorFacts, shape_of, split
 from graphc.ir.types import BOOL, DType
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class VectorLoop(FunctionWriter):
         self.known: list[dict[Expr, str]] = [{} for _ in self.masks]
         self.firsts: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
-        self.pointers: dict[tuple[int, Expr], str] = {}
+        self.pointers: dict[tuple[int, frozenset[tuple[Expr, int]]], tuple[str, int]] = {}
         self.slots: dict[tuple[int, int], Slot] = {}
         self.sums: dict[tuple[int, int], str] = {}
 
@@ -84,7 +85,11 @@ class VectorLoop(FunctionWriter):
         self.at = "0" if once else f"%i{name}"
         k.scopes.append([])
         if self.shape.masked:
-            self.masks = [self.mask_of(copy, once) for copy in range(self.shape.copies)]
+            at = None if once else self.at
+            self.masks = [
+                lane_mask(k, self.total, at, self.lanes, copy * self.lanes)
+                for copy in range(self.shape.copies)
+            ]
         self.block(self.facts.loop.body)
         body, k.lines = k.lines, outer
         k.lines += self.before
@@ -101,7 +106,7 @@ class VectorLoop(FunctionWriter):
             f"loop{name}:",
             f"  %i{name} = phi i64 [ 0, %ahead{name} ], [ %n{name}, %loop{name} ]",
             *body,
-            f"  %n{name} = add nuw nsw i64 %i{name}, {step}",
+            *advanced(name, step, final=True),
             f"  %c{name} = icmp slt i64 %n{name}, {self.total}",
             f"  br i1 %c{name}, label %loop{name}, label %done{name}",
             f"done{name}:",
@@ -116,21 +121,6 @@ class VectorLoop(FunctionWriter):
             yield
         finally:
             k.lines = inside
-
-    def mask_of(self, copy: int, once: bool) -> str:
-        """The lanes of a copy that are iterations."""
-        k, lanes, done = self.kernel, self.shape.lanes, copy * self.shape.lanes
-        if once:
-            bits = str((1 << max(0, min(lanes, int(self.total) - done))) - 1)
-        else:
-            left = k.emit(f"sub nsw i64 {self.total}, {self.at}")
-            if done:
-                left = k.emit(f"sub nsw i64 {left}, {done}")
-                left = k.emit(f"call i64 @llvm.smax.i64(i64 {left}, i64 0)")
-            left = k.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
-            outside = k.emit(f"shl i64 -1, {left}")
-            bits = k.emit(f"trunc i64 {k.emit(f'xor i64 {outside}, -1')} to i{lanes}")
-        return k.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
 
     # -- values
 
@@ -213,22 +203,27 @@ class VectorLoop(FunctionWriter):
         return made
 
     def pointer(self, buffer: Buffer, index: Expr) -> str:
-        """Where the elements of this vector begin."""
-        k, kind = self.kernel, MEMORY[buffer.dtype.name]
-        base = self.pointers.get((buffer.index, index))
-        if base is None:
-            known = self.facts.known(index)
+        """Where the elements of this vector begin; accesses a constant apart share an address."""
+        k, known = self.kernel, self.facts.known(index)
+        terms, constant = split(index)
+        key = (buffer.index, frozenset(terms.items()))
+        found = self.pointers.get(key)
+        if found is None:
             first = self.first(index)
             with self.ahead() if known else nullcontext():
                 base = k.address(buffer, first)
+            if self.at != "0":
+                base = self.offset(buffer, base, self.at)
+            found = base, constant
             if known:
-                self.pointers[buffer.index, index] = base
-        if self.at != "0":
-            base = k.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {self.at}")
-        if self.copy:
-            offset = self.copy * self.lanes
-            base = k.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {offset}")
-        return base
+                self.pointers[key] = found
+        base, origin = found
+        away = constant - origin + self.copy * self.lanes
+        return self.offset(buffer, base, str(away)) if away else base
+
+    def offset(self, buffer: Buffer, base: str, count: str) -> str:
+        kind = MEMORY[buffer.dtype.name]
+        return self.kernel.emit(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}")
 
     def load(self, expr: Expr) -> str:
         k = self.kernel
@@ -288,8 +283,8 @@ class VectorLoop(FunctionWriter):
         now = self.kernel.emit(f"load {self.kind(storage)}, ptr {slot}")
         made = self.combine(combine, storage, now, value)
         if mask:
-            made = self.emit(f"select i1 {mask}, {TYPES[storage.name]} {made}, "
-                             f"{TYPES[storage.name]} {now}")  # fmt: skip
+            kind = TYPES[storage.name]
+            made = self.emit(f"select i1 {mask}, {kind} {made}, {kind} {now}")
         self.set_slot(slot, storage, made)
 
     def carried(self, index: int, combine: str, storage: DType) -> str:

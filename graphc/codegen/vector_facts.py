@@ -176,6 +176,24 @@ def _inside(body: list[Statement]) -> Iterator[Statement]:
             yield from _inside(statement.body)
 
 
+def split(index: Expr) -> tuple[dict[Expr, int], int]:
+    """An index as terms, each so many times, plus a constant."""
+    if index.op == "const":
+        return {}, int(index.data)
+    if index.op in ("add", "sub"):
+        (terms, constant), (others, more) = map(split, index.args)
+        sign = 1 if index.op == "add" else -1
+        total = {e: terms.get(e, 0) + sign * others.get(e, 0) for e in {**terms, **others}}
+        return total, constant + sign * more
+    if index.op == "mul":
+        for factor, other in (index.args, index.args[::-1]):
+            if factor.op == "const":
+                terms, constant = split(other)
+                by = int(factor.data)
+                return {e: by * times for e, times in terms.items()}, by * constant
+    return {index: 1}, 0
+
+
 def facts_of(loop: For, kernel: Kernel, changes: Changes) -> VectorFacts | None:
     """What there is to know of a loop that vector instructions can do; None for any other."""
     if loop.kind != "vector":
