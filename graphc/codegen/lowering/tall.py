@@ -55,7 +55,9 @@ def is_tall(region: Graph, space: Space, strict: bool) -> bool:
     if space.loops[-1].reduced and (len(space.loops) > 1 or not is_one_level(region, space)):
         return False
     shape = Shape(region, space)
-    return shape.rows > 1 or (shape.parts > 1 and not space.loops[-1].reduced)
+    if space.loops[-1].reduced:  # one row is as fast, but for its threads
+        return shape.rows > 1 and shape.parts > 1
+    return shape.rows > 1 or shape.parts > 1
 
 
 def is_one_level(region: Graph, space: Space) -> bool:
