@@ -122,3 +122,41 @@ def test_rows_of_far_apart_infinite_and_missing_numbers() -> None:
     np.testing.assert_allclose(made, wanted, rtol=2e-6, atol=1e-44)
     assert np.isnan(made[[1, 2, 4]]).all()
     assert np.isfinite(made[[0, 3, *range(5, 64)]]).all()
+
+
+def ahead(kernel: Kernel) -> bool:
+    """Does something pass from one row to the next?"""
+    return not isinstance(kernel.body[0], For)
+
+
+def test_costly_far_rows_find_the_greatest_of_the_next_one() -> None:
+    assert ahead(kernel_of(softmax, FAR // 1024, 1024))
+    assert ahead(kernel_of(log_sum_exp, FAR // 512, 1024))
+    assert not ahead(kernel_of(softmax, FAR // 1024 - 1, 1024))
+    assert not ahead(kernel_of(layer_norm, FAR // 1024, 1024))
+
+
+@pytest.mark.parametrize("columns", [640, 1000])
+@pytest.mark.parametrize("function", [softmax, log_sum_exp])
+def test_what_is_found_ahead_changes_no_result(function: Callable[..., Any], columns: int) -> None:
+    far = FAR_BYTES // 4 // columns + 1
+    x = np.random.default_rng(columns).standard_normal((far, columns)).astype(np.float32)
+    x[5] += 60  # no row is served by the greatest of another
+    x[7, 3], x[9, 2] = np.nan, np.inf
+    g = x[0]
+    assert ahead(kernel_of(function, far, columns))
+    with np.errstate(invalid="ignore"):
+        whole = gc.compile(function, threads=1)(x, g)
+        np.testing.assert_array_equal(gc.compile(function, threads=2)(x, g), whole)
+        for start in (0, far // 2, far - 8):
+            part = gc.compile(function, threads=1)(x[start : start + 8], g)
+            np.testing.assert_array_equal(part, whole[start : start + 8])
+        donated = gc.compile(function, threads=2, donate=["x"])(x.copy(), g)
+    np.testing.assert_array_equal(donated, whole)
+
+
+def test_the_readable_source_finds_ahead_too() -> None:
+    far = FAR_BYTES // 4 // 4096 + 1
+    x = np.random.default_rng(1).standard_normal((far, 4096)).astype(np.float32)
+    made = gc.compile(softmax, backend="numba")(x, x[0])
+    np.testing.assert_allclose(made, gc.compile(softmax)(x, x[0]), rtol=1e-6)

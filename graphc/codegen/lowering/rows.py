@@ -5,7 +5,8 @@ reductions.
         for level p:                                  pass 1    e = exp(x - max), staged; sum
             for r in reduced: fold, stage, store      pass 2    e / sum
 
-A value that is costly and needed in more than one pass is staged in scratch.
+A value that is costly and needed in more than one pass is staged in scratch.  Of far rows the pass
+that computes costly values finds the extremes of the next row meanwhile (`extremes_ahead`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Rows(Nest):
     far: tuple[tuple[Buffer, int], ...] = ()  # what is asked for, how many rows ahead
     asks = True  # whether the last pass asks for anything
     asking = False  # whether this pass does
+    ahead: tuple[tuple[Node, Register], ...] = ()  # extremes of the row with the number `ready`
+    ready: Register
 
     def body(self) -> None:
         space, b = self.space, self.b
@@ -70,6 +73,7 @@ class Rows(Nest):
         with ExitStack() as stack:
             values: dict[int, Expr] = {}
             if self.units > 1:
+                self.expect(self.extremes_ahead(inner))
                 unit = self.unit = stack.enter_context(b.loop(self.units, "parallel"))
                 self.far = self.far_rows(inner)
                 parts = split_index(b, unit, tuple(loop.extent for loop in kept))
@@ -93,17 +97,10 @@ class Rows(Nest):
         what they have not asked for by then is waited for: the first pass needs all of a row.
         Costly values take longer than that, and of long rows little is new pages.
         """
-        if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
-            return ()
-        inside = filter(self.space.is_full, self.region.nodes)
-        if any(flops_per_element(n) >= STAGE_FLOPS for n in inside):
-            return ()
-        full = [n for n in (*self.region.params, *unique(self.region.results))
-                if self.space.is_full(n) and not tensor_type(n).dtype.is_complex]  # fmt: skip
-        if sum(tensor_type(n).nbytes for n in full) < FAR_BYTES:
+        if not self.are_far(inner) or self.costly():
             return ()
         found = []
-        for node in full:
+        for node in self.whole():
             nbytes = inner[0].extent * tensor_type(node).dtype.itemsize
             if nbytes > AHEAD_IN:
                 return ()
@@ -111,6 +108,75 @@ class Rows(Nest):
             found += [(buffer, -(-AHEAD_IN // nbytes)) for buffer in sources]
             found += [(b, -(-AHEAD_OUT // nbytes)) for b in self.outputs.get(node.id, ())]
         return tuple(found)
+
+    def whole(self) -> list[Node]:
+        """Operands and results that have an element for each of the space."""
+        return [n for n in (*self.region.params, *unique(self.region.results))
+                if self.space.is_full(n) and not tensor_type(n).dtype.is_complex]  # fmt: skip
+
+    def are_far(self, inner: list[Axes]) -> bool:
+        """Do rows lie whole in memory, one after another, and come from afar?"""
+        if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
+            return False
+        return sum(tensor_type(n).nbytes for n in self.whole()) >= FAR_BYTES
+
+    def costly(self) -> list[Node]:
+        full = filter(self.space.is_full, self.region.nodes)
+        return [n for n in full if flops_per_element(n) >= STAGE_FLOPS]
+
+    def extremes_ahead(self, inner: list[Axes]) -> list[Node]:
+        """What the first pass finds, if it is all extremes and the second one computes for long.
+
+        Then the second pass finds that of the next row, and memory is read while it computes.
+        """
+        levels, known = levels_of(self.region), self.reductions()
+        first, second = ([n for n in known if levels[n.inputs[0].id] == k] for k in (0, 1))
+        extremes = all(reduction_of(n).combine in ("min", "max") for n in first)
+        alone = all(levels[n.id] for n in (*self.read_per_element(), *self.region.results))
+        worth = self.are_far(inner) and second and {levels[n.id] for n in self.costly()} == {1}
+        return first if extremes and alone and worth else []
+
+    def expect(self, nodes: list[Node]) -> None:
+        """Declare, before the loop over rows, what passes from one to the next."""
+        b = self.b
+        if nodes:
+            self.ready = b.register(b.integer(-1))
+        for node in nodes:
+            self.start(node)
+        self.ahead = tuple((node, self.registers[node.id][0]) for node in nodes)
+
+    def find_first(self, values: dict[int, Expr], inner: list[Axes]) -> None:
+        """The extremes of this row, unless they are known from the row before."""
+        b, nodes = self.b, [node for node, _ in self.ahead]
+        assert self.unit is not None
+        with b.when(b.compare("ne", b.read(self.ready), self.unit)):
+            for node in nodes:
+                self.start(node)
+            with self.sweep(values, inner, nodes) as inside:
+                for node in nodes:
+                    self.fold(node, self.space.index(b, inside, self.space.full))
+            self.pass_on(self.unit)
+        for node, register in self.ahead:
+            self.registers[node.id] = [b.register(b.read(register))]
+            self.bind_folded(node)
+
+    def pass_on(self, unit: Expr) -> None:
+        """What was just found are the extremes of that row."""
+        b = self.b
+        for node, register in self.ahead:
+            b.assign(register, b.read(self.registers[node.id][0]))
+        b.assign(self.ready, unit)
+
+    def next_row(self, inside: dict[int, Expr], inner: list[Axes]) -> tuple[Expr, ...]:
+        """The index of this element in the next row, or in the last one."""
+        b = self.b
+        assert self.unit is not None
+        unit = b.op("min", b.add(self.unit, b.integer(1)), b.integer(self.units - 1))
+        kept = [loop for loop in self.space.loops if not loop.reduced]
+        parts = split_index(b, unit, tuple(loop.extent for loop in kept))
+        values = {loop.place: part for loop, part in zip(kept, parts, strict=True)}
+        values |= {loop.place: inside[loop.place] for loop in inner}
+        return self.space.index(b, values, self.space.full)
 
     def row(self, values: dict[int, Expr], inner: list[Axes]) -> None:
         """All passes over one row, then what is left once per row."""
@@ -127,8 +193,11 @@ class Rows(Nest):
             stores = [r for r in full if levels[r.id] == level]
             stage = [n for n in staged if levels[n.id] == level]
             self.hoist(values, [n for n in once if levels[n.id] == level])
+            if level == 0 and self.ahead:
+                self.find_first(values, inner)
+                continue
             self.asking = 0 < level == last and bool(self.far) and not folds
-            self.one_pass(values, inner, folds, stores, stage)
+            self.one_pass(values, inner, folds, stores, stage, level == 1)
         rest = [r for r in unique(self.region.results) if not self.space.is_full(r)]
         for result in rest:
             index = self.space.index(self.b, values, tensor_type(result).dims)
@@ -177,12 +246,16 @@ class Rows(Nest):
 
     def one_pass(
         self, values: dict[int, Expr], inner: list[Axes], folds: list[Node], stores: list[Node],
-        stage: list[Node],
+        stage: list[Node], second: bool = False,
     ) -> None:  # fmt: skip
-        """Fold, stage and store everything that is ready at one level in one sweep over the row."""
+        """Fold, stage and store everything that is ready at one level in one sweep over the row.
+
+        The second pass also folds what is found a row ahead.
+        """
         if not (folds or stores or stage):
             return
-        for node in folds:
+        ahead = [node for node, _ in self.ahead if second]
+        for node in (*folds, *ahead):
             self.start(node)
         buffers = {n.id: self.stage_buffer(n) for n in stage}
         with self.sweep(values, inner, folds) as inside:
@@ -191,7 +264,11 @@ class Rows(Nest):
                 self.stage(node, buffers[node.id], index, inside)
             for node in folds:
                 self.fold(node, index)
+            for node in ahead:
+                self.fold(node, self.next_row(inside, inner))
             self.store_full(inside, stores)
+        if ahead and self.unit is not None:
+            self.pass_on(self.b.add(self.unit, self.b.integer(1)))
         for node in stage:
             self.bind_staged(node, buffers[node.id])
         for node in folds:
