@@ -18,6 +18,7 @@ from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import holds_kernels, talks
 from graphc.ir.types import leaves, tuple_type
 from graphc.passes.again import computed_again
+from graphc.passes.alike import alike
 from graphc.passes.dce import dce
 from graphc.passes.early import updated_early
 from graphc.passes.groups import Group, Groups
@@ -28,7 +29,8 @@ from graphc.passes.thin import thin
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
-    return _Fuser(graph, config).run()
+    made = _Fuser(graph, config).run()
+    return alike(made) if config.merges else made
 
 
 LARGER = 4  # times as large as what an update reads of an array is that array
