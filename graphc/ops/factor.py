@@ -39,6 +39,7 @@ from graphc.ops.registry import (
     sample_array,
 )
 from graphc.ops.shape import broadcast_to, reshape
+from graphc.ops.solve_nest import Solve, solve_workspace
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
 DTYPES = ("f32", "f64")
@@ -174,7 +175,7 @@ lu_solve_op = define(
     "lu_solve",
     infer=_infer_lu_solve,
     reference=_lu_solve_reference,
-    lower=_lowering(nests.Solve, nests.solve_workspace, "solve_code"),
+    lower=_lowering(Solve, solve_workspace, "solve_code"),
     attrs=(Attr("transposed", "bool", False),),
     dtypes=DTYPES,
     gradient=rules.lu_solve_gradient,
