@@ -77,8 +77,9 @@ def emit_module(
 class KernelWriter(LoopWriter):
     """Writes one kernel. Registers are stack slots, which SROA turns into values."""
 
-    def __init__(self, module: Module, kernel: Kernel) -> None:
+    def __init__(self, module: Module, kernel: Kernel, vectors: bool = True) -> None:
         super().__init__(module)
+        self.in_vectors = vectors
         self.kernel = kernel
         self.contract = "" if kernel.strict or kernel.exact else " contract"
         self.loose = "" if kernel.strict else " reassoc contract"
@@ -95,6 +96,8 @@ class KernelWriter(LoopWriter):
 
     def text(self) -> str:
         self.block(self.kernel.body)
+        if self.left and self.in_vectors:  # LLVM's pipeline runs anyway: it gets all loops
+            return KernelWriter(self.module, self.kernel, vectors=False).text()
         head = (
             f"define i32 @{self.kernel.name}(ptr noalias readonly %bufs,"
             " ptr noalias readonly %params, i64 %lo, i64 %hi, i64 %thread) #0 {"
