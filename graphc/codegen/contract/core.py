@@ -66,7 +66,7 @@ Emitter = Callable[[Core], str]
 
 
 class Module(NamedTuple):
-    """LLVM IR of one part of a core and the symbol it defines. `inner`: time is spent in it."""
+    """LLVM IR of one part of a core and the symbol it defines. `inner`: its speed matters."""
 
     symbol: str
     text: str
@@ -95,7 +95,7 @@ def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ..
     for slot, emit in _functions(kind, parts):
         core = Core(kind, hardware, bool(parts & Part.TURNS))
         functions[slot] = _exported(core, emit(core), inner=True)
-    walk = _walk(kind, hardware)
+    walk = _walk(kind, hardware)._replace(inner=bool(parts & Part.BRISK))
     symbols = {slot: module.symbol for slot, module in functions.items()}
     return *functions.values(), walk, _entry(kind, hardware, parts, symbols, walk.symbol)
 

@@ -106,6 +106,7 @@ class Part:
     TURNS = 64  # copies that transpose squares in registers
     DOT_TILES = 128  # dot products of several rows
     SCATTER = 256  # finished tiles that go to C from the workspace
+    BRISK = 1 << 24  # no function: the walk is worth LLVM's time
     ORDERED = 1 << 16  # no function: sums in the order of k
     ALL = -1
 

@@ -3,17 +3,21 @@
 A program has one core per data type with what all its plans need.
 """
 
-from graphc.codegen.contract.form import Groups
+from graphc.codegen.contract.form import Groups, total
 from graphc.codegen.contract.hardware import Kind
 from graphc.codegen.contract.layout import Flag, Part, Word, copy_bit, height_bit
 
 MOST_UNITS = 64
+# From so many products on, of so few multiplications each, the walk takes a good part of the time.
+MANY, SMALL = 32, 32**3
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
+    each = words[Word.M] * columns * words[Word.DEPTH]
+    parts |= Part.BRISK if total(groups.batch) >= MANY and each <= SMALL else 0
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B

@@ -71,7 +71,7 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
         soon = ahead.get()
         core.prefetch(body, soon, False)
         core.prefetch(body, body.at(soon, 64), False)
-        ahead.set(body.at(soon, "%ahead_step"))
+        ahead.advance(body.at(soon, "%ahead_step"))
         source, here = row_b.get(), offset.get()
         if core.hardware.masked:
             values = core.load_masked(body, lanes, source, mask, element)
@@ -80,13 +80,13 @@ def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
         if copies:
             core.prefetch(body, body.at(soon, lanes * size - 1), False)
             body.store(vector, values, panel.get(), size)
-            panel.set(body.at(panel.get(), lanes * size))
+            panel.advance(body.at(panel.get(), lanes * size))
         for start, total in zip(starts, sums, strict=True):
             scalar = body.load(element, body.at(start, here), size)
             spread = core.splat(body, lanes, scalar)
             total.set(core.accumulate(body, lanes, spread, values, total.get()))
-        row_b.set(body.at(source, "%step_b"))
-        offset.set(body.add(here, "%step_a"))
+        row_b.advance(body.at(source, "%step_b"))
+        offset.advance(body.add(here, "%step_a"))
     targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
     results = [total.get() for total in sums]
     add: Operand = 0 if core.hardware.ordered else "%add"
