@@ -293,9 +293,8 @@ class KernelWriter(LoopWriter):
         self.ranges[statement.variable] = loop_range(statement, self.ranges)
         outer_status = self.status
         dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
-        vectors = (
-            None if dissolved or self.groups else facts_of(statement, self.kernel, self.changes)
-        )
+        plain = dissolved or self.groups or not self.in_vectors
+        vectors = None if plain else facts_of(statement, self.kernel, self.changes)
         grouped = statement.kind == "vector" and vectors is None
         if grouped:
             self.groups.append(self.module.note(distinct=True))
