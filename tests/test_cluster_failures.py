@@ -246,6 +246,7 @@ def test_kernels_in_parts_give_the_same_bits(threads: int, monkeypatch: Any) -> 
     words = run.executable(x, w).image.table.tolist()
     calls = [words[row + 4] for row in rows(words) if words[row] == CALL]
     polls = [word >> 32 for word in calls if word & 0xFFFFFFFF]  # of kernels that can be split
-    assert len(polls) >= 3 and all(polls)
+    assert len([p for p in polls if p]) >= 3
+    assert polls.count(0) <= 1, "only what folds the parts of the sums is short enough"
     for one, other in zip(whole, run(x, w)):
         np.testing.assert_array_equal(one, other)
