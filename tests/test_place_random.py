@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from graphc.ir.place import Constraint, Device, device_of, parse_device, parse_s
 from graphc.ops.interpret import interpret
 from graphc.passes import pipeline
 from graphc.passes.cost import CostModel
+from graphc.passes.reasons import collecting
 from graphc.passes.simulate import simulate
 from tests.graphs import arguments, random_graphs
 
@@ -51,19 +53,27 @@ def test_random_graphs_under_random_constraints(graph: Graph, seed: int, opt: in
     before = value = constrained(graph, random.Random(seed))
     for stage in pipeline.STAGES:
         if stage.name in ("gradient", "simplify", "dce", "place", "partition"):
-            before, value = value, pipeline.apply(stage, value, config)
+            with collecting() as note:
+                before, value = value, pipeline.apply(stage, value, config)
             verify.verify(value)
         if stage.name == "place":
-            obeyed(before, value)
+            obeyed(before, value, merged(note.lines))
             finishes(value)
     for made, want in zip(interpret(value, arrays), wanted, strict=True):
         np.testing.assert_array_equal(made, want)
 
 
-def obeyed(before: Graph, placed: Graph) -> None:
+def merged(lines: list[tuple[int, str]]) -> dict[int, int]:
+    """Nodes that became another one, and which: equal nodes may meet on one device."""
+    found = ((node, re.fullmatch(r"same as %(\d+)", text)) for node, text in lines)
+    return {node: int(match[1]) for node, match in found if match}
+
+
+def obeyed(before: Graph, placed: Graph, merged: dict[int, int]) -> None:
     """Every constraint holds, and every group is on one device."""
     verify.every_node_placed(placed)
     homes = {node.id: device_of(node.place) for node in placed.nodes}
+    homes |= {node: homes[first] for node, first in merged.items()}
     groups: dict[str, set[Device | None]] = {}
     for node in before.nodes:
         if node.op.name == "const" or not isinstance(node.place, Constraint):
