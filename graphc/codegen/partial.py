@@ -19,7 +19,7 @@ from graphc.codegen.packed import hardware_for
 from graphc.config import Config
 from graphc.ir.graph import Graph
 
-PART_BYTES = 1 << 18  # of the matrix, at least
+PART_BYTES = 1 << 19  # of the matrix, at least; but what has as much is halved
 MOST_PARTS = 16
 LEAST_STEPS = 64  # of k in a part: its sums are stored and loaded once more
 
@@ -35,7 +35,8 @@ def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
     if not same or tensor_type(form.node).size != words[Word.N]:
         return 1
     nbytes = words[Word.N] * steps[0] * form.element.itemsize
-    most = min(MOST_PARTS, nbytes // PART_BYTES, steps[0] // LEAST_STEPS)
+    most = max(2, nbytes // PART_BYTES) if nbytes >= PART_BYTES else 1
+    most = min(MOST_PARTS, most, steps[0] // LEAST_STEPS)
     return next((parts for parts in range(most, 1, -1) if steps[0] % parts == 0), 1)
 
 
