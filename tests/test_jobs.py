@@ -202,6 +202,43 @@ def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> No
     assert done.stdout == "0\n", done.stderr
 
 
+FORK_AT_WORK = """
+import os, signal, threading
+from graphc.codegen.target import host, machine
+
+own, theirs = machine(host()), []
+made, forked = threading.Event(), threading.Event()
+
+def work():
+    theirs.append(machine(host()))
+    made.set()
+    forked.wait()
+
+thread = threading.Thread(target=work)
+thread.start()
+made.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(machine(host())))
+    thread.start()
+    thread.join()
+    os._exit(found[0] in theirs)
+forked.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_forked_child_takes_no_code_generator_that_was_at_work() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_AT_WORK], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
 LEFT_LOCKED = """
 import sys
 from llvmlite.binding import ffi

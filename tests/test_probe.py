@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ cpu MHz		: {clock}
 flags		: {flags}
 
 """
+CHANGED = b'{"cpu": "a", "features": null, "triple": [], "compiler": ""}'
 
 
 def described(path: Path, name: str = "A", clock: int = 1, flags: str = "avx2") -> str | None:
@@ -62,6 +64,12 @@ def test_another_cpu_has_another_key_and_another_clock_rate_has_not(cpuinfo: Pat
     assert described(cpuinfo, flags="avx2 avx512f") != first
 
 
+def test_an_emulated_cpu_has_another_key(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = described(cpuinfo)
+    monkeypatch.setattr(probe, "_usable", lambda: [1, 2])
+    assert described(cpuinfo) not in (None, first)
+
+
 def test_a_machine_that_does_not_describe_itself_has_no_key(cpuinfo: Path) -> None:
     assert probe.identity() is None
     cpuinfo.write_text("processor : 0\nbogomips : 1\n")
@@ -78,3 +86,13 @@ def test_the_answers_are_those_of_llvm_and_are_kept(cpuinfo: Path) -> None:
     other = described(cpuinfo, name="B")
     assert other
     assert not cache.default().get([other])
+
+
+@pytest.mark.parametrize("kept", [b"", b"\xff", b"3", b"{}", b'{"cpu": "a"}', CHANGED])
+def test_an_entry_that_holds_anything_else_is_written_again(cpuinfo: Path, kept: bytes) -> None:
+    key = described(cpuinfo)
+    assert key
+    cache.default().put(kept, {key: "machine"})
+    asked = probe.probe.__wrapped__()
+    assert asked.cpu == host().cpu
+    assert json.loads(cache.default().get([key])[key].code)["features"] == asked.features

@@ -222,7 +222,8 @@ def _unpack(data: bytes) -> tuple[dict[str, str], bytes]:
         symbols = json.loads(data[start:end])
     except ValueError:
         return {}, b""
-    return dict(symbols), data[end:]
+    whole = isinstance(symbols, dict) and all(isinstance(s, str) for s in symbols.values())
+    return (symbols, data[end:]) if whole else ({}, b"")
 
 
 def _describe(path: Path) -> Pack | None:

@@ -3,12 +3,13 @@
 Loading LLVM takes 16 ms and 40 MiB, and a program whose kernels are all in the cache needs nothing
 else of it.
 
-What is kept belongs to a CPU as the system describes it, and to one file of LLVM's library: a cache
-that several machines share has an answer for each.
+What is kept belongs to a CPU as the system and the C library describe it, and to one file of LLVM's
+library: a cache that several machines share has an answer for each, and so has an emulator.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 from functools import cache as once
 from importlib.util import find_spec
@@ -39,9 +40,10 @@ def probe() -> Probe:
     """The answers for this machine, from the cache or from LLVM."""
     key = identity()
     store = cache.default()
-    found = store.get([key]).get(key) if key else None
+    entry = store.get([key]).get(key) if key else None
+    found = _kept(entry.code) if entry else None
     if found is not None:
-        return Probe(**json.loads(found.code))
+        return found
     made = _ask()
     if key:
         fields = {name: getattr(made, name) for name in Probe.__match_args__}
@@ -62,7 +64,27 @@ def identity() -> str | None:
     fields = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING)
     if not library or not any(line.startswith(_COMPLETE) for line in fields):
         return None
-    return cache.digest("machine", *fields, *sorted(library))
+    return cache.digest("machine", *fields, *_usable(), *sorted(library))
+
+
+def _usable() -> list[int]:
+    """Bits of the features that glibc found usable: under Valgrind not all that the CPU has."""
+    try:
+        leaf = ctypes.CDLL(None).__x86_get_cpuid_feature_leaf
+    except (AttributeError, OSError, TypeError):
+        return []
+    leaf.restype = ctypes.POINTER(ctypes.c_uint32 * 8)  # what the CPU has, and what is usable
+    return [word for number in range(3) for word in leaf(number).contents[4:]]
+
+
+def _kept(data: bytes) -> Probe | None:
+    """The answers in an entry of the cache; None if that holds anything else."""
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return None
+    whole = isinstance(fields, dict) and fields.keys() == {*Probe.__match_args__}
+    return Probe(**fields) if whole and all(isinstance(v, str) for v in fields.values()) else None
 
 
 def _ask() -> Probe:

@@ -6,6 +6,7 @@ machine, `named()` any other that the LLVM build knows: cross-compilation needs 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,28 +109,32 @@ def named(cpu: str) -> Target:
     )
 
 
+_Key = tuple[int, Target, int]  # the process, what is generated for, and how well
+
+
 class _Machines:
     """The code generators of one thread: LLVM's are not for two at once.
 
-    The first object that one makes takes it 2 ms more, so a thread that ends leaves them to others.
+    The first object that one makes takes it 2 ms more, so a thread that ends leaves them to others
+    of its process: a fork may come while they are at work.
     """
 
-    spare: ClassVar[dict[tuple[Target, int], list[llvm.TargetMachine]]] = {}
+    spare: ClassVar[dict[_Key, list[llvm.TargetMachine]]] = {}
 
     def __init__(self) -> None:
-        self.made: dict[tuple[Target, int], llvm.TargetMachine] = {}
+        self.made: dict[_Key, llvm.TargetMachine] = {}
 
     def __del__(self) -> None:
         for key, made in self.made.items():
             self.spare.setdefault(key, []).append(made)
 
     def get(self, target: Target, opt: int) -> llvm.TargetMachine:
-        key = target, opt
+        key = os.getpid(), target, opt
         if key not in self.made:
             try:
                 self.made[key] = self.spare[key].pop()
             except LookupError:
-                self.made[key] = _machine(*key)
+                self.made[key] = _machine(target, opt)
         return self.made[key]
 
 
