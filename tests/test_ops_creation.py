@@ -102,7 +102,7 @@ BAD = [
     lambda v: padding.pad(v, -1),
     lambda v: padding.pad(v, 1, "mirror"),
     lambda v: padding.pad(v, ((1, 1), (2, 2))),
-    lambda v: padding.pad(v[:0], 1, "edge"),
+    *(lambda v, mode=mode: padding.pad(v[:0], 1, mode) for mode in ("edge", "mean", "linear_ramp")),
     lambda v: creation.diagonal(v),
     lambda v: creation.diag(v.reshape(1, 1, 3)),
     lambda v: creation.zeros((-1,)),

@@ -164,6 +164,16 @@ def test_conv_transpose_is_the_adjoint(
     np.testing.assert_allclose((forward * y).sum(), (x * made).sum())
 
 
+@pytest.mark.parametrize(
+    "bad", [{"stride": 0}, {"dilation": 0}, {"groups": 0}, {"groups": 3}, {"padding": 3}]
+)
+def test_misuse_of_conv_transpose(bad: dict[str, int]) -> None:
+    with pytest.raises(GraphError, match="conv_transpose"):
+        traced(lambda x, w: conv.conv_transpose(x, w, **bad), rand(1, 2, 5), rand(2, 1, 3))
+    with pytest.raises(GraphError, match="2 channels do not fit weights for 3"):
+        conv.conv_transpose(rand(1, 2, 5), rand(3, 1, 3))
+
+
 def test_two_dimensional_conv_and_misuse() -> None:
     x, w = rand(1, 2, 5, 6), rand(3, 2, 3, 3)
     same(conv.conv(x, w, padding=1).shape, (1, 3, 5, 6))

@@ -232,6 +232,13 @@ def conv_transpose(
     count = _spatial(x, w, "conv_transpose")
     stride, dilation = per_axis(stride, count, "stride"), per_axis(dilation, count, "dilation")
     extra = per_axis(output_padding, count, "output_padding")
+    positive = min(groups, *stride, *dilation) > 0
+    require(positive, "conv_transpose: strides, dilations and groups are positive")
+    inputs, given = shape_of(x)[1], shape_of(w)[0]
+    require(
+        not definitely_different(inputs, given) and int(given) % groups == 0,  # type: ignore[arg-type]
+        f"conv_transpose: {inputs} channels do not fit weights for {given} in {groups} group(s)",
+    )
     reach = tuple((int(k) - 1) * d + 1 for k, d in zip(shape_of(w)[2:], dilation))  # type: ignore[arg-type]
     pairs = resolve_padding(padding, shape_of(x)[2:], reach, (1,) * count)
     around = [(r - 1 - low, r - 1 - high + e) for r, (low, high), e in zip(reach, pairs, extra)]

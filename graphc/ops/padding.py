@@ -167,7 +167,7 @@ def _pad_by_index(x: Any, pairs: Pairs, mode: str) -> Any:
         extent = shape_of(x)[axis]
         if not any(pair):
             continue
-        if isinstance(extent, Dim) or extent == 0:
+        if isinstance(extent, Dim):
             raise TypeRuleError(f"pad: mode {mode!r} cannot extend an axis of extent {extent}")
         places = np.pad(np.arange(extent), pair, mode)  # type: ignore[call-overload]
         low, high = (
@@ -251,6 +251,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **named: Any) -> Any:
         return _pad_constant(x, pairs, **named)
     if mode == "empty":
         return pad_zeros(x, pairs)
+    for extent, pair in zip(shape_of(x), pairs):
+        empty = extent == 0 and any(pair)
+        require(not empty, f"pad: mode {mode!r} cannot extend an axis without elements")
     if mode == "linear_ramp":
         return _pad_ramp(x, pairs, **named)
     if mode in _STATISTICS:
