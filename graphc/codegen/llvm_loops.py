@@ -69,21 +69,16 @@ def advanced(name: str, step: int, final: bool) -> list[str]:
     ]
 
 
-def lane_mask(w: FunctionWriter, total: str, at: str | None, lanes: int, done: int) -> str:
-    """Which of so many lanes are iterations: `done` + `at` and the next are below `total`.
-
-    `at` is None in a loop that runs once, over a literal total.
-    """
-    if at is None:
-        bits = str((1 << max(0, min(lanes, int(total) - done))) - 1)
-    else:
-        left = w.emit(f"sub nsw i64 {total}, {at}")
-        if done:
-            left = w.emit(f"sub nsw i64 {left}, {done}")
-            left = w.emit(f"call i64 @llvm.smax.i64(i64 {left}, i64 0)")
-        left = w.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
-        outside = w.emit(f"shl i64 -1, {left}")
-        bits = w.emit(f"trunc i64 {w.emit(f'xor i64 {outside}, -1')} to i{lanes}")
+def lane_mask(w: FunctionWriter, total: str, at: str, lanes: int) -> str:
+    """Which of so many lanes are iterations: those from `at`, of which there is one, to `total`."""
+    if at.isdigit() and total.isdigit():
+        bits = str((1 << min(lanes, int(total) - int(at))) - 1)
+        return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
+    left = w.emit(f"sub nsw i64 {total}, {at}")
+    left = w.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
+    bits = w.emit(f"lshr i64 -1, {w.emit(f'sub nsw i64 64, {left}')}")
+    if lanes < 64:
+        bits = w.emit(f"trunc i64 {bits} to i{lanes}")
     return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
 
 

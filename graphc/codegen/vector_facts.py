@@ -29,17 +29,21 @@ _MOST_COPIES = 4
 _LIGHT = 24  # instructions of all copies together ...
 _CHAIN = 96  # ... and of a loop whose copies need not wait for one another's sums
 _MOST_LANES = 64
-_MOST_MASKED = 32
+_FEW = 4  # vectors and a half of light work are so many halves: they cross fewer lines
+_HEAVY = 96  # instructions beside which those that mask them do not count
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 
 
 @record(frozen=True)
 class Shape:
-    """Elements per instruction, copies of the body per iteration, and whether the last is cut."""
+    """Elements per instruction, copies of the body per iteration; whether masks cut the last
+    vector, and whether the vectors before it go without.
+    """
 
     lanes: int
     copies: int
     masked: bool
+    apart: bool = True
 
 
 class VectorFacts:
@@ -228,17 +232,21 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     masks = target.vector_bits >= _MASKS
     if count is not None and count < lanes:
         lanes = 1 << max(1, (count - 1).bit_length())
+    if count is not None and count < _FEW * lanes and facts.weight <= _LIGHT:
+        lanes //= 2 if count % lanes == lanes // 2 and lanes > 2 else 1
     if count is not None and count % lanes == 0:
         return Shape(lanes, _copies(facts, count // lanes), masked=False)
-    if not masks:
-        return Shape(lanes, 1, masked=False) if count is None or count >= lanes else None
-    copies = _copies(facts, _MOST_COPIES) if facts.carried else 1
-    return Shape(min(lanes, _MOST_MASKED), copies, masked=True)
+    if not masks and count is not None and count < lanes:
+        return None
+    if masks and facts.weight > _HEAVY:
+        return Shape(lanes, 1, masked=True, apart=False)
+    return Shape(lanes, _copies(facts, count and count // lanes), masks)
 
 
-def _copies(facts: VectorFacts, trips: int) -> int:
+def _copies(facts: VectorFacts, trips: int | None) -> int:
+    """Copies that leave no vector over, if there are any; sums must not wait for one another."""
     limit = _CHAIN if facts.carried else _LIGHT
-    copies = _MOST_COPIES
-    while copies > 1 and (trips % copies or facts.weight * copies > limit):
-        copies //= 2
-    return copies
+    most = min(max(1, limit // max(1, facts.weight)), trips or _MOST_COPIES, _MOST_COPIES)
+    even = [n for n in range(most, 0, -1) if trips is not None and trips % n == 0]
+    enough = most - 1 if facts.carried else 1
+    return next((n for n in even if n >= enough), most if facts.carried else 1)
