@@ -197,6 +197,8 @@ def test_dump_folder(folder, run, monkeypatch):
     assert all(word in index for word in ("trace", "fuse", "plan", "kernels", "arena"))
     suffixes = {path.suffix for path in (dumped / "kernels").iterdir()}
     assert suffixes == {".py", ".ll", ".s"}
+    products = [name for name in index.split() if name.startswith("graphc_contract_")]
+    assert all((dumped / "kernels" / f"{name}.ll").exists() for name in products)
     for path in dumped.glob("*.gir"):
         value = gc.load(path).graph
         assert gc.show(value) == gc.show(gc.parse(path.read_text()))

@@ -374,6 +374,9 @@ def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
         text = llvm.emit(renamed(kernel, symbol), target)
         files[f"{symbol}.ll"] = text
         files[f"{symbol}.s"] = assembly([text], target, config.opt)
+    for symbol, text in compiled.texts.items():
+        if symbol.startswith("graphc_"):  # parts of contraction cores
+            files[f"{symbol}.ll"] = text
     if compiled.gpu is not None:
         from graphc.codegen.cuda.build import ptx_texts
 
