@@ -1,7 +1,9 @@
 """What a fused node needs to run: a `Spec`, the same for every node with an equal region.
 
-loop       a loop kernel of its own                   contract   the contraction core (+ an
-epilogue) library    a hand-written function compiled by Numba     copy       rows of copies
+loop      a loop kernel of its own
+contract  the contraction core, with an epilogue or without
+library   a hand-written function compiled by Numba
+copy      rows of copies
 """
 
 from __future__ import annotations

@@ -234,15 +234,15 @@ class CudaCode:
 
 @record(frozen=True)
 class Library:
-    """A hand-written kernel compiled through Numba.
+    """A kernel written by hand, as a function for Numba or as loops, or both.
 
     `kernel(node)` returns a Python function over flat 1-D arrays (operands, then results, then
     workspace) and a params array of i64; `params(node)` are those integers; `workspace(node)` the
     (dtype, element count) of scratch buffers; `units(node)` the extent the work splits over (the
     function then takes lo and hi after params).  `cuda(node, strict, simulated)` is the device
     code, in the order of the CPU's sums if strict; None: a thread per unit runs the same function.
-    A CPU runs `loops(node)` instead where there are any; their `write` takes the number of the
-    result.
+    A CPU runs `loops(node)` instead where there are any (always, if there is no `kernel`); their
+    `write` takes the number of the result.
     """
 
     kernel: Callable[..., Callable[..., Any]] | None
