@@ -28,7 +28,8 @@ from graphc.ops.value import as_value, element_of, emit, functions, public
 
 DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
 LANES = 512  # totals that advance together
-ROWS = 4  # the same along the last axis: each waits for its last addition
+ROWS = 4  # the same along the last axis: each waits for its last addition ...
+SHORT = 8  # ... but rows of so few steps, which are no loop, do not wait for one another
 
 
 def _infer(name: str) -> Callable[..., Type]:
@@ -61,9 +62,14 @@ def _shape(node: Any) -> tuple[int, int, int]:
     return math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
 
 
+def _rows(node: Any) -> int:
+    return ROWS if _shape(node)[1] > SHORT else 1
+
+
 def units(node: Any) -> int:
     outer, _, inner = _shape(node)
-    return outer // ROWS + outer % ROWS if inner == 1 else outer * -(-inner // LANES)
+    rows = _rows(node)
+    return outer // rows + outer % rows if inner == 1 else outer * -(-inner // LANES)
 
 
 def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
@@ -99,15 +105,22 @@ class Scan:
         blocks = b.integer(-(-inner // LANES))
         with b.loop(units(self.node), "parallel") as unit:
             if inner == 1:
-                several = b.integer(outer // ROWS)
-                with b.when(b.compare("lt", unit, several)):
-                    self.rows([b.affine([(unit, ROWS)], k) for k in range(ROWS)])
-                with b.when(b.compare("ge", unit, several)):
-                    self.rows([b.affine([(unit, 1)], outer // ROWS * (ROWS - 1))])
+                self.some(unit, outer, _rows(self.node))
                 return
             first = b.mul(b.op("irem", unit, blocks), b.integer(LANES))
             stop = b.op("min", b.add(first, b.integer(LANES)), b.integer(inner))
             self.lanes(b.op("idiv", unit, blocks), first, stop)
+
+    def some(self, unit: Any, outer: int, rows: int) -> None:
+        """A few rows, or one of those that are left over."""
+        b, several = self.b, self.b.integer(outer // rows)
+        if rows == 1:
+            self.rows([unit])
+            return
+        with b.when(b.compare("lt", unit, several)):
+            self.rows([b.affine([(unit, rows)], k) for k in range(rows)])
+        with b.when(b.compare("ge", unit, several)):
+            self.rows([b.affine([(unit, 1)], outer // rows * (rows - 1))])
 
     def rows(self, rows: list[Any]) -> None:
         """Carry the totals of whole rows."""
