@@ -64,7 +64,7 @@ def test_a_number_contracts_with_an_array() -> None:
 STEPS = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 3)]  # (stride, dilation)
 
 
-@pytest.mark.parametrize(("step", "groups"), itertools.product(STEPS, (1, 2, 4)))
+@pytest.mark.parametrize(("step", "groups"), [*itertools.product(STEPS, (1, 2, 4))])
 def test_convolution(step: tuple[int, int], groups: int) -> None:
     """Strides with a rest, beyond the window and with gaps in it; groups narrow and wide."""
     rng = np.random.default_rng(groups)
@@ -119,7 +119,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("shapes", "causal"), itertools.product(SHAPES, (True, False)))
+@pytest.mark.parametrize(("shapes", "causal"), [*itertools.product(SHAPES, (True, False))])
 def test_attention_in_bands_and_computed_anew(
     shapes: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +135,7 @@ MASKS = [((9, 9), bool), ((2, 1, 1, 9), bool), ((2, 1, 9, 9), bool), ((9, 9), fl
          ((2, 1, 1, 9), float), ((9, 1), float), ((9,), float), ((2, 4, 9, 9), float)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mask", "causal"), itertools.product(MASKS, (True, False)))
+@pytest.mark.parametrize(("mask", "causal"), [*itertools.product(MASKS, (True, False))])
 def test_masks_of_attention_computed_anew(
     mask: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
