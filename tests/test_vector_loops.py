@@ -60,19 +60,42 @@ def test_sums_and_extremes_of_every_count(dtype: DType, target: targets.Target) 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_counts_that_are_known_only_when_the_loop_runs(target: targets.Target) -> None:
-    b = Scalars()
-    sizes, source = Buffer(0, I64, 64, "in"), Buffer(1, F32, 64 * 64, "in")
-    sink, sums = Buffer(2, F32, 64 * 64, "out"), Buffer(3, F32, 64, "out")
+    """Some reach over several whole iterations of all copies, and leave vectors over."""
+    b, width = Scalars(), 64 * 5
+    sizes, source = Buffer(0, I64, 64, "in"), Buffer(1, F32, 64 * width, "in")
+    sink, sums = Buffer(2, F32, 64 * width, "out"), Buffer(3, F32, 64, "out")
     with b.loop(64, "parallel") as row:
         total = b.register(b.const(0.0, F32))
-        start = b.mul(row, b.integer(64))
+        start = b.mul(row, b.integer(width))
         with b.loop(b.add(start, b.load(sizes, row)), "vector", start) as i:
             b.update(total, "add", b.load(source, i))
             b.store(sink, i, b.mul(b.load(source, i), b.load(source, start)))
         b.store(sums, row, b.read(total))
     kernel = Kernel("k0", (sizes, source, sink, sums), 0, b.body, 64)
-    data = np.random.default_rng(0).integers(-9, 9, 64 * 64).astype(np.float32)
-    same(kernel, [np.arange(64), data, np.ones_like(data), np.zeros(64, np.float32)], target)
+    data = np.random.default_rng(0).integers(-9, 9, 64 * width).astype(np.float32)
+    same(kernel, [np.arange(64) * 5, data, np.ones_like(data), np.zeros(64, np.float32)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("steps", [8, 24, 28, 40])
+def test_counts_that_are_no_multiple_of_all_copies(steps: int, target: targets.Target) -> None:
+    """The heavier the loop, the fewer copies: also three, which no mask of bits rounds down to."""
+    b = Scalars()
+    sizes, source = Buffer(0, I64, 8, "in"), Buffer(1, F32, 8 * 512, "in")
+    sums = Buffer(2, F32, 8, "out")
+    with b.loop(8, "parallel") as row:
+        total = b.register(b.const(0.0, F32))
+        start = b.mul(row, b.integer(512))
+        with b.loop(b.add(start, b.load(sizes, row)), "vector", start) as i:
+            value = b.load(source, i)
+            for step in range(steps):
+                value = b.op("max", value, b.const(step / 8 - 9.0, F32))
+            b.update(total, "add", value)
+        b.store(sums, row, b.read(total))
+    kernel = Kernel("k0", (sizes, source, sums), 0, b.body, 8)
+    data = np.random.default_rng(0).integers(-9, 9, 8 * 512).astype(np.float32)
+    counts = np.array([1, 31, 44, 45, 100, 256, 299, 300])
+    same(kernel, [counts, data, np.zeros(8, np.float32)], target)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
