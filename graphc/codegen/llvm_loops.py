@@ -76,6 +76,8 @@ def lane_mask(w: FunctionWriter, total: str, at: str, lanes: int) -> str:
         return w.emit(f"bitcast i{lanes} {bits} to <{lanes} x i1>")
     left = w.emit(f"sub nsw i64 {total}, {at}")
     left = w.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {lanes})")
+    # Bits above the lanes are zero, too: LLVM widens the mask of a vector of less than 128 bits,
+    # and where it runs out of mask registers it takes sixteen bits from the eight that are its own.
     bits = w.emit(f"lshr i64 -1, {w.emit(f'sub nsw i64 64, {left}')}")
     if lanes < 64:
         bits = w.emit(f"trunc i64 {bits} to i{lanes}")

@@ -74,7 +74,8 @@ class VectorLoop(VectorWriter):
             return "0"
         if total.isdigit():
             return str(int(total) // step * step)
-        return self.kernel.emit(f"and i64 {total}, {-step}")
+        left = self.kernel.emit(f"urem i64 {total}, {step}")  # three copies are no power of two
+        return self.kernel.emit(f"sub nsw i64 {total}, {left}")
 
     def vectors(self, whole: str, total: str) -> None:
         """The iterations up to `whole`, and the rest: at once where its vectors are counted."""
