@@ -58,9 +58,10 @@ def test_sums_and_extremes_of_every_count(dtype: DType, target: targets.Target) 
             same(reduction(dtype, combine, count), [data, np.zeros(1, dtype.numpy)], target)
 
 
+@pytest.mark.parametrize("work", [0, 26, 40, 120])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_counts_that_are_known_only_when_the_loop_runs(target: targets.Target) -> None:
-    """Some reach over several whole iterations of all copies, and leave vectors over."""
+def test_counts_that_are_known_only_when_the_loop_runs(work: int, target: targets.Target) -> None:
+    """Some reach over several whole iterations of all copies, of which much work leaves fewer."""
     b, width = Scalars(), 64 * 5
     sizes, source = Buffer(0, I64, 64, "in"), Buffer(1, F32, 64 * width, "in")
     sink, sums = Buffer(2, F32, 64 * width, "out"), Buffer(3, F32, 64, "out")
@@ -68,7 +69,10 @@ def test_counts_that_are_known_only_when_the_loop_runs(target: targets.Target) -
         total = b.register(b.const(0.0, F32))
         start = b.mul(row, b.integer(width))
         with b.loop(b.add(start, b.load(sizes, row)), "vector", start) as i:
-            b.update(total, "add", b.load(source, i))
+            value = b.load(source, i)
+            for _ in range(work):
+                value = b.sub(value, b.load(source, start))
+            b.update(total, "add", value)
             b.store(sink, i, b.mul(b.load(source, i), b.load(source, start)))
         b.store(sums, row, b.read(total))
     kernel = Kernel("k0", (sizes, source, sink, sums), 0, b.body, 64)
