@@ -4,11 +4,15 @@ without, against the direct evaluator.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 from loop_evaluator import Evaluator
 from test_emitters import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
 
+import graphc as gc
 from graphc.codegen import llvm
 from graphc.codegen import target as targets
 from graphc.codegen.llvm_module import widened
@@ -181,3 +185,20 @@ def test_registers_that_are_read_on_the_way_keep_their_order() -> None:
 )  # fmt: skip
 def test_the_text_of_an_instruction_over_vectors(text: str, expected: str) -> None:
     assert widened(text, 4) == expected
+
+
+def test_narrow_vectors_read_nothing_behind_an_array() -> None:
+    """The page behind the array is closed: a mask with a bit too many is a crash."""
+    area = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    closed = ctypes.c_void_p(start + mmap.PAGESIZE)
+    assert ctypes.CDLL(None).mprotect(closed, mmap.PAGESIZE, 0) == 0
+    x = np.frombuffer(area, np.int8, 62 * 45, mmap.PAGESIZE - 62 * 45).reshape(62, 45)
+    z = np.arange(45)
+
+    def both(x, z):  # type: ignore[no-untyped-def]
+        return np.any(np.where(x != 0, x.astype(np.int64), z) > 99, 1), np.all(x, 1)
+
+    anywhere, everywhere = gc.compile(both, threads=1)(x, z)
+    assert not np.any(anywhere)
+    assert not np.any(everywhere)
