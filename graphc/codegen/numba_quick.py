@@ -20,19 +20,10 @@ from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import AOTCodeLibrary
 from numba.core.compiler import Compiler
 
+from graphc.codegen.numba_passes import unneeded
+
 OURS = ("graphc.", "<dynamic>")  # the modules of our functions, and of generated ones
-_UNNEEDED = {
-    typed_passes.InlineOverloads,
-    typed_passes.NopythonRewrites,
-    untyped_passes.FindLiterallyCalls,
-    untyped_passes.InlineClosureLikes,
-    untyped_passes.InlineInlinables,
-    untyped_passes.LiteralPropagationSubPipelinePass,
-    untyped_passes.LiteralUnroll,
-    untyped_passes.MakeFunctionToJitFunction,
-    untyped_passes.RewriteDynamicRaises,
-    untyped_passes.WithLifting,
-}
+_UNNEEDED = unneeded(typed_passes, untyped_passes)
 
 
 class Part(AOTCodeLibrary):

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
 
+from graphc.codegen.numba_passes import unneeded
+
 MOST_SIGNATURES = 1 << 16  # that are remembered: a few hundred bytes each
 YOUNG = 50_000  # objects between two runs of the collector: Numba makes and drops that many quickly
 
@@ -104,18 +106,7 @@ def _pipelines(original: Callable[..., Any]) -> Callable[..., Any]:
     from numba.cuda.core import typed_passes, untyped_passes
     from numba.cuda.utils import _dynamic_modname
 
-    unneeded = {
-        typed_passes.InlineOverloads,
-        typed_passes.NopythonRewrites,
-        untyped_passes.FindLiterallyCalls,
-        untyped_passes.InlineClosureLikes,
-        untyped_passes.InlineInlinables,
-        untyped_passes.LiteralPropagationSubPipelinePass,
-        untyped_passes.LiteralUnroll,
-        untyped_passes.MakeFunctionToJitFunction,
-        untyped_passes.RewriteDynamicRaises,
-        untyped_passes.WithLifting,
-    }
+    dropped = unneeded(typed_passes, untyped_passes)
 
     def define_pipelines(self: Any) -> Any:
         (full,) = original(self)
@@ -123,7 +114,7 @@ def _pipelines(original: Callable[..., Any]) -> Callable[..., Any]:
         if module != _dynamic_modname and not module.startswith("graphc."):
             return [full]
         short = copy.copy(full)
-        short.passes = [item for item in full.passes if item[0] not in unneeded]
+        short.passes = [item for item in full.passes if item[0] not in dropped]
         short._ENFORCING = False  # does not have every pass leave all that any pass could ask for
         return [short, full]
 
