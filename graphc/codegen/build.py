@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.codegen import cache, contract, llvm
+from graphc.codegen.function_key import ONE_OF_A_KIND, function_text
 from graphc.codegen.kernels import Spec
 from graphc.codegen.loops import Kernel
 from graphc.codegen.messages import channels_of
@@ -140,7 +141,8 @@ class Compiler:
             ir = text.replace(f"@{PLACEHOLDER}(", f"@{symbol}(")
             ir = "" if make else _HOOKS.sub(rf"@{symbol}_\1", ir)
             thunk = (lambda: make(symbol)) if make else None
-            self.pieces[symbol] = Piece(symbol, key, ir, thunk)
+            is_kept = make is None or ONE_OF_A_KIND not in text
+            self.pieces[symbol] = Piece(symbol, key, ir, thunk, is_kept=is_kept)
             self.result.texts[symbol] = ir or text
         return symbol
 
@@ -161,7 +163,7 @@ class Compiler:
         assert spec.library is not None
         function, kinds, ranged = spec.library
         words = len(spec.params) - len(kinds)
-        text = f"{numba_route.function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
+        text = f"{function_text(function)} {[k.name for k in kinds]} {words} {ranged}"
 
         def make(name: str) -> bytes:
             return numba_route.compile_library(function, kinds, name, params=words, ranged=ranged)
@@ -180,7 +182,9 @@ class Compiler:
             missing, self.target, self.config.opt, self.config.thread_count
         )
         for code, group in made:
-            store.put(code, {p.key: p.symbol for p in group})
+            kept = {p.key: p.symbol for p in group if p.is_kept}
+            if kept:
+                store.put(code, kept)
             codes.update((p.key, code) for p in group)
         for piece in self.pieces.values():
             self.define(codes[piece.key], piece)

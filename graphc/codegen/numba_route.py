@@ -7,16 +7,17 @@ by the functions here, never by the module.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
+import weakref
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 
 from graphc.codegen import source, target
+from graphc.codegen.function_key import function_text, jitted_within
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Buffer, Kernel
 from graphc.codegen.numba_memory import PROVIDED, memory_ir
@@ -34,6 +35,10 @@ from graphc.codegen.numba_quick import part as helper
 
 at = np.uint64
 """
+
+_ADDRESS = "numba.dynamic.globals"  # how Numba names what holds an address of this process
+
+_frozen: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
 
 # The C functions that an object may leave to the loader.
 _MATHS = """
@@ -115,6 +120,7 @@ def compile_library(
     count = len(dtypes)
     custom = getattr(function, "jitted", None)
     if custom is not None:  # a function that is cheaper to describe than to make
+        _renew(function)
         function = custom()
     dispatcher = function if hasattr(function, "py_func") else part(function)
     skipped = 0 if sizes is not None else count
@@ -144,6 +150,17 @@ def compile_library(
     text = "import numpy as np\n" + _ENTRY.format(body=body)
     namespace = execute(text, name, {"function": dispatcher})
     return _object(namespace["entry"], name, allocates=True)
+
+
+def _renew(function: Callable[..., Any]) -> None:
+    """Have Numba's functions in a function of the user's compiled with the values of now: those
+    that they read may have changed since, and the object's key tells the new ones.
+    """
+    for dispatcher in jitted_within(function):
+        text = hashlib.sha256(function_text(dispatcher).encode()).digest()
+        if dispatcher.overloads and _frozen.get(dispatcher) != text:
+            dispatcher.recompile()
+        _frozen[dispatcher] = text
 
 
 def _folded(function: Callable[..., Any], signature: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -200,6 +217,7 @@ def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
     text = _WITHOUT_PYTHON.sub(empty, compiled.library.optimised())
     module = target.parse([text, wrapper], host)
     _prune(module, name)
+    _require_no_address(module, name)
     needed = undefined(module)
     if needed & PROVIDED and allocates:
         module = target.parse([str(module), memory_ir()], host)
@@ -228,33 +246,17 @@ def _prune(module: llvm.ModuleRef, name: str) -> None:
     manager.run(module, builder)
 
 
+def _require_no_address(module: llvm.ModuleRef, name: str) -> None:
+    """Objects outlive the process: none may hold an address of it."""
+    if any(value.name.startswith(_ADDRESS) for value in module.global_variables):
+        raise GraphError(
+            f"{name} reads an array from outside that Numba takes by its address: one of more than "
+            "a million bytes, one that is not contiguous, or a pointer",
+            hint="make it an operand, or a contiguous array of less",
+        )
+
+
 def undefined(module: llvm.ModuleRef) -> set[str]:
     """Names of functions and variables that the module uses and does not define."""
     values = (*module.functions, *module.global_variables)
     return {v.name for v in values if v.is_declaration and not v.name.startswith("llvm.")}
-
-
-def function_text(function: Callable[..., Any]) -> str:
-    """A text that changes whenever a library function or what it refers to changes."""
-    plain = getattr(function, "py_func", function)
-    parts: list[str] = []
-    _describe(plain, parts, set())
-    return "\n".join(parts)
-
-
-def _describe(function: Any, parts: list[str], seen: set[int]) -> None:
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    from inspect import getclosurevars
-
-    code: CodeType = function.__code__
-    parts.append(f"{function.__qualname__} {code.co_code.hex()} {code.co_names} {code.co_varnames}")
-    parts.append(repr([c for c in code.co_consts if not isinstance(c, CodeType)]))
-    closure = getclosurevars(function)
-    for name, value in sorted({**closure.globals, **closure.nonlocals}.items()):
-        inner = getattr(value, "py_func", value)
-        if isinstance(inner, FunctionType):
-            _describe(inner, parts, seen)
-        elif isinstance(value, int | float | str | bool | tuple | type | np.generic):
-            parts.append(f"{name}={value!r}")

@@ -25,6 +25,7 @@ class Piece:
     text: str  # LLVM IR, or "" when `make` compiles it
     make: Callable[[], bytes] | None = None
     core: contract.Module | None = None
+    is_kept: bool = True  # in the cache
 
 
 def objects_of(

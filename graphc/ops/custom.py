@@ -120,11 +120,10 @@ def _shaped(
 
     For a GPU: the user's function itself, the one for each element, and the shapes both take.
     """
-    plain = getattr(function, "py_func", function)
 
-    def kernel(*flat: Any) -> Any:
+    def kernel(*flat: Any) -> Any:  # reads the function as it is: its options belong to its key
         views = (a.reshape(shape) for a, (_, shape) in zip(flat, operands))
-        return plain(*views)
+        return getattr(function, "py_func", function)(*views)
 
     made: Any = kernel
     made.jitted = lambda: _jitted(function, operands)

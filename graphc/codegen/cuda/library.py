@@ -26,8 +26,9 @@ from typing import Any
 from graphc.codegen.cuda.chip import chip_of
 from graphc.codegen.cuda.emit import maker
 from graphc.codegen.cuda.launch import Launch, Operand, Scratch
+from graphc.codegen.function_key import function_text
 from graphc.codegen.kernels import Spec
-from graphc.codegen.numba_route import CUSTOM_STATUS, execute, function_text
+from graphc.codegen.numba_route import CUSTOM_STATUS, execute
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import CudaCall, CudaCode, Library
@@ -140,19 +141,22 @@ def _maker(text: str, function: Callable[..., Any]) -> Maker:
     return make
 
 
-@functools.lru_cache(maxsize=1024)
 def described(function: Callable[..., Any]) -> str:
     """The source of a function as far as there is one, with the imports of device functions, and a
-    digest of all functions and numbers it refers to.
+    digest of all that it reads.
     """
-    plain = getattr(function, "py_func", function)
+    digest = hashlib.sha256(function_text(function).encode()).hexdigest()
+    return f"{_source(getattr(function, 'py_func', function))}# {digest}\n"
+
+
+@functools.lru_cache(maxsize=1024)
+def _source(plain: Callable[..., Any]) -> str:
     try:
         source = textwrap.dedent(inspect.getsource(plain))
         imports = _DEVICE_IMPORTS.findall(inspect.getsource(sys.modules[plain.__module__]))
     except (OSError, TypeError, KeyError):
         source, imports = f"def {plain.__name__}(): ...\n", []
-    digest = hashlib.sha256(function_text(plain).encode()).hexdigest()
-    return "\n".join([*imports, "", f"{source}# {digest}\n"])
+    return "\n".join([*imports, "", source])
 
 
 # ------------------------------------------------------------------------------------ the adapter
