@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chains import chain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from graphc.ir.parse import parse
 from graphc.ir.text import show
 from graphc.ops.interpret import interpret
 from graphc.passes import block as blocks
-from graphc.passes import pipeline
+from graphc.passes import groups, pipeline
 from graphc.passes.block import level_of
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -159,6 +160,52 @@ def test_what_is_summed_may_be_empty(small_cache: None, batch: Any, depth: int) 
     x, w = np.ones((*batch, 40, depth)), np.ones((*batch, depth, 90))
     assert bool(blocked(planned(function, x, w))) == bool(depth)
     np.testing.assert_allclose(gc.compile(function)(x, w), function(x, w), rtol=1e-12)
+
+
+def test_complex_windows_lie_where_real_ones_do(small_cache: None) -> None:
+    """A block of complex elements is read at the same positions, as often."""
+
+    def counts(c: Any) -> Any:
+        z, n = c, np.zeros(c.shape, np.int32)
+        for _ in range(13):
+            m = np.abs(z) < 2
+            z, n = np.where(m, z * z + c, z), n + m
+        return n
+
+    for kind in ("c8", "c16", "f8"):
+        c = np.full(1000, 0.3, kind)
+        assert blocked(planned(counts, c))
+        np.testing.assert_array_equal(gc.compile(counts)(c), counts(c))
+
+
+def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
+    def function(q: Any, k: Any) -> Any:
+        return np.exp(q[::-1] @ k).sum(1)
+
+    q, k = np.ones((80, 4)), np.arange(160.0).reshape(4, 40) / 80
+    np.testing.assert_allclose(gc.compile(function)(q, k), function(q, k), rtol=1e-12)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 1 << 20),
+    steps=st.sampled_from([5, 20, 40]),
+    dims=st.sampled_from([(50,), (333,), (7, 30), (16, 5, 9), (64, 64)]),
+    threads=st.integers(1, 2),
+)
+def test_chains_of_mixed_elements(
+    small_cache: None, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int, dims: Any,
+    threads: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(groups, "MAX_NODES", 12)
+    function, arrays = chain(seed, steps, dims)
+    made = gc.compile(function, threads=threads)(*arrays)
+    for got, want in zip(made, gc.compile(function, opt=0)(*arrays), strict=True):
+        assert got.dtype == want.dtype
+        if got.dtype.kind in "fc":
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+        else:  # a last bit may decide
+            assert (got != want).mean() < 0.01
 
 
 @given(st.integers(1, 3000), st.integers(1, 400))

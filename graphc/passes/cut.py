@@ -119,7 +119,10 @@ class Cutter:
         read = read_of(node, lambda source: source in self.params)
         if read is None:
             raise Uncuttable(f"{node.op.name} is not read in steps")
-        return tuple(read.strides[axis] if axis >= 0 else 0 for axis in cut)
+        moves = tuple(read.strides[axis] if axis >= 0 else 0 for axis in cut)
+        if min(moves, default=0) < 0:
+            raise Uncuttable(f"{node.op.name} is read backwards")
+        return moves
 
     def read_again(self, levels: tuple[Level, ...]) -> int:
         """Bytes that every block along the last level reads, although the one before did too."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphc.codegen.loops import Buffer, Expr, Scalars
-from graphc.codegen.lowering.evaluate import Elements, tensor_type
+from graphc.codegen.lowering.evaluate import Element, Elements, tensor_type
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import F32, I32, I64, DType
 from graphc.ops.dims import row_major_strides
+from graphc.ops.registry import Pair
 
 # What contractions widen while they read, and to what.
 NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}
 
 Dims = list[tuple[str, int, int, int, int]]
+Terms = dict[Expr | None, int]  # a sum: the factor of each variable, and of 1
 
 
 class Read:
@@ -40,7 +42,7 @@ class Read:
         return tensor_type(self.source).dtype
 
 
-def affine(expr: Expr) -> dict[Expr | None, int] | None:
+def affine(expr: Expr) -> Terms | None:
     """Coefficients of loop variables (None: the constant), or None if the expression is not
     affine.
     """
@@ -82,19 +84,29 @@ def read_of(operand: Node, is_stored: Callable[[Node], bool], widens: bool = Fal
     b = Scalars()
     elements = Elements(b)
     kind = tensor_type(source)
-    if kind.dtype.is_complex:
-        return None
-    elements.bind_buffer(source, Buffer(0, kind.dtype, kind.size, "in"))
+    elements.bind_buffer(source, Buffer(0, kind.dtype.real, kind.size, "in"))
     variables = [b.make("var", I64, (), k) for k in range(tensor_type(operand).rank)]
     made = elements.at(operand, tuple(variables))
-    if widens and NARROW.get(kind.dtype.name) is tensor_type(operand).dtype and made.op == "cast":
+    wide = NARROW.get(kind.dtype.name)  # of no complex type
+    if widens and wide is tensor_type(operand).dtype and made.op == "cast":
         made = made.args[0]
-    if made.op != "load" or b.body:
-        return None
-    terms = affine(made.args[0])
+    terms = position_of(made, kind.dtype) if not b.body else None
     if terms is None:
         return None
     return Read(source, terms.get(None, 0), tuple(terms.get(v, 0) for v in variables))
+
+
+def position_of(made: Element, element: DType) -> Terms | None:
+    """Which element of a buffer an element is, unchanged; None if it is something else."""
+    if not element.is_complex:
+        plain = not isinstance(made, Pair) and made.op == "load"
+        return affine(made.args[0]) if plain else None
+    if not isinstance(made, Pair) or not made.re.op == made.im.op == "load":
+        return None
+    terms, following = affine(made.re.args[0]), affine(made.im.args[0])
+    if terms is None or following != terms | {None: terms.get(None, 0) + 1}:
+        return None  # its parts do not lie side by side
+    return {variable: factor // 2 for variable, factor in terms.items()}
 
 
 def axis_of(extent: int, stride: int, dims: tuple[int, ...]) -> int | None:
