@@ -102,3 +102,24 @@ def test_every_dtype_an_op_declares_is_sampled(name):
     op = OPS[name]
     seen = {dtype(np.asarray(s.operands[0]).dtype).name for s in good_samples(op) if s.operands}
     assert not seen or set(op.dtypes) <= seen, sorted(set(op.dtypes) - seen)
+
+
+def test_every_attribute_states_its_range():
+    """Numbers lie in a range, dtypes are among choices; both are checked before any type rule."""
+    for op in OPS.values():
+        for attr in op.attrs:
+            assert attr.is_stated, f"{op}: {attr.name}"
+
+
+@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if op.attrs))
+def test_values_outside_an_attribute_s_range_are_trouble(name):
+    for attr in OPS[name].attrs:
+        if attr.within is not None:
+            outside = (10**5000, -(10**5000), float("nan"), float("inf"))
+            listed = attr.kind in ("ints", "dims")
+            assert all(attr.trouble((v,) if listed else v) for v in outside), attr.name
+            assert not listed or attr.trouble((1,) * (attr.most + 1))
+        if attr.kind == "str":
+            assert attr.trouble("x" * 10_000)
+        if attr.choices:
+            assert attr.trouble("nonsense")

@@ -7,6 +7,7 @@ it. No second list of op names exists.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
-from graphc.ir.types import AnyType, Dim, DType, Type, dtype
+from graphc.ir.types import MAX_ELEMENTS, MAX_RANK, AnyType, Dim, DType, Type, dtype
 from graphc.record import record
 
 
@@ -34,14 +35,40 @@ class Effect(enum.IntEnum):
 # ------------------------------------------------------------------------------------ attributes
 
 REQUIRED = object()
+MAX_TEXT = 4096  # characters of a text attribute
+MANY = 2**20  # entries of a list with some for every operand
+
+
+@record(frozen=True)
+class Range:
+    """The numbers that an attribute may hold, both ends included; NaN is in no range."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float | Dim) -> bool:
+        """Is the number inside? A symbolic dimension counts as inside: its value is checked once
+        the symbol is bound."""
+        return isinstance(value, Dim) or self.low <= value <= self.high
+
+
+AXIS = Range(0, MAX_RANK - 1)
+EXTENT = Range(0, MAX_ELEMENTS)  # how many of something
+POSITIVE = Range(1, MAX_ELEMENTS)
+OFFSET = Range(-MAX_ELEMENTS, MAX_ELEMENTS)  # steps, and places that may lie before the first
+FINITE = Range(-sys.float_info.max, sys.float_info.max)
+NOT_NEGATIVE = Range(0.0, sys.float_info.max)
 
 
 @record(frozen=True)
 class Attr:
-    """One attribute of an op: its kind fixes what Python value is stored and how it prints.
+    """One attribute of an op: its kind fixes what Python value is stored and how it prints, and its
+    range what may be stored at all.  Type rules rely on both.
 
-    kinds: int float bool str dim dims ints strs dtype type literal.  `optional` admits None;
-    `choices` limits a str.
+    kinds: int float bool str dim dims ints strs dtype type literal.  Every number states the range
+    `within` which it (or each entry of a list) lies, every dtype the `choices` it is one of; a str
+    has `choices` or up to MAX_TEXT characters, a list up to `most` entries.  `optional` admits
+    None.
     """
 
     name: str
@@ -49,6 +76,37 @@ class Attr:
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
     optional: bool = False
+    within: Range | None = None
+    most: int = MAX_RANK
+
+    @property
+    def is_stated(self) -> bool:
+        """Does the schema say which values are legal, where the kind alone does not?"""
+        if self.kind in ("bool", "str", "strs", "type", "literal"):
+            return True
+        return bool(self.choices) if self.kind == "dtype" else self.within is not None
+
+    def trouble(self, value: Any) -> str | None:
+        """What is wrong with a value of the right kind, or None."""
+        entries = value if isinstance(value, tuple) else (value,)
+        if len(entries) > self.most:
+            return f"has at most {self.most} entries, got {len(entries)}"
+        for entry in entries:
+            if isinstance(entry, str) and len(entry) > MAX_TEXT:
+                return f"has at most {MAX_TEXT} characters, got {len(entry)}"
+            if self.choices and str(entry) not in self.choices:
+                return f"must be one of {', '.join(self.choices)}, got {entry!r}"
+            if self.within is not None and entry not in self.within:
+                low, high = self.within.low, self.within.high
+                return f"must lie in {low}..{high}, got {shortened(entry)}"
+        return None
+
+
+def shortened(number: float) -> str:
+    """A number as text, however many digits it has: Python prints no integer of over 4,300."""
+    if isinstance(number, int) and number.bit_length() > 256:
+        return f"{'-' if number < 0 else ''}an integer of {number.bit_length()} bits"
+    return str(number)
 
 
 def _integer(value: Any) -> int:
@@ -346,8 +404,17 @@ class Op:
         key = tuple(_key(a.kind, values[a.name]) for a in self.attrs)
         found = self._attrs.get(key)
         if found is None:
+            self._check(values)
             found = self._attrs[key] = Attrs(values, key)
         return found
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        """Every value lies in the range that the schema states. Raises TypeRuleError."""
+        for attr in self.attrs:
+            value = values[attr.name]
+            trouble = None if value is None else attr.trouble(value)
+            if trouble is not None:
+                raise TypeRuleError(f"attribute {attr.name} of {self.name} {trouble}")
 
     def owns(self, attrs: Attrs) -> bool:
         """Were these attributes made by this op's schema?"""
@@ -359,17 +426,12 @@ class Op:
         if value is None and attr.optional:
             return None
         try:
-            made = _COERCE[attr.kind](value)
-        except (TypeError, ValueError):
+            return _COERCE[attr.kind](value)
+        except (TypeError, ValueError, OverflowError):
+            shown = shortened(value) if isinstance(value, int) else repr(value)[:80]
             raise TypeRuleError(
-                f"attribute {attr.name} of {self.name} must be of kind {attr.kind}, got {value!r}"
+                f"attribute {attr.name} of {self.name} must be of kind {attr.kind}, got {shown}"
             ) from None
-        if attr.choices and made not in attr.choices:
-            raise TypeRuleError(
-                f"attribute {attr.name} of {self.name} must be one of "
-                f"{', '.join(attr.choices)}, got {made!r}"
-            )
-        return made
 
     def result_type(self, types: tuple[AnyType, ...], attrs: Attrs) -> AnyType:
         """The type rule, memoised: graphs have few distinct signatures."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr
+from graphc.ir.op import FINITE, Attr, Range
 from graphc.ops.registry import (
     FLOATS,
     REAL,
@@ -163,7 +163,8 @@ def _hard_swish_rule(ct: Any, y: Any, x: Any) -> tuple[Any]:
 # ---------------------------------------------------------------------------------------- the table
 
 # name, expression, reference in f64, gradient rule, attributes, other names
-_ALPHA = (Attr("alpha", "float", 1.0),)
+_ALPHA = (Attr("alpha", "float", 1.0, within=FINITE),)
+_SCALE = (Attr("alpha", "float", 1.0, within=Range(2.0**-100, 2.0**100)),)  # 1 / alpha is an f32
 _TABLE: tuple[tuple[Any, ...], ...] = (
     (
         *("relu6", lambda b, x: _clipped(b, x, 0, 6), lambda x: np.clip(x, 0, 6)),
@@ -173,7 +174,7 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
         "leaky_relu",
         lambda b, x, slope: _hinge(b, x, x, b.mul(x, like(b, x, slope))),
         lambda x, slope: np.where(x > 0, x, slope * x),
-        *(_leaky_rule, (Attr("slope", "float", 0.01),), ()),
+        *(_leaky_rule, (Attr("slope", "float", 0.01, within=FINITE),), ()),
     ),
     (
         "elu",
@@ -181,7 +182,7 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
         lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
         *(_hinge_rule(1, lambda y, alpha: y + alpha), _ALPHA, ()),
     ),
-    ("celu", _celu, _celu_of, _hinge_rule(1, lambda y, alpha: y / alpha + 1), _ALPHA, ()),
+    ("celu", _celu, _celu_of, _hinge_rule(1, lambda y, alpha: y / alpha + 1), _SCALE, ()),
     (
         "selu",
         _selu,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Sample
+from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.attention_gradient import attention_gradient
 from graphc.ops.attention_scores import HIDDEN, bands_of, scores, share_heads
@@ -132,7 +132,10 @@ define(
     infer=_infer_attention,
     reference=wide(_attention_reference),
     lower=Composite(_expand_attention),
-    attrs=(Attr("causal", "bool", False), Attr("scale", "float", None, optional=True)),
+    attrs=(
+        Attr("causal", "bool", False),
+        Attr("scale", "float", None, optional=True, within=FINITE),
+    ),
     dtypes=FLOATS,
     gradient=attention_gradient,
     cost=_cost,

@@ -18,7 +18,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
-from graphc.ir.op import OPS, Attr, Composite, Structural
+from graphc.ir.op import EXTENT, OPS, Attr, Composite, Structural
 from graphc.ir.types import (
     BOOL,
     AnyType,
@@ -310,7 +310,7 @@ while_ = define(
     infer=_infer_while,
     reference=_run_while,
     lower=Structural(),
-    attrs=(Attr("carries", "int"),),
+    attrs=(Attr("carries", "int", within=EXTENT),),
     variadic=True,
     regions=2,
     doc="While test(carries, invariants) holds, carries = body(carries, invariants). The first "
@@ -323,9 +323,9 @@ scan = define(
     reference=_run_scan,
     lower=Structural(),
     attrs=(
-        Attr("carries", "int"),
-        Attr("scanned", "int"),
-        Attr("length", "dim"),
+        Attr("carries", "int", within=EXTENT),
+        Attr("scanned", "int", within=EXTENT),
+        Attr("length", "dim", within=EXTENT),
         Attr("reverse", "bool", False),
     ),
     variadic=True,

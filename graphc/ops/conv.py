@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Contraction, Sample
+from graphc.ir.op import Contraction, Sample
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
-from graphc.ops.conv_adjoint import spread, to_weights
+from graphc.ops.conv_adjoint import STEPS, spread, to_weights
 from graphc.ops.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.linalg import Dims, accumulable, contract, contraction_cost, contraction_types
 from graphc.ops.padding import pad_zeros
@@ -177,7 +177,7 @@ conv_op = define(
     infer=_infer_conv,
     reference=_conv_reference,
     lower=Contraction(_conv_dims),
-    attrs=(Attr("stride", "ints"), Attr("dilation", "ints"), Attr("groups", "int", 1)),
+    attrs=STEPS,
     dtypes=REAL,
     gradient=_conv_gradient,
     cost=contraction_cost,

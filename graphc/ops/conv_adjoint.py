@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Contraction, Sample
+from graphc.ir.op import POSITIVE, Attr, Contraction, Sample
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.adjoints import fitted
 from graphc.ops.arrange import flip
@@ -32,6 +32,11 @@ from graphc.ops.slicing import slice_axis
 from graphc.ops.value import emit, functions
 
 Ints = tuple[int, ...]
+STEPS = (
+    Attr("stride", "ints", within=POSITIVE),
+    Attr("dilation", "ints", within=POSITIVE),
+    Attr("groups", "int", 1, within=POSITIVE),
+)
 MOST_SUMS = 64  # weights of a group that are summed up one by one
 
 # ------------------------------------------------------------------------------------ to weights
@@ -139,8 +144,7 @@ conv_weights_op = define(
     reference=_weights_reference,
     lower=Contraction(_weights_dims),
     attrs=(
-        Attr("stride", "ints"), Attr("dilation", "ints"), Attr("groups", "int", 1),
-        Attr("window", "ints"),
+        *STEPS, Attr("window", "ints", within=POSITIVE),
     ),
     dtypes=REAL,
     gradient=_weights_gradient,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
-from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.ops.arrange import moveaxis
 from graphc.ops.dims import Shape, rank_of, samples_of, shape_of, tensor_type
@@ -30,7 +30,6 @@ from graphc.ops.value import (
 
 
 def _infer_iota(*, extent: Dimension, dtype: DType) -> Type:
-    require(dtype.name in REAL, f"iota makes integers and floats, not {dtype}")
     return tensor(dtype, (extent,))
 
 
@@ -44,7 +43,7 @@ iota_op = define(
     infer=_infer_iota,
     reference=lambda extent, dtype: np.arange(extent).astype(dtype.numpy),
     lower=Compute(_iota),
-    attrs=(Attr("extent", "dim"), Attr("dtype", "dtype", "i64")),
+    attrs=(Attr("extent", "dim", within=EXTENT), Attr("dtype", "dtype", "i64", choices=REAL)),
     dtypes=(),
     differentiable=False,
     samples=lambda: [
@@ -287,7 +286,7 @@ diagonal_op = define(
     infer=_infer_diagonal,
     reference=lambda x, offset: np.diagonal(x, offset, -2, -1),
     lower=Compute(_diagonal),
-    attrs=(Attr("offset", "int", 0),),
+    attrs=(Attr("offset", "int", 0, within=OFFSET),),
     samples=samples_of(
         [
             ([(2, 3, 4)], {"offset": 1}),

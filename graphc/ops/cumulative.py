@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Loops, Sample
+from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
 from graphc.ops.dims import row_major_strides
 from graphc.ops.padding import shifted
@@ -235,7 +235,7 @@ for _name, _combine, _function, _domain, _gradient in _FOLDS:
             workspace,
             device_code("scan_launches", "cumulative_code"),
         ),
-        attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
+        attrs=(Attr("axis", "int", within=AXIS), Attr("reverse", "bool", False)),
         dtypes=DTYPES,
         samples=_samples(_domain),
         doc=f"Running {_name[3:]} along an axis, from the end if `reverse`.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ir.graph import Builder, Graph
-from graphc.ir.op import OPS, Alias, Attr, Composite, Sample, Structural
+from graphc.ir.op import EXTENT, MANY, OPS, POSITIVE, Alias, Attr, Composite, Sample, Structural
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.control import param_node, results_of, results_type
 from graphc.ops.cotangents import expand_grad
@@ -66,7 +66,7 @@ grad = define(
     infer=_infer_grad,
     reference=_run_grad,
     lower=Structural(),
-    attrs=(Attr("wrt", "ints"), Attr("seeds", "int", 1)),
+    attrs=(Attr("wrt", "ints", within=EXTENT, most=MANY), Attr("seeds", "int", 1, within=EXTENT)),
     variadic=True,
     regions=1,
     doc="The results of a region and, for each operand number in `wrt`, the gradient of its first "
@@ -127,7 +127,7 @@ custom_grad = define(
     infer=_infer_custom,
     reference=_run_custom,
     lower=Composite(_expand_custom),
-    attrs=(Attr("results", "int"),),
+    attrs=(Attr("results", "int", within=POSITIVE),),
     variadic=True,
     regions=2,
     doc="Run the first region: its first `results` results, then what the second region reads. "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.op import EXTENT, Attr, Compute, Sample
 from graphc.ir.types import I64, AnyType, Dim, Type, tensor
 from graphc.ops.arrange import unstack
 from graphc.ops.dims import Shape, both, clamp, guarded, rank_of, shape_of, tensor_type
@@ -92,7 +92,7 @@ dynamic_slice_op = define(
     infer=_infer_slice,
     reference=_slice_reference,
     lower=Compute(_slice),
-    attrs=(Attr("sizes", "dims"),),
+    attrs=(Attr("sizes", "dims", within=EXTENT),),
     variadic=True,
     samples=_slice_samples,
     doc="A block of fixed size at a computed position, moved inside x where it sticks out.",

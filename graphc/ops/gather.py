@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
 from graphc.ir.types import I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.dims import clamp, rank_of, shape_of, tensor_type
 from graphc.ops.registry import (
@@ -173,7 +173,11 @@ gather_op = define(
     infer=_infer_gather,
     reference=_gather_reference,
     lower=Compute(_gather),
-    attrs=(Attr("axes", "ints"), Attr("position", "int", 0), Attr("mode", "str", "raise", MODES)),
+    attrs=(
+        Attr("axes", "ints", within=AXIS),
+        Attr("position", "int", 0, within=EXTENT),
+        Attr("mode", "str", "raise", MODES),
+    ),
     variadic=True,
     samples=_gather_samples,
     doc="Elements of x at index arrays of one shape along `axes`; the index shape takes the place "
@@ -228,7 +232,7 @@ take_along_op = define(
     infer=_infer_take_along,
     reference=_take_along_reference,
     lower=Compute(_take_along),
-    attrs=(Attr("axis", "int"), Attr("mode", "str", "raise", MODES)),
+    attrs=(Attr("axis", "int", within=AXIS), Attr("mode", "str", "raise", MODES)),
     samples=_take_along_samples,
     doc="The index along one axis is read from an array of the result's shape.",
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Sample
+from graphc.ir.op import AXIS, NOT_NEGATIVE, Attr, Composite, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.adjoints import sum_to
 from graphc.ops.registry import (
@@ -29,8 +29,8 @@ from graphc.ops.softmax import float_value
 from graphc.ops.statistics import composite_cost
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
-AXES = Attr("axes", "ints")
-EPSILON = Attr("epsilon", "float", 1e-5)
+AXES = Attr("axes", "ints", within=AXIS)
+EPSILON = Attr("epsilon", "float", 1e-5, within=NOT_NEGATIVE)
 Reference = Callable[..., Any]
 
 # ------------------------------------------------------------------------------------- shared parts

@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.literal import Literal
-from graphc.ir.op import Attr, Structural
-from graphc.ir.types import AnyType, Type, tensor
+from graphc.ir.op import EXTENT, OFFSET, POSITIVE, Attr, Structural
+from graphc.ir.types import MAX_RANK, AnyType, Type, tensor
 from graphc.ops.registry import define, require, require_tensor
 
 Pairs = tuple[int, ...]
+PAIRS = 2 * MAX_RANK
 
 _LAYOUT = (
-    Attr("batch", "ints"),
-    Attr("k", "ints"),
-    Attr("n", "ints"),
-    Attr("offset", "int", 0),
-    Attr("columns", "int"),
-    Attr("step", "int"),
-    Attr("together", "int", 1),
+    Attr("batch", "ints", within=OFFSET, most=PAIRS),
+    Attr("k", "ints", within=OFFSET, most=PAIRS),
+    Attr("n", "ints", within=OFFSET, most=PAIRS),
+    Attr("offset", "int", 0, within=EXTENT),
+    Attr("columns", "int", within=POSITIVE),
+    Attr("step", "int", within=EXTENT),
+    Attr("together", "int", 1, within=POSITIVE),
 )
 
 
@@ -138,6 +139,6 @@ unpack = define(
     infer=_infer_unpack,
     reference=_unpack,
     lower=Structural(),
-    attrs=(*_LAYOUT, Attr("shape", "ints")),
+    attrs=(*_LAYOUT, Attr("shape", "ints", within=EXTENT)),
     doc="The constant that `pack` made panels of; elements outside of its matrices are zero.",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Compute
+from graphc.ir.op import EXTENT, Attr, Compute
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.ops.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import define, normalise_axis, require
@@ -35,7 +35,6 @@ def _infer_pad(x: AnyType, value: AnyType, *, low: Ints, high: Ints, interior: I
     interior = interior or (0,) * x.rank
     counts = (low, high, interior)
     require(all(len(c) == x.rank for c in counts), f"pad of {x} needs {x.rank} lows and highs")
-    require(min((0, *low, *high, *interior)) == 0, "pad: a negative amount", hint="use a slice")
     return tensor(x.dtype, (a + _spread(n, i) + z for n, a, z, i in zip(x.shape, *counts)))
 
 
@@ -84,7 +83,11 @@ pad_op = define(
     infer=_infer_pad,
     reference=_pad_reference,
     lower=Compute(_pad, cheap=False),
-    attrs=(Attr("low", "ints"), Attr("high", "ints"), Attr("interior", "ints", ())),
+    attrs=(
+        Attr("low", "ints", within=EXTENT),
+        Attr("high", "ints", within=EXTENT),
+        Attr("interior", "ints", (), within=EXTENT),
+    ),
     samples=samples_of(
         [
             ([(2, 3), ()], {"low": (1, 0), "high": (0, 2)}),

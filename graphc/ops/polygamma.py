@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Sample, Scalar
+from graphc.ir.op import Attr, Range, Sample, Scalar
 from graphc.ir.types import AnyType, Type
 from graphc.ops.registry import (
     FLOATS,
@@ -134,7 +134,7 @@ define(
     infer=_infer,
     reference=wide(_reference),
     lower=Scalar(_polygamma),
-    attrs=(Attr("order", "int"),),
+    attrs=(Attr("order", "int", within=Range(1, HIGHEST)),),
     dtypes=FLOATS,
     gradient=times(lambda x, y, order: functions.polygamma(order + 1, x)),
     cost=elementwise_cost(150),

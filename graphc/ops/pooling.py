@@ -13,7 +13,7 @@ from graphc.ir.types import AnyType, Dimension, Type, tensor
 from graphc.ops.conv import Ints, per_axis, resolve_padding
 from graphc.ops.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.padding import emit_pad
-from graphc.ops.pooling_adjoint import pool_type, sliding_windows, sums_spread, to_chosen
+from graphc.ops.pooling_adjoint import WINDOW, pool_type, sliding_windows, sums_spread, to_chosen
 from graphc.ops.reduce import IDENTITY
 from graphc.ops.registry import REAL, define, require
 from graphc.ops.value import common_element, emit, functions, public
@@ -100,9 +100,7 @@ pool_op = define(
     lower=Compute(_pool, cheap=False),
     attrs=(
         Attr("kind", "str", choices=("max", "min", "sum")),
-        Attr("window", "ints"),
-        Attr("stride", "ints"),
-        Attr("dilation", "ints"),
+        *WINDOW,
     ),
     dtypes=REAL,
     gradient=_pool_gradient,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Compute, Loops, Sample
+from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.adjoints import fitted
 from graphc.ops.conv import Ints, window_extent
@@ -35,7 +35,7 @@ from graphc.ops.registry import (
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import emit
 
-WINDOW = (Attr("window", "ints"), Attr("stride", "ints"), Attr("dilation", "ints"))
+WINDOW = tuple(Attr(name, "ints", within=POSITIVE) for name in ("window", "stride", "dilation"))
 CHOICE = (Attr("kind", "str", choices=("max", "min")), *WINDOW)
 
 
@@ -207,7 +207,7 @@ spread_op = define(
         lambda node: ((node.type.dtype.compute, node.attrs["extent"]),),
         device_code("scatter_launches", "spread_code"),
     ),
-    attrs=(Attr("extent", "int"),),
+    attrs=(Attr("extent", "int", within=POSITIVE),),
     dtypes=("i32", "i64"),
     gradient=_spread_gradient,
     samples=_spread_samples,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Loops
+from graphc.ir.op import POSITIVE, Attr, Loops
 from graphc.ir.types import I32, AnyType, Type, tensor
 from graphc.ops.conv import Ints
 from graphc.ops.dims import samples_of, tensor_type
@@ -166,7 +166,7 @@ def _plane_buffers(node: Any, count: int, rows: int) -> Any:
     return ((node.type.dtype.compute, size),) * count
 
 
-WINDOW = Attr("window", "ints")
+WINDOW = Attr("window", "ints", within=POSITIVE)
 
 tile_pool_op = define(
     "tile_pool",

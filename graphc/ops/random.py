@@ -19,12 +19,12 @@ from graphc.ops.dims import size_of
 from graphc.ops.registry import FLOATS, define, require
 from graphc.ops.threefry import (
     MASK,
-    SHAPE_ATTRS,
     Dims,
     bits_cost,
     bits_reference,
     check_key,
     key_samples,
+    shape_attrs,
 )
 from graphc.ops.value import as_value, element_of, emit, functions
 
@@ -36,7 +36,6 @@ _DIGITS = {"f16": ("u16", 10), "bf16": ("u16", 7), "f32": ("u32", 23), "f64": ("
 
 def _infer_float(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
     check_key("a random distribution", key)
-    require(dtype.name in FLOATS, f"random numbers are floats, not {dtype}")
     return tensor(dtype, dims)
 
 
@@ -79,7 +78,7 @@ for _name, _expand, _reference in (
         infer=_infer_float,
         reference=_reference,
         lower=Composite(_expand),
-        attrs=SHAPE_ATTRS,
+        attrs=shape_attrs(FLOATS),
         dtypes=("u32",),
         differentiable=False,
         cost=bits_cost,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Loops, Sample
+from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.cumulative import Scan, units, workspace
 from graphc.ops.padding import shifted
@@ -31,7 +31,7 @@ def _infer(a: AnyType, b: AnyType, *, axis: int, reverse: bool) -> Type:
     assert isinstance(a, Type)
     require(a is b, f"recurrence takes two arrays of one type, got {a} and {b}")
     require_dtype("recurrence", a, DTYPES)
-    require(0 <= axis < a.rank, f"recurrence: axis {axis} is out of range for {a}")
+    require(axis < a.rank, f"recurrence: axis {axis} is out of range for {a}")
     return a
 
 
@@ -82,7 +82,7 @@ recurrence_op = define(
         workspace,
         device_code("scan_launches", "cumulative_code"),
     ),
-    attrs=(Attr("axis", "int"), Attr("reverse", "bool", False)),
+    attrs=(Attr("axis", "int", within=AXIS), Attr("reverse", "bool", False)),
     dtypes=DTYPES,
     gradient=_gradient,
     samples=_samples,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Reduction, Sample
+from graphc.ir.op import AXIS, Attr, Composite, Reduction, Sample
 from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
 from graphc.ops import reduce_gradients as rules
 from graphc.ops.complex_math import scale
@@ -34,7 +34,7 @@ from graphc.ops.registry import (
 )
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
-AXES = (Attr("axes", "ints"), Attr("keepdims", "bool", False))
+AXES = (Attr("axes", "ints", within=AXIS), Attr("keepdims", "bool", False))
 
 # --------------------------------------------------------------------------------------- type rules
 

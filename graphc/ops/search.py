@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.ir.op import Attr, Compute, Library, Sample
+from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.arrange import flip
 from graphc.ops.dims import rank_of, shape_of, tensor_type
@@ -181,7 +181,7 @@ nonzero_op = define(
         lambda node: (node.attrs["size"],),
         cuda=device_code("scan_launches", "nonzero_code"),
     ),
-    attrs=(Attr("size", "int"),),
+    attrs=(Attr("size", "int", within=EXTENT),),
     dtypes=("bool",),
     differentiable=False,
     samples=lambda: [

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Alias, Attr, Compute
+from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.ops.dims import (
     Shape,
@@ -49,7 +49,7 @@ reshape_op = define(
     infer=_infer_reshape,
     reference=lambda x, dims: np.reshape(x, dims),
     lower=Alias(),
-    attrs=(Attr("dims", "dims"),),
+    attrs=(Attr("dims", "dims", within=EXTENT),),
     samples=samples_of(
         [([(3, 4)], {"dims": (2, 6)}), ([()], {"dims": (1, 1)}), ([(0, 3)], {"dims": (5, 0)})],
         [([(3, 4)], {"dims": (5, 2)}), ([(3, 4)], {"dims": (-1,)})],
@@ -104,7 +104,7 @@ transpose_op = define(
     infer=_infer_transpose,
     reference=lambda x, perm: np.transpose(x, perm),
     lower=Compute(_transpose),
-    attrs=(Attr("perm", "ints"),),
+    attrs=(Attr("perm", "ints", within=AXIS),),
     samples=samples_of(
         [
             ([(3, 4, 2)], {"perm": (2, 0, 1)}),
@@ -167,7 +167,7 @@ broadcast_op = define(
     infer=_infer_broadcast,
     reference=lambda x, dims: np.broadcast_to(x, dims),
     lower=Compute(_broadcast),
-    attrs=(Attr("dims", "dims"),),
+    attrs=(Attr("dims", "dims", within=EXTENT),),
     samples=samples_of(
         [
             ([(3, 1)], {"dims": (2, 3, 4)}),

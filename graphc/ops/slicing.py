@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Compute
+from graphc.ir.op import AXIS, OFFSET, Attr, Compute
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.registry import as_dtype, define, normalise_axis, require
@@ -82,7 +82,11 @@ slice_op = define(
     infer=_infer_slice,
     reference=_slice_reference,
     lower=Compute(_slice),
-    attrs=(Attr("starts", "dims"), Attr("stops", "dims"), Attr("steps", "ints")),
+    attrs=(
+        Attr("starts", "dims", within=OFFSET),
+        Attr("stops", "dims", within=OFFSET),
+        Attr("steps", "ints", within=OFFSET),
+    ),
     samples=samples_of(
         [
             ([(6, 5)], {"starts": (1, 4), "stops": (6, -1), "steps": (2, -1)}),
@@ -181,7 +185,7 @@ concat_op = define(
     infer=_infer_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     lower=Compute(_concat, _concat_pieces),
-    attrs=(Attr("axis", "int"),),
+    attrs=(Attr("axis", "int", within=AXIS),),
     variadic=True,
     samples=samples_of(
         [

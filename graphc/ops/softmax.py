@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Sample
+from graphc.ir.op import AXIS, Attr, Composite, Range, Sample
 from graphc.ir.types import F64, I64, AnyType, DType, Type, tensor
 from graphc.ops.registry import (
     FLOATS,
@@ -21,7 +21,7 @@ from graphc.ops.registry import (
 from graphc.ops.statistics import composite_cost, in_compute_type
 from graphc.ops.value import as_value, element_of, emit, functions, public
 
-AXIS = (Attr("axis", "int", -1),)
+ALONG = Attr("axis", "int", within=AXIS)
 
 # ------------------------------------------------------------------------------------------ softmax
 
@@ -37,7 +37,7 @@ def axis_type(name: str, x: AnyType, axis: int) -> Type:
     require_tensor(name, x)
     assert isinstance(x, Type)
     require_dtype(name, x, FLOATS)
-    require(0 <= axis < x.rank, f"{name}: axis {axis} is out of range for {x}")
+    require(axis < x.rank, f"{name}: axis {axis} is out of range for {x}")
     return x
 
 
@@ -122,7 +122,7 @@ for _name, _expand, _reference, _gradient in (
         infer=_infer,
         reference=wide(_reference),
         lower=Composite(_expand),
-        attrs=AXIS,
+        attrs=(ALONG,),
         dtypes=FLOATS,
         gradient=_gradient,
         cost=composite_cost(30),
@@ -147,7 +147,6 @@ def _cross_entropy_type(logits: AnyType, labels: AnyType, *, axis: int, smoothin
     require_tensor("cross_entropy", labels)
     assert isinstance(labels, Type)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
-    require(0.0 <= smoothing <= 1.0, f"cross_entropy: smoothing {smoothing} is not in 0..1")
     if labels.dtype.is_integer:
         require(labels.shape == rest, f"cross_entropy: labels {labels} do not fit logits {x}")
     else:
@@ -236,7 +235,7 @@ define(
     infer=_cross_entropy_type,
     reference=wide(_cross_entropy_reference),
     lower=Composite(_expand_cross_entropy),
-    attrs=(*AXIS, Attr("smoothing", "float", 0.0)),
+    attrs=(ALONG, Attr("smoothing", "float", 0.0, within=Range(0.0, 1.0))),
     dtypes=FLOATS,
     gradient=_cross_entropy_gradient,
     cost=composite_cost(30),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Library, Sample
+from graphc.ir.op import POSITIVE, Attr, Composite, Library, Sample
 from graphc.ir.types import (
     BOOL,
     DTYPES,
@@ -147,7 +147,7 @@ topk_keys_op = define(
         units=_rows,
         cuda=device_code("sort_launches", "topk_code"),
     ),
-    attrs=(Attr("k", "int"),),
+    attrs=(Attr("k", "int", within=POSITIVE),),
     dtypes=UNSIGNED,
     differentiable=False,
     samples=samples_of(
@@ -314,7 +314,7 @@ topk_op = define(
     infer=_infer_topk("topk", REAL),
     reference=_topk_reference,
     lower=Composite(_expand_topk),
-    attrs=(Attr("k", "int"), Attr("largest", "bool", True)),
+    attrs=(Attr("k", "int", within=POSITIVE), Attr("largest", "bool", True)),
     dtypes=REAL,
     samples=_topk_samples,
     doc="The k greatest (or smallest) elements of each row in order, and their positions; of equal "

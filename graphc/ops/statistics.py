@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Composite, Sample
+from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
 from graphc.ops.reduce import AXES, masked, no_out, reduction_type
 from graphc.ops.reduce_gradients import unreduced
@@ -122,7 +122,7 @@ for _name, _expand, _function, _gradient in (
         infer=_variance_type,
         reference=wide(_spread(_function)),
         lower=Composite(_expand),
-        attrs=(*AXES, Attr("correction", "float", 0.0)),
+        attrs=(*AXES, Attr("correction", "float", 0.0, within=FINITE)),
         dtypes=FLOATS + COMPLEX,
         cost=composite_cost(4),
         samples=_axes_samples(FLOATS + COMPLEX, correction=1.0),

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.graph import Graph
-from graphc.ir.op import Alias, Attr, Structural
+from graphc.ir.op import EXTENT, MANY, POSITIVE, Alias, Attr, Structural
 from graphc.ir.types import U8, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.registry import define, require, require_tensor
 
@@ -66,7 +66,7 @@ item = define(
     infer=_infer_item,
     reference=lambda value, index: value[index],
     lower=Structural(),
-    attrs=(Attr("index", "int"),),
+    attrs=(Attr("index", "int", within=EXTENT),),
     doc="One result of a node with several (the `name:port` of a session).",
 )
 
@@ -168,7 +168,11 @@ blocked = define(
     infer=_infer_blocked,
     reference=_run_blocked,
     lower=Structural(),
-    attrs=(Attr("dims", "ints"), Attr("counts", "ints"), Attr("steps", "ints")),
+    attrs=(
+        Attr("dims", "ints", within=EXTENT),
+        Attr("counts", "ints", within=POSITIVE),
+        Attr("steps", "ints", within=EXTENT, most=MANY),
+    ),
     variadic=True,
     regions=1,
     doc="A result made block by block: the region runs for every index of the nested loops "
@@ -203,7 +207,7 @@ workspace = define(
     infer=lambda nbytes: tensor(U8, (nbytes,)),
     reference=lambda nbytes: np.zeros(nbytes, np.uint8),
     lower=Structural(),
-    attrs=(Attr("nbytes", "int"),),
+    attrs=(Attr("nbytes", "int", within=EXTENT),),
     differentiable=False,
     doc="Scratch memory of one kernel; its content is undefined.",
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.op import EXTENT, Attr, Compute, Sample
 from graphc.ir.types import (
     U32,
     U64,
@@ -99,7 +99,6 @@ def check_key(name: str, kind: AnyType) -> None:
 
 def _infer_bits(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
     check_key("random_bits", key)
-    require(dtype.kind == "u", f"random bits are unsigned integers, not {dtype}")
     return tensor(dtype, dims)
 
 
@@ -132,7 +131,9 @@ def key_samples(*attrs: dict[str, Any], extra: tuple[Any, ...] = ()) -> Callable
     return samples
 
 
-SHAPE_ATTRS = (Attr("dims", "dims"), Attr("dtype", "dtype"))
+def shape_attrs(dtypes: tuple[str, ...]) -> tuple[Attr, ...]:
+    """The attributes of an op that makes random numbers of one of these dtypes."""
+    return Attr("dims", "dims", within=EXTENT), Attr("dtype", "dtype", choices=dtypes)
 
 
 def bits_cost(node: Any) -> tuple[float, float]:
@@ -144,7 +145,7 @@ define(
     infer=_infer_bits,
     reference=bits_reference,
     lower=Compute(_bits, cheap=False),
-    attrs=SHAPE_ATTRS,
+    attrs=shape_attrs(UNSIGNED),
     dtypes=("u32",),
     differentiable=False,
     cost=bits_cost,
@@ -173,7 +174,7 @@ define(
     infer=_infer_split,
     reference=lambda key, count: np.stack(_reference_words(key, count), axis=-1),
     lower=Compute(_split, cheap=False),
-    attrs=(Attr("count", "int"),),
+    attrs=(Attr("count", "int", within=EXTENT),),
     dtypes=("u32",),
     differentiable=False,
     cost=bits_cost,

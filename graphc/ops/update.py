@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
-from graphc.ir.op import Attr, Compute
+from graphc.ir.op import EXTENT, OFFSET, Attr, Compute
 from graphc.ir.types import BOOL, I64, AnyType, Type, definitely_different
 from graphc.ops.dims import (
     both,
@@ -108,7 +108,7 @@ slice_update_op = define(
     infer=_infer_slice_update,
     reference=_slice_update_reference,
     lower=Compute(_slice_update, cheap=False, position=_slice_updated),
-    attrs=(Attr("starts", "ints"), Attr("steps", "ints")),
+    attrs=(Attr("starts", "ints", within=EXTENT), Attr("steps", "ints", within=OFFSET)),
     samples=samples_of(
         [
             ([(5, 6), (2, 3)], {"starts": (1, 5), "steps": (2, -2)}),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Loops
+from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
 from graphc.ir.types import AnyType, Type, tensor
 from graphc.ops.dims import samples_of, tensor_type
 from graphc.ops.linalg import accumulable, contraction_types
@@ -227,11 +227,11 @@ conv_windows_op = define(
     reference=_reference,
     lower=Loops(lambda *given: _Windows(*given).nest(), _units, _workspace),
     attrs=(
-        Attr("stride", "ints"),
-        Attr("dilation", "ints"),
-        Attr("groups", "int"),
-        Attr("low", "ints"),
-        Attr("out", "ints"),
+        Attr("stride", "ints", within=POSITIVE),
+        Attr("dilation", "ints", within=POSITIVE),
+        Attr("groups", "int", within=POSITIVE),
+        Attr("low", "ints", within=EXTENT),
+        Attr("out", "ints", within=EXTENT),
     ),
     dtypes=FLOATS,
     differentiable=False,

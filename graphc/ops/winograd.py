@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import Attr, Loops
+from graphc.ir.op import EXTENT, Attr, Loops, Range
 from graphc.ir.types import F32, AnyType, Type, tensor
 from graphc.ops.dims import samples_of, tensor_type
 from graphc.ops.registry import define, require, require_dtype
 from graphc.ops.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
 
 Ints = tuple[int, ...]
-SHAPE = (Attr("tile", "int", 4), Attr("window", "int", 3))
+SHAPE = (Attr("tile", "int", 4, within=Range(2, 4)), Attr("window", "int", 3, within=Range(3, 5)))
 
 
 def _f32(name: str, kind: AnyType, rank: int, tile: int, window: int) -> Type:
@@ -185,7 +185,7 @@ winograd_input_op = define(
     infer=_infer_input,
     reference=_input_reference,
     lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
-    attrs=(*SHAPE, Attr("low", "ints"), Attr("out", "ints")),
+    attrs=(*SHAPE, Attr("low", "ints", within=EXTENT), Attr("out", "ints", within=EXTENT)),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (3.0 * node.type.size, 2.0 * node.type.nbytes),
@@ -369,7 +369,7 @@ winograd_output_op = define(
     infer=_infer_output,
     reference=_output_reference,
     lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),
-    attrs=(*SHAPE, Attr("images", "int"), Attr("out", "ints")),
+    attrs=(*SHAPE, Attr("images", "int", within=EXTENT), Attr("out", "ints", within=EXTENT)),
     dtypes=("f32",),
     differentiable=False,
     cost=lambda node: (8.0 * node.type.size, 4.0 * node.type.nbytes),
