@@ -527,36 +527,36 @@ def plan():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "replacement", "message"),
+    ("pattern", "replacement"),
     [
-        (r"cpu:0\[\d+:256\]", "cpu:0[0:8]", "needs 256 bytes"),
-        (r"cpu:0\[\d+:256\]", "cpu:0[900000000000000:256]", "an arena of"),
-        (r"\[r1\+0:", "[r1+4096:", "cannot lie at"),
-        (r"\[r1\+0:", "[p0+0:", "cannot lie at"),
-        (r"\[r1\+0:", "[c+0:", "cannot lie at"),
-        (r"\[r1\+0:", "[r7+0:", "cannot lie at"),
-        (r"(reshape.*)\[r0\+0:", r"\1[p0+0:", "where its operand lies"),
+        (r"cpu:0\[\d+:256\]", "cpu:0[0:8]"),
+        (r"cpu:0\[\d+:256\]", "cpu:0[900000000000000:256]"),
+        (r"\[r1\+0:", "[r1+4096:"),
+        (r"\[r1\+0:", "[p0+0:"),
+        (r"\[r1\+0:", "[c+0:"),
+        (r"\[r1\+0:", "[r7+0:"),
+        (r"(reshape.*)\[r0\+0:", r"\1[p0+0:"),
     ],
 )
-def test_plans_that_would_write_elsewhere_are_refused(
-    tmp_path, run, plan, pattern, replacement, message
-):
+def test_what_a_file_says_about_memory_is_planned_anew(tmp_path, run, plan, pattern, replacement):
     changed = re.sub(pattern, replacement, plan, count=1)
     assert changed != plan
-    (tmp_path / "11-plan.gir").write_text(f"# stage plan: changed\n{changed}")
-    status, _, errors = run("run", tmp_path / "11-plan.gir", "--seed", "1")
-    assert status == 1
-    assert message in errors
+    for name, text in (("plan.gir", plan), ("changed.gir", changed)):
+        (tmp_path / name).write_text(f"# stage plan: as it was\n{text}")
+        assert run("run", tmp_path / name, "--seed", "1", "-o", tmp_path / f"{name}.npz")[0] == 0
+    with np.load(tmp_path / "plan.gir.npz") as want, np.load(tmp_path / "changed.gir.npz") as made:
+        for name in want:
+            np.testing.assert_array_equal(made[name], want[name])
 
 
-def test_a_kernel_needs_its_workspace(tmp_path, run, plan):
+def test_a_kernel_has_its_workspace_whatever_a_file_says(tmp_path, run, plan):
     size = re.search(r"u8\[(\d+)\]", plan)[1]
     changed = plan.replace(f"u8[{size}]", "u8[64]").replace(f"nbytes={size}", "nbytes=64")
     changed = re.sub(rf"\[(\d+):{size}\]", r"[\1:64]", changed)
     (tmp_path / "11-plan.gir").write_text(f"# stage plan: changed\n{changed}")
-    status, _, errors = run("run", tmp_path / "11-plan.gir", "--seed", "1")
-    assert status == 1
-    assert f"needs {size} bytes of workspace" in errors
+    for threads in "12":
+        stage = ("run", tmp_path / "11-plan.gir", "--seed", "1", "--threads", threads)
+        assert run(*stage, "--check")[0] == 0
 
 
 # ------------------------------------------------------------------------------------ loaded graphs

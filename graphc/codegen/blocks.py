@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.operands import read_of
+from graphc.codegen.sound import check_blocked
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 def block_rows(writer: TableWriter, node: Node) -> None:
     """Write the loops of a blocked node.  Raises GraphError if a window leaves its operand."""
     region = node.regions[0]
+    check_blocked(node)
     check_scratch(node)
     counts = node.attrs["counts"]
     moves = moves_of(counts, node.attrs["steps"])

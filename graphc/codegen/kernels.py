@@ -28,7 +28,9 @@ from graphc.codegen.lowering.prologue import prologue
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.codegen.partial import PartialSums, parts_of, plan_parts, whole_plan
+from graphc.codegen.sound import check_kernel
 from graphc.config import Config
+from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
@@ -81,13 +83,16 @@ _MOST_SPECS = 4096
 
 
 def region_key(node: Node) -> Any:
-    """Equal for regions that compute the same thing on the same types."""
+    """Equal for regions that compute the same thing on the same types.
+
+    Ids are part of it: those of a file need not count from the parameters on.
+    """
     region = node.regions[0]
     params = data_params(node)
     return (
         node.attrs,
-        tuple(p.type for p in params),
-        tuple((n.op, n.attrs, n.type, tuple([i.id for i in n.inputs])) for n in region.nodes),
+        tuple([(p.id, p.type) for p in params]),
+        tuple([(n.id, n.op, n.attrs, n.type, *[i.id for i in n.inputs]) for n in region.nodes]),
         tuple(r.id for r in region.results),
     )
 
@@ -99,11 +104,20 @@ def data_params(node: Node) -> tuple[Node, ...]:
 
 
 def spec_of(node: Node, config: Config) -> Spec:
-    """The Spec of a fused node; equal regions share one."""
+    """The Spec of a fused node; equal regions share one.
+
+    Raises VerifyError for a region that no kernel can be made of.
+    """
+    return _shared(node, config, check_kernel)
+
+
+def _shared(node: Node, config: Config, check: Callable[[Node, Graph], None] | None) -> Spec:
     options = (config.backend, config.target, config.strict, config.parity, config.check_finite)
     key = (region_key(node), config.thread_count, options)
     found = _SPECS.get(key)
     if found is None:
+        if check is not None:
+            check(node, computing(node))
         if len(_SPECS) >= _MOST_SPECS:
             _SPECS.clear()
         found = _SPECS[key] = _made(node, config)
@@ -117,7 +131,7 @@ def _made(node: Node, config: Config) -> Spec:
     region, starts = windowed(node.regions[0])
     if region is node.regions[0]:
         return _make(node, config)
-    return _begins(spec_of(node.replace(regions=(region,)), config), starts)
+    return _begins(_shared(node.replace(regions=(region,)), config, None), starts)
 
 
 def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
@@ -141,11 +155,19 @@ def poll_of(region: Graph, units: int) -> int:
     return max(1, int(units * POLL_SECONDS / seconds)) if seconds > LONG_SECONDS else 0
 
 
+def computing(node: Node) -> Graph:
+    """The region without the workspace."""
+    region, params = node.regions[0], data_params(node)
+    return region if len(params) == len(region.params) else region.replace(params=params)
+
+
 def _make(node: Node, config: Config) -> Spec:
-    region = node.regions[0]
-    params = data_params(node)
-    if len(params) != len(region.params):
-        region = region.replace(params=params)
+    region = computing(node)
+    if config.backend != "llvm" and any(n.op.name == "unpack" for n in region.nodes):
+        raise GraphError(
+            f"%{node.id} reads constants that are packed for the LLVM backend",
+            details=node.describe(), hint="compile the graph anew, from a stage before pack",
+        )  # fmt: skip
     kind = node.attrs["kind"]
     if config.backend == "cuda":
         from graphc.codegen.cuda.specs import cuda_spec

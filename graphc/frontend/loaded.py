@@ -41,7 +41,8 @@ class LoadedGraph:
         config = config or Config.create()
         if stage == "place" and isinstance(graph, Graph) and config.devices == Config.devices:
             config = replace(config, devices=_devices_of(graph))
-        self.config = config
+        # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
+        self.config = replace(config, verify=max(config.verify, 2))
         self.stage = stage
         self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
         first = graph.graphs[0] if isinstance(graph, Program) else graph

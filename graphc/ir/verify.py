@@ -15,7 +15,7 @@ from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.linear import broken_stacks
 from graphc.ir.liveness import arena_intervals
-from graphc.ir.op import STORED, Alias, Composite, Contraction, Effect, Library, Loops, Structural
+from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import UNIT, TupleType, leaves
@@ -202,27 +202,8 @@ def only_kernels(value: Graph | Program) -> None:
     free = (Alias, Structural)
     every_node(
         with_blocks(value), "%{node.id} is in no kernel",
-        lambda n: n.op.name == "fused" or isinstance(n.op.lower, free),
+        lambda n: n.op.name != "unpack" and (n.op.name == "fused" or isinstance(n.op.lower, free)),
     )  # fmt: skip
-    for graph in with_blocks(value):
-        for node in graph.nodes:
-            if node.op.name == "fused" and not kind_fits(node):
-                kind = node.attrs["kind"]
-                raise broken(graph, node, f"%{node.id} is of kind {kind}, which its region is not")
-
-
-KINDS = {"contract": Contraction, "staged": Contraction, "library": Library, "nest": Loops}
-
-
-def kind_fits(node: Node) -> bool:
-    """A fused node holds one node of the kind it is called after, a plain loop holds none."""
-    nodes = node.regions[0].nodes
-    special = [n for n in nodes if isinstance(n.op.lower, tuple(KINDS.values()))]
-    wanted = KINDS.get(node.attrs["kind"])
-    if wanted is None:
-        return not special and bool(nodes)
-    alone = wanted is not Library or special == nodes[-1:]
-    return len(special) == 1 and isinstance(special[0].op.lower, wanted) and alone
 
 
 def every_buffer_assigned(value: Graph | Program) -> None:

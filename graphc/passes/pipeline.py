@@ -29,11 +29,12 @@ from graphc.passes.partition import partition
 from graphc.passes.place import place
 from graphc.passes.plan import plan, variables_are_overwritten_last
 from graphc.passes.reasons import collecting
+from graphc.passes.received import received
 from graphc.passes.remat import remat
 from graphc.passes.schedule import schedule
 from graphc.passes.simplify import simplify
 from graphc.passes.state import state, state_is_threaded
-from graphc.passes.tile import tile
+from graphc.passes.tile import scratched, tile
 from graphc.record import record
 
 Stages = Graph | Program
@@ -109,16 +110,20 @@ def run(
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
-    `after` names the stage whose output the graph is: only later stages run.  Raises GraphError
-    for input that cannot be compiled and VerifyError, naming the pass, for a bug.
+    `after` names the stage whose output the graph is: only later stages run, and `plan`, because
+    what a graph says about memory is not believed (see `received`).  Raises GraphError for input
+    that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
-    done = STAGES[: first + 1]
+    done = STAGES[: min(first + 1, len(STAGES) - 1)]
     checks = [c for s in done for c in s.ensures if not skipped(s, config)]
-    records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
     with collector_paused():
-        known = check(STAGES[first], graph, set(), checks, config.verify)
-        for stage in STAGES[first + 1 :]:
+        graph = received(graph)
+        known = check(done[-1], graph, set(), checks, config.verify)
+        if first >= stage_named("tile"):
+            graph = apply(Stage(scratched), graph, config)
+        records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
+        for stage in STAGES[len(done) :]:
             if skipped(stage, config):
                 continue
             before = records[-1].value
@@ -126,7 +131,7 @@ def run(
             changed = records[-1].value is not before
             known = check(stage, records[-1].value, known, checks, config.verify, changed)
             checks += stage.ensures
-    return records
+    return records if first < len(STAGES) - 1 else records[1:]
 
 
 def skipped(stage: Stage, config: Config) -> bool:

@@ -291,7 +291,8 @@ class _Planner:
 
     def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
         device = device_of(node.place) or self.device
-        assert isinstance(device, Device)
+        if device is None:
+            raise broken(self.graph, node, f"%{node.id} is on no device, and has memory nowhere")
         scratch = self.scratch.get(node)
         bare = node.type is UNIT and scratch is None
         place = device if bare else Buffer(device, self.regions[node], scratch)

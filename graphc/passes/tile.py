@@ -29,6 +29,13 @@ def tile(graph: Graph, config: Config) -> Graph:
     return with_scratch(graph, config)
 
 
+def scratched(graph: Graph, config: Config) -> Graph:
+    """The graph, which is tiled, with scratch memory for these threads."""
+    config = config.for_device(graph.device)
+    graph = map_inside(graph, lambda region: scratched(region, config))
+    return with_scratch(graph, config)
+
+
 def stage(graph: Graph, config: Config) -> Graph:
     """The graph with contractions staged whose results overwrite what their epilogues read."""
     donated = donations(graph, config.donate, may_stage=True)

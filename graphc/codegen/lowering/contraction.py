@@ -19,6 +19,7 @@ from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
 from graphc.codegen.lowering.space import dims_of
+from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Scalar
 from graphc.ir.types import DType, Type
@@ -72,7 +73,7 @@ class Form:
 
 
 def form_of(region: Graph) -> Form:
-    """The contraction of a region; fuse made sure that its operands' views fold."""
+    """The contraction of a region. Raises GraphError where its operands' views do not fold."""
     node = next(n for n in region.nodes if isinstance(n.op.lower, Contraction))
     params = set(region.params)
 
@@ -80,7 +81,8 @@ def form_of(region: Graph) -> Form:
         return source in params or source.op.name == "unpack"
 
     form = form_at(node, stored)
-    assert form is not None
+    if form is None:
+        raise GraphError("a contraction cannot read these views", location=node.loc)
     axes = arrangement(region)
     if axes is None or axes == form.shown:
         return form

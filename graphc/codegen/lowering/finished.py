@@ -13,7 +13,7 @@ Sums stay apart from the results, because a pass may store what a later one woul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from graphc.codegen import contract
 from graphc.codegen.loops import Buffer, Expr
@@ -40,16 +40,23 @@ MOST_SHARED = 1 << 17
 
 
 def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
-    """Should the core finish whole rows of the contraction among some nodes? `axes` are a row's.
+    """Should the core finish whole rows of the contraction among some nodes? `axes` are a row's."""
+    node = next(n for n in nodes if isinstance(n.op.lower, Contraction))
+    dims = dims_of(node)
+    many = math.prod(dims[: len(dims) - len(axes)]) >= FEWEST_ROWS
+    return many and covers_rows(node, axes)
+
+
+def covers_rows(node: Node, axes: Collection[int]) -> bool:
+    """Can the core finish whole rows of a contraction? `axes` are a row's.
 
     The columns of the core are then exactly the elements of a row, so that one unit has them all.
     """
-    node = next(n for n in nodes if isinstance(n.op.lower, Contraction))
     lower, dims = node.op.lower, dims_of(node)
     assert isinstance(lower, Contraction)
     first = len(dims) - len(axes)
     row = math.prod(dims[first:])
-    if axes != frozenset(range(first, len(dims))) or math.prod(dims[:first]) < FEWEST_ROWS:
+    if frozenset(axes) != frozenset(range(first, len(dims))):
         return False
     found = [d for d in lower.dims(node) if d[1] != 1]
     inside = [d for d in found if d[0] != "k" and d[4] < row]  # d[4] is how far a step goes

@@ -1,0 +1,216 @@
+"""A dumped stage is anybody's file: its memory is planned anew, and its kernels are checked."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.codegen.sound import covered
+from graphc.config import Config
+from graphc.errors import GraphError, VerifyError
+from graphc.frontend.loaded import LoadedGraph
+from graphc.ir.parse import parse
+from graphc.ir.text import literals, show
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def scanned(x: Any, w: Any) -> Any:
+    def step(h: Any, row: Any) -> Any:
+        h = np.tanh(h + row @ w)
+        return h, h
+
+    return gc.scan(step, 0 * x[0], x)[1]
+
+
+def looped(x: Any, w: Any) -> Any:
+    def body(state: Any) -> Any:
+        k, y = state
+        return k + 1, np.sort(np.where(y > 0, y @ w, y), axis=0)
+
+    return gc.while_loop(lambda state: state[0] < 3, body, (0, x))[1]
+
+
+MODELS = {
+    "product": lambda x, w: np.tanh(x @ w) @ w,
+    "softmax": lambda x, w: gc.nn.softmax(x @ w, axis=-1),
+    "sums": lambda x, w: (np.exp(x).sum(0), (x - x.max(1, keepdims=True)).sum(1), x @ W),
+    "scan": scanned,
+    "while": looped,
+    "gradient": gc.grad(lambda x, w: (scanned(x, w) ** 2).sum(), wrt=(0, 1)),
+    "branch": lambda x, w: gc.cond(x.sum() > 0, lambda a, b: a @ b, lambda a, b: a * 2, x, w),
+}
+W = normal(64, 64)
+ARGUMENTS = normal(64, 64), normal(64, 64)
+
+
+def reread(value: Any, stage: str, **options: Any) -> LoadedGraph:
+    """A stage as it comes back from a file."""
+    tensors = {found.digest: found.array for found in literals(value)}
+    return LoadedGraph(parse(show(value), tensors), Config.create(**options), stage)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("devices", [("cpu:0",), ("cpu:0", "cpu:1")], ids=len)
+def test_every_late_stage_runs_bit_for_bit(name: str, devices: tuple[str, ...]) -> None:
+    model = gc.compile(MODELS[name], threads=1, devices=devices)
+    wanted = model(*ARGUMENTS)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for record in model.stages(*ARGUMENTS):
+        if record.name in ("schedule", "fuse", "tile", "pack", "plan"):
+            made = reread(record.value, record.name, threads=1, devices=devices).run(ARGUMENTS)
+            for got, want in zip(made, wanted, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=record.name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stage_runs_with_another_number_of_threads(name: str) -> None:
+    model = gc.compile(MODELS[name], threads=1)
+    wanted = model(*ARGUMENTS)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for record in model.stages(*ARGUMENTS):
+        if record.name in ("tile", "plan"):
+            made = reread(record.value, record.name, threads=3).run(ARGUMENTS)
+            for got, want in zip(made, wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_number_of_a_plan_is_believed(name: str) -> None:
+    """Offsets, sizes, base registers and scratch memory of a file change nothing."""
+    model = gc.compile(MODELS[name], threads=1)
+    wanted = model(*ARGUMENTS)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    planned = model.lower(*ARGUMENTS)
+    tensors = {found.digest: found.array for found in literals(planned)}
+    random = np.random.default_rng(1)
+
+    def wrong(_: Any) -> str:
+        base = random.choice(["", "p0+", "r0+", "c+", "r9+", "v3+"])
+        return f"{base}{random.integers(0, 1 << 50)}:{random.integers(0, 1 << 40)}"
+
+    text = re.sub(r"(?:[prv]\d+\+|c\+)?\b\d+:\d+(?=[,;\]])", wrong, show(planned))
+    assert text != show(planned)
+    for level in (0, 2):
+        made = LoadedGraph(parse(text, tensors), Config.create(threads=1, verify=level), "plan")
+        for got, want in zip(made.run(ARGUMENTS), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+# ------------------------------------------------------------------------------------ kernels
+
+REFUSED = {
+    "results of other dims than the loops": (
+        "loop", "%0: f32[8], %1: f32[4]",
+        "%2 = neg(%0) : f32[8]\n%3 = neg(%1) : f32[4]", "%2, %3",
+    ),
+    "a store beyond the result": (
+        "loop", "%0: f32[4], %1: f32[8]",
+        "%2 = neg(%0) : f32[4]\n%3 = neg(%1) : f32[8]", "%2, %3",
+    ),
+    "reductions over different axes": (
+        "loop", "%0: f32[4,4]",
+        "%1 = sum(%0) {axes=[0], keepdims=false} : f32[4]\n"
+        "%2 = sum(%0) {axes=[1], keepdims=false} : f32[4]", "%1, %2",
+    ),
+    "reductions of different arrays": (
+        "loop", "%0: f32[4,4], %1: f32[4,8]",
+        "%2 = sum(%0) {axes=[1], keepdims=false} : f32[4]\n"
+        "%3 = sum(%1) {axes=[1], keepdims=false} : f32[4]", "%2, %3",
+    ),
+    "a reduction along the axis that it lacks": (
+        "loop", "%0: f32[4,4]",
+        "%1 = sum(%0) {axes=[1], keepdims=false} : f32[4]\n%2 = sub(%0, %1) : f32[4,4]", "%2",
+    ),
+    "a view of what is computed": (
+        "loop", "%0: f32[4,4]",
+        "%1 = sum(%0) {axes=[1], keepdims=true} : f32[4,1]\n"
+        "%2 = transpose(%1) {perm=[1,0]} : f32[1,4]\n%3 = sub(%0, %2) : f32[4,4]", "%3",
+    ),
+    "columns that are not complete": (
+        "loop", "%0: f32[4,4]",
+        "%1 = sum(%0) {axes=[0], keepdims=true} : f32[1,4]\n%2 = sub(%0, %1) : f32[4,4]", "%2",
+    ),
+    "an operand as a result": ("loop", "%0: f32[4]", "%1 = neg(%0) : f32[4]", "%1, %0"),
+    "sums in two orders": (
+        "contract", "%0: f32[4,4], %1: f32[4,4]",
+        "%2 = matmul(%0, %1) : f32[4,4]\n%3 = transpose(%2) {perm=[1,0]} : f32[4,4]", "%2, %3",
+    ),
+    "a view of sums": (
+        "contract", "%0: f32[4,4], %1: f32[4,4]",
+        "%2 = matmul(%0, %1) : f32[4,4]\n"
+        "%3 = slice(%2) {starts=[0,0], stops=[4,1], steps=[1,1]} : f32[4,1]\n"
+        "%4 = add(%2, %3) : f32[4,4]", "%4",
+    ),
+    "results larger than the sums": (
+        "contract", "%0: f32[4,4], %1: f32[4,4], %2: f32[2,4,4]",
+        "%3 = matmul(%0, %1) : f32[4,4]\n%4 = add(%3, %2) : f32[2,4,4]", "%4",
+    ),
+    "half of what an op makes": (
+        "library", "%0: f32[8]",
+        "%1 = sort(%0) {descending=false} : f32[8]\n%2 = neg(%1) : f32[8]", "%2",
+    ),
+    "two ops in one kernel": (
+        "nest", "%0: f32[8]",
+        "%1 = cumsum(%0) {axis=0, reverse=false} : f32[8]\n"
+        "%2 = cumsum(%1) {axis=0, reverse=false} : f32[8]", "%2",
+    ),
+    "running totals of what is computed": (
+        "nest", "%0: f32[8]",
+        "%1 = neg(%0) : f32[8]\n%2 = cumsum(%1) {axis=0, reverse=false} : f32[8]", "%2",
+    ),
+}  # fmt: skip
+
+
+def kernel(kind: str, params: str, nodes: str, results: str) -> str:
+    """A graph around one fused node."""
+    named = re.sub(r"%(\d+)", r"%\1 x\1", params)
+    region = f"graph @f({named}) {{\n{nodes}\nreturn {results}\n}}"
+    kinds = [str(r.type) for r in parse(f"{region}\n").results]
+    made = kinds[0] if len(kinds) == 1 else f"({', '.join(kinds)})"
+    given = ", ".join(re.findall(r"%\d+", params))
+    lines = [f'%50 = fused({given}) {{kind="{kind}"}} : {made} {{', region, "}"]
+    if len(kinds) > 1:
+        lines += [f"%{51 + k} = item(%50) {{index={k}}} : {one}" for k, one in enumerate(kinds)]
+    out = "%50" if len(kinds) == 1 else ", ".join(f"%{51 + k}" for k in range(len(kinds)))
+    return "\n".join([f"graph @g({named}) {{", *lines, f"return {out}", "}", ""])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_kernel_is_refused(name: str) -> None:
+    graph = parse(kernel(*REFUSED[name]))
+    loaded = LoadedGraph(graph, Config.create(threads=1, verify=0))
+    with pytest.raises(VerifyError, match="cannot run as it is fused"):
+        loaded.build()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%1 = workspace() {nbytes=16} : u8[16]\nreturn %1",
+        "%1 = workspace() {nbytes=16} : u8[16]\n%2 = neg(%1) : u8[16]\nreturn %2",
+        "%1 = workspace() {nbytes=16} : u8[16]\n%2 = neg(%0) : u8[16] after %1\nreturn %2",
+        "%1 = workspace() {nbytes=16} : u8[16]\n"
+        '%2 = fused(%0, %1) {kind="loop"} : u8[16] {\ngraph @f(%0 a: u8[16], %1 b: u8[16]) {\n'
+        "%2 = add(%0, %1) : u8[16]\nreturn %2\n}\n}\nreturn %2",
+    ],
+)
+def test_scratch_memory_is_no_value(body: str) -> None:
+    loaded = LoadedGraph(parse(f"graph @f(%0 x: u8[16]) {{\n{body}\n}}\n"))
+    with pytest.raises(GraphError, match="scratch memory"):
+        loaded.build()
+
+
+def test_blocks_cover_the_result() -> None:
+    assert covered(4, (2, 3), (12, 4)) == 24
+    assert covered(4, (3,), (3,)) == 10  # blocks may overlap
+    assert covered(4, (3,), (5,)) == 4  # there is a gap after the first
+    assert covered(4, (2, 2), (0, 4)) == 8
