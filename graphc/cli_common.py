@@ -107,11 +107,11 @@ def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> Loade
 
     compiled = path.suffix == ".gcx"
     text = text_of(path) if compiled else read_text(path)
-    value, stage = graph_of_text(path, text, weights=weights)
+    read = graph_of_text(path, text, weights=weights)
     unnamed = config is not None and config.devices == type(config).devices and not _named_devices()
     if compiled and unnamed:
         config = replace(config, devices=devices_of(path))
-    return LoadedGraph(value, config, stage)
+    return LoadedGraph(read.value, config, read.stage)
 
 
 def _named_devices() -> bool:

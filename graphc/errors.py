@@ -95,8 +95,10 @@ STATUS = {
     2: "non-finite value",
     3: "cancelled",
     4: "custom op failed",
+    2**31 - 1: "custom op raised an exception, such as an index out of range",
 }
 CUSTOM = 4  # the status of a custom op that returned one of these, or what is no status
+RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
 
 
 class GraphHint(UserWarning):

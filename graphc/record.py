@@ -44,6 +44,8 @@ def _slotted(cls: type, frozen: bool, eq: bool) -> type:
     body |= {"__slots__": own, "__match_args__": names, "_defaults": defaults}
     if all("__repr__" not in kind.__dict__ for kind in cls.__mro__[:-1]):
         body["__repr__"] = _repr
+    if "__reduce__" not in body:
+        body["__reduce__"] = _reduce  # copies and pickles are made by `__init__`
     if frozen:
         body |= {"__setattr__": _refuse, "__delattr__": _refuse}
     if eq and "__eq__" not in body:
@@ -94,6 +96,10 @@ def _comparison(names: tuple[str, ...], frozen: bool) -> dict[str, Any]:
 def _repr(self: Any) -> str:
     fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
     return f"{self.__class__.__qualname__}({fields})"
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
 def _refuse(self: Any, name: str, value: Any = None) -> None:

@@ -98,3 +98,41 @@ def test_statuses(status: int) -> None:
     model(X * 0)
     with pytest.raises(RunError, match=reason):
         model(X * 0 + 2)
+
+
+READS_BEYOND = """gir 1
+graph @f(%0 x: f32[4096], %1 y: f32[1]) {
+  %2 = added_for_test(%0, %1) : f32[4096]
+  return %2
+}
+"""
+
+
+def test_files_call_custom_ops_by_permission_and_with_checked_indices(tmp_path: Any) -> None:
+    @custom_op("added_for_test")
+    def added(x: Any, y: Any, out: Any) -> None:
+        for i in range(x.shape[0]):
+            out[i] = x[i] + y[i]
+
+    path = tmp_path / "c.gir"
+    path.write_text(READS_BEYOND)
+    with pytest.raises(gc.ParseError, match=r"custom_ops=\['added_for_test'\]"):
+        gc.load(path)
+    with pytest.raises(gc.GraphError, match="no custom op of this program"):
+        gc.load(path, custom_ops=["add"])
+    x, y = np.zeros(4096, "f4"), np.ones(1, "f4")
+    for allowed in (True, "added_for_test", ["added_for_test"]):
+        loaded = gc.load(path, custom_ops=allowed)
+        with pytest.raises(RunError, match="raised an exception"):
+            loaded(x, y)
+        with pytest.raises(RunError, match="raised an exception"):
+            gc.compile(lambda x, y, f=loaded: f(x, y))(x, y)
+    path.write_text(READS_BEYOND.replace("f32[1]", "f32[4096]"))
+    assert gc.load(path, custom_ops=True)(x, np.ones(4096, "f4")).tolist() == [1] * 4096
+    assert gc.show(gc.parse(READS_BEYOND)) == READS_BEYOND  # text of the program's own
+
+
+def test_an_infer_function_that_fails_is_named() -> None:
+    broken = custom_op("broken_for_test", infer=lambda x: x.shape[7])(_smooth)
+    with pytest.raises(TypeRuleError, match=r"infer= of broken_for_test failed .* IndexError"):
+        broken(X)

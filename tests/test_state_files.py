@@ -42,13 +42,20 @@ def test_values_travel_with_saved_graphs(home, tmp_path):
     step(np.ones(3))
     saved, compiled = tmp_path / "m.gir", tmp_path / "m.gcx"
     step.save(saved, np.ones(3))
-    wanted = "[8.0, 9.0, 10.0] [10.0, 11.0, 12.0]"
+    wanted = "[8.0, 9.0, 10.0] [4.0, 5.0, 6.0]"  # what is loaded again starts again
     assert in_another_process(saved) == f"{wanted} True"
     artifact.save(step.executable(np.ones(3)).image, compiled)
     assert in_another_process(compiled) == f"{wanted} False"
     main(["compile", str(saved), "-o", str(compiled)])
     assert in_another_process(compiled) == f"{wanted} False"
-    np.testing.assert_array_equal(gc.load(saved)(np.ones(3)), [4, 5, 6])  # v is there already
+    step(np.ones(3))
+    for file in (saved, compiled):
+        np.testing.assert_array_equal(gc.load(file)(np.ones(3)), [4, 5, 6])
+        assert v.value.tolist() == [4, 5, 6]
+    for count, file in enumerate((saved, compiled)):
+        shared = gc.load(file, share=home.name)(np.ones(3))
+        np.testing.assert_array_equal(shared, np.add([6, 7, 8], 2 * count))
+        assert v.value.tolist() == shared.tolist()
     (tmp_path / "m.safetensors").unlink()
     home.reset()
     with pytest.raises(GraphError, match="cannot read weights file"):
@@ -105,7 +112,7 @@ def test_a_variable_of_another_type_is_there_already(home, tmp_path):
     home.reset()
     gc.Variable(np.zeros(3), name="v")
     with pytest.raises(RunError, match=r"is used as f64\[4\]"):
-        gc.load(tmp_path / "m.gcx")()
+        gc.load(tmp_path / "m.gcx", share=True)()
 
 
 @pytest.mark.parametrize(
@@ -118,10 +125,72 @@ def test_damaged_lines_of_variables(home, tmp_path, line):
     home.reset()
     lines = path.read_text().splitlines()
     assert lines[1].startswith("# variables ")
+    line = line.replace("main", home.name)
     path.write_text("\n".join([lines[0], f"# variables {line}", *lines[2:]]))
     if line == "{":  # a comment like any other
         with pytest.raises(RunError, match="was reset"):
+            gc.load(path, share=True)(np.ones(3))
+        with pytest.raises(RunError, match="before it has a value"):
             gc.load(path)(np.ones(3))
         return
     with pytest.raises(GraphError, match=r"not understood|names a digest|which is not in"):
         gc.load(path)
+
+
+OVERWRITE = """gir 1
+graph @f(%0 x: f32[3], %1 go: bool[]) {
+  %2 = cond(%1, %0) : f32[3] {
+    graph @yes(%0 a: f32[3]) {
+      %1 = assign(%0) {name="w", container="NAME"} : f32[3]
+      return %0
+    }
+    graph @no(%0 a: f32[3]) {
+      return %0
+    }
+  }
+  return %2
+}
+"""
+
+
+def stored(graph, path):
+    path.write_text(graph)
+    compiled = path.with_suffix(".gcx")
+    main(["compile", str(path), "-o", str(compiled)])
+    return path, compiled
+
+
+def test_a_strangers_graph_neither_reads_nor_changes_variables(home, tmp_path):
+    w = gc.Variable(np.ones(3, "f4"), name="w")
+    text = f'gir 1\ngraph @f() {{\n  %1 = read() {{name="w", container="{home.name}", '
+    text += "type=f32[3]} : f32[3]\n  return %1\n}\n"
+    for file in stored(text, tmp_path / "read.gir"):
+        saved = file.suffix == ".gcx"  # it holds the value of when it was compiled
+        if not saved:
+            with pytest.raises(RunError, match="before it has a value"):
+                gc.load(file)()
+        assert gc.load(file, share=True)().tolist() == [1, 1, 1]
+    for file in stored(OVERWRITE.replace("NAME", home.name), tmp_path / "write.gir"):
+        loaded = gc.load(file)
+        if file.suffix == ".gir":  # which holds no value
+            gc.variables(loaded.containers[home.name])["w"].assign(5)
+        loaded(np.zeros(3, "f4"), True)
+        assert w.value.tolist() == [1, 1, 1]
+        (own,) = [loaded.containers[home.name]]
+        assert gc.variables(own)["w"].value.tolist() == [0, 0, 0]
+        inside = gc.compile(lambda x, go, f=loaded: f(x, go))
+        if file.suffix == ".gir":  # a call inside a trace
+            inside(np.full(3, 7, "f4"), True)
+            assert gc.variables(own)["w"].value.tolist() == [7, 7, 7]
+            assert w.value.tolist() == [1, 1, 1]
+    with pytest.raises(GraphError, match="has no variable in it"):
+        gc.load(tmp_path / "write.gir", share=["elsewhere"])
+
+
+def test_a_line_of_variables_makes_none_that_the_graph_does_not_use(home, tmp_path):
+    v = gc.Variable(np.arange(3.0), name="v")
+    path = tmp_path / "m.gir"
+    gc.compile(lambda x: x + v).save(path, np.ones(3))
+    path.write_text(path.read_text().replace(f'"{home.name}": {{', '"planted": {'))
+    gc.load(path)
+    assert gc.variables("planted") == {}

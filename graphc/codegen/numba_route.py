@@ -21,10 +21,9 @@ from graphc.codegen.function_key import function_text, jitted_within
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Buffer, Kernel
 from graphc.codegen.numba_memory import PROVIDED, memory_ir
-from graphc.errors import CUSTOM, GraphError
+from graphc.errors import CUSTOM, RAISED, GraphError
 from graphc.ir.types import DType
 
-RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
 CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
 
 _HEADER = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -32,6 +32,9 @@ class LoadedGraph:
 
     It compiles when first called; symbolic dimensions take their values from the arrays, and every
     binding compiles once.  Inside a traced function the call becomes one `call` node.
+
+    `containers` says where its variables live: the file's name of each container, and the name of
+    the container here (`gc.variables(...)`, `gc.reset_container(...)`).
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class LoadedGraph:
         # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
         self.config = replace(config, verify=max(config.verify, 2))
         self.stage = stage
+        self.containers: Mapping[str, str] = {}
         self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
         first = graph.graphs[0] if isinstance(graph, Program) else graph
         for node in (*graph.params, *first.results):

@@ -10,18 +10,28 @@ which also holds the values of its variables (see `stored`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.stored import comment, digests, restore, values_of
+from graphc.frontend.stored import (
+    comment,
+    declare,
+    digests,
+    keys_of,
+    restore,
+    values_of,
+    with_containers,
+)
 from graphc.frontend.weights import Weights, write_weights
 from graphc.ir.graph import Graph, Program
 from graphc.ir.literal import Literal
 from graphc.ops.order import Key
+from graphc.record import record
 from graphc.runtime.files import write_atomically
+from graphc.runtime.variable import names_of_own
 
 if TYPE_CHECKING:
     from graphc.frontend.loaded import LoadedGraph
@@ -176,31 +186,50 @@ def weights_beside(path: Path, text: str) -> Path | None:
     return candidate
 
 
-def read_graph(
-    path: str | PathLike[str], *, weights: bool = True
-) -> tuple[Graph | Program, str | None]:
-    """The graph in a file and, for a dumped one, its stage.
+@record(frozen=True)
+class Read:
+    """What a file holds: the graph and, for a dumped one, its stage.
 
-    Without `weights`, big constants have no data.  Raises GraphError when they should have and the
-    weights file lacks it.
+    `containers` are those of its variables: the file's names and what they are called here.
     """
-    file = Path(path)
-    return graph_of_text(file, read_text(file), weights=weights)
+
+    value: Graph | Program
+    stage: str | None
+    containers: Mapping[str, str]
 
 
 def graph_of_text(
-    file: Path, text: str, *, weights: bool = True
-) -> tuple[Graph | Program, str | None]:
-    """Like `read_graph`, for text that belongs to a file: big constants lie beside that file."""
+    file: Path,
+    text: str,
+    *,
+    weights: bool = True,
+    share: bool | str | Iterable[str] = True,
+    custom: Iterable[str] | bool = (),
+) -> Read:
+    """The graph that a text denotes, whose big constants lie beside a file.
+
+    Without `weights`, big constants have no data.  `share` and `custom` say which containers and
+    which custom ops of this program it may use.  Raises GraphError when data should be there and
+    the weights file lacks it.
+    """
+    from graphc.ir.reader import custom_ops
     from graphc.ir.text import literals
+    from graphc.ops.custom import permitted
 
     beside = weights_beside(file, text) if weights else None
     tensors = Weights(beside) if beside is not None else None
-    value = parse(text, tensors)
+    token = custom_ops.set(permitted(custom))
+    try:
+        value = parse(text, tensors)
+    finally:
+        custom_ops.reset(token)
+    names = names_of_own((container for container, _ in keys_of(value)), share)
+    value = with_containers(value, names)
     if weights:
         _require_data(file, [item.digest for item in literals(value)], tensors)
-        restore(digests(head_comments(text)), tensors, file.name)
-    return value, stage_of(text)
+        restore(digests(head_comments(text)), tensors, file.name, names)
+    declare(value, [own for name, own in names.items() if own != name])
+    return Read(value, stage_of(text), names)
 
 
 def embedded_text(path: Path, value: Graph | Program) -> str:
@@ -225,10 +254,29 @@ def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> No
         )
 
 
-def load(path: str | PathLike[str], **options: Any) -> LoadedGraph:
-    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`. Options as for gc.compile."""
+def load(
+    path: str | PathLike[str],
+    *,
+    share: bool | str | Iterable[str] = False,
+    custom_ops: bool | str | Iterable[str] = (),
+    **options: Any,
+) -> LoadedGraph:
+    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`.
+
+    share        containers of variables that it shares with this program, or True for all.  Without
+                 it the variables of the graph are its own; `.containers` says where they live
+    custom_ops   names of custom ops of this program that it may call, or True for all.  Their
+                 indices are checked then: one that is out of range stops the run
+    options      as for gc.compile
+
+    Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
+    """
     from graphc.config import Config
     from graphc.frontend.loaded import LoadedGraph
 
-    value, stage = read_graph(path)
-    return LoadedGraph(value, Config.create(**options), stage)
+    config = Config.create(**options)
+    file = Path(path)
+    read = graph_of_text(file, read_text(file), share=share, custom=custom_ops)
+    made = LoadedGraph(read.value, config, read.stage)
+    made.containers = read.containers
+    return made

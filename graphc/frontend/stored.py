@@ -3,20 +3,24 @@
     # variables {"main": {"w": "5891b5b522d5df086d0ff0b110fbd9d2"}}
 
 Reading such a graph makes the variables that are not there yet; those that are keep their value.
+A loaded graph has containers of its own unless they are shared: a file neither reads nor changes
+what the program keeps.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError, ParseError
-from graphc.ir.graph import Graph, Program
+from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
 from graphc.ir.literal import Literal, literal
+from graphc.ir.op import Effect
+from graphc.ir.types import Type
 from graphc.ops.order import OUTSIDE, Key, accesses
 from graphc.runtime import variable as runtime
 from graphc.runtime.image import Slot, dtype_name
@@ -33,6 +37,43 @@ def keys_of(value: Graph | Program) -> list[Key]:
             found.update(dict.fromkeys(accesses(node.op, node.attrs, node.regions)))
     found.pop(OUTSIDE, None)
     return list(found)
+
+
+def with_containers(value: Graph | Program, names: Mapping[str, str]) -> Graph | Program:
+    """The graph with its variables in other containers."""
+    if all(old == new for old, new in names.items()):
+        return value
+    if isinstance(value, Program):
+        return value.map(lambda graph: _renamed(graph, names))
+    return _renamed(value, names)
+
+
+def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda region: _renamed(region, names))
+        if Effect.PURE < node.op.effect <= Effect.WRITE:
+            container = names[node.attrs["container"]]
+            attrs = {**node.attrs.values_dict, "container": container}
+            made = made.replace(attrs=node.op.coerce(attrs))
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite)
+
+
+def declare(value: Graph | Program, containers: Collection[str]) -> None:
+    """Make those variables in containers that the graph uses and that are not there yet."""
+    graphs = list(value.graphs if isinstance(value, Program) else (value,))
+    while graphs:
+        for node in graphs.pop().nodes:
+            graphs.extend(node.regions)
+            if not Effect.PURE < node.op.effect <= Effect.WRITE or not isinstance(node.type, Type):
+                continue
+            home, name = runtime.container(node.attrs["container"]), node.attrs["name"]
+            if home.name in containers and name not in home.cells and node.type.is_static:
+                home.declare(name, Slot(name, node.type.dtype.name, node.type.dims), node.loc)
 
 
 def values_of(value: Graph | Program) -> dict[Key, Literal]:
@@ -70,10 +111,19 @@ def digests(comments: list[str]) -> dict[Key, str]:
     return made
 
 
-def restore(values: Mapping[Key, str], tensors: Mapping[str, Any] | None, file: str) -> None:
-    """Make the variables that are not there yet. Raises GraphError where the data is missing."""
+def restore(
+    values: Mapping[Key, str],
+    tensors: Mapping[str, Any] | None,
+    file: str,
+    names: Mapping[str, str],
+) -> None:
+    """Make the variables that are not there yet, each in the container that `names` says instead
+    of its own. Raises GraphError where the data is missing.
+    """
     for (container, name), digest in values.items():
-        home = runtime.container(container)
+        if container not in names:  # of no use to the graph
+            continue
+        home = runtime.container(names[container])
         known = home.cells.get(name)
         if known is not None and not known.was_reset:
             continue

@@ -364,6 +364,7 @@ class Op:
     cost(node) -> (flops, bytes)         for placement and budgets; None derives it from the types
     samples() -> [Sample]                good and bad arguments
     dtypes                               names of the dtypes of operand 0 it accepts
+    is_custom                            a user's own: files call it by permission only
     """
 
     name: str
@@ -382,6 +383,7 @@ class Op:
     regions: int = 0
     version: int = 1
     doc: str = ""
+    is_custom: bool = False
     _types: dict[Any, AnyType] = field(default_factory=dict)
     _attrs: dict[Any, Attrs] = field(default_factory=dict)
 

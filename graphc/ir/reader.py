@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -36,6 +37,8 @@ from graphc.ir.types import (
     tuple_type,
 )
 
+# What names of custom ops mean in the text that is being read; None: what they mean in the program.
+custom_ops: ContextVar[Mapping[str, Op] | None] = ContextVar("custom_ops", default=None)
 MAX_DEPTH = 100
 MAX_SPARE_IDS = 100_000
 
@@ -112,6 +115,8 @@ class Assembler:
     def add(self, record: NodeLine, regions: tuple[Graph, ...] = ()) -> None:
         line = record.line
         op = OPS.get(record.op)
+        if op is not None and op.is_custom:
+            op = _permitted(op, line)
         if op is None or op.name == "param":
             raise ParseError(f"line {line}: unknown op {record.op!r}", hint=_closest(record.op))
         inputs = self._use(line, record.inputs)
@@ -154,6 +159,19 @@ class Assembler:
 def _with_line(error: GraphError, line: int, record: NodeLine) -> GraphError:
     made = ParseError(f"line {line}: {error.message}", details=error.details, hint=error.hint)
     return made.at(record.loc)
+
+
+def _permitted(op: Op, line: int) -> Op:
+    """The op that a text means by the name of a user's own. Raises ParseError if it means none."""
+    allowed = custom_ops.get()
+    if allowed is None:
+        return op
+    if op.name not in allowed:
+        raise ParseError(
+            f"line {line}: {op.name} is a custom op of this program, which the file may not call",
+            hint=f"if you trust the file: gc.load(..., custom_ops=[{op.name!r}])",
+        )
+    return allowed[op.name]
 
 
 def _closest(name: str) -> str | None:

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import TypeRuleError
-from graphc.ir.op import OPS, Library, Sample
+from graphc.errors import GraphError, TypeRuleError
+from graphc.ir.op import OPS, Library, Op, Sample
 from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
 from graphc.ops.dims import row_major_strides
 from graphc.ops.registry import define, require, require_dtype, require_tensor
 from graphc.ops.scatter import STORED
 from graphc.ops.value import Value, cast_value, emit, lift
+from graphc.record import record
 
-_CUSTOM: set[str] = set()
 Operands = tuple[tuple[DType, tuple[int, ...]], ...]
 
 
@@ -59,7 +59,7 @@ def _type_rule(
     def rule(*types: AnyType) -> AnyType:
         require(bool(types), f"{name} needs an operand")
         require_tensor(name, *types)
-        made = types[0] if infer is None else _result_type(infer(*types))
+        made = types[0] if infer is None else _result_type(_inferred(name, infer, types))
         for kind in (*types, *_tensors(made)):
             assert isinstance(kind, Type)
             require_dtype(name, kind, STORED)
@@ -70,6 +70,18 @@ def _type_rule(
         return made
 
     return rule
+
+
+def _inferred(name: str, infer: Callable[..., Any], types: tuple[AnyType, ...]) -> Any:
+    try:
+        return infer(*types)
+    except GraphError:
+        raise
+    except Exception as error:
+        given = ", ".join(map(str, types))
+        raise TypeRuleError(
+            f"infer= of {name} failed for {given}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _require_function(name: str, function: Any) -> None:
@@ -100,16 +112,51 @@ def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Ca
     return reference
 
 
-def _kernel(
-    function: Callable[..., Any], each: Callable[..., Any] | None
-) -> Callable[..., Callable[..., Any]]:
+@record(frozen=True)
+class _Kernel:
     """kernel(node): a function over flat arrays that gives the user's function shaped views."""
 
-    def kernel(node: Any) -> Callable[..., Any]:
-        kinds = [n.type for n in node.inputs] + _tensors(node.type)
-        return _shaped(function, each, tuple((k.dtype, k.dims) for k in kinds))
+    function: Callable[..., Any]
+    each: Callable[..., Any] | None
 
-    return kernel
+    def __call__(self, node: Any) -> Callable[..., Any]:
+        kinds = [n.type for n in node.inputs] + _tensors(node.type)
+        return _shaped(self.function, self.each, tuple((k.dtype, k.dims) for k in kinds))
+
+
+def permitted(names: Iterable[str] | bool) -> dict[str, Op]:
+    """What a file that may call these custom ops (True: all of them) calls: the same ops with
+    indices that are checked, as a file brings shapes of its own. Raises GraphError.
+    """
+    if names is True:
+        names = [name for name, op in OPS.items() if op.is_custom]
+    given = (names,) if isinstance(names, str) else tuple(names or ())
+    for name in given:
+        if name not in OPS or not OPS[name].is_custom:
+            raise GraphError(
+                f"custom_ops names {name!r}, which is no custom op of this program",
+                hint="register it before: @gc.custom_op(...)",
+            )
+    return {name: _checking(OPS[name]) for name in given}
+
+
+def _checking(op: Op) -> Op:
+    """The op with a kernel that stops the run at an index out of range."""
+    assert isinstance(op.lower, Library)
+    kernel = op.lower.kernel
+    assert isinstance(kernel, _Kernel)
+    lower = Library(_Kernel(_bounds_checked(kernel.function), kernel.each))
+    return Op(**{name: getattr(op, name) for name in op.__match_args__} | {"lower": lower})
+
+
+@functools.cache
+def _bounds_checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    import numba
+
+    options = {**getattr(function, "targetoptions", {}), "boundscheck": True}
+    options.pop("nopython", None)
+    made: Callable[..., Any] = numba.njit(**options)(getattr(function, "py_func", function))
+    return made
 
 
 @functools.cache
@@ -220,7 +267,7 @@ def custom_op(
     is no Python function; calling it does for a function that takes other arguments.
     """
     require(name.isidentifier(), f"{name!r} is no name for an op", hint="use letters, digits and _")
-    require(name not in OPS or name in _CUSTOM, f"an op named {name} exists already")
+    require(name not in OPS or OPS[name].is_custom, f"an op named {name} exists already")
     if cuda is not None:
         _require_function(f"cuda= of {name}", cuda)
 
@@ -228,16 +275,16 @@ def custom_op(
         _require_function(name, function)
         rule = _type_rule(name, infer, function, cuda)
         OPS.pop(name, None)
-        _CUSTOM.add(name)
         op = define(
             name,
             infer=rule,
             reference=reference or _reference(function, rule),
-            lower=Library(_kernel(function, cuda)),
+            lower=Library(_Kernel(function, cuda)),
             dtypes=STORED,
             gradient=None if gradient is None else _checked(name, gradient),
             samples=samples,
             variadic=True,
+            is_custom=True,
             doc=(function.__doc__ or f"The custom op {name}.").strip(),
         )
 

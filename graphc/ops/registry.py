@@ -140,11 +140,12 @@ def define(
     variadic: bool = False,
     regions: int = 0,
     doc: str = "",
+    is_custom: bool = False,
 ) -> Op:
     """Register an op that belongs to no family."""
     op = Op(
         name, infer, reference, lower, attrs, tuple(dtypes), effect, commutative, differentiable,
-        gradient, cost, samples, variadic, regions, 1, doc,
+        gradient, cost, samples, variadic, regions, 1, doc, is_custom,
     )  # fmt: skip
     return register(op)
 

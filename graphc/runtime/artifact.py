@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
 from graphc.runtime.gcx import FORMAT, File, digest, named
 from graphc.runtime.image import ALIGNMENT, Image
-from graphc.runtime.variable import container
+from graphc.runtime.variable import container, names_of_own
 
 
 def save(image: Image, path: str | Path) -> None:
@@ -189,7 +190,15 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
 
 
 def load(path: str | Path, *, threads: int | None = None) -> Executable:
-    """A .gcx file as an Executable; its constants stay mapped from the file.
+    """A .gcx file as an Executable, which shares the variables of this program."""
+    return opened(path, threads, True)[0]
+
+
+def opened(
+    path: str | Path, threads: int | None, share: bool | str | Iterable[str]
+) -> tuple[Executable, dict[str, str]]:
+    """A .gcx file as an Executable; its constants stay mapped from the file. With it the containers
+    of its variables: as the file calls them and as they are called here.
 
     Variables that are not there yet are made, with the values that were saved.
     Raises GraphError for a damaged file and for code that nothing here can execute.
@@ -199,8 +208,19 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
     for each in image.images:
         if not each.on_gpu:  # whether there is such a GPU turns out where it is opened
             check_host(each.triple, each.cpu, each.features)
+    used = (found.container for each in image.images for found in each.variables)
+    names = names_of_own(used, share)
+    image = _with_containers(image, names)
     file.make_variables(image)
-    return executable(image, threads=threads)
+    return executable(image, threads=threads), names
+
+
+def _with_containers(image: Image, names: Mapping[str, str]) -> Image:
+    def moved(each: Image) -> Image:
+        slots = (replace(v, container=names[v.container]) for v in each.variables)
+        return replace(each, variables=tuple(slots))
+
+    return replace(moved(image), others=tuple(map(moved, image.others)))
 
 
 def read(path: str | Path) -> Image:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
 class LoadedExecutable:
     """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(
+        self, executable: Executable, containers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.containers = containers  # of its variables: the file's names, and those here
         self.executable = executable
         self.params = tuple(slot.name for slot in executable.params)
         self.result_names = tuple(slot.name for slot in executable.results)
@@ -85,6 +89,16 @@ def _array(value: Any, dtype: str) -> Any:
     return np.asarray(value)
 
 
-def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedExecutable:
-    """A .gcx file as a function. Raises GraphError for one that cannot run here."""
-    return LoadedExecutable(artifact.load(Path(path), threads=threads))
+def load(
+    path: str | PathLike[str],
+    *,
+    threads: int | None = None,
+    share: bool | str | Iterable[str] = False,
+) -> LoadedExecutable:
+    """A .gcx file as a function. Raises GraphError for one that cannot run here.
+
+    `share` names containers of variables that it shares with this program (True: all of them);
+    without it its variables are its own.
+    """
+    made, containers = artifact.opened(Path(path), threads, share)
+    return LoadedExecutable(made, containers)

@@ -18,8 +18,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -278,6 +279,29 @@ def container(name: str) -> Container:
     """The container of this name, made when it is first asked for."""
     with _lock:
         return _containers.setdefault(name, Container(name))
+
+
+def own_container(title: str) -> str:
+    """The name of a new container for variables that a file calls `title`."""
+    with _lock:
+        name = next(n for k in count(1) if (n := f"{title}@{k}") not in _containers)
+        _containers[name] = Container(name)
+    return name
+
+
+def names_of_own(used: Iterable[str], share: bool | str | Iterable[str]) -> dict[str, str]:
+    """The containers that a file uses, each with the one that it means: one of its own, or if it
+    is shared (True: all are) that of the program. Raises GraphError for one that it does not use.
+    """
+    used = list(dict.fromkeys(used))
+    shared = used if share is True else [share] if isinstance(share, str) else list(share or ())
+    for name in shared:
+        if name not in used:
+            raise GraphError(
+                f"share names container {name!r}, and the file has no variable in it",
+                hint=f"its containers are {', '.join(used)}" if used else "it has no variables",
+            )
+    return {name: name if name in shared else own_container(name) for name in used}
 
 
 def containers() -> list[Container]:
