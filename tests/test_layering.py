@@ -11,10 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"captures", "errors", "record", "gpu"}
+BASE = {"captures", "errors", "limits", "record", "gpu"}
 ALLOWED = {
     "captures": set(),
     "errors": set(),
+    "limits": {"errors"},
     "record": set(),
     "gpu": {"errors"},
     "collector": set(),

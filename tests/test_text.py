@@ -137,10 +137,10 @@ def test_endless_numbers_and_nestings_are_one_short_error(text: str) -> None:
 
 
 def test_messages_hold_no_control_characters() -> None:
-    name = r'"\u001b[31m\ud800\n"'
+    name = r'"\u001b[31m\n"'
     with pytest.raises(GraphError) as caught:
         parse(TEXT.replace("matmul(%0, %1)", "matmul(%0)").replace('"m.py":3', f"{name}:3"))
-    assert r"\x1b[31m\ud800\n:3" in str(caught.value)
+    assert r"\x1b[31m\n:3" in str(caught.value)
 
 
 def test_deep_nesting_is_refused_not_a_crash() -> None:

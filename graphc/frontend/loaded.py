@@ -91,8 +91,9 @@ class LoadedGraph:
         if len(args) > len(self.params):
             raise FeedError(f"{self.graph.name} takes {len(self.params)} arrays, got {len(args)}")
         values = dict(zip(self.params, args))
+        known = set(self.params)
         for name, value in feeds.items():
-            if name not in self.params:
+            if name not in known:
                 near = difflib.get_close_matches(name, self.params, 1)
                 raise FeedError(
                     f"{self.graph.name} has no parameter {name!r}",

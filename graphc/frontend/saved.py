@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphc.errors import GraphError, LimitError
+from graphc.errors import GraphError
 from graphc.frontend.stored import (
     comment,
     declare,
@@ -28,6 +28,7 @@ from graphc.frontend.stored import (
 from graphc.frontend.weights import Weights, write_weights
 from graphc.ir.graph import Graph, Program
 from graphc.ir.literal import Literal
+from graphc.limits import check_within
 from graphc.ops.order import Key
 from graphc.record import record
 from graphc.runtime.files import write_atomically
@@ -36,7 +37,6 @@ from graphc.runtime.variable import names_of_own
 if TYPE_CHECKING:
     from graphc.frontend.loaded import LoadedGraph
 
-MOST_TEXT = 1 << 30
 _WEIGHTS_LINE = re.compile(r"# weights (.*)")
 _FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
 _STAGE_LINE = re.compile(r"# stage (\w+)")
@@ -62,8 +62,7 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
 
     if not isinstance(text, str):
         raise GraphError(f"parse takes text, got {type(text).__name__}")
-    if len(text) > MOST_TEXT:
-        raise LimitError(f"graph text of {len(text)} characters is over the limit of 1 GiB")
+    check_within("text_bytes", len(text), f"graph text of {len(text)} characters")
     return parse_text(text, tensors)
 
 
@@ -127,8 +126,8 @@ def save(
 def read_text(path: Path) -> str:
     """The text of a .gir file. Raises GraphError for one that is missing, too large or not text."""
     try:
-        if path.stat().st_size > MOST_TEXT:
-            raise LimitError(f"{path} is over the limit of 1 GiB for graph text")
+        size = path.stat().st_size
+        check_within("text_bytes", size, f"{path} has {size} bytes")
         if not path.is_file():
             raise GraphError(f"{path} is no ordinary file", hint="a device or pipe may never end")
         return path.read_text(encoding="utf-8")
@@ -226,7 +225,7 @@ def graph_of_text(
     names = names_of_own((container for container, _ in keys_of(value)), share)
     value = with_containers(value, names)
     if weights:
-        _require_data(file, [item.digest for item in literals(value)], tensors)
+        _require_data(file, [i.digest for i in literals(value) if not i.has_data], tensors)
         restore(digests(head_comments(text)), tensors, file.name, names)
     declare(value, [own for name, own in names.items() if own != name])
     return Read(value, stage_of(text), names)

@@ -42,6 +42,10 @@ class Literal:
         return self._array is not None and self._array.nbytes <= SMALL_BYTES
 
     @property
+    def has_data(self) -> bool:
+        return self._array is not None
+
+    @property
     def array(self) -> np.ndarray[Any, Any]:
         """The data. Raises GraphError when only the digest is known."""
         if self._array is None:

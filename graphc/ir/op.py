@@ -11,12 +11,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
-from graphc.ir.types import MAX_ELEMENTS, MAX_RANK, AnyType, Dim, DType, Type, dtype
+from graphc.ir.types import (
+    MAX_ELEMENTS,
+    MAX_RANK,
+    AnyType,
+    Dim,
+    DType,
+    Type,
+    dtype,
+    interned,
+)
 from graphc.record import record
 
 
@@ -35,6 +45,7 @@ class Effect(enum.IntEnum):
 # ------------------------------------------------------------------------------------ attributes
 
 REQUIRED = object()
+MOST_SIGNATURES = 4096  # results of a type rule that are remembered for one set of attributes
 MAX_TEXT = 4096  # characters of a text attribute
 MANY = 2**20  # entries of a list with some for every operand
 
@@ -163,11 +174,12 @@ def _key(kind: str, value: Any) -> Any:
 class Attrs(Mapping[str, Any]):
     """The coerced attributes of a node, in schema order. Interned per op: compare with `is`."""
 
-    __slots__ = ("_values", "key")
+    __slots__ = ("__weakref__", "_values", "key", "types")
 
     def __init__(self, values: dict[str, Any], key: tuple[Any, ...]) -> None:
         self._values = values
         self.key = key
+        self.types: dict[tuple[AnyType, ...], AnyType] = {}  # results of the type rule
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -384,8 +396,8 @@ class Op:
     version: int = 1
     doc: str = ""
     is_custom: bool = False
-    _types: dict[Any, AnyType] = field(default_factory=dict)
-    _attrs: dict[Any, Attrs] = field(default_factory=dict)
+    _attrs: WeakValueDictionary[Any, Attrs] = field(default_factory=WeakValueDictionary)
+    _plain: list[Attrs] = field(default_factory=list)  # those of an op that has none: kept
 
     def __repr__(self) -> str:
         return self.name
@@ -407,7 +419,9 @@ class Op:
         found = self._attrs.get(key)
         if found is None:
             self._check(values)
-            found = self._attrs[key] = Attrs(values, key)
+            found = interned(self._attrs, key, Attrs(values, key))
+            if not values:
+                self._plain.append(found)
         return found
 
     def _check(self, values: Mapping[str, Any]) -> None:
@@ -437,11 +451,13 @@ class Op:
 
     def result_type(self, types: tuple[AnyType, ...], attrs: Attrs) -> AnyType:
         """The type rule, memoised: graphs have few distinct signatures."""
-        key = (types, attrs)
-        found = self._types.get(key)
+        known = attrs.types
+        found = known.get(types)
         if found is None:
+            if len(known) >= MOST_SIGNATURES:
+                known.clear()
             try:
-                found = self._types[key] = self.infer(*types, **attrs.values_dict)
+                found = known[types] = self.infer(*types, **attrs.values_dict)
             except TypeError as error:  # wrong number of operands for the rule's signature
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                     raise TypeRuleError(

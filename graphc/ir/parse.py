@@ -4,44 +4,42 @@ lark.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphc.errors import GraphError, ParseError
+from graphc.ir.canonical import attrs_of_text, header_of_text, type_of_text
 from graphc.ir.graph import Graph, Program
 from graphc.ir.place import parse_place
 from graphc.ir.reader import (
-    MAX_DEPTH,
+    STRING,
     Assembler,
     NodeLine,
-    _graph_name,
-    _parse,
     _place_of,
     attr_pairs,
-    attrs_of_text,
+    grammar_tree,
     header_of,
-    header_of_text,
     loc_of,
     name_of,
-    type_of_text,
+    string_of,
     value_of,
 )
 from graphc.ir.text import FORMAT
+from graphc.limits import check_within, exceeded
 
-_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'  # JSON's
+_IDS = r"%\d{1,18}(?:, %\d{1,18})*+"
 _NODE = re.compile(
-    r" *%(\d{1,18}) = (\w+)\(((?:%\d{1,18}(?:, %\d{1,18})*)?)\)"
-    rf"(?: (\{{(?:[^\"{{}}\n]|{_STRING})*\}}))?"
-    r" : ([a-z]\w*\[[^\]\s]*\]|\((?:[^()\n]|\([^()\n]*\))*\))"
-    r"(?: @(\S+))?(?: after (%\d{1,18}(?:, %\d{1,18})*))?"
-    rf"(?: loc\(({_STRING}):(\d{{1,18}})\))?( \{{)?"
+    rf" *+%(\d{{1,18}}) = (\w++)\(({_IDS}|)\)"
+    rf"(?: (\{{(?:[^\"{{}}\n]++|{STRING})*+\}}))?"
+    r" : ([a-z]\w*+\[[^\]\s]*+\]|\((?:[^()\n]++|\([^()\n]*+\))*+\))"
+    rf"(?: @(\S++))?(?: after ({_IDS}))?"
+    rf"(?: loc\(({STRING}):(\d{{1,18}})\))?( \{{)?"
 )
 _HEADER = re.compile(r" *(graph @.* \{)")
-_ALIAS = re.compile(rf" *name ({_STRING}|[A-Za-z_][\w.]*) = %(\d{{1,18}})")
+_ALIAS = re.compile(rf" *name ({STRING}|[A-Za-z_][\w.]*) = %(\d{{1,18}})")
 _RETURN = re.compile(r" *return((?: .*)?)")
-_RESULT = re.compile(rf"(?:({_STRING}|[A-Za-z_][\w.]*): )?%(\d{{1,18}})(?:, |$)")
+_RESULT = re.compile(rf"(?:({STRING}|[A-Za-z_][\w.]*): )?%(\d{{1,18}})(?:, |$)")
 
 
 class _NotCanonical(Exception):
@@ -54,10 +52,11 @@ def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Progra
     Raises ParseError with line and column for anything that is not well formed and well typed.
     """
     _check_version(text)
+    check_within("text_lines", text.count("\n"))
     try:
         return _read(text, tensors)
     except RecursionError:
-        raise ParseError(f"types and regions nest deeper than {MAX_DEPTH}") from None
+        raise exceeded("region_depth", "types, lists or regions nest too deeply") from None
 
 
 def _read(text: str, tensors: Mapping[str, Any] | None) -> Graph | Program:
@@ -79,10 +78,6 @@ def _check_version(text: str) -> None:
 
 def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple([int(p[1:]) for p in text.split(", ")]) if text else ()
-
-
-def _name(text: str) -> str:
-    return str(json.loads(text)) if text.startswith('"') else text
 
 
 class _Fast:
@@ -113,15 +108,18 @@ class _Fast:
             if not body or body.startswith("#"):
                 continue
             if (header := _HEADER.fullmatch(line)) is not None:
-                if len(in_node) > MAX_DEPTH:
-                    raise ParseError(f"line {number}: regions nest deeper than {MAX_DEPTH}")
+                depth = len(in_node) // 2
+                check_within("region_depth", depth, f"line {number}: regions nest deeper")
                 opened = self.located(number, header_of_text, header[1])
                 open_graphs.append(Assembler(opened, number, self.tensors, bool(open_graphs)))
                 in_node.append(False)
             elif (alias := _ALIAS.fullmatch(line)) is not None and open_graphs:
-                open_graphs[-1].alias(number, _name(alias[1]), int(alias[2]))
+                name = self.located(number, string_of, alias[1])
+                open_graphs[-1].alias(number, name, int(alias[2]))
             elif (result := _RETURN.fullmatch(line)) is not None and open_graphs:
-                graph = open_graphs.pop().finish(number, self.results(result[1].strip()))
+                graph = open_graphs.pop().finish(
+                    number, self.located(number, self.results, result[1].strip())
+                )
                 if not in_node or in_node.pop() or self.next_is_not_brace(number):
                     raise _NotCanonical
                 (waiting[-1][1] if waiting and in_node else self.graphs).append(graph)
@@ -144,9 +142,9 @@ class _Fast:
         return closing != "}"
 
     def prologue(self, body: str) -> bool:
-        found = re.fullmatch(rf"program (@(?:{_STRING}|[A-Za-z_][\w.]*)) \{{", body)
+        found = re.fullmatch(rf"program (@(?:{STRING}|[A-Za-z_][\w.]*)) \{{", body)
         if found and self.program is None and not self.graphs:
-            self.program = _graph_name(found[1])
+            self.program = string_of(found[1][1:])
             return True
         return re.fullmatch(r"gir \d+", body) is not None and not self.graphs
 
@@ -163,7 +161,7 @@ class _Fast:
         if file is not None:
             name = self.files.get(file)
             if name is None:
-                name = self.files[file] = json.loads(file)
+                name = self.files[file] = self.located(number, string_of, file)
             loc = (name, int(line))
         return NodeLine(
             number,
@@ -192,7 +190,7 @@ class _Fast:
             found = _RESULT.match(text, position)
             if found is None:
                 raise _NotCanonical
-            made.append((_name(found[1]) if found[1] else None, int(found[2])))
+            made.append((string_of(found[1]) if found[1] else None, int(found[2])))
             position = found.end()
         return made
 
@@ -206,10 +204,10 @@ class _Slow:
         self.tensors = tensors
 
     def read(self) -> Graph | Program:
-        tree = _parse(self.text, "file").children[1]
+        tree = grammar_tree(self.text, "file").children[1]
         if tree.data == "program":
             name, *graphs = tree.children
-            return Program(_graph_name(name), tuple(self.graph(g) for g in graphs))
+            return Program(string_of(name[1:]), tuple(self.graph(g) for g in graphs))
         return self.graph(tree)
 
     def graph(self, tree: Any, is_region: bool = False) -> Graph:
@@ -224,10 +222,12 @@ class _Slow:
             if child.data == "node":
                 self.node(assembler, child)
             elif child.data == "alias":
-                assembler.alias(child.meta.line, name_of(child.children[0]), _id(child.children[1]))
+                name = self.located(name_of, child.children[0])
+                assembler.alias(child.meta.line, name, _id(child.children[1]))
             else:
                 name, id = child.children
-                results.append((name_of(name) if name is not None else None, _id(id)))
+                known = self.located(name_of, name) if name is not None else None
+                results.append((known, _id(id)))
         return assembler.finish(tree.meta.end_line, results)
 
     def located(self, read: Any, tree: Any) -> Any:
@@ -249,7 +249,7 @@ class _Slow:
             self.located(value_of, kind),
             self.located(_place_of, place) if place is not None else None,
             _ids(after),
-            loc_of(loc),
+            self.located(loc_of, loc) if loc is not None else None,
         )
         inner = regions.children if regions is not None else ()
         assembler.add(record, tuple(self.graph(g, is_region=True) for g in inner))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from graphc.errors import GraphError
 from graphc.record import record
@@ -117,7 +117,7 @@ class Buffer:
 Place = Constraint | Device | Buffer
 
 
-@cache
+@lru_cache(4096)
 def parse_spec(text: str) -> Spec:
     """A full or partial device name: "/job:worker/task:17", "gpu", "cpu:1". Raises GraphError."""
     found = _SPEC.fullmatch(text)
@@ -134,7 +134,7 @@ def parse_spec(text: str) -> Spec:
     )
 
 
-@cache
+@lru_cache(4096)
 def parse_device(text: str) -> Device:
     """A full device name, "cpu:0" being short for "/job:localhost/device:cpu:0"."""
     spec = parse_spec(text)
@@ -143,7 +143,7 @@ def parse_device(text: str) -> Device:
     return Device(spec.job or "localhost", spec.task, spec.type, spec.index or 0)
 
 
-@cache
+@lru_cache(4096)
 def parse_place(text: str) -> Place:
     """The text after `@`. Raises GraphError."""
     if text.startswith("?"):

@@ -13,6 +13,7 @@ Both layers produce the same plain records, which one assembler turns into nodes
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cache
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphc.errors import GraphError, ParseError
+from graphc.errors import GraphError, LimitError, ParseError
 from graphc.ir.graph import Graph, Location, Node, infer
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS, Attr, Attrs, Op
@@ -36,11 +37,14 @@ from graphc.ir.types import (
     tensor,
     tuple_type,
 )
+from graphc.limits import check_within, limit
 
+STRING = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'  # JSON's
 # What names of custom ops mean in the text that is being read; None: what they mean in the program.
 custom_ops: ContextVar[Mapping[str, Op] | None] = ContextVar("custom_ops", default=None)
-MAX_DEPTH = 100
 MAX_SPARE_IDS = 100_000
+MAX_BITS = 64  # of an integer in the text
+_TOKEN = re.compile(rf"{STRING}|[\w.]++|[^\s\w]")
 
 
 class Word(str):
@@ -145,6 +149,7 @@ class Assembler:
         if max(self.by_id, default=0) > MAX_SPARE_IDS + 100 * len(self.by_id):
             raise ParseError(f"line {line}: node ids run too far ahead of the number of nodes")
         nodes = self._use(line, tuple(id for _, id in results))
+        check_within("results", len(results))
         names = tuple(str(k) if name is None else name for k, (name, _) in enumerate(results))
         for kind, values in (("result", names), ("parameter", [p[1] for p in self.header.params])):
             if len(set(values)) != len(values) and not self.is_region:
@@ -277,9 +282,36 @@ def dimension(terms: list[tuple[int, list[Any]]]) -> Any:
     for sign, factors in terms:
         product: Dimension = sign
         for factor in factors:
-            product = product * (symbol(factor) if isinstance(factor, Word) else factor)
-        total = total + product
+            product = bounded(product * as_dim(factor))
+        total = bounded(total + product)
     return total
+
+
+def bounded(value: Dimension) -> Dimension:
+    """The number, if it is one that the machine has. Raises LimitError."""
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise LimitError(f"an integer of {value.bit_length()} bits; the most are {MAX_BITS}")
+    return value
+
+
+def integer(text: str) -> int:
+    """The integer of a token. Raises LimitError for one of more than 64 bits."""
+    value = int(text)
+    bounded(value)
+    return value
+
+
+def string_of(text: str) -> str:
+    """The string or name that a token stands for: JSON, or bare. Raises GraphError."""
+    if not text.startswith('"'):
+        return text
+    made = str(json.loads(text))
+    if "\\u" in text and any("\ud800" <= c <= "\udfff" for c in made):
+        raise GraphError(
+            f"the string {made[:40]!a} holds half of a character",
+            hint="a \\ud800 to \\udfff stands for nothing without the other half of its pair",
+        )
+    return made
 
 
 def as_dim(value: Any) -> Dimension:
@@ -325,24 +357,12 @@ def _dim_of(tree: Any) -> Any:
 
 
 _LEAVES: dict[str, Callable[[str], Any]] = {
-    "integer": int,
+    "integer": integer,
     "float": float,
-    "string": json.loads,
+    "string": string_of,
     "word": Word,
     "bits": lambda t: Bits(int(t, 16)),
 }
-
-
-@cache
-def type_of_text(text: str) -> AnyType:
-    """The type a string denotes. Raises ParseError."""
-    return value_of(_parse(text, "type"))  # type: ignore[no-any-return]
-
-
-@cache
-def attrs_of_text(text: str) -> tuple[tuple[str, Any], ...]:
-    tree = _parse(text, "attrs")
-    return attr_pairs(tree)
 
 
 def attr_pairs(tree: Any) -> tuple[tuple[str, Any], ...]:
@@ -350,20 +370,11 @@ def attr_pairs(tree: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((str(c.children[0]), value_of(c.children[1])) for c in pairs)
 
 
-@cache
-def header_of_text(text: str) -> Header:
-    return header_of(_parse(text, "header"))
-
-
 def header_of(tree: Any) -> Header:
     name, *params, device = tree.children
     made = tuple(_param_of(p) for p in params if p is not None)
-    return Header(_graph_name(name), made, _place_of(device))
-
-
-def _graph_name(token: str) -> str:
-    text = token[1:]
-    return str(json.loads(text)) if text.startswith('"') else text
+    check_within("parameters", len(made))
+    return Header(string_of(name[1:]), made, _place_of(device))
 
 
 def _place_of(token: Any) -> Place | None:
@@ -376,17 +387,21 @@ def _param_of(tree: Any) -> tuple[int, str, AnyType, Place | None, Location | No
 
 
 def name_of(tree: Any) -> str:
-    text = str(tree.children[0])
-    return str(json.loads(text)) if text.startswith('"') else text
+    return string_of(str(tree.children[0]))
 
 
 def loc_of(tree: Any) -> Location | None:
-    return (json.loads(tree.children[0]), int(tree.children[1])) if tree is not None else None
+    return (string_of(tree.children[0]), int(tree.children[1])) if tree is not None else None
 
 
-def _parse(text: str, start: str) -> Any:
+def grammar_tree(text: str, start: str) -> Any:
+    """The tree of a text by a rule of the grammar. Raises ParseError, LimitError."""
     import lark
 
+    if len(text) > limit("loose_tokens"):
+        check_within(
+            "loose_tokens", sum(1 for _ in _TOKEN.finditer(text)), "text in a form of its own"
+        )
     try:
         return grammar().parse(text, start=start)
     except lark.exceptions.UnexpectedInput as error:

@@ -8,16 +8,21 @@ object.
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import lru_cache
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 
 from graphc.errors import GraphError, LimitError, TypeRuleError
+from graphc.limits import check_within
 
 MAX_RANK = 32
-MAX_TERMS = 64
+MAX_BITS = 128  # of a coefficient: no extent comes near
 MAX_ELEMENTS = 2**48
 
 
@@ -91,7 +96,7 @@ F16, BF16, C64, C128 = (DTYPES[n] for n in ("f16", "bf16", "c64", "c128"))
 U8, U32, U64, I8 = (DTYPES[n] for n in ("u8", "u32", "u64", "i8"))
 
 
-@cache
+@lru_cache(1024)
 def _dtype_of_text(text: str) -> DType | None:
     if text in DTYPES:
         return DTYPES[text]
@@ -121,6 +126,31 @@ def dtype(value: object) -> DType:
     return found
 
 
+# ------------------------------------------------------------------------------------ interning
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
+_interning = threading.Lock()
+
+
+def interned(table: WeakValueDictionary[Key, Made], key: Key, made: Made) -> Made:
+    """What stands in the table under a key, else the value, which does from now on.
+
+    It goes with its last user, so that a process may read any number of graphs.
+    """
+    with _interning:
+        return table.setdefault(key, made)
+
+
+def _after_fork() -> None:
+    global _interning
+    _interning = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 # ------------------------------------------------------------------------------------ dimensions
 
 Monomial = tuple[str, ...]
@@ -133,7 +163,7 @@ class Dim:
     polynomials are one object.  Arithmetic returns an `int` as soon as no symbol is left.
     """
 
-    __slots__ = ("terms",)
+    __slots__ = ("__weakref__", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Dimension) -> Dimension:
@@ -198,7 +228,7 @@ class Dim:
 
 
 Dimension = int | Dim
-_DIMS: dict[tuple[tuple[Monomial, int], ...], Dim] = {}
+_DIMS: WeakValueDictionary[tuple[tuple[Monomial, int], ...], Dim] = WeakValueDictionary()
 
 
 def _terms(value: Dimension) -> tuple[tuple[Monomial, int], ...]:
@@ -212,13 +242,21 @@ def _normal(terms: dict[Monomial, int]) -> Dimension:
         return 0
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
-    if len(kept) > MAX_TERMS:
-        raise LimitError(f"a dimension of more than {MAX_TERMS} terms")
     found = _DIMS.get(kept)
     if found is None:
-        found = _DIMS[kept] = Dim()
-        found.terms = kept
+        _check_terms(kept)
+        made = Dim()
+        made.terms = kept
+        found = interned(_DIMS, kept, made)
     return found
+
+
+def _check_terms(terms: tuple[tuple[Monomial, int], ...]) -> None:
+    check_within("dimension_terms", len(terms), f"a dimension of {len(terms)} terms")
+    for monomial, coefficient in terms:
+        check_within("dimension_factors", len(monomial), f"a product of {len(monomial)} symbols")
+        if coefficient.bit_length() > MAX_BITS:
+            raise LimitError(f"a dimension with a coefficient of over {MAX_BITS} bits")
 
 
 def symbol(name: str) -> Dim:
@@ -246,7 +284,7 @@ def definitely_different(a: Dimension, b: Dimension) -> bool:
 class Type:
     """dtype + shape of a tensor. Interned: compare with `is`."""
 
-    __slots__ = ("dtype", "is_static", "shape")
+    __slots__ = ("__weakref__", "dtype", "is_static", "shape")
     dtype: DType
     shape: tuple[Dimension, ...]
     is_static: bool
@@ -286,7 +324,7 @@ class TupleType:
     type.
     """
 
-    __slots__ = ("elements",)
+    __slots__ = ("__weakref__", "elements")
     elements: tuple[AnyType, ...]
 
     def __repr__(self) -> str:
@@ -299,7 +337,7 @@ class TupleType:
 class StackType:
     """A stack that a loop's gradient pushes to and pops from; it grows at run time."""
 
-    __slots__ = ("element",)
+    __slots__ = ("__weakref__", "element")
     element: Type
 
     @property
@@ -315,9 +353,9 @@ class StackType:
 
 
 AnyType = Type | TupleType | StackType
-_TYPES: dict[tuple[DType, tuple[Dimension, ...]], Type] = {}
-_TUPLES: dict[tuple[AnyType, ...], TupleType] = {}
-_STACKS: dict[Type, StackType] = {}
+_TYPES: WeakValueDictionary[tuple[DType, tuple[Dimension, ...]], Type] = WeakValueDictionary()
+_TUPLES: WeakValueDictionary[tuple[AnyType, ...], TupleType] = WeakValueDictionary()
+_STACKS: WeakValueDictionary[Type, StackType] = WeakValueDictionary()
 
 
 def tensor(element: DType, shape: Iterable[Dimension] = ()) -> Type:
@@ -326,10 +364,10 @@ def tensor(element: DType, shape: Iterable[Dimension] = ()) -> Type:
     found = _TYPES.get((element, shape))
     if found is None:
         _check_shape(shape)
-        found = Type()
-        found.dtype, found.shape = element, shape
-        found.is_static = all(isinstance(d, int) for d in shape)
-        _TYPES[element, shape] = found
+        made = Type()
+        made.dtype, made.shape = element, shape
+        made.is_static = all(isinstance(d, int) for d in shape)
+        found = interned(_TYPES, (element, shape), made)
     return found
 
 
@@ -350,16 +388,18 @@ def tuple_type(elements: Iterable[AnyType]) -> TupleType:
     elements = tuple(elements)
     found = _TUPLES.get(elements)
     if found is None:
-        found = _TUPLES[elements] = TupleType()
-        found.elements = elements
+        made = TupleType()
+        made.elements = elements
+        found = interned(_TUPLES, elements, made)
     return found
 
 
 def stack_type(element: Type) -> StackType:
     found = _STACKS.get(element)
     if found is None:
-        found = _STACKS[element] = StackType()
-        found.element = element
+        made = StackType()
+        made.element = element
+        found = interned(_STACKS, element, made)
     return found
 
 

@@ -60,9 +60,9 @@ class LoadedExecutable:
         name = self.executable.image.name
         if len(args) > len(self.params):
             raise FeedError(f"{name} takes {len(self.params)} arrays, got {len(args)}")
-        values = dict(zip(self.params, args))
+        values, known = dict(zip(self.params, args)), set(self.params)
         for key, value in feeds.items():
-            if key not in self.params or key in values:
+            if key not in known or key in values:
                 problem = "is given twice" if key in values else "is no parameter"
                 listed = ", ".join(self.params[:12])
                 raise FeedError(f"{key!r} {problem} of {name}", hint=f"the parameters are {listed}")
