@@ -9,8 +9,9 @@ device the order is that of the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
+from typing import TypeVar
 
 from graphc.config import Config
 from graphc.errors import VerifyError
@@ -27,6 +28,7 @@ from graphc.passes.slack import Hold, holds, windows
 from graphc.passes.timeline import Timeline
 from graphc.record import record
 
+Found = TypeVar("Found")
 NEARLY = 1 + 1e-9  # sums of the same times in another order differ in their last bits
 
 
@@ -116,29 +118,43 @@ def with_regions(
             for part, graph in zip(parts, plan.program.graphs, strict=True):
                 regions.setdefault(part, []).append(graph.replace(device=None))
 
-    def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node not in regions:
-            return None
-        made = node.replace(regions=tuple(regions[node]))
-        r.nodes.append(made)
-        return made
+    def put(node: Node, made: list[Graph], r: Rewriter) -> Node:
+        return node.replace(regions=tuple(made))
 
-    return program.map(lambda graph: rebuild(graph, rewrite)), inside
+    return changed(program, regions, put), inside
+
+
+def changed(
+    program: Program, found: Mapping[Node, Found], put: Callable[[Node, Found, Rewriter], Node]
+) -> Program:
+    """The program with `put(node, what was found for it)` in place of some of its nodes.
+
+    What a node reads may be one of them, and then the node that `put` gets is a new one: in a graph
+    nodes are known by their ids.
+    """
+
+    def map(graph: Graph) -> Graph:
+        by_id = {node.id: found[node] for node in graph.nodes if node in found}
+
+        def rewrite(node: Node, r: Rewriter) -> Node | None:
+            if node.id not in by_id:
+                return None
+            r.nodes.append(put(node, by_id[node.id], r))
+            return r.nodes[-1]
+
+        return rebuild(graph, rewrite)
+
+    return program.map(map)
 
 
 def held_back(program: Program, taken: Iterable[Hold]) -> Program:
     """The program with `after` edges from recvs to the kernels they wait for."""
-    waits = {hold.window.recv: hold.kernel for hold in taken}
+    waits = {hold.window.recv: hold.kernel for hold in taken if hold.kernel is not None}
 
-    def rewrite(node: Node, r: Rewriter) -> Node | None:
-        kernel = waits.get(node)
-        if kernel is None:
-            return None
-        made = node.replace(after=tuple(dict.fromkeys((*node.after, r.new(kernel)))))
-        r.nodes.append(made)
-        return made
+    def wait(recv: Node, kernel: Node, r: Rewriter) -> Node:
+        return recv.replace(after=tuple(dict.fromkeys((*recv.after, r.new(kernel)))))
 
-    return program.map(lambda graph: rebuild(graph, rewrite))
+    return changed(program, waits, wait)
 
 
 def explanation(hold: Hold, taken: bool) -> str:
