@@ -71,11 +71,12 @@ def devices_in(node: Node) -> set[Device]:
 
 
 def at_random(graph: Graph, seed: int, devices: int) -> Graph:
-    """Stacks and what changes them stay on the first device."""
+    """Variables stay on the first device; a stack is where it is made, whatever pushes onto it is
+    given."""
     draw = random.Random(seed)
 
     def choose(node: Node) -> Device:
-        held = node.op.name in ("stack", "push", "pop", "read", "assign")
+        held = node.op.name in ("read", "assign")
         return CPUS[0] if held else draw.choice(CPUS[:devices])
 
     return spread(graph, choose)

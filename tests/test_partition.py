@@ -389,10 +389,38 @@ def test_what_does_not_change_crosses_once_before_the_loop() -> None:
     same(graph, program, [X, Y])
 
 
-def test_a_stack_that_would_have_to_move() -> None:
+@pytest.mark.parametrize("far", ["stack", "push", "pop"])
+def test_a_stack_stays_where_it_is_made(far: str) -> None:
     graph = traced(gradient_of(loop), X, Y)
+    program = parted(spread(graph, lambda n: CPUS[n.op.name == far]))
+    home = program.graphs[far == "stack"]
+    assert {"stack", "push", "pop"} <= {n.op.name for n in everything(home)}
+    same(graph, program, [X, Y])
+
+
+EITHER = """gir 1
+graph @either(%0 flag: bool[] @cpu:0, %1 x: f32[4] @cpu:0) {
+  %2 = stack() {type=f32[4]} : stack<f32[4]> @cpu:0
+  %3 = stack() {type=f32[4]} : stack<f32[4]> @cpu:1
+  %4 = cond(%0, %2, %3) : stack<f32[4]> @cpu:0 {
+    graph @yes(%0 a: stack<f32[4]> @cpu:0, %1 b: stack<f32[4]> @cpu:1) {
+      return %0
+    }
+    graph @no(%0 a: stack<f32[4]> @cpu:0, %1 b: stack<f32[4]> @cpu:1) {
+      return %1
+    }
+  }
+  %5 = push(%4, %1) : stack<f32[4]> @cpu:0
+  return %1
+}
+"""
+
+
+def test_a_stack_that_would_have_to_move() -> None:
+    graph = parse(EITHER.replace("@cpu", "@/job:localhost/device:cpu"))
+    assert isinstance(graph, Graph)
     with pytest.raises(GraphError, match=r"the stack .* cannot move from .*cpu:1 to .*cpu:0"):
-        partition(spread(graph, lambda n: CPUS[n.op.name == "stack"]), config())
+        partition(graph, config())
 
 
 # ---------------------------------------------------------------------------- orders and time

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from device_graphs import everything
 
 import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import device_of
+from graphc.ir.regions import talks
 from graphc.passes import pipeline
 
 TWO = ["cpu:0", "cpu:1"]
@@ -397,3 +399,27 @@ def test_branches_that_do_nothing_but_what_spans_devices() -> None:
     for p in (False, True):
         wanted = np.exp(np.tanh(X)) if p else X
         np.testing.assert_allclose(run(X, np.bool_(p), np.bool_(True)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("near", "far"), [("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("cpu:1", None)])
+def test_a_stack_is_where_a_loop_in_a_loop_pushes(near: str, far: str | None) -> None:
+    """Nothing crosses in the rounds of the inner loop, on the way there or back."""
+
+    def f(x):
+        def body(c, k):
+            with gc.device(near):
+                a = gc.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, np.tanh(s[1])), (0, c))
+            with gc.device(far):
+                return np.sin(a[1]), k * a[1].sum()
+
+        c, y = gc.scan(body, x, np.ones(3, np.float32))
+        return c.sum() + y.sum()
+
+    alone = gc.compile(gc.grad(f), fast_math=False, soft_placement=True)
+    both = gc.compile(gc.grad(f), fast_math=False, devices=TWO)
+    np.testing.assert_array_equal(both(X), alone(X))
+    program = next(r.value for r in both.stages(X) if r.name == "partition")
+    loops = [node for graph in program.graphs for node in everything(graph)]
+    loops = [node for node in loops if node.op.name == "while"]
+    assert len(loops) == 2 and {node.place.short for node in loops} == {near}
+    assert not any(talks(node) for node in loops)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from graphc.errors import GraphError
 from graphc.ir.graph import Location, Node
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
-from graphc.ir.types import StackType, leaves
 from graphc.passes.place import unavailable
 from graphc.passes.reasons import record as explain
 from graphc.runtime.variable import containers
@@ -138,6 +137,20 @@ class Classes:
         self.allowed[first] = left
         self.asked[first] += self.asked[second]
 
+    def prefer(self, item: int, device: int) -> None:
+        """The item goes to a device if that is allowed. Nothing may be required of it later."""
+        item = self.root(item)
+        if device in self.allowed[item]:
+            self.allowed[item] = (device,)
+
+    def agree(self, first: int, second: int) -> None:
+        """Two items share a device if one is allowed for both, and go their ways otherwise."""
+        first, second = sorted((self.root(first), self.root(second)))
+        left = tuple(d for d in self.allowed[first] if d in self.allowed[second])
+        if left:
+            self.parent[second] = first
+            self.allowed[first] = left
+
     def clash(
         self, ours: Iterable[tuple[Node, Spec]], theirs: Iterable[tuple[Node, Spec]]
     ) -> tuple[tuple[Node, Spec], tuple[Node, Spec]]:
@@ -206,10 +219,6 @@ def _at(location: Location | None) -> str:
 
 def _line(node: Node, spec: Spec) -> str:
     return f"{node!r} on {spec}{_at(node.loc)}"
-
-
-def carries_stack(node: Node) -> bool:
-    return any(isinstance(leaf, StackType) for leaf in leaves(node.type))
 
 
 def inner_nodes(node: Node, visit: Callable[[Node], None]) -> None:

@@ -42,7 +42,7 @@ def partition(graph: Graph, config: Config) -> Program:
         return Program(graph.name, (graph.replace(device=first),))
     if config.check_finite:
         graph = written_last(graph)
-    parts = Parts(graph, Wiring(devices), dict.fromkeys(graph.params, first), first)
+    parts = Parts(graph, Wiring(devices, graph), dict.fromkeys(graph.params, first), first)
     results = tuple([parts.local(r, first, len(graph.nodes)) for r in graph.results])
     check_variables(parts)
     used = [d for d in devices if d == first or d in parts.lists]

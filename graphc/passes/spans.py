@@ -1,4 +1,8 @@
-"""Which devices the regions of an op use: what partition asks before it takes an op apart."""
+"""Which devices the regions of an op use: what partition asks before it takes an op apart.
+
+A stack never moves: what pushes onto it or pops from it does so where the stack is, whatever else
+its region op computes elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, map_regions
 from graphc.ir.op import STORED
 from graphc.ir.place import Device, device_of
+from graphc.ir.types import StackType
 
 
 def bodies(node: Node) -> tuple[Graph, ...]:
@@ -18,13 +23,44 @@ def operands_of(node: Node) -> tuple[Node, ...]:
     return node.inputs[1:] if node.op.name == "cond" else node.inputs
 
 
+def stack_origins(graph: Graph) -> dict[Node, Node]:
+    """The node that made each stack: of every stack of a graph, in regions, too."""
+    found = {param: param for param in graph.params if isinstance(param.type, StackType)}
+    _find_origins(graph, found)
+    return found
+
+
+def _find_origins(graph: Graph, found: dict[Node, Node]) -> None:
+    for node in graph.nodes:
+        for region in node.regions:
+            pairs = zip(region.params, operands_of(node))
+            found.update((param, found[n]) for param, n in pairs if n in found)
+            _find_origins(region, found)
+        if isinstance(node.type, StackType):
+            found[node] = found.get(_before(node), node)
+
+
+def _before(stack: Node) -> Node:
+    """What a stack was before the node that returns it; itself if it is new."""
+    source, number = stack, 0
+    if source.op.name == "item":
+        source, number = source.inputs[0], source.attrs["index"]
+    if source.regions:
+        return bodies(source)[0].results[number]
+    return source.inputs[0] if source.inputs else source
+
+
 class Wiring:
     """The devices of a program, its channels so far, and which devices its region ops use."""
 
-    def __init__(self, devices: tuple[Device, ...]) -> None:
+    def __init__(self, devices: tuple[Device, ...], graph: Graph) -> None:
         self.devices = devices
         self.channels = 0
         self.inside: dict[Node, tuple[Device, ...]] = {}
+        self.stacks = {  # where every stack is, in regions, too
+            node: self.check(device_of(origin.place), origin)
+            for node, origin in stack_origins(graph).items()
+        }
 
     def channel(self) -> str:
         """The name of a new channel."""
@@ -49,12 +85,13 @@ class Wiring:
         return devices[0] if len(devices) == 1 else device_of(node.place)
 
     def devices_in(self, node: Node) -> tuple[Device, ...]:
-        """The devices that the regions of a node compute on, in the order of the program."""
+        """The devices that the regions of a node compute on, or have stacks on, in the order of the
+        program."""
         if not node.regions:
             return ()
         found = self.inside.get(node)
         if found is None:
-            used: set[Device] = set()
+            used = {self.stacks[n] for n in node.inputs if n in self.stacks}
             for region in node.regions:
                 for inner in region.nodes:
                     used.update(self._uses(inner))
@@ -64,6 +101,8 @@ class Wiring:
     def _uses(self, node: Node) -> tuple[Device, ...]:
         if node.op.name == "item" or node.op.name in STORED:
             return ()
+        if node.op.name in ("push", "pop"):
+            return (self.stacks[node.inputs[0]],)
         inner = self.devices_in(node)
         if inner or node.place is None:
             return inner

@@ -21,6 +21,7 @@ from graphc.passes.measured import cost_model
 from graphc.passes.place import placed
 from graphc.passes.reasons import duration
 from graphc.passes.reasons import record as explain
+from graphc.passes.spans import stack_origins
 from graphc.passes.units import Unit, Units
 
 PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
@@ -28,15 +29,18 @@ PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
 
 def spread(graph: Graph, devices: Sequence[Device], config: Config) -> Graph:
     """The graph over several devices. Raises GraphError for constraints that cannot be met."""
-    return Placement(cost_model(devices, config), config).place(graph, region=False)[0]
+    placement = Placement(cost_model(devices, config), config, stack_origins(graph))
+    return placement.place(graph, region=False)[0]
 
 
 class Placement:
     """Placing a graph and the regions of its ops that span devices."""
 
-    def __init__(self, cost: CostModel, config: Config) -> None:
+    def __init__(self, cost: CostModel, config: Config, stacks: dict[Node, Node]) -> None:
         self.cost = cost
         self.config = config
+        self.stacks = stacks
+        self.homes: dict[Node, int] = {}  # the devices of stacks, where they were read first
 
     def place(self, graph: Graph, region: bool) -> tuple[Graph, float]:
         """The placed graph and the seconds that it would take."""
@@ -44,6 +48,7 @@ class Placement:
         units = Units(
             graph, self.cost, merge=self.config.merges, soft=self.config.soft_placement,
             free=region, spanning={n: (home, seconds) for n, (_, home, seconds) in spread.items()},
+            stacks=self.stacks, homes=self.homes,
         )  # fmt: skip
         problem = units.problem()
         first, offers = greedy(problem)
@@ -51,6 +56,8 @@ class Placement:
         run = improve(problem, before, self.config.place_seconds)
         self.explain(units, problem, before, run, offers)
         where = [self.cost.devices[run.where[group]] for group in problem.group]
+        for stack, unit in units.stack_readers():
+            self.homes.setdefault(stack, run.where[problem.group[unit]])
         regions = {node: made for node, (made, _, _) in spread.items()}
         return _Rewrite(units, where, regions).graph(), run.makespan
 
@@ -68,12 +75,31 @@ class Placement:
 
     def apart(self, node: Node) -> tuple[tuple[Graph, ...], int, float]:
         """The placed regions, the device of the first result and the seconds of the op."""
-        made = [self.place(_inherited(region, node.place), region=True) for region in node.regions]
+        regions = [self.inherited(region, node.place) for region in node.regions]
+        made = [self.place(region, region=True) for region in regions]
         times = [seconds for _, seconds in made]
         total = max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
-        regions = tuple(graph for graph, _ in made)
-        device = next((r.place for r in regions[-1].results if isinstance(r.place, Device)), None)
-        return regions, self.cost.devices.index(device) if device else 0, total
+        graphs = tuple(graph for graph, _ in made)
+        device = next((r.place for r in graphs[-1].results if isinstance(r.place, Device)), None)
+        return graphs, self.cost.devices.index(device) if device else 0, total
+
+    def inherited(self, region: Graph, place: object) -> Graph:
+        """A region whose nodes ask for what the op around it asks for, where they ask for
+        nothing."""
+        if place is None:
+            return region
+        mapped = {param: param for param in region.params}
+        for node in region.nodes:
+            mapped[node] = node.replace(
+                inputs=tuple([mapped[n] for n in node.inputs]),
+                after=tuple([mapped[n] for n in node.after]),
+                place=node.place or place,
+            )
+        self.stacks |= {mapped[n]: self.stacks[n] for n in region.nodes if n in self.stacks}
+        return region.replace(
+            nodes=[mapped[n] for n in region.nodes],
+            results=tuple(mapped[r] for r in region.results),
+        )
 
     # -- why
 
@@ -115,22 +141,6 @@ class Placement:
         guessed = sum(not units.exact(unit) for unit in units.units)
         mark = f"; {guessed} costs are inaccurate" if guessed else ""
         explain(last.id, f"{text}{bound} {duration(gap.best)}{mark}")
-
-
-def _inherited(region: Graph, place: object) -> Graph:
-    """A region whose nodes ask for what the op around it asks for, where they ask for nothing."""
-    if place is None:
-        return region
-    mapped = {param: param for param in region.params}
-    for node in region.nodes:
-        mapped[node] = node.replace(
-            inputs=tuple([mapped[n] for n in node.inputs]),
-            after=tuple([mapped[n] for n in node.after]),
-            place=node.place or place,
-        )
-    return region.replace(
-        nodes=[mapped[n] for n in region.nodes], results=tuple(mapped[r] for r in region.results)
-    )
 
 
 class _Rewrite:

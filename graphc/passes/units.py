@@ -7,14 +7,14 @@ with that, so that only its own bytes travel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
 from graphc.ir.place import Device
 from graphc.passes.assignment import Problem
-from graphc.passes.constraints import Classes, carries_stack, inner_nodes, spec_of, ties_of
+from graphc.passes.constraints import Classes, inner_nodes, spec_of, ties_of
 from graphc.passes.cost import CostModel, Work, nbytes_of
 from graphc.passes.groups import Group, Groups
 from graphc.record import record
@@ -36,8 +36,9 @@ class Unit:
 class Units:
     """The units of a graph. `of` gives the unit of a node; nodes without one go to their readers.
 
-    In a region (`free`) parameters are wherever they are read.  Raises GraphError for constraints
-    that contradict each other.
+    In a region (`free`) parameters are wherever they are read.  `stacks` are the origins of all
+    stacks, `homes` the devices of those that other regions have placed.  Raises GraphError for
+    constraints that contradict each other.
     """
 
     def __init__(
@@ -49,11 +50,14 @@ class Units:
         soft: bool,
         free: bool,
         spanning: dict[Node, tuple[int, float]],
+        stacks: dict[Node, Node],
+        homes: dict[Node, int],
     ) -> None:
         self.graph = graph
         self.cost = cost
         self.free = free
         self.spanning = spanning
+        self.stacks = stacks
         self.groups = Groups(graph, merge=merge)
         self.results = set(graph.results)
         self.of: dict[Node, int] = {}
@@ -70,6 +74,7 @@ class Units:
                 self.add(node)
         self.connect()
         self.classes = self.constrained(soft)
+        self.keep_stacks(homes)
 
     def mixed_groups(self) -> set[Group]:
         """Groups whose nodes ask for different things, and so may not run together."""
@@ -147,18 +152,30 @@ class Units:
                     classes.pin(number, node, unit.spans[0])
                     break
                 inner_nodes(node, self.adder(classes, number))
-        for node, number in self.of.items():
-            for source in node.inputs:
-                other = self.of.get(source)
-                if other is None or other == number or not carries_stack(source):
-                    continue
-                if self.units[number].spans is None and self.units[other].spans is None:
-                    classes.unite(other, number, node)
         classes.hear_reads()
         return classes
 
     def adder(self, classes: Classes, number: int) -> Callable[[Node], None]:
         return lambda inner: classes.add(number, inner)
+
+    def stack_readers(self) -> Iterator[tuple[Node, int]]:
+        """The stacks that units make or read, by their origins; what spans devices has no say."""
+        for node, number in self.of.items() if self.stacks else ():
+            if self.units[number].spans is None:
+                for source in (node, *node.inputs):
+                    if source in self.stacks:
+                        yield self.stacks[source], number
+
+    def keep_stacks(self, homes: dict[Node, int]) -> None:
+        """What reads a stack is where the stack is, as far as that is allowed: `homes` are the
+        devices of some, by origin.  What is elsewhere sends what it pushes."""
+        readers = [*self.stack_readers()]
+        for stack, number in readers:
+            if stack in homes:
+                self.classes.prefer(number, homes[stack])
+        first: dict[Node, int] = {}
+        for stack, number in readers:
+            self.classes.agree(first.setdefault(stack, number), number)
 
     # -- the problem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,9 +102,37 @@ def trace(
         for number, (part, log) in enumerate(zip(executable.parts, logs, strict=True))
         for event in _events(number, part, images[0].channels, log, start)
     ]
+    events = [*in_causal_order(events)]
     dropped = sum(max(0, int(log[0]) - room) for log in logs)
     devices = tuple(image.device for image in images)
     return outputs, Trace(executable.image.name, devices, tuple(events), dropped)
+
+
+def in_causal_order(events: Sequence[Event]) -> Iterator[Event]:
+    """The events; a send has ended when its message is taken.
+
+    The row of a send goes on until it has told the receiver, who may have taken the message by then
+    and ended first.
+    """
+    taken = {(e.name, n): e.start for e, n in numbered(events) if e.kind == "transfer"}
+    for event, number in numbered(events):
+        end = taken.get((event.name, number), event.end) if event.kind == "send" else event.end
+        if end < event.end:
+            yield Event(
+                event.device, event.kind, event.name, min(event.start, end), end, event.row,
+                event.origin, event.peer,
+            )  # fmt: skip
+        else:
+            yield event
+
+
+def numbered(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Every event, and of a send or transfer which message of its channel that is: channels are
+    first in, first out."""
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for event in events:
+        counts[event.kind, event.name] += 1
+        yield event, counts[event.kind, event.name]
 
 
 def _events(
@@ -197,18 +225,17 @@ def _arrows(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """From every send to the transfer that took its message: the n-th of one, the n-th of the
     other.
     """
-    counts: dict[tuple[str, str], int] = defaultdict(int)
-    for event in events:
-        if event.kind in ("send", "transfer"):
-            count = counts[event.kind, event.name] = counts[event.kind, event.name] + 1
-            first = event.kind == "send"
-            yield {
-                "ph": "s" if first else "f",
-                "bp": "e",
-                "name": event.name,
-                "cat": "message",
-                "id": f"{event.name}.{count}",
-                "pid": 0,
-                "tid": event.device,
-                "ts": round((event.end if first else event.start) * 1e6, 3),
-            }
+    for event, number in numbered(events):
+        if event.kind not in ("send", "transfer"):
+            continue
+        first = event.kind == "send"
+        yield {
+            "ph": "s" if first else "f",
+            "bp": "e",
+            "name": event.name,
+            "cat": "message",
+            "id": f"{event.name}.{number}",
+            "pid": 0,
+            "tid": event.device,
+            "ts": round((event.end if first else event.start) * 1e6, 3),
+        }
