@@ -92,7 +92,9 @@ def _unfit(region: Graph) -> str | None:
             return f"%{node.id} does not run inside a kernel"
     if not region.results or any(r.op.name in ("param", "const", "unpack") for r in region.results):
         return "a result is not computed"
-    return None
+    needed = reaching(region.results)
+    spare = next((n for n in region.nodes if n not in needed), None)
+    return None if spare is None else f"nothing reads %{spare.id}"
 
 
 # ------------------------------------------------------------------------------------ loops
@@ -138,7 +140,7 @@ class _Space:
         if isinstance(node.op.lower, Reduction):
             return self.is_full(source)
         if self.is_full(node):
-            return self.is_full(source) or dims_of(source) == self.keep
+            return self.is_full(source) or dims_of(source) in (self.keep, ())
         return dims_of(source) == dims_of(node) and not self.is_full(source)
 
 

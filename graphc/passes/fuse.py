@@ -43,6 +43,7 @@ def nbytes(node: Node) -> int:
 class _Fuser:
     def __init__(self, graph: Graph, config: Config) -> None:
         self.config = config = config.for_device(graph.device)
+        graph = dce(graph, config)  # what nobody reads decides nothing
         graph = thin(updated_early(graph), config) if config.merges else graph
         rows = config.backend == "llvm" and not config.parity
         self.groups = Groups(graph, config.merges, rows=rows)
