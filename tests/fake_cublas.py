@@ -5,7 +5,6 @@ Kernels that products can stand for do the same; who did what is counted.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,8 +36,8 @@ class FakeCublas:
     """The library on one GPU. `seconds` are what each plan takes longer, `wrong` are plans that
     compute something else, `failing` makes every call fail."""
 
-    def __init__(self, gpu: Any) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Any, cuda: FakeCuda) -> None:
+        self.gpu, self.cuda = gpu, cuda
         self.version = "1"
         self.seconds = [0.0] * PLANS
         self.wrong: dict[int, Callable[[np.ndarray], None]] = {}
@@ -60,7 +59,7 @@ class FakeCublas:
             raise DeviceError("cuBLASLt refuses matmul: CUBLAS_STATUS_EXECUTION_FAILED", row=row)
 
         def work() -> None:
-            time.sleep(self.seconds[plan.number])
+            self.cuda.take(self.seconds[plan.number])
             compute(plan.product, addresses)
             if plan.number in self.wrong:
                 target, element, *shape = plan.product.matrices["target"]
@@ -90,7 +89,7 @@ class Gpu:
     def multiplier_of(self, gpu: Any) -> FakeCublas:
         if not self.installed:
             raise GraphError("cuBLASLt cannot be used", hint="install it")
-        return self.libraries.setdefault(gpu, FakeCublas(gpu))
+        return self.libraries.setdefault(gpu, FakeCublas(gpu, self.cuda))
 
     @property
     def library(self) -> FakeCublas:
@@ -120,7 +119,7 @@ class Gpu:
         def run(*addresses: int) -> None:
             self.launched[name] += 1
             if product is not None:
-                time.sleep(self.kernel_seconds)
+                self.cuda.take(self.kernel_seconds)
                 compute(product, addresses)
 
         names = ", ".join(f"a{k}" for k in range(count))

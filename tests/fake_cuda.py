@@ -102,6 +102,7 @@ class FakeCuda:
         self.peers: set[tuple[str, str]] = set()
         self.failing: dict[str, Status] = {}  # function -> what it answers
         self.here = threading.local()  # the context of every thread
+        self.now = 0.0  # seconds; the machine's clock has no part in what tests decide
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -115,6 +116,10 @@ class FakeCuda:
             return found(*arguments)
 
         return call
+
+    def take(self, seconds: float) -> None:
+        """Let time pass, as events see it."""
+        self.now += seconds
 
     def count(self, name: str) -> int:
         return sum(called == name for called, _ in self.calls)
@@ -276,7 +281,8 @@ class FakeCuda:
         mark = event.mark = threading.Event()
 
         def happen() -> None:
-            event.time = time.perf_counter()
+            self.take(1e-6)  # no two events at once
+            event.time = self.now
             mark.set()
 
         stream.put(happen)

@@ -228,7 +228,7 @@ def times_of_rows(chip: str) -> None:
     assert [(row.row, row.kernel, row.count) for row in rows] == [
         (first, "double", 1), (again, "increment", 3), (last, "copy", 1),
     ]  # fmt: skip
-    assert all(0 < row.seconds < 5 for row in rows)
+    assert all(row.seconds > 0 for row in rows)
     (result,), _ = trace(executable, [X])
     np.testing.assert_array_equal(result, 2 * X + 3)
     check(executable, 2 * X + 3)

@@ -234,14 +234,11 @@ def test_files_that_are_not_there_or_cannot_be_written(tmp_path):
 
 
 FRESH = """
-import sys, time
+import sys
 import numpy as np
-numpy_in = time.process_time()
 from graphc.runtime import artifact
 executable = artifact.load(sys.argv[1])
 executable.run([np.ones(slot.shape, slot.dtype.replace("f32", "f4")) for slot in executable.params])
-print(time.process_time() - numpy_in)
-loaded = set(sys.modules)
 """
 FORBIDDEN = ("numba", "lark", "scipy") + (("llvmlite",) if load._direct() else ())
 FORBIDDEN_PARTS = ("graphc.frontend", "graphc.passes", "graphc.codegen", "graphc.ops", "graphc.ir")
@@ -255,13 +252,6 @@ def test_a_fresh_process_runs_without_any_compiler(tmp_path):
     assert "graphc.runtime.execute" in imported
     for name in imported:
         assert name.split(".")[0] not in FORBIDDEN and not name.startswith(FORBIDDEN_PARTS), name
-
-
-def test_large_constants_load_quickly(tmp_path):
-    constants = np.zeros(90_000_000, np.uint8)
-    _, path = saved(tmp_path, constants=constants)
-    done = subprocess.run([sys.executable, "-c", FRESH, str(path)], capture_output=True, check=True)
-    assert float(done.stdout) < 0.3
 
 
 def test_saving_is_atomic(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -262,16 +261,15 @@ def test_saving_copies_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
     write = files.write_atomically
 
     def slowly(path: Path, pieces: Any, **options: Any) -> None:
-        release.wait(10)
+        release.wait()
         write(path, pieces, **options)
 
     monkeypatch.setattr(files, "write_atomically", slowly)
     checkpoints, weights, values = Checkpoints(tmp_path), np.ones(1000), {"losses": [1.0]}
-    start = time.monotonic()
     checkpoints.save(1, {"w": weights}, values)
     weights[:] = 2  # training goes on in place
     values["losses"].append(2.0)
-    assert not checkpoints.steps() and time.monotonic() - start < 5
+    assert not checkpoints.steps()
     release.set()
     found = checkpoints.latest()
     assert found is not None and found.values == {"losses": [1.0]}

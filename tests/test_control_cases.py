@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clock import cpu_seconds
 from test_control import compiled, equal
 
 import graphc as gc
@@ -154,15 +152,6 @@ def test_an_update_writes_what_changes(size: int, opt: int) -> None:
     assert np.all(x == 1)
 
 
-def test_filling_an_array_takes_time_that_grows_with_the_number_of_elements() -> None:
-    size = 1 << 20
-    executable = compiled(parse(FILL.replace("SIZE", str(size))), threads=1)  # type: ignore[arg-type]
-    x = np.ones(size, np.float32)
-
-    once = cpu_seconds(lambda: executable.run([np.int64(1), x]))  # a pass over the array
-    assert cpu_seconds(lambda: executable.run([np.int64(2000), x])) < 100 * once
-
-
 # ------------------------------------------------------------------------------------ narrowing
 
 
@@ -257,8 +246,7 @@ def test_a_loop_can_be_cancelled() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    deadline = time.monotonic() + 20
-    while thread.is_alive() and time.monotonic() < deadline:
+    while thread.is_alive():
         executable.cancel()
         thread.join(0.01)
     assert "cancelled" in str(caught[0])

@@ -124,26 +124,24 @@ def test_kernels_are_told_apart_by_what_they_compute() -> None:
     assert len(set(map(key_of, sums))) == 2
 
 
-def test_the_table_reproduces_the_median_of_what_was_measured(tmp_path) -> None:
-    """Within 10 %, against a second measurement. Runs of the two take turns, so that what else the
-    machine does meanwhile meets both."""
+def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
     from graphc.frontend.loaded import LoadedGraph
 
     graph = gc.compile(lambda x: np.tanh(x @ x) @ x).graph(gc.spec((256, 256), "f32"))
     built = LoadedGraph(graph, Config.create(threads=1)).build()
     x, path = np.ones((256, 256), np.float32), tmp_path / "costs.json"
-    observe(built, [x])
-    again: dict[str, list[float]] = {}
-    for _ in range(3 * LATEST):
-        store(observe(built, [x], rounds=1), path)
-        for key, row in observe(built, [x], rounds=1).seconds.items():
-            again.setdefault(key, []).append(row["cpu"])
+    observed: dict[str, list[float]] = {}
+    for _ in range(LATEST + 3):
+        found = observe(built, [x], rounds=1)
+        store(found, path)
+        for key, row in found.seconds.items():
+            observed.setdefault(key, []).append(row["cpu"])
     cost = cost_model([parse_device("cpu:0")], Config.create(costs=str(path)))
     kernels = fused(built.program.graphs[0])
     assert len(kernels) == 2
     for node in kernels:
         seconds = cost.compute(node, parse_device("cpu:0"))
-        assert seconds == pytest.approx(np.median(again[key_of(node)][-LATEST:]), rel=0.1)
+        assert seconds == pytest.approx(np.median(observed[key_of(node)][-LATEST:]))
     plain = cost_model([parse_device("cpu:0")], Config.create())
     assert plain.measured == {}
 

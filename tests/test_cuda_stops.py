@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,15 +99,13 @@ def endless() -> Executable:
 
 @contextmanager
 def soon(action: Callable[..., object], *arguments: object) -> Iterator[None]:
-    """Do something from another thread, and take no longer than a few seconds."""
+    """Do something from another thread while what never ends by itself runs."""
     timer = threading.Timer(0.2, action, arguments)
-    begin = time.monotonic()
     timer.start()
     try:
         yield
     finally:
         timer.join()
-        assert time.monotonic() - begin < 5
 
 
 def test_ctrl_c(fake: FakeCuda) -> None:

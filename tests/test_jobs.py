@@ -137,33 +137,32 @@ from graphc.codegen.jobs import together
 
 jobs.processors = lambda: 2
 
-began, most = threading.Barrier(2), []
+began, released = threading.Barrier(2), threading.Event()
 
 def endure():
-    began.wait(30)
-    time.sleep(1)
+    began.wait()
+    released.wait()
     print("helper done")
 
 def interrupted():
-    began.wait(30)
+    began.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(30)
+    time.sleep(300)
 
 def either():
     (interrupted if threading.current_thread() is threading.main_thread() else endure)()
 
-started = time.monotonic()
 try:
     together([either, either, lambda: print("never")], 2)
 except KeyboardInterrupt:
     print("stopped")
-assert time.monotonic() - started < 20
+    released.set()
 """
 
 
 def test_an_interrupt_waits_for_no_helper() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPT], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", INTERRUPT], capture_output=True, text=True, timeout=300
     )
     assert done.stdout.split("\n") == ["stopped", "helper done", ""], done.stderr
     assert done.returncode == 0, done.stderr
@@ -198,7 +197,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
 def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> None:
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300)
     assert done.stdout == "0\n", done.stderr
 
 
@@ -234,7 +233,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
 def test_a_forked_child_takes_no_code_generator_that_was_at_work() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK_AT_WORK], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FORK_AT_WORK], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "0\n", done.stderr
 
@@ -255,7 +254,7 @@ print(len(objects_of([Piece(f"k{n}", "", text.format(n)) for n in range(8)], hos
 
 def test_llvm_is_not_locked_for_ever_by_an_interrupt() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LEFT_LOCKED], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LEFT_LOCKED], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "8\n", done.stderr
 
@@ -292,6 +291,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compiled(x).sum())
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
 def test_a_forked_child_calls_a_function_that_another_thread_was_tracing() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK_WHILE_TRACED], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FORK_WHILE_TRACED], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "6 6.0\n", done.stderr

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-from clock import cpu_seconds
 from device_graphs import (
     CPUS,
     at_random,
@@ -440,21 +439,6 @@ def test_five_hundred_legal_orders_give_the_same_bits() -> None:
         for a, b in zip(want, interpret(other, [X, Y]), strict=True):
             np.testing.assert_array_equal(a, b)
     assert len(texts) > 400
-
-
-def test_partition_takes_linear_time() -> None:
-    def chain(x, n):
-        for _ in range(n):
-            x = np.tanh(np.sin(x) + x)
-        return x
-
-    per_node = []
-    for n in (300, 3000):
-        given = at_random(traced(lambda x, n=n: chain(x, n), X), 0, 4)
-        seconds = cpu_seconds(lambda given=given: no_deadlock(partition(given, config(4))))
-        per_node.append(seconds / len(partition(given, config(4))))
-    assert per_node[1] < 4 * per_node[0] + 5e-6
-    assert per_node[1] < 200e-6
 
 
 # ---------------------------------------------------------------------------------- the verifier

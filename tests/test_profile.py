@@ -22,7 +22,7 @@ from graphc.runtime.table import ABSENT, TableBuilder
 def test_profile_times_every_row():
     times = profile(doubler(1000, repeat=3), [np.ones(1000, "f4")])
     assert [time.kernel for time in times] == ["double", "increment"] * 3
-    assert all(time.count == 1 and 0 < time.seconds < 1 for time in times)
+    assert all(time.count == 1 and time.seconds > 0 for time in times)
 
 
 def test_profile_follows_loops():

@@ -23,15 +23,22 @@ def traced(function: Any, **options: Any) -> tuple[list[np.ndarray], Trace]:
     return trace(made(function, X), [X], **options)
 
 
+def steps(found: Trace, device: int) -> list[tuple[str, str]]:
+    """What a device did; a send that waited for its channel, or for its core, is one step."""
+    events = [(e.kind, e.name) for e in found.events if e.device == device]
+    later = [*events[1:], ("", "")]
+    return [e for e, after in zip(events, later) if (e[0], *after) != ("wait", "send", e[1])]
+
+
 def test_every_row_of_every_device_is_there() -> None:
     results, found = traced(there_and_back)
     np.testing.assert_array_equal(results[0], made(there_and_back, X).run([X])[0])
     assert found.devices == ("cpu:0", "cpu:1") and not found.dropped
-    kinds = [[e.kind for e in found.events if e.device == d] for d in (0, 1)]
+    kinds = [[kind for kind, _ in steps(found, d)] for d in (0, 1)]
     assert kinds[0] == ["kernel", "send", "wait", "transfer", "kernel"]
     assert kinds[1] == ["wait", "transfer", "kernel", "send"]
     for event in found.events:
-        assert 0 <= event.start <= event.end <= found.seconds < 10
+        assert 0 <= event.start <= event.end <= found.seconds
         assert event.origin is not None and event.origin.file.endswith("test_cluster.py")
 
 
