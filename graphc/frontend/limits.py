@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from itertools import accumulate
 from pathlib import Path
 
 from graphc.errors import LimitError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import arena_intervals, planned_bytes
-from graphc.ir.types import Type, leaves
+from graphc.ir.liveness import largest_live, memory, planned_bytes, root
+from graphc.ir.regions import scheduled_graphs
+from graphc.ir.types import StackType, Type, leaves
 
 SHOWN = 5  # values named when a limit is exceeded
 
@@ -39,34 +39,28 @@ def check_memory(value: Graph | Program, *, every_node: bool = False) -> None:
 def check_limit(value: Graph | Program, limit: int) -> None:
     """Raise LimitError, naming what is largest at the peak, if a planned program needs more bytes.
 
-    What counts are the arenas of all devices (intermediate values) and the results.
+    What counts are the arenas of all devices (intermediate values) and the results.  The stacks of
+    loops grow while those run: they are named besides.
     """
     graphs = value.graphs if isinstance(value, Program) else (value,)
     needed = planned_bytes(value)
     if needed > limit:
-        live = [pair for graph in graphs for pair in _live_at_peak(graph)]
+        live = [pair for graph in graphs for pair in largest_live(graph, SHOWN)]
+        live += [(_declared(result), memory(result)[0]) for result in value.results]
         live.sort(key=lambda pair: -pair[0])
         raise LimitError(
             f"{value.name} needs {needed} bytes for intermediate values and results; "
             f"memory_limit is {limit}",
-            details=tuple(_line(nbytes, node) for nbytes, node in live[:SHOWN]),
+            details=(*(_line(nbytes, node) for nbytes, node in live[:SHOWN]), *_growing(graphs)),
         )
 
 
-def _live_at_peak(graph: Graph) -> list[tuple[int, Node]]:
-    """(bytes, node) of every node with arena values that are alive when most bytes are."""
-    intervals = arena_intervals(graph)
-    change = [0] * (len(graph.nodes) + 2)
-    for first, last, _, nbytes, _ in intervals:
-        change[first] += nbytes
-        change[last + 1] -= nbytes
-    live = list(accumulate(change))
-    peak = live.index(max(live))
-    total: dict[int, tuple[int, Node]] = {}
-    for first, last, _, nbytes, node in intervals:
-        if first <= peak <= last:
-            total[node.id] = (total.get(node.id, (0, node))[0] + nbytes, node)
-    return list(total.values())
+def _growing(graphs: tuple[Graph, ...]) -> tuple[str, ...]:
+    """What the stacks of loops take besides, where there are any."""
+    nodes = (n for graph in graphs for part in scheduled_graphs(graph) for n in part.nodes)
+    sizes = [n.type.element.nbytes for n in nodes if isinstance(n.type, StackType) and root(n) is n]
+    turn = f"by {sum(sizes)} bytes a turn of their loops"
+    return (f"stacks that grow beside this: {len(sizes)}, {turn}",) if sizes else ()
 
 
 def _line(nbytes: int, node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import Alias
+from graphc.ir.op import STORED, Alias
 from graphc.ir.place import Buffer, Region
 from graphc.ir.types import Type, leaves
 
@@ -88,13 +88,29 @@ def own_regions(node: Node) -> tuple[Region, ...]:
     return node.place.regions if root(node) is node else ()
 
 
+def live_bytes(graph: Graph) -> list[int]:
+    """For every position of a graph that has no memory yet, the bytes that its values take there.
+
+    Results have memory of their own, and so have constants and variables.
+    """
+    last, results = last_reads(graph), set(map(memory, graph.results))
+    change = [0] * (len(graph.nodes) + 2)
+    for position, node in enumerate(graph.nodes):
+        if root(node) is node and node.op.name not in ("tuple", "read", *STORED):
+            sizes = enumerate(kind.nbytes for kind in leaves(node.type))
+            nbytes = sum(size for leaf, size in sizes if (node, leaf) not in results)
+            change[position] += nbytes
+            change[last[node] + 1] -= nbytes
+    return list(accumulate(change))
+
+
 def peak_bytes(graph: Graph) -> int:
     """The arena's size: the end of the highest region."""
     return max((offset + nbytes for _, _, offset, nbytes, _ in arena_intervals(graph)), default=0)
 
 
 def largest_live(graph: Graph, count: int) -> list[tuple[int, Node]]:
-    """The largest values in the arena while it holds most bytes, the largest one first."""
+    """The nodes that take most of the arena while it holds most bytes, the largest one first."""
     found = arena_intervals(graph)
     change = [0] * (len(graph.nodes) + 2)
     for first, last, _, nbytes, _ in found:
@@ -102,8 +118,11 @@ def largest_live(graph: Graph, count: int) -> list[tuple[int, Node]]:
         change[last + 1] -= nbytes
     totals = list(accumulate(change))
     fullest = totals.index(max(totals))
-    live = [(nbytes, n) for first, last, _, nbytes, n in found if first <= fullest <= last]
-    return sorted(live, key=lambda pair: -pair[0])[:count]
+    live: dict[Node, int] = {}
+    for first, last, _, nbytes, node in found:
+        if first <= fullest <= last:
+            live[node] = live.get(node, 0) + nbytes
+    return sorted(((n, node) for node, n in live.items()), key=lambda pair: -pair[0])[:count]
 
 
 def planned_bytes(value: Graph | Program) -> int:

@@ -145,6 +145,11 @@ def is_pure(node: Node) -> bool:
     )
 
 
+def is_given(node: Node) -> bool:
+    """Is the node there without being computed or passed?"""
+    return not node.inputs and node.op.name != "param"
+
+
 def is_cheap(node: Node) -> bool:
     return is_pure(node) and not isinstance(node.op.lower, Contraction | Library)
 
@@ -245,11 +250,13 @@ class _Again(Rewriter):
         )
 
     def again(self, node: Node, trigger: Node) -> Node:
+        """A copy of a node.  Constants wait for nothing, unless the node reads nothing else."""
+        alone = all(map(is_given, node.inputs))
         inputs = []
         for source in node.inputs:
             if source.id in self.copies:
                 inputs.append(self.copies[source.id])
-            elif not source.inputs and source.op.name != "param":
+            elif is_given(source) and not alone:
                 inputs.append(self.new(source))
             else:
                 inputs.append(self.behind(source, trigger))
