@@ -4,23 +4,29 @@ sources.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import graph
+from graphs import graph, random_graphs
+from hypothesis import HealthCheck, given, settings
 
 import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Program
+from graphc.ir.liveness import live_bytes
 from graphc.ir.parse import parse
 from graphc.ir.text import show
+from graphc.ir.types import TupleType
 from graphc.ops.interpret import interpret
 from graphc.passes import pipeline
 from graphc.passes.cse import cse
 from graphc.passes.dce import dce
 from graphc.passes.fold import fold
+from graphc.passes.fuse import fuse
+from graphc.passes.groups import Groups
 from graphc.passes.place import place
 from graphc.passes.plan import Arena
 
@@ -273,6 +279,41 @@ def test_a_sibling_does_not_join_a_group_it_reads_through_a_view() -> None:
     final = pipeline.run(g, CONFIG)[-1].value
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
     np.testing.assert_array_equal(interpret(final, [x])[0][1], x + x.sum(1))
+
+
+def two_rows(x):  # type: ignore[no-untyped-def]
+    return tuple(np.cumsum(f(x), axis=0)[-1] for f in (np.sin, np.cos))
+
+
+def test_siblings_whose_results_would_wait_for_each_other_run_apart() -> None:
+    """One sweep over x would make both arrays at once, each as large as x."""
+    x = gc.spec((512, 1024), "f32")
+    stages = {s.name: s for s in gc.compile(two_rows, threads=1).stages(x)}
+    assert max(live_bytes(stages["fuse"].value.graphs[0])) < 2.1 * x.nbytes
+    reasons = [text for _, text in stages["fuse"].note.reasons]
+    assert any("apart from its siblings" in text for text in reasons)
+
+
+def test_siblings_that_cost_no_memory_share_a_sweep() -> None:
+    def moments(x):  # type: ignore[no-untyped-def]
+        return x.sum(1), (x * x).sum(1)
+
+    small, large = gc.spec((64, 256), "f32"), gc.spec((512, 1024), "f32")
+    for function, x in ((two_rows, small), (moments, large)):
+        stages = {s.name: s.value for s in gc.compile(function, threads=1).stages(x)}
+        first = next(n for n in stages["fuse"].graphs[0].nodes if n.op.name == "fused")
+        assert isinstance(first.type, TupleType), function
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(g=random_graphs(most=30))
+def test_no_sibling_makes_the_peak_higher(monkeypatch: pytest.MonkeyPatch, g: Graph) -> None:
+    monkeypatch.setattr(sys.modules[fuse.__module__], "SMALL_PEAK", 0)
+    before = next(s.value for s in pipeline.run(g, CONFIG) if s.name == "schedule").graphs[0]
+    with monkeypatch.context() as alone:
+        alone.setattr(Groups, "sibling", lambda *_: None)
+        least = max(live_bytes(fuse(before, CONFIG)))
+    assert max(live_bytes(fuse(before, CONFIG))) <= least
 
 
 @pytest.mark.parametrize("backend", ["llvm", "numba"])

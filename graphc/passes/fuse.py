@@ -14,6 +14,7 @@ from typing import Any
 from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.liveness import last_reads, live_bytes
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import holds_kernels, talks
 from graphc.ir.types import leaves, tuple_type
@@ -23,17 +24,72 @@ from graphc.passes.dce import dce
 from graphc.passes.early import updated_early
 from graphc.passes.groups import Group, Groups
 from graphc.passes.prologues import behind_views, computed_operands
-from graphc.passes.reasons import record
+from graphc.passes.reasons import collecting, record
 from graphc.passes.thin import thin
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
-    made = _Fuser(graph, config).run()
+    made = fused(graph, config)
     return alike(made) if config.merges else made
 
 
 LARGER = 4  # times as large as what an update reads of an array is that array
+SMALL_PEAK = 1 << 20  # bytes: less lies in a cache whatever waits for what
+MOST_TRIES = 4  # to find which siblings had better run apart
+
+
+def fused(graph: Graph, config: Config) -> Graph:
+    """The graph in kernels.  Siblings (nodes that run together for reading the same array) run one
+    after another where the results of one would wait for the other when most bytes do.
+    """
+    found = _Attempt(graph, config)
+    least = SMALL_PEAK if config.memory_limit is None else 0
+    if found.siblings and found.peak > least:
+        found = with_less_waiting(graph, config, found)
+    for reason in found.reasons.lines:
+        record(*reason)
+    return found.made
+
+
+def with_less_waiting(graph: Graph, config: Config, together: _Attempt) -> _Attempt:
+    """The attempt with siblings apart that make the peak higher, those it takes and no others."""
+    apart = _Attempt(graph, config, frozenset(together.siblings))
+    if apart.peak >= together.peak:
+        return together
+    found = together
+    for _ in range(MOST_TRIES):
+        more = found.at_peak()
+        if not more or found.peak <= apart.peak:
+            break
+        found = _Attempt(graph, config, found.alone | more)
+    best = found if found.peak <= apart.peak else apart
+    saved = f"{together.peak} bytes would wait at once, {best.peak} do now"
+    best.reasons.lines += [(id, f"apart from its siblings: {saved}") for id in sorted(best.alone)]
+    return best
+
+
+class _Attempt:
+    """The kernels of a graph with some nodes beside no sibling, and what waits in memory then."""
+
+    def __init__(self, graph: Graph, config: Config, alone: frozenset[int] = frozenset()) -> None:
+        self.alone = alone
+        with collecting() as self.reasons:
+            fuser = _Fuser(graph, config, alone)
+            self.made = fuser.run()
+        self.siblings = fuser.siblings
+        self.waiting = live_bytes(self.made) if self.siblings or alone else []
+
+    @property
+    def peak(self) -> int:
+        return max(self.waiting)
+
+    def at_peak(self) -> frozenset[int]:
+        """The siblings whose kernels have results in memory where most bytes are."""
+        at = self.waiting.index(self.peak)
+        last = last_reads(self.made)
+        kernels = {n.id for n in self.made.nodes[: at + 1] if last[n] >= at}
+        return frozenset(id for id, kernel in self.siblings.items() if kernel in kernels)
 
 
 def nbytes(node: Node) -> int:
@@ -41,19 +97,20 @@ def nbytes(node: Node) -> int:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, config: Config) -> None:
+    def __init__(self, graph: Graph, config: Config, alone: frozenset[int]) -> None:
         self.config = config = config.for_device(graph.device)
         graph = dce(graph, config)  # what nobody reads decides nothing
         graph = thin(updated_early(graph), config) if config.merges else graph
         rows = config.backend == "llvm" and not config.parity
-        self.groups = Groups(graph, config.merges, rows=rows)
+        self.groups = Groups(graph, config.merges, rows=rows, alone=alone)
         better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
         if copies:
             graph = dce(better, config)
-            self.groups = Groups(graph, config.merges, copies, rows)
+            self.groups = Groups(graph, config.merges, copies, rows, alone=alone)
         self.inside = computed_operands(graph, self.groups, config) if rows else frozenset()
         if self.inside:
-            self.groups = Groups(graph, config.merges, copies, rows, self.inside)
+            self.groups = Groups(graph, config.merges, copies, rows, self.inside, alone)
+        self.siblings: dict[int, int] = {}  # node -> the kernel that it runs in beside a sibling
         self.graph = graph
         self.mapped: list[Node | None] = [None] * graph.next_id
         self.next_id = graph.next_id
@@ -205,7 +262,7 @@ class _Fuser:
     def emit_single(self, node: Node) -> None:
         made = node
         if holds_kernels(node):
-            made = map_regions(node, lambda region: _Fuser(region, self.config).run())
+            made = map_regions(node, lambda region: fused(region, self.config))
         made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
             after=tuple(dict.fromkeys(self.value(n) for n in node.after)),
@@ -237,6 +294,7 @@ class _Fuser:
             after=after, place=last.place, regions=(graph,), loc=last.loc,
         )  # fmt: skip
         self.nodes.append(fused)
+        self.siblings |= {n.id: fused.id for n in members if n in self.groups.siblings}
         self.publish(fused, results)
         if len(members) > 1:
             ids = ", ".join(f"%{n.id}" for n in members[:8])

@@ -72,11 +72,12 @@ class Groups:
 
     def __init__(
         self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False,
-        inside: frozenset[Node] = frozenset(),
+        inside: frozenset[Node] = frozenset(), alone: Container[int] = (),
     ) -> None:  # fmt: skip
         """`apart` are ids of nodes that run beside their readers, not beside what they read.
         `rows`: contractions may finish whole rows, to reduce them there and then. `inside` are
-        nodes that contractions compute themselves."""
+        nodes that contractions compute themselves. `alone` are ids of nodes that join no sibling.
+        """
         self.graph = graph
         self.merge = merge
         self.rows = rows
@@ -89,6 +90,8 @@ class Groups:
         self.told = -1  # the last stage of a message so far
         self.heard = heard(graph)
         self.inside = inside | widening_casts(graph) if merge else inside
+        self.alone = alone
+        self.siblings: set[Node] = set()  # nodes that joined a group for what both read
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
         self.few_scalars = len(scalars) <= MOST_SCALARS
@@ -236,7 +239,7 @@ class Groups:
 
     def sibling(self, node: Node, sources: Sources) -> Group | None:
         """A group that reads the same large operand just before: one sweep serves both."""
-        if not isinstance(node.op.lower, Scalar | Reduction):
+        if not isinstance(node.op.lower, Scalar | Reduction) or node.id in self.alone:
             return None
         for source in sources:
             group = current(self.reader[source.id])
@@ -248,6 +251,7 @@ class Groups:
             near = near and self.together(node, group)
             if near and self.fits(node, group) and self.raise_over((group,), sources):
                 self.add(group, node)
+                self.siblings.add(node)
                 return group
         return None
 
