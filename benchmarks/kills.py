@@ -2,16 +2,18 @@
 
     python -m benchmarks.kills --count 300
 
-A child process trains a small model with NumPy, saves after every update and is killed after a
-random time; the next child goes on from the newest checkpoint.  After each kill every file that
-bears the name of a checkpoint must be whole; at the end the parameters must be those of a run that
-was never disturbed.
+A child process trains a small model with NumPy, saves after every update or every tenth and is
+killed after a random time; the next child goes on from the newest checkpoint.  After each kill
+every file that bears the name of a checkpoint must be whole, and the newest one no older than the
+last that was due two updates before; at the end the parameters must be those of a run that was
+never disturbed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import random
 import signal
@@ -49,16 +51,23 @@ def update(tree: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray) -> None:
     tree["key"] += np.array([1, 3], np.uint32)
 
 
-def train(folder: Path | None, until: int) -> dict[str, np.ndarray]:
-    """Train up to an update, from the newest checkpoint of the folder if there is one."""
+def train(
+    folder: Path | None, until: int, every: int = 1, begun: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Train up to an update, from the newest checkpoint of the folder if there is one; `begun` gets
+    the number that the run goes on from, and that of the update which has begun."""
     tree, loader, step = beginning(), samples(), 0
-    checkpoints = None if folder is None else Checkpoints(folder, every_steps=1)
+    checkpoints = None if folder is None else Checkpoints(folder, every_steps=every)
     found = checkpoints.latest(tree) if checkpoints else None
     if found is not None:
         tree, step = found.tree, found.step
         loader.restore(found.values)
+    if begun is not None:
+        begun[:] = step
     while step < until:
         for x, y in loader:
+            if begun is not None:
+                begun[1] = step + 1
             update(tree, x, y)
             step += 1
             if checkpoints:
@@ -70,14 +79,14 @@ def train(folder: Path | None, until: int) -> dict[str, np.ndarray]:
     return tree
 
 
-def child(folder: Path, until: int) -> int:
+def child(folder: Path, until: int, every: int = 1, begun: np.ndarray | None = None) -> int:
     """Train in a process of its own; its number."""
     number = os.fork()
     if number:
         return number
     status = 1
     try:
-        train(folder, until)
+        train(folder, until, every, begun)
         status = 0
     finally:
         os._exit(status)
@@ -94,18 +103,33 @@ def torn_files(folder: Path) -> int:
     return torn
 
 
+def is_late(folder: Path, every: int, start: int, update: int) -> bool:
+    """Is a checkpoint missing that was due two updates before the one that had begun?"""
+    due = start + (update - 2 - start) // every * every
+    return due > start and newest(folder) < due
+
+
+def newest(folder: Path) -> int:
+    return max((int(p.stem[5:]) for p in folder.glob("step-*.safetensors")), default=0)
+
+
 def kill_often(folder: Path, count: int, longest: float) -> dict[str, int | bool]:
-    """The report: kills, torn files, files killed writers left, updates made, equal in the end."""
-    moments, torn, leftovers = random.Random(7), 0, 0
+    """The report: kills, torn and late files, files killed writers left, updates made, equal in the
+    end."""
+    moments, torn, late, leftovers = random.Random(7), 0, 0, 0
+    begun = np.frombuffer(mmap.mmap(-1, 16), np.int64)  # shared with the children
     for _ in range(count):
-        number = child(folder, 10**9)
+        every = moments.choice((1, 10))
+        begun[:] = 0
+        number = child(folder, 10**9, every, begun)
         time.sleep(moments.uniform(0, longest))
         os.kill(number, signal.SIGKILL)
         os.waitpid(number, 0)
         if folder.exists():
             torn += torn_files(folder)
+            late += is_late(folder, every, *begun.tolist())
             leftovers = max(leftovers, len(list(folder.glob(".*.tmp"))))
-    steps = max((int(p.stem[5:]) for p in folder.glob("step-*.safetensors")), default=0) + MARGIN
+    steps = newest(folder) + MARGIN
     _, status = os.waitpid(child(folder, steps), 0)
     resumed, whole = Checkpoints(folder).latest(beginning()), train(None, steps)
     equal = resumed is not None and all(
@@ -115,6 +139,7 @@ def kill_often(folder: Path, count: int, longest: float) -> dict[str, int | bool
         "kills": count,
         "updates": steps,
         "torn": torn,
+        "late": late,
         "leftovers at once": leftovers,
         "leftovers in the end": len(list(folder.glob(".*.tmp"))),
         "resumed bit-equal": status == 0 and equal,
@@ -129,7 +154,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = kill_often(Path(folder) / "run", options.count, options.longest)
     print(json.dumps(report))
-    raise SystemExit(report["torn"] != 0 or not report["resumed bit-equal"])
+    raise SystemExit(report["torn"] != 0 or report["late"] != 0 or not report["resumed bit-equal"])
 
 
 if __name__ == "__main__":

@@ -276,6 +276,33 @@ def test_saving_copies_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(found.tree["w"], np.ones(1000))
 
 
+@pytest.mark.parametrize(("behind", "distance"), [(0, 0), (1, 1), (3, 3), (None, 10)])
+def test_a_checkpoint_is_on_the_disk_before_many_more_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: int | None, distance: int
+) -> None:
+    """Every write goes on until the last step that does not wait for it has begun."""
+    events: list[tuple[str, int]] = []
+    begun = [threading.Event() for _ in range(31)]
+    write = files.write_atomically
+
+    def slowly(path: Path, pieces: Any, **options: Any) -> None:
+        step = int(path.stem[5:])
+        assert step == 30 or begun[step + distance].wait(30)
+        write(path, pieces, **options)
+        events.append(("durable", step))
+
+    monkeypatch.setattr(files, "write_atomically", slowly)
+    with Checkpoints(tmp_path, every_steps=10, behind=behind) as checkpoints:
+        for step in range(1, 31):
+            events.append(("begin", step))
+            begun[step].set()
+            checkpoints.offer(step, {"w": float(step)})
+    for step in (10, 20):
+        assert events.index(("durable", step)) > events.index(("begin", step + distance))
+        if step + distance < 30:
+            assert events.index(("durable", step)) < events.index(("begin", step + distance + 1))
+
+
 def test_full_disk_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"w": np.ones(10)})
@@ -321,7 +348,10 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [".other.tmp"]
 
 
-@pytest.mark.parametrize("options", [{"keep": 0}, {"every_steps": 0}, {"every_seconds": -1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"keep": 0}, {"every_steps": 0}, {"every_seconds": -1.0}, {"behind": -1}, {"behind": True}],
+)
 def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError):
         Checkpoints(tmp_path, **options)
@@ -362,6 +392,6 @@ def test_kills_tear_nothing_and_lose_no_bit() -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    assert report["torn"] == 0 and report["resumed bit-equal"] is True
+    assert report["torn"] == report["late"] == 0 and report["resumed bit-equal"] is True
     assert report["kills"] == 20 and report["updates"] > 20  # it went on between the kills
     assert report["leftovers at once"] <= 1 and report["leftovers in the end"] == 0

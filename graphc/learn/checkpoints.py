@@ -118,6 +118,9 @@ class Checkpoints:
     every_steps    `offer` saves once so many steps have passed since the last checkpoint
     every_seconds  and once so many seconds have passed
     keep           how many checkpoints are kept
+    behind         how many steps may be taken while a checkpoint is written: `offer` waits for one
+                   that was begun so many steps ago, so that a process that is killed at step 57
+                   goes on from 50.  None: until the next checkpoint is due
 
     Arrays are copied before `save` returns, so that training may go on and write to them.  One
     checkpoint is written at a time: `save` waits for the one before.  An error of a write (a full
@@ -131,7 +134,13 @@ class Checkpoints:
         every_steps: int | None = None,
         every_seconds: float | None = None,
         keep: int = 3,
+        behind: int | None = 1,
     ) -> None:
+        if behind is not None and (type(behind) is not int or behind < 0):
+            raise CheckpointError(
+                f"behind must be a number of steps that is not negative, or None, got {behind!r}"
+            )
+        self._behind = behind
         self._clock = Clock(every_steps, every_seconds)
         self._folder = Folder(folder, keep)
         self._writer = Writer()
@@ -160,8 +169,15 @@ class Checkpoints:
         """Whether `offer` would save this step."""
         return self._clock.due(step)
 
+    def passed(self, step: int) -> None:
+        """Say that a step has been taken: a checkpoint that was begun `behind` steps before it is
+        on the disk once this returns. Raises the error of an earlier write."""
+        if self._behind is not None and step >= self._clock.last_step + self._behind:
+            self._writer.wait()
+
     def offer(self, step: int, tree: Any, values: Any = None) -> bool:
-        """Save if a checkpoint is due; whether it was."""
+        """Save if a checkpoint is due; whether it was. Raises the error of an earlier write."""
+        self.passed(step)
         if not self.due(step):
             return False
         self.save(step, tree, values)
@@ -175,6 +191,7 @@ class Checkpoints:
         text = json_text(values)
         arrays = self._copies = snapshot(_named(tree), self._copies)
         self._writer.start(lambda: self._folder.save(step, arrays, text))
+        self.passed(step)
 
     def latest(self, template: Any = None) -> Checkpoint | None:
         """The newest good checkpoint in the structure of a template, None in an empty folder.

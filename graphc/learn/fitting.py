@@ -110,8 +110,10 @@ class Fit:
         model.totals.add(figures, batch)
         model.position = self.loader.index
         self.callbacks.step_end(model, model.step, figures)
-        if self.checkpoints is not None and self.checkpoints.due(model.step):
-            self._save(self.checkpoints)
+        if self.checkpoints is not None:
+            self.checkpoints.passed(model.step)
+            if self.checkpoints.due(model.step):
+                self._save(self.checkpoints)
 
     # -------------------------------------------------------------------------------- checkpoints
 

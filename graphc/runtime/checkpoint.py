@@ -306,15 +306,15 @@ class Clock:
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self._last_time = time.monotonic()
-        self._last_step = 0
+        self.last_step = 0
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint is due after this step."""
-        if self.every_steps is not None and step - self._last_step >= self.every_steps:
+        if self.every_steps is not None and step - self.last_step >= self.every_steps:
             return True
         waited = time.monotonic() - self._last_time
         return self.every_seconds is not None and waited >= self.every_seconds
 
     def restart(self, step: int) -> None:
         self._last_time = time.monotonic()
-        self._last_step = step
+        self.last_step = step
