@@ -21,6 +21,7 @@ from graphc.frontend.engine import Built
 from graphc.frontend.nesting import NAMED
 from graphc.frontend.signature import (
     Binder,
+    Literals,
     Signature,
     Weak,
     difference,
@@ -78,13 +79,14 @@ class CompiledFunction:
         static: Iterable[str] = (),
         donate: Iterable[str] = (),
         bound: bool = False,
+        literals: Literals | None = None,
     ) -> None:
         self.function = function
         self.static = _argument_names("static", static)
         self.donate = _argument_names("donate", donate)
         self.config = replace(config, donate=self.donate)
         self.compiles: list[Compile] = []
-        self._binder = Binder(function, self.static, bound)
+        self._binder = Binder(function, self.static, bound, literals)
         self._variants: dict[Signature, Variant] = {}
         self._plain: dict[tuple[Any, ...], Variant] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
@@ -149,14 +151,26 @@ class CompiledFunction:
         return UNKNOWN
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        signature, leaves = self._signature(args, kwargs)
-        variant = self._variant(signature)
+        variant, leaves = self._variant_of(args, kwargs)
         if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
             return self._inline(variant, leaves)
         if variant.built is None:
             self._compile(variant)
         self._remember(variant, args, kwargs)
         return variant.run(leaves)
+
+    def _variant_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Variant, list[Any]]:
+        """The variant for a call, and the leaves of its arguments."""
+        signature, leaves = self._signature(args, kwargs)
+        try:
+            return self._variant(signature), leaves
+        except TraceError:  # it may be that a number was needed in Python
+            if self._binder.literals is None or not self._binder.literals.need_all():
+                raise
+        signature, leaves = self._signature(args, kwargs)
+        return self._variant(signature), leaves
 
     def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let further calls like this one skip binding and hashing."""

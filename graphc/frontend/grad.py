@@ -25,12 +25,15 @@ from graphc.frontend.region import (
     enclosing,
     trace_region,
 )
+from graphc.frontend.signature import Literals
 from graphc.frontend.tree import flatten, leaf_names, unflatten
 from graphc.ir.types import Type
 from graphc.ops.value import Stateful, Value, current, functions, lift
 
 Function = Callable[..., Any]
 Wrt = int | str | Sequence[int | str]
+NUMBERS = (bool, int, float, complex)
+INTEGERS = (bool, int)  # which have no derivative
 Key = int | str  # a position among the positional arguments or the name of a keyword argument
 
 
@@ -43,15 +46,16 @@ def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
     wrt        number or name of an argument, or several: then the result is a tuple
     has_aux    the function returns (value, aux); the result is (gradient, aux)
 
-    Each gradient has the nesting, shapes and dtypes of its argument.  Raises TraceError for a
-    value that is no scalar float and for an argument that holds no floats.
+    Each gradient has the nesting, shapes and dtypes of its argument.  Numbers, flags and strings in
+    other arguments are Python values inside the function.  Raises TraceError for a value that is no
+    scalar float and for an argument that holds no floats.
     """
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         (_, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return (made, aux) if has_aux else made
 
-    return _compiling(gradient, function, "grad")
+    return _compiling(gradient, function, "grad", wrt)
 
 
 def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
@@ -61,10 +65,10 @@ def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> F
         (value, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return ((value, aux), made) if has_aux else (value, made)
 
-    return _compiling(value_and_gradient, function, "value_and_grad")
+    return _compiling(value_and_gradient, function, "value_and_grad", wrt)
 
 
-def _compiling(traced: Function, function: Function, name: str) -> Function:
+def _compiling(traced: Function, function: Function, name: str, wrt: Wrt) -> Function:
     """A function for traces that compiles itself when it is called on arrays."""
     if not callable(function):
         raise TraceError(f"{name} takes a function, got {type(function).__name__}")
@@ -76,15 +80,32 @@ def _compiling(traced: Function, function: Function, name: str) -> Function:
         if current() is not None:
             return traced(*args, **kwargs)
         if not compiled:
-            from graphc.frontend.decorator import compile
-
-            compiled.append(compile(call))
+            compiled.append(_compiled(call, _left_alone(function, wrt)))
         return compiled[0](*args, **kwargs)
 
     call.__name__ = title
     if isinstance(function, np.ufunc):
         del call.__wrapped__  # its signature has options that must not be given
     return call
+
+
+def _compiled(function: Function, left_alone: Callable[[str], tuple[type, ...]]) -> Function:
+    """The compiled function; numbers of these types stay Python numbers in the arguments."""
+    from graphc.config import Config
+    from graphc.frontend.decorator import CompiledFunction
+
+    return CompiledFunction(function, Config.create(), literals=Literals(left_alone))
+
+
+def _left_alone(function: Function, wrt: Wrt) -> Callable[[str], tuple[type, ...]]:
+    """The numbers of each argument that are not differentiated."""
+    names = _names(function)
+    chosen = set()
+    for entry in wrt if isinstance(wrt, tuple | list) else (wrt,):
+        if isinstance(entry, int) and not -len(names) <= entry < len(names):
+            return lambda name: ()  # one of *args: which, only a call tells
+        chosen.add(names[entry] if isinstance(entry, int) else entry)
+    return lambda name: () if name in chosen else NUMBERS
 
 
 def _value_and_grad(
@@ -107,7 +128,11 @@ def loss_region(
     """The region of a scalar function, its operands, and where among them each entry of wrt is."""
     names = _names(function)
     keys = _keys(names, wrt, args, kwargs)
-    given = Operands((args, kwargs), lambda path: _title(path, names))
+    given = Operands(
+        (args, kwargs),
+        lambda path: _title(path, names),
+        lambda path, number: not any(_under(path, key) for key in keys),
+    )
 
     def call(tracers: list[Any]) -> Any:
         positional, named = given.rebuilt(tracers)
@@ -224,17 +249,18 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     """function(*primals) and its pullback: cotangent of the result -> cotangents of the primals.
 
     The pullback takes what the function returns (leaves that are no floats are ignored) and returns
-    a tuple with one entry per primal; integers get None.
+    a tuple with one entry per primal; integers get None.  Python's bools and ints stay what they
+    are inside the function.
     """
     if current() is None:
-        from graphc.frontend.decorator import compile
 
         def pulled(primals: Any, cotangent: Any) -> Any:
             return vjp(function, *primals)[1](cotangent)
 
-        run = compile(pulled)
-        return compile(function)(*primals), lambda cotangent: run(primals, cotangent)
-    given = Operands(primals)
+        run = _compiled(pulled, lambda name: INTEGERS if name == "primals" else ())
+        made = _compiled(function, lambda name: INTEGERS)(*primals)
+        return made, lambda cotangent: run(primals, cotangent)
+    given = Operands(primals, stays=lambda path, number: isinstance(number, INTEGERS))
     tree: list[Any] = []
 
     def call(tracers: list[Any]) -> Any:
@@ -291,9 +317,8 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise TraceError("jvp takes tuples of primals and tangents, one of each per argument")
     if current() is None:
-        from graphc.frontend.decorator import compile
-
-        return compile(lambda p, t: jvp(function, p, t))(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
+        run = _compiled(lambda p, t: jvp(function, p, t), lambda name: INTEGERS)
+        return run(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
     result, pullback = vjp(function, *primals)
     leaves, tree = flatten(result)
     zeros = unflatten(tree, [functions.zeros_like(leaf) for leaf in leaves])
@@ -345,7 +370,7 @@ def jacobian(function: Function, wrt: Wrt = 0) -> Function:
         rows = [_rows(leaves, k, tree, pullback) for k in range(len(leaves))]
         return unflatten(tree, [row[0] for row in rows] if isinstance(wrt, int | str) else rows)
 
-    return _compiling(jacobians, function, "jacobian")
+    return _compiling(jacobians, function, "jacobian", wrt)
 
 
 def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any:

@@ -33,14 +33,15 @@ def stop_gradient(x: Any) -> Any:
 def checkpoint(function: Function) -> Function:
     """The function, whose intermediate values are computed again on the backward pass.
 
-    Only its arguments are kept (and what it captures), at the price of running it twice.
+    Only its arguments are kept (and what it captures), at the price of running it twice.  Python
+    numbers among them stay what they are.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is None:
             return function(*args, **kwargs)
-        given = Operands((args, kwargs))
+        given = Operands((args, kwargs), stays=lambda path, number: True)
 
         def run(tracers: list[Any]) -> Any:
             positional, named = given.rebuilt(tracers)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, TraceError
-from graphc.frontend.signature import Static, leaf_key, parameter_type
+from graphc.frontend.signature import Static, is_number, leaf_key, parameter_type
 from graphc.frontend.trace import FunctionTrace, Parameter, identifier, location_of
 from graphc.frontend.tracer import Tracer
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
@@ -164,16 +164,24 @@ def closed(regions: Sequence[Region]) -> tuple[list[Value], list[Graph]]:
 class Operands:
     """Arguments taken apart: the arrays and numbers among their leaves, and how to put them back.
 
-    What is no array (strings, functions, dtypes) stays as it is.
+    What is no array (strings, functions, dtypes) stays as it is, and so does a number for
+    which `stays(path, number)` holds.
     """
 
-    def __init__(self, arguments: Any, name: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        arguments: Any,
+        name: Callable[[str], str] = str,
+        stays: Callable[[str, Any], bool] | None = None,
+    ) -> None:
         trace = enclosing()
         self.leaves, self.tree = flatten(arguments)
         self.positions: list[int] = []
         self.values: list[Value] = []
         self.parameters: list[Parameter] = []
         for position, (leaf, path) in enumerate(zip(self.leaves, leaf_names(self.tree))):
+            if stays is not None and is_number(leaf) and stays(path, leaf):
+                continue
             key = leaf_key(leaf)
             kind = parameter_type(key)
             if kind is None:

@@ -174,10 +174,54 @@ def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any] | Array:
 # ------------------------------------------------------------------------------------ binding
 
 
+MOST_LITERALS = 3  # values of one number that each have a compilation
+
+
+class Literals:
+    """Python numbers that stay Python numbers inside the function: flags, sizes, exponents.
+
+    `kinds(argument)` are the types of those in an argument.  A number that keeps changing (a step,
+    a rate) becomes an array as any other after `MOST_LITERALS` values, unless the function needs
+    its value: then it is compiled for each.
+    """
+
+    def __init__(self, kinds: Callable[[str], tuple[type, ...]]) -> None:
+        self.kinds = kinds
+        self.seen: dict[tuple[str, int], list[Static]] = {}
+        self.needed: set[tuple[str, int]] = set()  # where the values must be known
+
+    def key(self, place: tuple[str, int], leaf: Any, weak: Weak) -> LeafKey:
+        """The key of a number: leaf `place[1]` of the argument `place[0]`."""
+        if weak.kind not in self.kinds(place[0]):
+            return weak
+        made = Static(leaf)
+        seen = self.seen.setdefault(place, [])
+        if made in seen or weak.kind is bool or place in self.needed:
+            return made
+        if len(seen) == MOST_LITERALS:
+            return weak
+        seen.append(made)
+        return made
+
+    def need_all(self) -> bool:
+        """Have all numbers specialise that do not any more; whether there are any."""
+        changing = {place for place, seen in self.seen.items() if len(seen) == MOST_LITERALS}
+        changed = not changing <= self.needed
+        self.needed |= changing
+        return changed
+
+
 class Binder:
     """Binds call arguments to the parameters of a function; defaults are left out."""
 
-    def __init__(self, function: Callable[..., Any], static: Iterable[str], bound: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static: Iterable[str],
+        bound: bool,
+        literals: Literals | None = None,
+    ) -> None:
+        self.literals = literals
         try:
             self.signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -262,6 +306,10 @@ def signature_of(binder: Binder, arguments: dict[str, Any]) -> tuple[Signature, 
         made = [leaf_key(leaf) for leaf in here]
         if None in made:
             _refuse(name, tree, here, made)
+        if binder.literals is not None:
+            for k, key in enumerate(made):
+                if isinstance(key, Weak) and not isinstance(here[k], Value):
+                    made[k] = binder.literals.key((name, k), here[k], key)
         leaves += here
         keys += made
         trees.append(tree)
