@@ -86,6 +86,10 @@ class RunError(GraphError):
     """A kernel reported a failure at run time (index out of range, non-finite value, cancelled)."""
 
 
+class OutOfRangeError(RunError, IndexError):
+    """An index or a label that is not there: an IndexError, too, as NumPy raises one."""
+
+
 class CheckpointError(GraphError):
     """A checkpoint that cannot be written, is damaged, or does not fit what it is restored to."""
 
@@ -97,6 +101,7 @@ STATUS = {
     4: "custom op failed",
     2**31 - 1: "custom op raised an exception, such as an index out of range",
 }
+INDEX = 1  # the status of a kernel that was given an index out of range
 CUSTOM = 4  # the status of a custom op that returned one of these, or what is no status
 RAISED = 2**31 - 1  # the status of a kernel whose Python function raised an exception
 

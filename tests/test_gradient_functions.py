@@ -116,8 +116,8 @@ LEFT_ALONE = {
     "number for math": (2.0, lambda x, n: x * math.sqrt(n)),
     "string": ("twice", lambda x, n: {"twice": 2}[n] * x),
     "none": (None, lambda x, n: x if n is None else 2 * x),
-    "in a dict": ({"size": 3, "of": [True]}, lambda x, n: x * np.ones(n["size"] if n["of"][0] else 1)),
-}  # fmt: skip
+    "in a dict": ({"size": 3, "of": [True]}, lambda x, n: x * np.ones(n["size"] * n["of"][0])),
+}
 WAYS = {
     "grad": lambda f, x, n: gc.grad(f)(x, n),
     "by name": lambda f, x, n: gc.grad(f, wrt="x")(x, n=n),

@@ -229,7 +229,9 @@ BINARY: dict[str, tuple[Callable[[Tensor, Tensor], bool], Function, Function]] =
     ),
     "bce": (
         lambda x, y: True,
-        lambda x, y: gc.binary_cross_entropy_with_logits(x, gc.sigmoid(y), reduction="sum"),
+        lambda x, y: gc.binary_cross_entropy_with_logits(
+            *np.broadcast_arrays(x, gc.sigmoid(y)), reduction="sum"
+        ),
         lambda x, y: F.binary_cross_entropy_with_logits(
             *torch.broadcast_tensors(x, torch.sigmoid(y)), reduction="sum"
         ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import INDEX, OutOfRangeError, TraceError
 from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
 from graphc.ir.types import I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.dims import clamp, rank_of, shape_of, tensor_type
@@ -44,7 +44,7 @@ def bounded(b: Any, index: Any, extent: int, mode: str) -> Any:
         rest = b.op("irem", index, size)
         return b.select(b.compare("lt", rest, zero), b.add(rest, size), rest)
     wrapped = b.select(b.compare("lt", index, zero), b.add(index, size), index)
-    b.fail(b.op("or", b.compare("lt", wrapped, zero), b.compare("ge", wrapped, size)), 1)
+    b.fail(b.op("or", b.compare("lt", wrapped, zero), b.compare("ge", wrapped, size)), INDEX)
     # The failing lane still loads before its status is looked at.
     return clamp(b, wrapped, 0, extent - 1)
 
@@ -57,7 +57,7 @@ def bounded_array(index: Any, extent: int, mode: str) -> Any:
     if mode == "wrap":
         return index % max(extent, 1)
     if index.size and (index.min() < -extent or index.max() >= extent):
-        raise IndexError(f"index out of range for an axis of extent {extent}")
+        raise OutOfRangeError(f"index out of range for an axis of extent {extent}")
     return np.where(index < 0, index + extent, index)
 
 
@@ -237,6 +237,60 @@ take_along_op = define(
     doc="The index along one axis is read from an array of the result's shape.",
 )
 
+
+# ------------------------------------------------------------------------------------ labels
+
+
+def _infer_in_range(label: AnyType, *, extent: Dimension) -> Type:
+    (label,) = require_index_types("in_range", label)
+    return tensor(I64, label.shape)
+
+
+def _in_range(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    label, extent = b.cast(read(0, index), I64), node.attrs["extent"]
+    below = b.compare("lt", label, b.integer(0))
+    b.fail(b.op("or", below, b.compare("ge", label, b.integer(extent))), INDEX)
+    return clamp(b, label, 0, max(extent - 1, 0))
+
+
+def _in_range_reference(label: Any, extent: int) -> Any:
+    label = np.asarray(label).astype(np.int64)
+    wrong = label[(label < 0) | (label >= extent)]
+    if wrong.size:
+        raise OutOfRangeError(f"label {wrong.flat[0]} is not in 0..{extent - 1}")
+    return label
+
+
+define(
+    "in_range",
+    infer=_infer_in_range,
+    reference=_in_range_reference,
+    lower=Compute(_in_range),
+    attrs=(Attr("extent", "dim", within=EXTENT),),
+    dtypes=INTEGERS,
+    differentiable=False,
+    samples=lambda: [
+        *(Sample((np.array([[2, 0], [1, 2]], n),), {"extent": 3}) for n in ("u8", "i32", "i64")),
+        Sample((np.zeros((0, 2), int),), {"extent": 0}),
+        Sample((np.array(1.5),), {"extent": 3}, good=False),
+    ],
+    doc="Integers as i64; one that is not in 0..extent-1 stops the run.",
+)
+
+
+def checked_labels(name: str, labels: Any, classes: Dimension) -> Any:
+    """Integer labels that are classes, none counted from the end. Raises OutOfRangeError for labels
+    that are known while tracing; others stop the run.
+    """
+    if not isinstance(labels, Value) and isinstance(classes, int):
+        try:
+            return _in_range_reference(labels, classes)
+        except OutOfRangeError as error:
+            raise OutOfRangeError(f"{name}: {error.message}", hint=_IGNORE) from None
+    return emit("in_range", labels, extent=classes)
+
+
+_IGNORE = "ignore_index=... leaves rows with that label out"
 
 # ------------------------------------------------------------------------------------ functions
 

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Composite, Range, Sample
-from graphc.ir.types import F64, I64, AnyType, DType, Type, tensor
+from graphc.ir.types import F64, I64, AnyType, DType, Type, definitely_different, tensor
+from graphc.ops.dims import shape_of
+from graphc.ops.gather import checked_labels
 from graphc.ops.registry import (
     FLOATS,
     define,
@@ -160,7 +162,8 @@ def _expand_cross_entropy(logits: Any, labels: Any, *, axis: int, smoothing: flo
     f, (y, element) = functions, in_compute_type(logits)
     if element_of(labels)[0].is_integer:
         total = f.logsumexp(y, axis)
-        chosen = f.take_along_axis(y, f.expand_dims(labels, axis), axis)
+        legal = checked_labels("cross_entropy", labels, y.shape[axis])
+        chosen = f.take_along_axis(y, f.expand_dims(legal, axis), axis, mode="clip")
         made = f.subtract(total, f.squeeze(chosen, axis))
         uniform = f.subtract(total, f.mean(y, axis)) if smoothing else None
     else:
@@ -195,10 +198,9 @@ def _cross_entropy_gradient(
 
 
 def _is_label(labels: Any, count: Any, axis: int, rank: int) -> Any:
-    """Whether an element along the axis is the one labelled; labels may count from the end."""
+    """Whether an element along the axis is the one labelled."""
     f = functions
-    places = f.expand_dims(f.astype(labels, I64), axis)
-    places = f.where(f.less(places, 0), f.add(places, count), places)
+    places = f.expand_dims(checked_labels("cross_entropy", labels, count), axis)
     classes = f.reshape(f.arange(count), (count, *(1,) * (rank - axis - 1)))
     return f.equal(places, classes)
 
@@ -206,6 +208,7 @@ def _is_label(labels: Any, count: Any, axis: int, rank: int) -> Any:
 def _cross_entropy_reference(logits: Any, labels: Any, axis: int, smoothing: float) -> Any:
     losses = -log_softmax_reference(logits, axis)
     if labels.dtype.kind in "iu":
+        labels = checked_labels("cross_entropy", labels, logits.shape[axis])
         classes = np.arange(logits.shape[axis]).reshape([-1] + [1] * (logits.ndim - axis - 1))
         wanted = np.expand_dims(labels, axis) == classes
     else:
@@ -259,49 +262,108 @@ def cross_entropy(
     axis: int = -1,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
+    ignore_index: int | None = None,
 ) -> Any:
     """Cross entropy of logits with integer labels or with probabilities of the logits' shape.
 
-    An integer label outside the classes is an error at run time.
+    Labels are 0 ... classes - 1.  Rows whose label is `ignore_index` (-100, say) have no loss and
+    do not count in the mean, which is NaN where no row is left.  Raises OutOfRangeError, which is
+    an IndexError, for any other label, where the loss or its gradient is computed.
     """
     logits, labels = float_value(logits), as_value(labels)
     place = normalise_axis(axis, len(logits.shape), "cross_entropy")
-    if not element_of(labels)[0].is_integer:
+    whole = element_of(labels)[0].is_integer
+    require(whole or ignore_index is None, "cross_entropy: ignore_index goes with integer labels")
+    if not whole:
         labels = functions.astype(labels, element_of(logits)[0])
+    labels, kept = _without(labels, ignore_index)
     losses = emit("cross_entropy", logits, labels, axis=place, smoothing=float(label_smoothing))
-    return reduced(losses, reduction)
+    return _reduced_kept(losses, kept, reduction)
+
+
+def _without(labels: Any, ignore_index: int | None) -> tuple[Any, Any]:
+    """Legal labels for the rows that are left out, and which rows are kept (None: all)."""
+    if ignore_index is None:
+        return labels, None
+    f = functions
+    kept = f.not_equal(f.astype(labels, I64), ignore_index)
+    return f.where(kept, labels, 0), kept
+
+
+def _reduced_kept(losses: Any, kept: Any, reduction: str) -> Any:
+    """`reduced` over the rows that are kept."""
+    if kept is None:
+        return reduced(losses, reduction)
+    f, (wide, element) = functions, in_compute_type(losses)
+    wide = f.where(kept, wide, 0)
+    if reduction == "mean":
+        count = f.sum(f.astype(kept, element.compute))
+        return f.astype(f.divide(f.sum(wide), count), element)
+    return f.astype(reduced(wide, reduction), element)
 
 
 @public(name="nll")
 def negative_log_likelihood(
-    log_probabilities: Any, labels: Any, axis: int = -1, reduction: str = "mean"
+    log_probabilities: Any,
+    labels: Any,
+    axis: int = -1,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
 ) -> Any:
-    """-log p[label] given log probabilities."""
-    f = functions
-    chosen = f.take_along_axis(log_probabilities, f.expand_dims(labels, axis), axis)
-    return reduced(f.negative(f.squeeze(chosen, axis)), reduction)
+    """-log p[label] given log probabilities; labels and `ignore_index` as in cross_entropy."""
+    f, given, labels = functions, as_value(log_probabilities), as_value(labels)
+    place = normalise_axis(axis, len(given.shape), "nll")
+    rest = (*given.shape[:place], *given.shape[place + 1 :])
+    require(
+        element_of(labels)[0].is_integer and tuple(labels.shape) == rest,
+        f"nll: labels {_kind(labels)} do not fit log probabilities {_kind(given)}",
+        hint="labels are integers, one per row",
+    )
+    labels, kept = _without(labels, ignore_index)
+    legal = checked_labels("nll", labels, given.shape[place])
+    chosen = f.take_along_axis(given, f.expand_dims(legal, place), place, mode="clip")
+    return _reduced_kept(f.negative(f.squeeze(chosen, place)), kept, reduction)
 
 
-def _difference(x: Any, y: Any) -> Any:
+def _kind(x: Any) -> str:
+    return f"{element_of(x)[0].name}[{','.join(map(str, shape_of(x)))}]"
+
+
+def require_alike(name: str, x: Any, y: Any) -> None:
+    """Refuse predictions and targets that would broadcast: (8, 1) against (8,) compares all pairs.
+
+    A single number goes with anything.
+    """
+    mine, other = shape_of(x), shape_of(y)
+    differ = len(mine) != len(other) or any(map(definitely_different, mine, other))
+    require(
+        not differ or () in (mine, other),
+        f"{name}: {_kind(x)} against {_kind(y)} would compare every row with every other",
+        hint="give both one shape: np.squeeze(x, 1), y[:, None], or np.broadcast_to(...) if meant",
+    )
+
+
+def _difference(name: str, x: Any, y: Any) -> Any:
+    require_alike(name, x, y)
     return functions.subtract(x, y)
 
 
 @public(name="mse")
 def mean_squared_error(x: Any, y: Any, reduction: str = "mean") -> Any:
     """(x - y)**2."""
-    return reduced(functions.square(_difference(x, y)), reduction)
+    return reduced(functions.square(_difference("mse", x, y)), reduction)
 
 
 @public(name="mae")
 def mean_absolute_error(x: Any, y: Any, reduction: str = "mean") -> Any:
     """|x - y|."""
-    return reduced(functions.absolute(_difference(x, y)), reduction)
+    return reduced(functions.absolute(_difference("mae", x, y)), reduction)
 
 
 @public()
 def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
     """(x - y)**2 / 2 up to delta, linear beyond."""
-    f, size = functions, functions.absolute(_difference(x, y))
+    f, size = functions, functions.absolute(_difference("huber", x, y))
     linear = f.multiply(f.subtract(size, delta / 2), delta)
     inside = f.multiply(f.square(size), 0.5)
     return reduced(f.where(f.less_equal(size, delta), inside, linear), reduction)
@@ -310,6 +372,7 @@ def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
 @public()
 def binary_cross_entropy(p: Any, y: Any, reduction: str = "mean") -> Any:
     """-(y log p + (1 - y) log(1 - p)); logarithms are held above -100, as in PyTorch."""
+    require_alike("binary_cross_entropy", p, y)
     f = functions
     yes = f.maximum(f.log(p), -100.0)
     no = f.maximum(f.log1p(f.negative(p)), -100.0)
@@ -320,6 +383,7 @@ def binary_cross_entropy(p: Any, y: Any, reduction: str = "mean") -> Any:
 @public()
 def binary_cross_entropy_with_logits(x: Any, y: Any, reduction: str = "mean") -> Any:
     """binary_cross_entropy(sigmoid(x), y) = softplus(x) - x y, without overflow."""
+    require_alike("binary_cross_entropy_with_logits", x, y)
     f = functions
     return reduced(f.subtract(f.softplus(x), f.multiply(x, y)), reduction)
 
@@ -327,6 +391,7 @@ def binary_cross_entropy_with_logits(x: Any, y: Any, reduction: str = "mean") ->
 @public()
 def kl_divergence(log_p: Any, target: Any, axis: int = -1) -> Any:
     """sum(target (log target - log_p)) along an axis; a target of 0 adds nothing."""
+    require_alike("kl_divergence", log_p, target)
     f = functions
     positive = f.greater(target, 0)
     logarithm = f.log(f.where(positive, target, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from graphc.errors import RunError
+from graphc.errors import INDEX, OutOfRangeError, RunError
 from graphc.runtime.image import Image
 
 CANCELLED, BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
@@ -30,7 +30,8 @@ def explain(image: Image, status: int, row: int) -> RunError:
         return RunError(f"the step table is damaged at word {row}", details=details)
     if reason is None:
         reason = image.reasons.get(status, f"a kernel failed with status {status}")
-    return RunError(reason, details=details, location=location)
+    kind = OutOfRangeError if status == INDEX else RunError
+    return kind(reason, details=details, location=location)
 
 
 def keep(error: BaseException) -> int:
