@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.frontend.calls import seen
 from graphc.frontend.region import (
     Operands,
     Region,
@@ -97,7 +98,7 @@ def _branches(
             trace_region(
                 getattr(branch, "__name__", f"branch{k}"),
                 given.parameters,
-                lambda tracers, branch=branch: branch(*given.rebuilt(tracers)),  # type: ignore[misc]
+                lambda tracers, branch=branch: seen(branch)(*given.rebuilt(tracers)),  # type: ignore[misc]
                 targets,
             )
             for k, branch in enumerate(branches)
@@ -210,10 +211,10 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     carry = Carry("while_loop", init)
     region = carry.settle(
         lambda: trace_region(
-            "body", carry.parameters, lambda s: body(unflatten(carry.tree, s)), carry.targets
+            "body", carry.parameters, lambda s: seen(body)(unflatten(carry.tree, s)), carry.targets
         )
     )
-    check = trace_region("test", carry.parameters, lambda s: test(unflatten(carry.tree, s)))
+    check = trace_region("test", carry.parameters, lambda s: seen(test)(unflatten(carry.tree, s)))
     if check.types != [FLAG]:
         found = ", ".join(str(kind) for kind in check.types)
         raise TraceError(
@@ -242,7 +243,7 @@ def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> A
         raise TraceError("the bounds of fori must be integers")
     first, last = (functions.astype(lift(n, enclosing()), "i64") for n in bounds)
     return while_loop(
-        lambda s: s[0] < last, lambda s: (s[0] + np.int64(1), body(s[0], s[1])), (first, init)
+        lambda s: s[0] < last, lambda s: (s[0] + np.int64(1), seen(body)(s[0], s[1])), (first, init)
     )[1]
 
 
@@ -252,12 +253,17 @@ def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any
     if count > MOST_STORED:
         step, first = np.int64(1), np.int64(start)
         counted = _traced_scan(
-            "fori", lambda s, _: ((s[0] + step, body(*s)), ()), (first, init), None, count, False
+            "fori",
+            lambda s, _: ((s[0] + step, seen(body)(*s)), ()),
+            (first, init),
+            None,
+            count,
+            False,
         )
         return counted[0][1]
     numbers = emit("iota", extent=count, dtype="i64")
     numbers = numbers + np.int64(start) if start else numbers
-    return _traced_scan("fori", lambda s, i: (body(i, s), ()), init, numbers, count, False)[0]
+    return _traced_scan("fori", lambda s, i: (seen(body)(i, s), ()), init, numbers, count, False)[0]
 
 
 def _read(number: Any) -> Any:
@@ -301,7 +307,7 @@ def _traced_scan(
 
     def step(tracers: list[Any]) -> Any:
         split = len(carry.values)
-        made = body(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
+        made = seen(body)(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
         if not isinstance(made, tuple | list) or len(made) != 2:
             raise TraceError("the body of scan must return (carry, y)")
         return tuple(made)
@@ -320,7 +326,7 @@ def _traced_scan(
 def map(body: Callable[[Any], Any], xs: Any) -> Any:
     """body(x) for each slice x along the first axis of xs, stacked along a new first axis."""
     _length("map", xs)
-    return scan(lambda nothing, x: ((), body(x)), (), xs)[1]
+    return scan(lambda nothing, x: ((), seen(body)(x)), (), xs)[1]
 
 
 def _length(name: str, xs: Any, length: int | None = None) -> int:

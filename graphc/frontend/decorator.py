@@ -17,6 +17,7 @@ import numpy as np
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
+from graphc.frontend.calls import seen
 from graphc.frontend.engine import Built
 from graphc.frontend.nesting import NAMED
 from graphc.frontend.signature import (
@@ -228,7 +229,7 @@ class CompiledFunction:
                 static_leaf(key) if parameter_type(key) is None else next(arrays)
                 for key in signature.keys
             ]
-            return self._binder.call(self.function, unflatten(signature.tree, leaves))
+            return self._binder.call(seen(self.function), unflatten(signature.tree, leaves))
 
         name = getattr(self.function, "__name__", "f")
         place = defined_at(self.function)

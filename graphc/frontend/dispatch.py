@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.frontend import views
+from graphc.frontend.operands import plain, plain_arguments
 from graphc.ir.types import DTYPES
 from graphc.ops.value import NUMPY, PUBLIC, Value
 
@@ -73,12 +74,20 @@ def _mismatch(error: TypeError) -> str:
     return text.split("() ", 1)[-1] + " is not supported" if "unexpected" in text else text
 
 
+def from_outside(name: str) -> TraceError:
+    """The error for a write of traced values to an array that the function did not make."""
+    return TraceError(
+        f"{name}: the target is a NumPy array from outside of the function",
+        hint="write to a .copy(), or take the array as an argument and return it",
+    )
+
+
 def store(value: Any, out: Any, name: str) -> Any:
     """What `out=` asks for: it becomes the value. Raises TraceError unless it is a traced array."""
     if not hasattr(out, "assign"):
         raise TraceError(
-            f"{name}: out= is a NumPy array, which a traced result cannot be stored in",
-            hint="allocate it with gc.zeros(...) or np.zeros_like(x), or assign the result",
+            f"{name}: out= is a NumPy array from outside, which no traced result can be stored in",
+            hint="make it inside the function, write to a .copy(), or assign the result",
         )
     out.assign(views.fitted(value, out, name))
     return out
@@ -89,6 +98,7 @@ def store(value: Any, out: Any, name: str) -> Any:
 
 def ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.add(...) and its methods reduce, accumulate, outer and at."""
+    inputs = (*inputs[:1], *plain(inputs[1:])) if method == "at" else plain(inputs)
     if method == "__call__":
         handler = NUMPY.get(ufunc)
         if handler is None:
@@ -164,7 +174,7 @@ def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
     name = f"np.{_name(ufunc)}.at"
     target, index, *operands = inputs
     if not hasattr(target, "assign"):
-        raise TraceError(f"{name}: the target is a NumPy array", hint="make it with gc.zeros(...)")
+        raise from_outside(name)
     if ufunc is np.subtract:
         ufunc, operands = np.add, [PUBLIC["negative"](operands[0])]
     if ufunc not in _AT:
@@ -180,7 +190,7 @@ def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
 
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not hasattr(dst, "assign"):
-        raise TraceError("np.copyto: the target is a NumPy array", hint="use gc.zeros(...)")
+        raise from_outside("np.copyto")
     dst[...] = src if where is True else PUBLIC["where"](where, src, dst)
 
 
@@ -200,7 +210,7 @@ def _on_shape(function: Any) -> Callable[..., Any]:
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
     if not hasattr(arr, "assign"):
-        raise TraceError("np.put_along_axis: the target is a NumPy array", hint="use gc.zeros(...)")
+        raise from_outside("np.put_along_axis")
     arr.assign(PUBLIC["put_along_axis"](arr, indices, values, axis))
 
 
@@ -235,6 +245,7 @@ def _typed(operand: Any) -> Any:
 
 def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.<function>(...) on tracers. Raises TraceError naming the function and near matches."""
+    args, kwargs = plain_arguments(function, args, kwargs)
     own = _OWN.get(function)
     if own is not None:
         return own(*args, **kwargs)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.frontend.calls import seen
 from graphc.frontend.control import map as map_slices
 from graphc.frontend.region import (
     Operands,
@@ -136,7 +137,7 @@ def loss_region(
 
     def call(tracers: list[Any]) -> Any:
         positional, named = given.rebuilt(tracers)
-        made = function(*positional, **named)
+        made = seen(function)(*positional, **named)
         value, aux = _pair(made) if has_aux else (made, None)
         return [_loss(value), aux]
 
@@ -264,7 +265,7 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     tree: list[Any] = []
 
     def call(tracers: list[Any]) -> Any:
-        leaves, structure = flatten(function(*given.rebuilt(tracers)))
+        leaves, structure = flatten(seen(function)(*given.rebuilt(tracers)))
         values = [lift(leaf, enclosing()) for leaf in leaves]
         order = sorted(range(len(values)), key=lambda k: values[k].element.kind not in "fc")
         tree[:] = [structure, order]
@@ -363,7 +364,9 @@ def jacobian(function: Function, wrt: Wrt = 0) -> Function:
 
         def of_chosen(*chosen: Any) -> Any:
             given = {**whole, **dict(zip(keys, chosen))}
-            return function(*(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs})
+            return seen(function)(
+                *(given[k] for k in range(len(args))), **{k: given[k] for k in kwargs}
+            )
 
         result, pullback = vjp(of_chosen, *(whole[key] for key in keys))
         leaves, tree = flatten(result)

@@ -117,7 +117,7 @@ def gradients(y: Any, xs: Any, unconnected: str = "none", graph: Any = None) -> 
 
 def _emitted(trace: Trace, y: Value, xs: list[Value], unconnected: str) -> list[Value | None]:
     for value in (y, *xs):
-        if value.trace is not trace:
+        if value.owner is not trace:
             raise TraceError(f"{value!r} belongs to the function around this loop body or branch")
         if not has_gradient(value.type):
             raise TraceError(f"{value!r} has no gradient", hint="only floats have one")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.errors import TraceError
+from graphc.frontend.calls import seen
 from graphc.frontend.region import (
     Operands,
     Region,
@@ -45,7 +46,7 @@ def checkpoint(function: Function) -> Function:
 
         def run(tracers: list[Any]) -> Any:
             positional, named = given.rebuilt(tracers)
-            return function(*positional, **named)
+            return seen(function)(*positional, **named)
 
         region = trace_region(getattr(function, "__name__", "f"), given.parameters, run)
         made = emit_region("checkpoint", given.values, (region,), name=region.graph.name)
@@ -79,7 +80,7 @@ def _custom(function: Function, args: tuple[Any, ...]) -> Any:
     kept: dict[str, Any] = {}
 
     def forward(tracers: list[Any]) -> Any:
-        made = function(*given.rebuilt(tracers))
+        made = seen(function)(*given.rebuilt(tracers))
         if not isinstance(made, tuple) or len(made) != 2 or not callable(made[1]):
             raise TraceError("a function with gc.custom_grad returns (result, backward)")
         result, backward = made
@@ -107,7 +108,7 @@ def _backward(backward: Function, tree: Any, values: Sequence[Value], given: Ope
     parameters = [Parameter(f"ct{k}", v.type) for k, v in enumerate(values)]
 
     def call(tracers: list[Any]) -> Any:
-        made = backward(unflatten(tree, tracers))
+        made = seen(backward)(unflatten(tree, tracers))
         arguments = given.tree.children
         parts = _per_argument(made, arguments)
         leaves = [leaf for pair in zip(parts, arguments) for leaf in _like(*pair)]

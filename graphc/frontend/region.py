@@ -36,7 +36,7 @@ class RegionTrace(FunctionTrace):
         self.captured: dict[int, tuple[Value, Node]] = {}  # by outer id: (value, parameter)
 
     def capture(self, value: Value) -> Value:
-        if value.trace is not self.outer:
+        if value.owner is not self.outer:
             value = self.outer.capture(value)
         node = value.node
         known = self.captured.get(node.id)

@@ -46,7 +46,7 @@ class Tracer(Value):
 
     def __init__(self, node: Node, trace: Trace, weak: bool = False) -> None:
         self._node = node
-        self.trace = trace
+        self.owner = trace
         self.weak = weak
         self.link: Link | None = None
         self.storage: Storage | None = None
@@ -182,7 +182,7 @@ class Tracer(Value):
 
     def copy(self, order: str = "C") -> Tracer:
         """A tracer of the same value that later writes to this one do not reach."""
-        made = Tracer(self.node, self.trace, self.weak)
+        made = Tracer(self.node, self.owner, self.weak)
         if self.ndim == 0 and self.storage is not None:
             made.storage = Storage()
         return made
@@ -207,11 +207,11 @@ class Tracer(Value):
         return views.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if type(value) is Tracer and views.is_own_view(self, index, value):
+        if isinstance(value, Tracer) and views.is_own_view(self, index, value):
             return  # the second half of `x[i] += v`: the view has written through already
         if not isinstance(value, Value):
             value = lift(
-                np.asarray(value) if isinstance(value, list | tuple) else value, self.trace
+                np.asarray(value) if isinstance(value, list | tuple) else value, self.owner
             )
         self.assign(METHODS["setitem"](self, index, cast_value(value, self.element)))
 
@@ -234,7 +234,7 @@ class Tracer(Value):
 def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
     return TraceError(
         f"a traced array has no value yet: {tracer!r} cannot become {wanted}",
-        location=tracer.trace.locate() if tracer.trace.locate else None,
+        location=tracer.owner.locate() if tracer.owner.locate else None,
         hint=_NO_VALUE_HINTS[hint],
     )
 
@@ -254,7 +254,7 @@ def _missing(tracer: Tracer, name: str) -> MissingAttribute:
     near = difflib.get_close_matches(name, sorted({*METHODS, "T", "mT", "shape", "dtype"}), 3)
     return MissingAttribute(
         f"a traced array has no attribute {name!r}",
-        location=tracer.trace.locate() if tracer.trace.locate else None,
+        location=tracer.owner.locate() if tracer.owner.locate else None,
         hint=f"near: {', '.join(near)}" if near else None,
     )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.frontend.operands import plain
 from graphc.ops.dims import row_major_strides
 from graphc.ops.value import METHODS, PUBLIC, Value, cast_value, current, tracing
 from graphc.record import record
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """What an array shares with its views: the number of writes so far."""
+    """What an array shares with its views: the number of writes so far.
 
-    __slots__ = ("writes",)
+    `known` holds until a traced value is written to arrays whose elements are known.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("known", "writes")
+
+    def __init__(self, known: bool = False) -> None:
         self.writes = 0
+        self.known = known
 
 
 @record(frozen=True)
@@ -57,8 +62,8 @@ def _attach(view: Value, link: Link) -> Tracer:
     parent = link.parent
     if parent.storage is None:
         parent.storage = Storage()
-    made = Tracer(view.node, view.trace, view.weak)
-    if view.trace is not parent.trace:  # a loop body or branch reads an array of the outer function
+    made = Tracer(view.node, view.owner, view.weak)
+    if view.owner is not parent.owner:  # a loop body or branch reads an array of the outer function
         link = Link(parent, link.derive, link.ghost, None, link.index)
     made.link, made.storage, made.seen = link, parent.storage, parent.storage.writes
     return made
@@ -73,7 +78,7 @@ def refresh(tracer: Tracer) -> None:
         chain.append(tracer)
         tracer = tracer.link.parent
     tracer.seen = storage.writes  # an array of its own is always current
-    with tracing(tracer.trace):  # which need not be the innermost one
+    with tracing(tracer.owner):  # which need not be the innermost one
         for view in reversed(chain):
             assert view.link is not None
             view._node = view.link.derive(view.link.parent).node
@@ -86,11 +91,8 @@ def write(tracer: Tracer, value: Value) -> None:
     Raises TraceError when a view on the way is read-only, and inside a loop body or branch for an
     array of the function around it.
     """
-    if current() is not tracer.trace:
-        raise TraceError(
-            f"{tracer!r} belongs to the function around this loop body or branch",
-            hint="make it a carry: take it as an argument and return what it becomes",
-        )
+    if current() is not tracer.owner:
+        raise foreign_write(tracer)
     target, steps = tracer, []
     while target.link is not None:
         if target.link.write is None:
@@ -104,10 +106,19 @@ def write(tracer: Tracer, value: Value) -> None:
     storage = target.storage
     target._node, target.weak = value.node, False
     if storage is not None:
+        storage.known = False
         storage.writes += 1
         target.seen = storage.writes
         for view, written in steps:
             view._node, view.seen = written.node, storage.writes
+
+
+def foreign_write(tracer: Tracer) -> TraceError:
+    """The error for a write to an array of another trace than the innermost one."""
+    return TraceError(
+        f"{tracer!r} belongs to the function around this loop body or branch",
+        hint="make it a carry: take it as an argument and return what it becomes",
+    )
 
 
 def fitted(value: Value, target: Tracer, name: str) -> Value:
@@ -149,19 +160,24 @@ def _ghost_index(index: Any) -> Any:
 
 def getitem(tracer: Tracer, index: Any) -> Any:
     """x[index]: a linked view where NumPy makes one."""
+    index = plain(index)
     made = METHODS["getitem"](tracer, index)
     if not isinstance(made, Value) or not _is_basic(index):
         return made
     if made.ndim == 0 and index is not Ellipsis and not _has_ellipsis(index):
         return made if made is not tracer else tracer.copy()
-    link = Link(
-        tracer,
-        lambda parent: METHODS["getitem"](parent, index),
+    return _attach(made, link_at(tracer, index))
+
+
+def link_at(parent: Tracer, index: Any) -> Link:
+    """How the view at a basic index follows from its parent."""
+    return Link(
+        parent,
+        lambda value: METHODS["getitem"](value, index),
         lambda array: array[_ghost_index(index)],
-        lambda parent, value: METHODS["setitem"](parent, index, value),
+        lambda value, written: METHODS["setitem"](value, index, written),
         index,
     )
-    return _attach(made, link)
 
 
 def _has_ellipsis(index: Any) -> bool:
@@ -234,13 +250,17 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     rest = args[1:]
     if parent.is_scalar or (name in _MAY_COPY and not _keeps_memory(parent, name, rest, kwargs)):
         return made if made is not parent else parent.copy()
-    link = Link(
+    return _attach(made, link_of(name, parent, rest, kwargs))
+
+
+def link_of(name: str, parent: Tracer, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Link:
+    """How the view that a function of LINKED makes follows from its parent."""
+    return Link(
         parent,
         lambda value: PUBLIC[name](value, *rest, **kwargs),
         lambda array: _numpy_call(name, array, rest, kwargs),
         LINKED[name](name, rest, kwargs),
     )
-    return _attach(made, link)
 
 
 LINKED_LISTS = ("split", "array_split", "hsplit", "vsplit", "dsplit", "unstack", "broadcast_arrays")
@@ -287,6 +307,14 @@ def _keeps_memory(parent: Tracer, name: str, args: Any, kwargs: Any) -> bool:
         _numpy_call(name, ghost, args, kwargs)
         return True
     return False
+
+
+def has_order(tracer: Tracer, order: str | None) -> bool:
+    """Whether NumPy's array would lie in row-major ("C") or column-major ("F") order."""
+    ghost = _ghost(tracer) if order in ("C", "F") else None
+    if ghost is None:
+        return True
+    return ghost.flags.c_contiguous if order == "C" else ghost.flags.f_contiguous
 
 
 def _ghost(tracer: Tracer) -> np.ndarray[Any, Any] | None:

@@ -81,7 +81,7 @@ def _adds_rows(node: Node) -> bool:
 
 
 def _with_rows(total: Value, scattered: Value) -> Value:
-    _, index, updates = map(scattered.trace.wrap, scattered.node.inputs)
+    _, index, updates = map(scattered.owner.wrap, scattered.node.inputs)
     return emit("scatter", total, index, updates, **scattered.node.attrs)  # type: ignore[no-any-return]
 
 
@@ -93,7 +93,7 @@ def _block(value: Value) -> Block | None:
     node = value.node
     if node.op.name != "slice_update" or not node.type.is_static or not _is_zero(node.inputs[0]):  # type: ignore[union-attr]
         return None
-    part = value.trace.wrap(node.inputs[1])
+    part = value.owner.wrap(node.inputs[1])
     extents, counts = value.type.dims, part.type.dims
     cut = [k for k, count in enumerate(counts) if count != extents[k]]
     in_order = all(s == 1 or n == 1 for s, n in zip(node.attrs["steps"], counts))

@@ -105,7 +105,7 @@ def _by_head(arrays: Sequence[Any], masks: tuple[Any, ...], step: Step) -> list[
         made = step(values[: len(arrays)], tuple(values[len(arrays) :]))
         return [x for x in made if x is not None]
 
-    trace = arrays[0].trace
+    trace = arrays[0].owner
     nodes = tuple(x.node for x in (*moving, *shared))
     attrs = {"carries": 0, "scanned": len(moving), "length": count, "reverse": False}
     made = trace.emit(OPS["scan"], nodes, attrs, regions=(region_of("head", kinds, body),))

@@ -244,7 +244,7 @@ def _run_scan(
 
 def expand_switch(index: Value, *operands: Any, regions: Regions) -> Any:
     """A binary tree of conds over the index: regions [0, middle) and [middle, count)."""
-    trace = index.trace
+    trace = index.owner
     nodes = tuple(o.node for o in operands)
     if len(regions) == 1:
         return trace.emit(OPS["call"], nodes, {"name": "branch"}, regions=regions)

@@ -31,21 +31,28 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 @public(np.bincount)
 def bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | None = None) -> Any:
-    """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored."""
+    """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored.
+
+    Of a traced array `minlength` stands for the length, and a value that does not fit raises
+    RunError when it runs.
+    """
+    drop = length is not None
     if length is None:
-        if isinstance(x, Value):
+        if isinstance(x, Value) and not minlength:
             raise TraceError(
                 "bincount of a traced array has a length that depends on data",
-                hint="pass length= to fix it",
+                hint="pass minlength=, above every value, or length= to ignore what is beyond it",
             )
-        length = max(int(np.max(x, initial=-1)) + 1, minlength)
+        length = (
+            minlength if isinstance(x, Value) else max(int(np.max(x, initial=-1)) + 1, minlength)
+        )
     x = as_value(x)
     kind = I64 if weights is None else F64
     amounts = np.ones((), np.int64) if weights is None else functions.astype(weights, F64)
     legal = functions.where(x < 0, length, x) if common_element(x)[0].kind == "i" else x
     amounts = broadcast_to(reshape(amounts, -1), (size_of(shape_of(x)),))
     zeros = functions.zeros((length,), kind)
-    return scatter_rows(zeros, reshape(legal, -1), amounts, "add", drop=True)
+    return scatter_rows(zeros, reshape(legal, -1), amounts, "add", drop=drop)
 
 
 @public(np.histogram_bin_edges)

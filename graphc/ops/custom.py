@@ -229,7 +229,7 @@ def _checked(name: str, rule: Callable[..., Any]) -> Callable[..., list[Value | 
 def _cotangent(name: str, position: int, given: Any, operand: Value) -> Value | None:
     if given is None or operand.element.kind not in "fc":
         return None
-    made = lift(given, operand.trace)
+    made = lift(given, operand.owner)
     if made.weak:
         made = cast_value(made, operand.element)
     require(

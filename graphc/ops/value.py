@@ -78,8 +78,8 @@ class Trace:
 
     def capture(self, value: Value) -> Value:
         """What a value of another trace is in this one. Raises TraceError: regions know better."""
-        if value.trace.locate is not None:
-            value.trace.locate()  # raises where that trace has ended
+        if value.owner.locate is not None:
+            value.owner.locate()  # raises where that trace has ended
         raise TraceError(
             "values of two different traces meet",
             hint="pass outer values into a compiled function as arguments",
@@ -144,13 +144,18 @@ class Value:
     `weak` marks what came from a Python number: it adapts to the dtype of the other operand.
     """
 
-    __slots__ = ("_node", "trace", "weak")
+    __slots__ = ("_node", "owner", "weak")
     __hash__ = object.__hash__
 
     def __init__(self, node: Node, trace: Trace, weak: bool = False) -> None:
         self._node = node
-        self.trace = trace
+        self.owner = trace
         self.weak = weak
+
+    @property
+    def known(self) -> np.ndarray[Any, Any] | None:
+        """The array itself where its elements are known while tracing; None if they are not."""
+        return None
 
     @property
     def node(self) -> Node:
@@ -279,7 +284,7 @@ def trace_of(*operands: Any) -> Trace | None:
     """The trace that an operation on these operands joins: the innermost active one."""
     trace = current()
     if trace is None:
-        owners = (operand.trace for operand in operands if isinstance(operand, Value))
+        owners = (o.owner for o in operands if isinstance(o, Value) and o.known is None)
         trace = next(owners, None)
     return trace
 
@@ -287,7 +292,11 @@ def trace_of(*operands: Any) -> Trace | None:
 def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
     """The operand as a Value of this trace, cast to `element` if given."""
     if isinstance(operand, Value):
-        own = operand if operand.trace is trace else trace.capture(operand)
+        array = operand.known
+        if array is not None:
+            own = trace.constant(array)
+        else:
+            own = operand if operand.owner is trace else trace.capture(operand)
         return own if element is None else cast_value(own, element)
     if isinstance(operand, Stateful):
         return lift(operand.read(trace), trace, element)
@@ -326,7 +335,7 @@ def _check_fits(number: Any, element: DType) -> None:
 def cast_value(value: Value, element: DType) -> Value:
     if value.element is element:
         return value
-    return value.trace.emit(OPS["cast"], (value.node,), {"dtype": element})  # type: ignore[no-any-return]
+    return value.owner.emit(OPS["cast"], (value.node,), {"dtype": element})  # type: ignore[no-any-return]
 
 
 def element_of(operand: Any) -> tuple[DType, bool]:

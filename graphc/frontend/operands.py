@@ -1,0 +1,77 @@
+"""What stands among the arguments of a call: arrays that are known while tracing, and those not.
+
+Arguments nest in tuples, lists and dicts, as NumPy takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from graphc.ops.value import Stateful, Value
+
+# Functions that write to their first argument.
+WRITERS: frozenset[Any] = frozenset(
+    (np.copyto, np.put_along_axis, np.put, np.place, np.putmask, np.fill_diagonal)
+)
+
+
+def leaves(given: Any) -> Iterator[Any]:
+    """Everything in a nesting of arguments that is no container."""
+    if isinstance(given, tuple | list):
+        for item in given:
+            yield from leaves(item)
+    elif type(given) is dict:
+        yield from leaves(list(given.values()))
+    elif isinstance(given, slice):
+        yield from (given.start, given.stop, given.step)
+    else:
+        yield given
+
+
+def is_unknown(leaf: Any) -> bool:
+    """Whether the elements of an operand are not known while tracing."""
+    return isinstance(leaf, Stateful) or (isinstance(leaf, Value) and leaf.known is None)
+
+
+def any_unknown(*given: Any) -> bool:
+    """Whether the elements of some operand are not known while tracing."""
+    return any(map(is_unknown, leaves(given)))
+
+
+def plain(given: Any) -> Any:
+    """The arguments with arrays in the place of traced values that are known."""
+    return (
+        mapped(given, _plain) if any(isinstance(leaf, Value) for leaf in leaves(given)) else given
+    )
+
+
+def _plain(leaf: Any) -> Any:
+    array = leaf.known if isinstance(leaf, Value) else None
+    return leaf if array is None else array
+
+
+def mapped(given: Any, change: Callable[[Any], Any]) -> Any:
+    """A nesting with other leaves; named tuples stay what they are."""
+    if isinstance(given, tuple):
+        items = [mapped(item, change) for item in given]
+        make = getattr(type(given), "_make", None)
+        return make(items) if make is not None else tuple(items)
+    if type(given) is list:
+        return [mapped(item, change) for item in given]
+    if type(given) is dict:
+        return {key: mapped(item, change) for key, item in given.items()}
+    if isinstance(given, slice):
+        return slice(*(change(part) for part in (given.start, given.stop, given.step)))
+    return change(given)
+
+
+def plain_arguments(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """`plain`, except for what the function writes to."""
+    head = args[:1] if function in WRITERS else ()
+    named = {key: item if key == "out" else plain(item) for key, item in kwargs.items()}
+    return (*head, *plain(args[len(head) :])), named

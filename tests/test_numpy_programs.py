@@ -1,0 +1,302 @@
+"""NumPy as people write it: arrays made inside a function, tables from outside, writes in place."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+
+import numpy as np
+import pytest
+from numpy import zeros as made_of_zeros
+from numpy_programs import ARGUMENTS, function_of, program, run
+
+import graphc as gc
+from graphc.errors import GraphError, TraceError
+from graphc.frontend.calls import hooked
+
+PROGRAMS = int(os.environ.get("GRAPHC_NUMPY_PROGRAMS", "40"))
+X = np.arange(12.0).reshape(4, 3) / 4 - 1
+IDS = np.array([2, 0, 3])
+W = np.arange(12.0).reshape(4, 3)
+CALLS: list[int] = []
+LAST = None
+
+
+def same(function, *args):
+    """A compiled function returns what NumPy does: value, dtype and shape."""
+    want, got = function(*args), gc.compile(function)(*args)
+    assert np.asarray(got).dtype == np.asarray(want).dtype
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert np.shape(got) == np.shape(want)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_random_programs_do_what_numpy_does(seed):
+    source = program(seed)
+    want = run(function_of(source, f"<program {seed}>"))
+    got = run(gc.compile(function_of(source, f"<program {seed}>"), opt=0))
+    for a, b in zip(got, want, strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype, source
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=source)
+        assert np.shape(a) == np.shape(b), source
+
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def outer_helper(acc, x):
+    acc += x.sum(0)
+    return acc
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args) + made_of_zeros(1)
+
+    return wrapper
+
+
+@decorated
+def total(x):
+    acc = np.zeros(3)
+    for row in x:
+        acc += row
+    return acc
+
+
+def recursive(x, n=2):
+    acc = np.zeros(3)
+    acc += x[n]
+    return acc if n == 0 else acc + recursive(x, n - 1)
+
+
+def of_default(x, table=W):
+    return table[x[:, 0].astype(int) + 1]
+
+
+def imports_inside(x):
+    import numpy
+    from numpy import full as filled
+    from numpy.linalg import norm
+
+    acc = numpy.zeros(3)
+    acc += x[0]
+    return acc + filled(3, x[0, 0]) + norm(x)
+
+
+def makes_a_class(x):
+    class Running:
+        start = np.ones(3)
+
+        def __init__(self):
+            self.total = np.zeros(3)
+
+        def add(self, row):
+            self.total += row
+            return self
+
+    return Running().add(x[0]).add(Running.start).total
+
+
+def closure(x):
+    acc, count = np.zeros(3), 0
+
+    def add(row):
+        nonlocal count, acc
+        count += 1
+        acc += row
+
+    list(map(add, x))
+    return acc * count
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        total, recursive, of_default, imports_inside, makes_a_class, closure,
+        lambda x: outer_helper(np.zeros(3), x),
+        lambda x: outer_helper(np.ones_like(x[0]), x),
+        lambda x: W[(x[:, 0] > 0).astype(int)],
+        lambda x: {"table": [W]}["table"][0][(x[:, 0] > 0).astype(int), 1],
+        lambda x: (W * 2)[1, (x[0] > 0).astype(int)],
+        lambda x: W.take((x[0] > 0).astype(int), axis=0) + W.dot(x[0])[0],
+        lambda x: sum(W[k] * x[k] for k in range(4)),
+        lambda x: np.array([[x[0, 0], 1], [x.sum(), np.float32(2)]]),
+        lambda x: np.array([x[0].astype(np.float32), [1, 2, 3]]),
+        lambda x: np.float32(x[0, 0]) + np.full((2, 2), x[0, 0], np.float32),
+        lambda x: np.max([x[0, 0], x[1, 1], 3.0]) + np.asarray(x).sum(),
+        lambda x: isinstance(x, np.ndarray) * x + isinstance(np.zeros(3), np.ndarray),
+        lambda x: functools.reduce(np.add, [np.zeros(3), *x]),
+        lambda x: functools.partial(outer_helper, np.zeros(3))(x),
+        lambda x: np.add.outer(np.arange(3), x[0]) + np.add.reduce(np.ones((2, 3))),
+    ],
+)  # fmt: skip
+def test_functions_of_the_user_are_seen_through(function):
+    same(function, X)
+
+
+def test_methods_and_callable_objects():
+    class Model:
+        __scale = 2.0
+
+        def __init__(self):
+            self.table = np.arange(12.0).reshape(4, 3)
+
+        def __call__(self, x):
+            return self.hidden(x) + super().__hash__() * 0
+
+        def hidden(self, x):
+            acc = np.zeros(3)
+            acc += self.table[(x[:, 0] > 0).astype(int)].sum(0) * self.__scale
+            return acc
+
+    model = Model()
+    same(model, X)
+    same(model.hidden, X)
+    same(lambda x: model(x), X)
+
+
+def write_globals(x):
+    global LAST
+    LAST = "written"
+    CALLS.append(1)
+    globals()["SEEN"] = True
+    return x + 1
+
+
+def test_writes_reach_the_true_globals():
+    gc.compile(write_globals)(X)
+    assert LAST == "written"
+    assert CALLS == [1]
+    assert globals()["SEEN"]
+
+
+def test_objects_keep_their_identity():
+    seen = []
+
+    def look(x):
+        seen.extend([np, W, np.float32, look, np.asarray(W) is W, type(W) is np.ndarray])
+        acc = np.zeros(2)
+        seen.append(np.asarray(acc) is acc)
+        return x
+
+    gc.compile(look)(X)
+    assert seen[0] is np
+    assert seen[1] is W
+    assert seen[2] is np.float32
+    assert seen[3] is look
+    assert seen[4:] == [True, True, True]
+
+
+def test_what_is_known_stays_numpys():
+    def f(x):
+        sizes = np.arange(3) + 1
+        assert int(sizes[2]) == 3
+        assert sizes.sum() == 6
+        assert (sizes > 0).all()
+        assert [float(s) for s in np.sqrt(sizes**2)] == [1.0, 2.0, 3.0]
+        for _ in range(sizes[1]):
+            x = x.reshape(sizes.prod() * 2)
+        return x[np.arange(12) % 2 == 0] + len(np.where(sizes > 1)[0])
+
+    same(f, X)
+    assert not [n for n in gc.compile(f).graph(X).nodes if n.op.name == "iota"]
+
+
+def test_arrays_share_memory_as_in_numpy():
+    def f(x):
+        acc = np.zeros((2, 3))
+        first, turned, flat = acc[0], acc.T, acc.reshape(-1)
+        acc[1, 0] = 7
+        first += x[0]
+        turned[2] *= 2
+        flat[0] = x[1, 1]
+        return acc, first, turned, flat
+
+    for got, want in zip(gc.compile(f)(X), f(X), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_writes_to_arrays_from_outside_are_refused():
+    def into(x):
+        W[0] = x[0]
+        return x
+
+    def plus(x):
+        table = W
+        table += x
+        return table
+
+    for function in (into, plus):
+        with pytest.raises(TraceError, match=r"copy|outside|traced array"):
+            gc.compile(function)(X)
+    assert W[0, 1] == 1
+
+
+def test_known_arrays_of_the_function_around_are_not_written_to_in_a_loop():
+    def f(x):
+        acc = np.zeros(3)
+
+        def body(k, s):
+            acc[0] = 1.0
+            return s + 1
+
+        return gc.fori(0, 3, body, x) + acc[0]
+
+    with pytest.raises(TraceError, match="loop body"):
+        gc.compile(f)(X)
+
+
+def test_transformations_see_through_functions():
+    def loss(w, x):
+        acc = np.zeros(3)
+        for row in x:
+            acc += row * w
+        out = np.empty(2)
+        out[0], out[1] = acc.sum(), (acc**2).mean()
+        return out @ np.array([1.0, 0.5])
+
+    w = np.array([1.0, 2.0, 3.0])
+    want = (loss(w + 1e-6, X) - loss(w - 1e-6, X)) / 2e-6
+    np.testing.assert_allclose(gc.grad(loss)(w, X).sum(), want, rtol=1e-5)
+
+    def step(carry, row):
+        made = np.zeros(3)
+        made[1:] = row[1:]
+        return carry + made, made
+
+    np.testing.assert_allclose(
+        gc.compile(lambda x: gc.scan(step, np.zeros(3), x))(X)[0], X.sum(0) * [0, 1, 1]
+    )
+    same(lambda x: gc.cond(x[0, 0] > 0, outer_helper, outer_helper, np.ones(3), x), X)
+
+
+def test_lines_and_names_stay_the_users():
+    def f(x):
+        acc = np.zeros(3)
+        return acc @ np.ones((4, 4)) @ x
+
+    with pytest.raises((GraphError, ValueError)) as caught:
+        gc.compile(f)(X)
+    lines = [e.lineno for e in caught.traceback if e.path.name == "test_numpy_programs.py"]
+    assert f.__code__.co_firstlineno + 1 in lines  # counted from 0 here
+    made = hooked(f)
+    assert (made.__name__, made.__qualname__) == (f.__name__, f.__qualname__)
+    assert made.__code__.co_firstlineno == f.__code__.co_firstlineno
+
+
+def test_code_without_source_is_left_alone():
+    scope = {"np": np}
+    exec("def f(x):\n    return np.tanh(x) + 1", scope)
+    assert hooked(scope["f"]) is scope["f"]
+    same(scope["f"], X)
+    same(types.FunctionType(compile("x + 1", "<none>", "eval"), {"x": X}), *())
+
+
+def test_no_known_array_leaves_a_function():
+    made = gc.compile(lambda x: (np.zeros(3), {"a": np.arange(2)}, x))(X)
+    assert type(made[0]) is np.ndarray
+    assert made[1]["a"].dtype == np.int64
+    assert set(ARGUMENTS) == {"x", "v", "ids", "flags"}
