@@ -170,10 +170,11 @@ def _events(
 # ------------------------------------------------------------------------------------ files
 
 
-def write(found: Trace, path: Path, titles: Mapping[str, str] | None = None) -> None:
+def write(found: Trace, path: str | Path, titles: Mapping[str, str] | None = None) -> None:
     """Write a trace: a page that needs nothing else (.html), or JSON for chrome://tracing and
     Perfetto.  `titles` are better names of nodes, by their text.
     """
+    path = Path(path)
     if path.suffix not in (".json", ".html"):
         raise GraphError(f"{path.name} is neither a .json nor a .html file")
     text = json.dumps(chrome(found, titles or {}))
