@@ -30,6 +30,7 @@ NUMPY: dict[str, Any] = {
     **{f"{sign}{bits}": f"{sign}{bits // 8}" for sign in "iu" for bits in (8, 16, 32, 64)},
 }
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 1e-3, "bf16": 8e-3}
+NEVER = np.zeros(1, np.int64)  # a cancel flag that nobody sets
 KERNEL = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
@@ -77,8 +78,10 @@ def aligned(size: int) -> np.ndarray:
 
 
 def pointers(arrays: Sequence[np.ndarray]) -> Any:
-    """The `bufs` argument of a kernel."""
-    return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
+    """The `bufs` argument of a kernel: before it lies the address of the cancel flag."""
+    addresses = [array.ctypes.data for array in arrays]
+    table = (ctypes.c_void_p * (1 + len(arrays)))(NEVER.ctypes.data, *addresses)
+    return (ctypes.c_void_p * len(arrays)).from_buffer(table, ctypes.sizeof(ctypes.c_void_p))
 
 
 def call(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import graphc as gc
+from graphc.codegen.build import build_image
+from graphc.config import Config
 
 ENDLESS = """
 import os, signal, threading, time
@@ -44,3 +49,62 @@ def test_interrupt(handler: str, call: str, said: str) -> None:
     )  # fmt: skip
     assert done.stdout.strip() == said, done.stderr
     assert done.returncode == 0, done.stderr
+
+
+HUGE = """
+import os, signal, sys, threading
+import numpy as np
+import graphc as gc
+from graphc.frontend.loaded import LoadedGraph
+
+call = LoadedGraph(gc.parse(sys.argv[1]))
+arrays = [np.ones(kind.dims, kind.dtype.numpy) for kind in call.types]
+call.build()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    call(*arrays)
+    print("done")
+except BaseException as error:
+    print(type(error).__name__)
+"""
+SUM = "%1 = sum(%0) {axes=[0], keepdims=false}"
+ENDLESS_UNITS = {
+    "reduction": f"""graph @f() {{
+      %0 = iota() {{extent={2**47}, dtype=i64}} : i64[{2**47}]
+      {SUM} : i64[]
+      return %1
+    }}""",
+    "columns": f"""graph @f(%9 x: f32[4]) {{
+      %8 = broadcast(%9) {{dims=[{2**45},4]}} : f32[{2**45},4]
+      %0 = tanh(%8) : f32[{2**45},4]
+      {SUM} : f32[4]
+      return %1
+    }}""",
+    "product": f"""graph @f(%8 x: f32[{2**23},1], %9 y: f32[1,{2**23}]) {{
+      %7 = matmul(%8, %9) : f32[{2**23},{2**23}]
+      %0 = tanh(%7) : f32[{2**23},{2**23}]
+      {SUM.replace("[0]", "[0,1]")} : f32[]
+      return %1
+    }}""",
+}
+
+
+@pytest.mark.parametrize("name", list(ENDLESS_UNITS))
+def test_interrupt_of_one_huge_kernel(name: str) -> None:
+    """Each would run for hours in one unit of work."""
+    done = subprocess.run(
+        [sys.executable, "-c", HUGE, ENDLESS_UNITS[name]],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == "KeyboardInterrupt", done.stderr
+
+
+def test_only_units_that_take_long_look_at_the_flag() -> None:
+    def looked(n: int) -> int:
+        call = gc.compile(lambda x: np.tanh(x).sum(1), threads=1)
+        stages = call.stages(gc.spec((4, n), "f32"))
+        _, made = build_image(stages[-1].value, Config.create(threads=1))
+        return sum("load atomic" in text for text in made.texts.values())
+
+    assert looked(1 << 16) == 0
+    assert looked(1 << 26) > 0

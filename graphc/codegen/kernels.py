@@ -16,7 +16,7 @@ from graphc.codegen import contract
 from graphc.codegen.contract.layout import Flag, Word
 from graphc.codegen.copies import pieces_of
 from graphc.codegen.cuda.launch import Launch, Operand
-from graphc.codegen.loop_facts import work_stride
+from graphc.codegen.loop_facts import LOOK, unit_work, work_stride
 from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
 from graphc.codegen.lowering.direct import direct
@@ -77,6 +77,7 @@ class Spec:
 # What a slow thread does in a second; a kernel that would take it half of one asks every tenth.
 SLOW_FLOPS, SLOW_BYTES = 4e10, 4e9
 LONG_SECONDS, POLL_SECONDS = 0.5, 0.1
+LONG_LOOKS = 5  # looks at the flag that a kernel must be worth to have any
 FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
 _SPECS: dict[Any, Spec] = {}
 _MOST_SPECS = 4096
@@ -161,6 +162,16 @@ def computing(node: Node) -> Graph:
     return region if len(params) == len(region.params) else region.replace(params=params)
 
 
+def loops_poll(kernel: Kernel) -> int:
+    """The same by what the loops of a kernel do."""
+    work = unit_work(kernel)
+    return max(1, LOOK // work) if work * kernel.units > LONG_LOOKS * LOOK else 0
+
+
+def least_poll(*polls: int) -> int:
+    return min((poll for poll in polls if poll), default=0)
+
+
 def _make(node: Node, config: Config) -> Spec:
     region = computing(node)
     if config.backend != "llvm" and any(n.op.name == "unpack" for n in region.nodes):
@@ -226,7 +237,7 @@ def _loop_spec(
         then = Spec("loop", tuple(operands), many, many, (), workspace, kernel.then)
     return Spec(
         "loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch,
-        poll=poll_of(region, units), then=then,
+        poll=least_poll(poll_of(region, units), loops_poll(kernel)), then=then,
     )  # fmt: skip
 
 
@@ -386,5 +397,5 @@ def _library_spec(region: Graph) -> Spec:
     return Spec(
         "library", tuple(operands), units, grain, params, workspace,
         library=(lower.kernel(node), tuple(kinds), lower.units is not None),
-        poll=poll_of(region, units) if grain else 0,
+        poll=poll_of(region, units) if lower.units is not None else 0,
     )  # fmt: skip

@@ -30,6 +30,7 @@ from graphc.codegen.loop_facts import (
     Changes,
     SumPlan,
     dissolves,
+    looks,
     loop_range,
     step_of,
     work_stride,
@@ -57,6 +58,7 @@ from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
 
 LINE = 64  # bytes
+CANCELLED = -1  # the status of a kernel that saw the cancel flag
 
 
 def emit(kernel: Kernel, target: Target, functions: Functions | None = None) -> str:
@@ -89,10 +91,12 @@ class KernelWriter(LoopWriter):
         self.slots: dict[int, Slot] = {}
         self.sums = SumPlan(kernel)
         self.changes = Changes(kernel)
+        self.looks = looks(kernel)
         self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
+        self.flag = ""  # the address of the cancel flag, where a loop looks at it
 
     def text(self) -> str:
         self.block(self.kernel.body)
@@ -307,7 +311,9 @@ class KernelWriter(LoopWriter):
             self.copies(statement)
         else:
             steps = step_of(statement, self.sums)
-            self.chunks(statement, start, stop, steps, vectors, count_of(statement, self.range))
+            every = self.looks.get(statement.variable)
+            count = count_of(statement, self.range)
+            self.chunks(statement, start, stop, steps, vectors, count, every)
         self.depth -= 1
         if grouped:
             self.groups.pop()
@@ -334,8 +340,15 @@ class KernelWriter(LoopWriter):
         steps: tuple[int, ...],
         vectors: VectorFacts | None,
         count: int | None,
+        every: int | None = None,
     ) -> None:
-        """The loop itself, under one loop per chunk size, each with partial sums of its own."""
+        """The loop itself, under one loop per chunk size, each with partial sums of its own.
+
+        With `every` it looks at the cancel flag after about so many iterations.
+        """
+        if every is not None and (not steps or steps[0] <= every):
+            self.watched(statement, start, stop, steps, vectors, every)
+            return
         if not steps:
             if vectors is not None:
                 start = vector_loops(self, vectors, start, stop, count)
@@ -355,10 +368,39 @@ class KernelWriter(LoopWriter):
             for index, (_, dtype, storage) in saved.items():
                 kind = dtype if narrow else storage
                 self.set_slot(self.slot(Register(index, dtype), kind), kind, "-0.0")
-            self.chunks(statement, first, last, steps[1:], vectors, steps[0] if even else None)
+            inner = steps[0] if even else None
+            self.chunks(statement, first, last, steps[1:], vectors, inner, every)
             for index, outer in saved.items():
                 total = self.read(index)
                 self.slots[index] = outer
                 self.update(Register(index, outer[1]), "add", total)
 
         self.counted(start, stop, steps[0], "serial", chunk)
+
+    def watched(
+        self,
+        statement: For,
+        start: str,
+        stop: str,
+        steps: tuple[int, ...],
+        vectors: VectorFacts | None,
+        every: int,
+    ) -> None:
+        """A very long loop in parts, after each of which the kernel may be stopped."""
+        length = every // steps[0] * steps[0] if steps else every
+
+        def part(first: str) -> None:
+            last = self.emit(f"add nsw i64 {first}, {length}")
+            last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
+            self.chunks(statement, first, last, steps, vectors, None)
+            now = self.emit(f"load atomic i64, ptr {self.cancel_flag()} monotonic, align 8")
+            self.leave(self.emit(f"icmp ne i64 {now}, 0"), str(CANCELLED))
+
+        self.counted(start, stop, length, "serial", part)
+
+    def cancel_flag(self) -> str:
+        """Its address, which lies before those of the buffers."""
+        if not self.flag:
+            slot = self.at_entry("getelementptr inbounds ptr, ptr %bufs, i64 -1")
+            self.flag = self.at_entry(f"load ptr, ptr {slot}, align 8")
+        return self.flag

@@ -136,6 +136,104 @@ def _copies(body: list[Statement]) -> int:
     return total
 
 
+# ------------------------------------------------------------------------------------ long loops
+
+# Work of a unit is counted in scalar operations, of which a slow thread does 10^9 a second.
+LOOK = 1 << 27  # between two looks at the cancel flag
+_CALL = 20  # a math function
+_FEW = 1 << 22  # statements that no unit takes a second for
+_WHOLE = 64  # iterations that a loop is cut by: whole vectors
+
+
+def unit_work(kernel: Kernel) -> int:
+    """Scalar operations of one unit, at most, or 0 if all units together take no time to speak of.
+
+    Loops whose bounds come late count as one turn.
+    """
+    known: dict[Expr, Range | None] = {}
+    inside = _inside(kernel.body, known)
+    if _work(inside, known, lambda _: 1) * kernel.units <= _FEW:
+        return 0
+    return _work(inside, known, _weight)
+
+
+def looks(kernel: Kernel) -> dict[Expr, int]:
+    """Where a unit that takes long looks at the cancel flag: iterations of the loop in between.
+
+    Empty for nearly every kernel: units are small, and the walker looks in between.
+    """
+    known: dict[Expr, Range | None] = {}
+    inside = _inside(kernel.body, known)
+    found: dict[Expr, int] = {}
+    if _work(inside, known, lambda _: 1) > _FEW:
+        _place_looks(inside, known, found)
+    return found
+
+
+def _inside(body: list[Statement], known: dict[Expr, Range | None]) -> list[Statement]:
+    """What one unit runs."""
+    made: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, For) and statement.kind == "parallel":
+            known[statement.variable] = loop_range(statement, known)
+            made += statement.body
+        else:
+            made.append(statement)
+    return made
+
+
+def _work(
+    body: list[Statement], known: dict[Expr, Range | None], weigh: Callable[[Statement], int]
+) -> int:
+    total = 0
+    for statement in body:
+        match statement:
+            case For():
+                total += _turns(statement, known) * _work(statement.body, known, weigh)
+            case If():
+                total += 1 + _work(statement.body, known, weigh)
+            case _:
+                total += weigh(statement)
+    return total
+
+
+def _turns(loop: For, known: dict[Expr, Range | None]) -> int:
+    """The most iterations of a loop, 1 if nothing is known."""
+    known[loop.variable] = loop_range(loop, known)
+    ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
+    spans = [span for end in ends if (span := _span(loop.start, end, known)) is not None]
+    return max(0, min(spans)) if spans else 1
+
+
+def _span(start: Expr, stop: Expr, known: dict[Expr, Range | None]) -> int | None:
+    """Most that `stop` exceeds `start` by; exact if it is the start and something more."""
+    if stop.op == "add" and start in stop.args:
+        more = index_range(stop.args[stop.args[0] is start], known)
+        return more[1] if more is not None else None
+    first, last = index_range(start, known), index_range(stop, known)
+    return last[1] - first[0] if first is not None and last is not None else None
+
+
+def _weight(statement: Statement) -> int:
+    inner = postorder(expressions(statement))
+    return 1 + sum(_CALL if expr.op == "call" else 1 for expr in inner)
+
+
+def _place_looks(
+    body: list[Statement], known: dict[Expr, Range | None], found: dict[Expr, int]
+) -> None:
+    for statement in body:
+        if isinstance(statement, If):
+            _place_looks(statement.body, known, found)
+        if not isinstance(statement, For):
+            continue
+        turns, inner = _turns(statement, known), _work(statement.body, known, _weight) + 1
+        if inner > LOOK and statement.kind != "vector":
+            _place_looks(statement.body, known, found)
+        elif inner * turns > LOOK:
+            found[statement.variable] = max(LOOK // inner // _WHOLE * _WHOLE, _WHOLE)
+
+
 # ------------------------------------------------------------------------------------ changes
 
 

@@ -72,8 +72,7 @@ class Executable:
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
         executables.add(self)
-        if self._drops:
-            stop_on_interrupt(stop_all)
+        stop_on_interrupt(stop_all)
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""

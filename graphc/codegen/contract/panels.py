@@ -5,7 +5,7 @@ sweep: for each panel: strip                            last k block: finish per
 strip: row tiles
 """
 
-from graphc.codegen.contract.emit import Body, Operand
+from graphc.codegen.contract.emit import Body, Local, Operand
 from graphc.codegen.contract.frame import Frame
 from graphc.codegen.contract.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.contract.vector import Core
@@ -14,6 +14,7 @@ from graphc.codegen.contract.vector import Core
 LONG = 96
 # Rows of B that a tile which makes a panel of them fetches ahead.
 ROWS_AHEAD = 32
+CANCELLED = -1  # the status of a contraction that saw the cancel flag, whose address is `bufs[-1]`
 
 BLOCK_ARGUMENTS = [
     ("ptr", "core"),
@@ -305,7 +306,8 @@ def emit_block(core: Core) -> None:
     with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
         rows = body.least(frame.get(Word.ROW_BLOCK), body.sub("%i1", i))
         row_a = frame.rows(i, rows)
-        k, more = body.local("i64", 0), body.local("i1", "true")
+        going = body.new(f"icmp ne i32 {status.get()}, {CANCELLED}")
+        k, more = body.local("i64", 0), body.local("i1", going)
         with body.during(more.get):
             here = k.get()
             count = body.least(frame.get(Word.K_BLOCK), body.sub(depth, here))
@@ -332,8 +334,19 @@ def emit_block(core: Core) -> None:
             status.set(body.new(f"or i32 {status.get()}, {result}"))
             k.set(following)
             more.set(body.test("slt", following, depth))
+            with body.when(more.get()):
+                _look(body, status, more)
     body.do(f"ret i32 {status.get()}")
     core.finish(body)
+
+
+def _look(body: Body, status: Local, more: Local) -> None:
+    """Go on no more if the run is cancelled: a sum of several blocks may be a long one."""
+    flag = body.load("ptr", body.at("%bufs", -1, "ptr"), 8)
+    now = body.new(f"load atomic i64, ptr {flag} monotonic, align 8")
+    with body.when(body.test("ne", now, 0)):
+        status.set(CANCELLED)
+        more.set("false")
 
 
 def _call_pack(

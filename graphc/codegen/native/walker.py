@@ -10,6 +10,9 @@ everything a run needs, so that concurrent runs only need frames of their own.
         10 team or null                 11 number of the device                12 log or null
         13 agenda or null              16... bases
 
+Before the operands of a kernel lies the address of the cancel flag (`bufs[-1]`): what takes long in
+one unit looks at it itself.
+
 A stack slot is three words: memory (from malloc), bytes there, bytes in use; see `stacks.py`.  The
 team of a run on several devices is described in `channels.py`, the log in `tracing.py`.
 `graphc_walk_traced` does the same as `graphc_walk` and notes when each row begins.
@@ -40,7 +43,11 @@ entry:
   %row.at = getelementptr i64, ptr %frame, i64 6
   %kernel.at = getelementptr i64, ptr %frame, i64 7
   %bases = getelementptr i64, ptr %frame, i64 16
-  %bufs = alloca ptr, i64 %operands, align 16
+  %room = add i64 %operands, 2
+  %room.at = alloca ptr, i64 %room, align 16
+  %flag.at = getelementptr ptr, ptr %room.at, i64 1
+  store ptr %cancel.at, ptr %flag.at
+  %bufs = getelementptr ptr, ptr %room.at, i64 2
   br label %row
 
 row:
