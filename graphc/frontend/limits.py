@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from graphc.errors import LimitError
@@ -15,14 +16,20 @@ SHOWN = 5  # values named when a limit is exceeded
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping."""
+    """Memory that can be had without swapping, and within the process's limit."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     try:
+        if allowed != resource.RLIM_INFINITY:
+            allowed -= int(Path("/proc/self/statm").read_text().split()[0]) * page
+        else:
+            allowed = os.sysconf("SC_PHYS_PAGES") * page
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+                return min(int(line.split()[1]) * 1024, allowed)
     except OSError:
         pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return allowed
 
 
 def check_memory(value: Graph | Program, *, every_node: bool = False) -> None:

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from graphc.errors import TypeRuleError
+from graphc.errors import LimitError, TypeRuleError
 from graphc.ir.literal import Literal
 from graphc.ir.types import (
     MAX_ELEMENTS,
@@ -26,6 +26,7 @@ from graphc.ir.types import (
     Type,
     dtype,
     interned,
+    leaves,
 )
 from graphc.record import record
 
@@ -376,6 +377,7 @@ class Op:
     cost(node) -> (flops, bytes)         for placement and budgets; None derives it from the types
     samples() -> [Sample]                good and bad arguments
     dtypes                               names of the dtypes of operand 0 it accepts
+    in_kernels                           it stands in regions of kernels alone
     is_custom                            a user's own: files call it by permission only
     """
 
@@ -393,6 +395,7 @@ class Op:
     samples: Callable[[], list[Sample]] | None = None
     variadic: bool = False
     regions: int = 0
+    in_kernels: bool = False
     version: int = 1
     doc: str = ""
     is_custom: bool = False
@@ -457,7 +460,9 @@ class Op:
             if len(known) >= MOST_SIGNATURES:
                 known.clear()
             try:
-                found = known[types] = self.infer(*types, **attrs.values_dict)
+                found = self.infer(*types, **attrs.values_dict)
+                check_scratch(Use(self, tuple(map(Operand, types)), attrs, found))
+                known[types] = found
             except TypeError as error:  # wrong number of operands for the rule's signature
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                     raise TypeRuleError(
@@ -465,6 +470,47 @@ class Op:
                     ) from None
                 raise
         return found
+
+
+# --------------------------------------------------------------------------------- scratch memory
+
+
+@record(frozen=True)
+class Operand:
+    """An operand of which only the type is known."""
+
+    type: AnyType
+
+
+@record(frozen=True)
+class Use:
+    """What lowerings ask of a node, before there is one."""
+
+    op: Op
+    inputs: tuple[Operand, ...]
+    attrs: Attrs
+    type: AnyType
+
+
+SCRATCH_BYTES = 2**26  # scratch memory that any kernel may have on each thread
+SCRATCH_SHARE = 16  # ... and how many times the bytes of its operands and results
+
+
+def check_scratch(use: Use) -> None:
+    """Raise LimitError where attributes ask for scratch memory out of all proportion."""
+    types = (*(operand.type for operand in use.inputs), use.type)
+    kinds = [leaf for kind in types for leaf in leaves(kind) if isinstance(leaf, Type)]
+    lower: Any = use.op.lower
+    if not isinstance(lower, Loops | Library) or not all(kind.is_static for kind in kinds):
+        return
+    loops = lower.loops(use) if isinstance(lower, Library) else None
+    needed = sum(d.itemsize * count for d, count in (loops or lower).workspace(use))
+    allowed = SCRATCH_BYTES + SCRATCH_SHARE * sum(kind.nbytes for kind in kinds)
+    if needed > allowed:
+        raise LimitError(
+            f"{use.op.name} would need {shortened(needed)} bytes of scratch memory, {allowed} are "
+            f"allowed for operands and results of these sizes"
+        )
 
 
 OPS: dict[str, Op] = {}

@@ -56,7 +56,7 @@ def verify(value: Graph | Program, known: set[Node] | None = None) -> set[Node]:
     return seen
 
 
-def verify_graph(graph: Graph, known: set[Node], seen: set[Node]) -> None:
+def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: bool = False) -> None:
     defined: list[Node | None] = [None] * graph.next_id
     for param in graph.params:
         if param.op.name != "param":
@@ -72,12 +72,14 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node]) -> None:
         _define(graph, node, defined)
         if node not in known:
             _check_type(graph, node)
+            if node.op.in_kernels and not in_kernel:
+                raise broken(graph, node, f"%{node.id} stands outside of a kernel")
         if node.regions:
             for region in node.regions:
                 if known.issuperset(region.nodes):
                     seen.update(region.nodes)
                 else:
-                    verify_graph(region, known, seen)
+                    verify_graph(region, known, seen, node.op.name == "fused")
     seen.update(graph.nodes)
     _check_results(graph, defined)
     for node, message in broken_stacks(graph):

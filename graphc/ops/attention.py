@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.attention_gradient import attention_gradient
-from graphc.ops.attention_scores import HIDDEN, bands_of, scores, share_heads
+from graphc.ops.attention_scores import HIDDEN, bands_of, default_scale, scores, share_heads
 from graphc.ops.registry import (
     FLOATS,
     broadcast_dims,
     define,
     require,
     require_dtype,
+    require_representable,
     require_tensor,
     sample_array,
     wide,
@@ -36,6 +36,7 @@ def _infer_attention(
     assert isinstance(v, Type)
     require_dtype("attention", q, FLOATS)
     signature = f"attention(q {q}, k {k}, v {v})"
+    require_representable("attention", q.dtype, scale=1.0 if scale is None else scale)
     require(q.dtype is k.dtype is v.dtype, f"{signature}: dtypes differ")
     require(min(q.rank, k.rank, v.rank) >= 2, f"{signature}: operands are [..., length, width]")
     require(q.rank == k.rank == v.rank, f"{signature}: ranks differ")
@@ -71,7 +72,7 @@ def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: f
     q, k, v = (f.astype(x, element.compute) for x in (q, k, v))
     if len(q.shape) > 2:
         k, v = (share_heads(x, q.shape[-3]) for x in (k, v))
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    factor = default_scale(q.shape[-1]) if scale is None else scale
     bands = bands_of(q.shape[-2], k.shape[-2], causal) if causal and not mask else ()
     if len(bands) < 2:
         return f.astype(_attend(q, k, v, mask, causal, factor), element)
@@ -94,7 +95,7 @@ def _attention_reference(
     if q.ndim > 2 and k.shape[-3] not in (1, q.shape[-3]):
         k, v = (np.repeat(x, q.shape[-3] // k.shape[-3], axis=-3) for x in (k, v))
     scores = np.einsum("...id,...jd->...ij", q, k)
-    scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = scores * (default_scale(q.shape[-1]) if scale is None else scale)
     for bias in mask:
         scores = np.where(bias, scores, HIDDEN) if bias.dtype == bool else scores + bias
     if causal:

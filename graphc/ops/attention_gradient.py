@@ -18,7 +18,7 @@ from typing import Any
 from graphc.ir.op import OPS
 from graphc.ir.types import BOOL, tensor
 from graphc.ops.adjoints import sum_to
-from graphc.ops.attention_scores import bands_of, scores, share_heads, visible
+from graphc.ops.attention_scores import bands_of, default_scale, scores, share_heads, visible
 from graphc.ops.linalg import left_gradient, right_gradient
 from graphc.ops.padding import pad_zeros
 from graphc.ops.region_gradients import region_of
@@ -40,7 +40,7 @@ def attention_gradient(
     ct, result, q, k, v = (f.astype(x, element_of(q)[0].compute) for x in (ct, result, q, k, v))
     if len(q.shape) > 2:
         k, v = (share_heads(x, q.shape[-3]) for x in (k, v))
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    factor = default_scale(q.shape[-1]) if scale is None else scale
     drops = f.sum(f.multiply(ct, result), -1, keepdims=True)
     step = partial(_in_bands, causal=causal, factor=factor)
     masks = tuple(f.reshape(m, (*(1,) * (2 - len(m.shape)), *m.shape)) for m in mask)

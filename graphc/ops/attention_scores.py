@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,11 @@ from graphc.ops.value import element_of, functions
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 BAND_ROWS = 512  # fewer rows of causal attention are not worth kernels of their own
 MOST_BANDS = 4
+
+
+def default_scale(width: Any) -> float:
+    """1 / sqrt(width); scores of no width are zeros at any scale."""
+    return 1 / math.sqrt(max(int(width), 1))
 
 
 def share_heads(x: Any, heads: int) -> Any:

@@ -13,6 +13,7 @@ from graphc.ops.elementwise import int8_for_bool
 from graphc.ops.registry import (
     ALL,
     COMPLEX,
+    INTEGERS,
     Pair,
     as_dtype,
     define,
@@ -112,13 +113,13 @@ def astype(x: Any, dtype: Any, *args: Any, copy: bool = True, **_ignored: Any) -
     return cast_value(lift(x, trace), element)
 
 
+BITS = (*INTEGERS, "f32", "f64")  # 16-bit floats have no registers of their own
+
+
 def _infer_bitcast(x: AnyType, *, dtype: DType) -> Type:
-    kind = elementwise_type("bitcast", (x,), 1, ALL)
-    require(
-        kind.dtype.itemsize == dtype.itemsize and not kind.dtype.is_complex and not dtype.is_complex
-        and BOOL not in (dtype, kind.dtype),
-        f"bitcast from {kind.dtype} to {dtype}: widths differ, or one of them is bool or complex",
-    )  # fmt: skip
+    kind = elementwise_type("bitcast", (x,), 1, BITS)
+    same = kind.dtype.itemsize == dtype.itemsize
+    require(same, f"bitcast from {kind.dtype} to {dtype}: widths differ")
     return tensor(dtype, kind.shape)
 
 
@@ -140,8 +141,8 @@ define(
     infer=_infer_bitcast,
     reference=lambda x, dtype: np.asarray(x).view(dtype.numpy),
     lower=Scalar(_bitcast),
-    attrs=(Attr("dtype", "dtype", choices=ALL),),
-    dtypes=tuple(n for n in ALL if n not in ("bool", "f16", "bf16", *COMPLEX)),
+    attrs=(Attr("dtype", "dtype", choices=BITS),),
+    dtypes=BITS,
     differentiable=False,
     cost=elementwise_cost(0),
     samples=_bitcast_samples,

@@ -92,7 +92,6 @@ def _infer_conv(x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, groups:
     require(
         len(stride) == len(dilation) == spatial, f"conv: {spatial} strides and dilations needed"
     )
-    require(groups > 0 and min(*stride, *dilation) > 0, "conv: strides and groups are positive")
     if definitely_different(x.shape[1], w.shape[1] * groups):
         raise TypeRuleError(
             f"conv: {x} has {x.shape[1]} channels but {w} takes {w.shape[1]} in {groups} group(s)",
@@ -104,6 +103,7 @@ def _infer_conv(x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, groups:
         f"conv: {out} output channels do not divide into {groups} groups",
     )
     kernel = tensor(w.dtype, w.shape[2:]).dims
+    require(min(kernel) > 0, f"conv: windows of {w} are empty")
     extents = (
         window_extent(n, (k - 1) * d + 1, s, "conv")
         for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation)
@@ -136,7 +136,7 @@ def _conv_reference(x: Any, w: Any, stride: Ints, dilation: Ints, groups: int) -
     steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
     windows = windows[(slice(None), slice(None), *steps)]
     split_x = windows.reshape(x.shape[0], groups, w.shape[1], *windows.shape[2:])
-    split_w = accumulable(w).reshape(groups, -1, *w.shape[1:])
+    split_w = accumulable(w).reshape(groups, len(w) // groups, *w.shape[1:])
     place, offset = "abc"[:spatial], "pqr"[:spatial]
     equation = f"ngz{place}{offset},gyz{offset}->ngy{place}"
     made = np.einsum(equation, split_x, split_w, optimize=True)

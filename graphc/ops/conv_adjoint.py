@@ -52,7 +52,6 @@ def _infer_weights(
         len(stride) == len(dilation) == len(window) == spatial,
         f"conv_weights: {spatial} strides, dilations and extents of the window needed",
     )
-    require(groups > 0 and min(*stride, *dilation, *window) > 0, "conv_weights: a count below 1")
     outputs, inputs = y.shape[1], x.shape[1]
     whole = isinstance(outputs, int) and isinstance(inputs, int)
     require(
@@ -88,15 +87,16 @@ def _weights_reference(
     y: Any, x: Any, stride: Ints, dilation: Ints, groups: int, window: Ints
 ) -> Any:
     outputs, inputs = y.shape[1] // groups, x.shape[1] // groups
-    split_y = accumulable(y).reshape(len(y), groups, outputs, -1)
+    count = math.prod(y.shape[2:])
+    split_y = accumulable(y).reshape(len(y), groups, outputs, count)
     made = np.zeros((groups, outputs, inputs, *window), split_y.dtype)
     for place in np.ndindex(*window):
-        parts = zip(place, y.shape[2:], stride, dilation)
-        reads = tuple(slice(k * d, k * d + (p - 1) * s + 1, s) for k, p, s, d in parts)
-        part = accumulable(x)[(slice(None), slice(None), *reads)]
-        part = part.reshape(len(x), groups, inputs, -1)
+        part = accumulable(x)
+        for axis, (k, p, s, d) in enumerate(zip(place, y.shape[2:], stride, dilation), 2):
+            part = np.take(part, k * d + s * np.arange(p), axis)
+        part = part.reshape(len(x), groups, inputs, count)
         made[(..., *place)] = np.einsum("ngop,ngcp->goc", split_y, part, optimize=True)
-    return made.reshape(-1, inputs, *window).astype(x.dtype)
+    return made.reshape(groups * outputs, inputs, *window).astype(x.dtype)
 
 
 def _weights_gradient(

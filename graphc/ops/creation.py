@@ -270,6 +270,11 @@ def _diagonal(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return read(0, (*index[:-1], row, b.affine([(place, 1)], max(offset, 0))))
 
 
+def _near(offset: int, shape: tuple[int, ...]) -> int:
+    """The offset, or one of an empty diagonal that NumPy has integers for."""
+    return max(-shape[-2], min(offset, shape[-1]))
+
+
 def _diagonal_gradient(ct: Any, result: Any, x: Any, *, offset: int) -> list[Any]:
     """The diagonal of a row-major matrix is every (columns + 1)-th element: one strided write."""
     *lead, rows, columns = x.shape
@@ -284,7 +289,7 @@ diagonal_op = define(
     "diagonal",
     gradient=_diagonal_gradient,
     infer=_infer_diagonal,
-    reference=lambda x, offset: np.diagonal(x, offset, -2, -1),
+    reference=lambda x, offset: np.diagonal(x, _near(offset, x.shape), -2, -1),
     lower=Compute(_diagonal),
     attrs=(Attr("offset", "int", 0, within=OFFSET),),
     samples=samples_of(

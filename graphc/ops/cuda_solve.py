@@ -21,11 +21,17 @@ from graphc.ops.cuda_grid import Kernel, fail
 OUT_OF_RANGE = 1
 
 
-def _legal(packed: Any, perm: Any, base: int, first: int, n: int, status: Any, row: int) -> Any:
-    """Whether a matrix is not singular and its rows are rows; the whole block takes part."""
+def _legal(
+    packed: Any, perm: Any, base: int, first: int, n: int, once: bool, status: Any, row: int
+) -> Any:
+    """Whether a matrix is not singular and its rows are rows, each `once` if so asked; the whole
+    block takes part."""
     bad = 0
     for r in range(cuda.threadIdx.x, n, cuda.blockDim.x):
-        if perm[first + r] < 0 or perm[first + r] >= n:
+        again = 0
+        for other in range(r if once else 0):
+            again += perm[first + other] == perm[first + r]
+        if perm[first + r] < 0 or perm[first + r] >= n or again:
             bad = 1
             fail(status, row, OUT_OF_RANGE)
         if packed[base + r * n + r] == 0:
@@ -90,7 +96,7 @@ def solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kerne
         solved = cuda.shared.array((tile, width), kind)
         unit = cuda.blockIdx.x // groups
         base, rows, made = unit * n * n, unit * n, unit * n * columns
-        if not legal(packed, perm, base, rows, n, status, row):
+        if not legal(packed, perm, base, rows, n, transposed, status, row):
             return
         r, c = cuda.threadIdx.x // width, cuda.threadIdx.x % width
         column = cuda.blockIdx.x % groups * width + c

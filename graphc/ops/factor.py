@@ -150,6 +150,12 @@ def _infer_lu_solve(packed: AnyType, perm: AnyType, b: AnyType, *, transposed: b
 
 
 def _lu_solve_reference(packed: Any, perm: Any, b: Any, transposed: bool) -> Any:
+    n = packed.shape[-1]
+    legal = (perm >= 0) & (perm < n)
+    if transposed:  # every row of the result is one of the system
+        legal &= np.sort(perm, -1) == np.arange(n)
+    if not legal.all():
+        raise IndexError(f"lu_solve: an order of rows is no permutation of {n} rows")
     lower = np.tril(packed, -1) + np.eye(packed.shape[-1], dtype=packed.dtype)
     upper = np.triu(packed)
     if not transposed:

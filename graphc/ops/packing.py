@@ -140,5 +140,6 @@ unpack = define(
     reference=_unpack,
     lower=Structural(),
     attrs=(*_LAYOUT, Attr("shape", "ints", within=EXTENT)),
+    in_kernels=True,
     doc="The constant that `pack` made panels of; elements outside of its matrices are zero.",
 )

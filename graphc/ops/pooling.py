@@ -10,12 +10,20 @@ import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.types import AnyType, Dimension, Type, tensor
-from graphc.ops.conv import Ints, per_axis, resolve_padding
+from graphc.ops.conv import Ints, per_axis, resolve_padding, window_extent
 from graphc.ops.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.padding import emit_pad
-from graphc.ops.pooling_adjoint import WINDOW, pool_type, sliding_windows, sums_spread, to_chosen
+from graphc.ops.pooling_adjoint import (
+    MOST_IN_WINDOW,
+    WINDOW,
+    pool_type,
+    sliding_windows,
+    sums_spread,
+    to_chosen,
+)
 from graphc.ops.reduce import IDENTITY
 from graphc.ops.registry import REAL, define, require
+from graphc.ops.slicing import slice_axis
 from graphc.ops.value import common_element, emit, functions, public
 
 UNROLL = 64
@@ -126,14 +134,37 @@ def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[
 
 
 def _windows(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
-    """The pool node, or one per axis where the whole window is too large to unroll."""
-    if math.prod(window) <= UNROLL or len(window) == 1:
+    """The pool node, or some per axis where the whole window is too large to unroll."""
+    if math.prod(window) <= UNROLL:
         return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
-    for k in range(len(window)):
-        ones = [1] * len(window)
-        alone = [(*ones[:k], part[k], *ones[k + 1 :]) for part in (window, stride, dilation)]
-        x = emit("pool", x, kind=kind, window=alone[0], stride=alone[1], dilation=alone[2])
+    for axis, (size, step, gap) in enumerate(zip(window, stride, dilation), -len(window)):
+        x = _along_axis(x, kind, axis, size, step, gap)
     return x
+
+
+def _along_axis(x: Any, kind: str, axis: int, size: int, step: int, gap: int) -> Any:
+    """Pooling along one axis; a long window is one of parts, each pooled first.
+
+    The largest and smallest elements may count twice, so that parts overlap; what parts of a sum
+    leave over is added.
+
+        window of 7 as 3 parts of 3, 2 apart      a b c d e f g      abc cde efg
+    """
+    if size <= MOST_IN_WINDOW:
+        ones = [1] * (rank_of(x) - 2)
+        alone = [(*ones[:axis], n, *ones[axis:][1:]) for n in (size, step, gap)]
+        return emit("pool", x, kind=kind, window=alone[0], stride=alone[1], dilation=alone[2])
+    count = -(-size // MOST_IN_WINDOW)
+    apart = size // count
+    part = apart if kind == "sum" else size - (count - 1) * apart
+    parts = _along_axis(x, kind, axis, part, 1, gap)
+    made = _along_axis(parts, kind, axis, count, step, gap * apart)
+    results = window_extent(shape_of(x)[axis], (size - 1) * gap + 1, step, "pool")
+    made = slice_axis(made, axis, 0, results)
+    if count * part >= size:
+        return made
+    rest = slice_axis(x, axis, count * part * gap, shape_of(x)[axis])
+    return made + _along_axis(rest, kind, axis, size - count * part, step, gap)
 
 
 def _pooled(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Sample
+from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Range, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.adjoints import fitted
 from graphc.ops.conv import Ints, window_extent
@@ -36,6 +36,8 @@ from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.value import emit
 
 WINDOW = tuple(Attr(name, "ints", within=POSITIVE) for name in ("window", "stride", "dilation"))
+MOST_IN_WINDOW = 512  # elements, which are written out one by one
+MOST_PLACES = 2**28  # of a row that is spread: it lies in scratch memory
 CHOICE = (Attr("kind", "str", choices=("max", "min")), *WINDOW)
 
 
@@ -51,10 +53,9 @@ def pool_type(
         f"{name} of {x}: one window, stride and dilation per trailing axis",
     )
     require(
-        min(*window, *stride, *dilation) > 0, f"{name}: windows, strides, dilations are positive"
-    )
-    require(
-        math.prod(window) <= 4096, f"{name}: a window of {math.prod(window)} elements is too large"
+        math.prod(window) <= MOST_IN_WINDOW,
+        f"{name}: a window of {list(window)} has more than {MOST_IN_WINDOW} elements",
+        hint="gc.max_pool, gc.min_pool and gc.avg_pool pool larger ones in several steps",
     )
     lead = x.rank - count
     extents = (
@@ -153,7 +154,6 @@ def _infer_spread(index: AnyType, x: AnyType, *, extent: int) -> Type:
     require_dtype("spread", x, FLOATS)
     fits = index.rank == x.rank == 2 and not any(map(definitely_different, index.shape, x.shape))
     require(fits, f"spread takes a matrix of places and one of numbers, got {index} and {x}")
-    require(extent > 0, f"spread over {extent} places")
     return tensor(x.dtype, (x.shape[0], extent))
 
 
@@ -207,7 +207,7 @@ spread_op = define(
         lambda node: ((node.type.dtype.compute, node.attrs["extent"]),),
         device_code("scatter_launches", "spread_code"),
     ),
-    attrs=(Attr("extent", "int", within=POSITIVE),),
+    attrs=(Attr("extent", "int", within=Range(1, MOST_PLACES)),),
     dtypes=("i32", "i64"),
     gradient=_spread_gradient,
     samples=_spread_samples,

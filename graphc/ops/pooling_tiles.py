@@ -27,8 +27,13 @@ def _infer(name: str, x: AnyType, window: Ints) -> Type:
     """The type of the pooled x[N, C, H, W]. Raises TypeRuleError unless windows tile it."""
     x = tensor_type(name, x)
     require_dtype(name, x, FLOATS)
-    fits = x.rank == 4 and len(window) == 2 and min(window) > 0 and x.is_static
+    fits = x.rank == 4 and len(window) == 2 and x.is_static
     require(fits, f"{name} takes x[N, C, H, W] and a window of two extents, got {x}")
+    require(x.size > 0, f"{name} of {x}: there are no windows")
+    require(
+        math.prod(window) <= MOST_IN_WINDOW,
+        f"{name}: a window of {list(window)} has more than {MOST_IN_WINDOW} elements",
+    )
     whole = x.dims[2] % window[0] == x.dims[3] % window[1] == 0
     require(whole, f"{name}: windows of {list(window)} do not tile {x}")
     return tensor(x.dtype, (*x.dims[:2], x.dims[2] // window[0], x.dims[3] // window[1]))
@@ -166,6 +171,7 @@ def _plane_buffers(node: Any, count: int, rows: int) -> Any:
     return ((node.type.dtype.compute, size),) * count
 
 
+MOST_IN_WINDOW = 64  # elements, which are written out one by one
 WINDOW = Attr("window", "ints", within=POSITIVE)
 
 tile_pool_op = define(

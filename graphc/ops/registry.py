@@ -139,13 +139,14 @@ def define(
     samples: Callable[[], list[Sample]] | None = None,
     variadic: bool = False,
     regions: int = 0,
+    in_kernels: bool = False,
     doc: str = "",
     is_custom: bool = False,
 ) -> Op:
     """Register an op that belongs to no family."""
     op = Op(
         name, infer, reference, lower, attrs, tuple(dtypes), effect, commutative, differentiable,
-        gradient, cost, samples, variadic, regions, 1, doc, is_custom,
+        gradient, cost, samples, variadic, regions, in_kernels, 1, doc, is_custom,
     )  # fmt: skip
     return register(op)
 
@@ -201,6 +202,14 @@ def elementwise_type(
             hint="insert a cast",
         )
     return tensor(result(first.dtype), broadcast_dims([t.shape for t in tensors]))
+
+
+def require_representable(name: str, element: DType, **numbers: float) -> None:
+    """Numbers that kernels compute with are neither infinite nor 0 in the type of the elements."""
+    info = np.finfo(element.real.compute.numpy)
+    for attr, number in numbers.items():
+        fits = number == 0 or float(info.tiny) <= abs(number) <= float(info.max)
+        require(fits, f"{name}: {attr} {number} is out of range for {element}")
 
 
 def elementwise_cost(flops: float) -> Callable[..., tuple[float, float]]:
@@ -267,8 +276,13 @@ def elementwise(
     Operands of the op share one dtype and broadcast.
     """
 
+    floats = [attr.name for attr in attrs if attr.kind == "float"]
+
     def infer(*types: AnyType, **attributes: Any) -> Type:
-        return elementwise_type(name, types, arity, dtypes, result)
+        made = elementwise_type(name, types, arity, dtypes, result)
+        if floats:
+            require_representable(name, made.dtype, **{key: attributes[key] for key in floats})
+        return made
 
     def derived_samples() -> list[Sample]:
         return elementwise_samples(arity, dtypes, domain, tolerance)

@@ -149,6 +149,7 @@ def _cross_entropy_type(logits: AnyType, labels: AnyType, *, axis: int, smoothin
     require_tensor("cross_entropy", labels)
     assert isinstance(labels, Type)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
+    require(x.shape[axis] != 0, f"cross_entropy: {x} has no classes")
     if labels.dtype.is_integer:
         require(labels.shape == rest, f"cross_entropy: labels {labels} do not fit logits {x}")
     else:

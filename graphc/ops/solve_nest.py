@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.ir.types import DType
+from graphc.ir.types import I64, DType
 from graphc.ops.factor_nests import (
     SINGULAR,
     Span,
@@ -32,10 +32,13 @@ class Solve(Square):
 
     def nest(self) -> None:
         b, n = self.b, self.n
+        self.right, self.seen = self.scratch
         self.width, turned = self.node.type.dims[-1], self.node.attrs["transposed"]
         self.stride = pitch(*self.sides(self.node))
         self.one_by_one = self.width <= NARROW
         with b.loop(matrices(self.node), "parallel") as unit:
+            if turned:
+                self.every_row_once(unit)
             with b.loop(n, "vector") as row:
                 pivot = self.read(0, b.affine([(unit, n * n), (row, n + 1)]))
                 b.fail(b.compare("eq", pivot, self.zero()), SINGULAR)
@@ -57,6 +60,16 @@ class Solve(Square):
             row, column = column, row
         return self.b.affine([(row, self.stride)], column)
 
+    def every_row_once(self, unit: Any) -> None:
+        """The order of rows is a permutation: every row of the result is written."""
+        b, n = self.b, self.n
+        with b.loop(n, "vector") as row:
+            b.store(self.seen, row, b.integer(0))
+        with b.loop(n) as row:
+            place = self.order(unit, row)
+            b.fail(b.compare("ne", b.load(self.seen, place), b.integer(0)), OUT_OF_RANGE)
+            b.store(self.seen, place, b.integer(1))
+
     def order(self, unit: Any, row: Any) -> Any:
         """The row of the system that became row `row` of the factors."""
         b, n = self.b, self.n
@@ -69,7 +82,7 @@ class Solve(Square):
         return b.read(place)
 
     def right_sides(self, unit: Any, turned: bool) -> None:
-        b, n, width, (sides,) = self.b, self.n, self.width, self.scratch
+        b, n, width, sides = self.b, self.n, self.width, self.right
         with b.loop(n) as row:
             source = row if turned else self.order(unit, row)
             start = b.affine([(unit, n * width), (source, width)])
@@ -80,7 +93,7 @@ class Solve(Square):
             b.store(sides, self.place(row, column), self.zero())
 
     def results(self, unit: Any, turned: bool) -> None:
-        b, (sides,) = self.b, self.scratch
+        b, sides = self.b, self.right
         with b.loop(self.n) as row:
             target = self.order(unit, row) if turned else row
             with b.loop(self.width, "vector") as column:
@@ -120,7 +133,7 @@ class Solve(Square):
 
     def one_row(self, row: Any, known: Span, unit_diagonal: bool) -> None:
         """Solve for element `row` of each right side, given others."""
-        b, (sides,) = self.b, self.scratch
+        b, sides = self.b, self.right
         with b.loop(self.width) as column:
             total = b.register(self.zero())
             with b.loop(known[1], "vector", known[0]) as k:
@@ -131,13 +144,12 @@ class Solve(Square):
             b.store(sides, here, left if unit_diagonal else b.div(left, self.get(row, row)))
 
     def take_off(self, row: Any, other: Any) -> None:
-        (sides,) = self.scratch
         columns = self.b.integer(0), self.b.integer(self.width)
-        self.eliminate(sides, self.stride, row, other, self.get(row, other), columns)
+        self.eliminate(self.right, self.stride, row, other, self.get(row, other), columns)
 
     def take_panel_off(self, first: Any, rows: Span) -> None:
         """From other rows, what the rows of a solved panel contribute."""
-        b, (sides,) = self.b, self.scratch
+        b, sides = self.b, self.right
         columns = b.integer(0), b.integer(self.width)
         self.subtract(
             rows, columns,
@@ -149,7 +161,7 @@ class Solve(Square):
     def divide(self, row: Any, unit_diagonal: bool) -> None:
         if unit_diagonal:
             return
-        b, (sides,) = self.b, self.scratch
+        b, sides = self.b, self.right
         pivot = b.register(self.get(row, row))
         with b.loop(self.width, "vector") as column:
             here = self.place(row, column)
@@ -157,7 +169,8 @@ class Solve(Square):
 
 
 def solve_workspace(node: Any) -> Workspace:
-    """The padded matrix and right sides."""
+    """The padded matrix, right sides, and a mark for each row."""
     *_, n, width = node.type.dims
     rows = width if width <= NARROW else padded(n)
-    return (*square_workspace(node), (node.type.dtype, rows * pitch(*Solve.sides(node))))
+    sides = (node.type.dtype, rows * pitch(*Solve.sides(node)))
+    return (*square_workspace(node), sides, (I64, n if node.attrs["transposed"] else 0))

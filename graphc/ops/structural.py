@@ -119,10 +119,14 @@ def _infer_blocked(
     assert isinstance(block, Type)
     made = tensor(block.dtype, dims)
     kinds = (made, *types)
-    require(bool(counts) and min(counts) > 0, f"blocked: bad loop counts {list(counts)}")
+    require(bool(counts), "blocked: there are no loops")
     require(
-        len(steps) == len(kinds) * len(counts) and min(steps, default=0) >= 0,
+        len(steps) == len(kinds) * len(counts),
         f"blocked: {len(kinds)} values and {len(counts)} loops need as many steps of 0 or more",
+    )
+    require(
+        _covered(block.size, counts, steps) == made.size,
+        f"blocked: blocks of {block} leave gaps in {made}, or leave it",
     )
     for position, (kind, move) in enumerate(zip(kinds, moves_of(counts, steps))):
         last = sum((n - 1) * step for n, step in zip(counts, move, strict=True))
@@ -130,6 +134,16 @@ def _infer_blocked(
         inside = isinstance(kind, Type) and end <= kind.size
         require(inside or (position > 0 and not last), f"blocked: a step leaves {kind}")
     return made
+
+
+def _covered(size: int, counts: tuple[int, ...], steps: tuple[int, ...]) -> int:
+    """How many elements lie in blocks of `size`, as far apart as the first steps say; 0 if there
+    are gaps.  Blocks may overlap: the last one of a loop ends where the result ends."""
+    for step, count in sorted(zip(steps[: len(counts)], counts)):
+        if count > 1 and step > size:
+            return 0
+        size += (count - 1) * step
+    return size
 
 
 def moves_of(counts: tuple[int, ...], steps: tuple[int, ...]) -> list[tuple[int, ...]]:

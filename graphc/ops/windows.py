@@ -10,6 +10,7 @@ counts for, and whole strips run as one loop, a few dead columns included:
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from graphc.record import record
 Ints = tuple[int, ...]
 STRIP = 4096  # elements of the strip between zeros
 TERMS = 128  # products in the body of the inner loop
+MOST_UNROLLED = 512  # products of a result, and phases of the channels it is made of
 FLOATS = ("f32", "f64", "f16", "bf16")
 
 
@@ -92,30 +94,42 @@ def _infer(
         all(len(part) == 2 for part in (stride, dilation, low, out)),
         "conv_windows has two spatial axes",
     )
+    require(x.size * w.size * math.prod(out) > 0, f"conv_windows of {x} and {w}: nothing to sum up")
     require(
-        groups > 0 and x.dims[1] == w.dims[1] * groups and w.dims[0] % groups == 0,
+        x.dims[1] == w.dims[1] * groups and w.dims[0] % groups == 0,
         f"conv_windows: {groups} groups do not divide {x} and {w}",
     )
+    require(
+        fits_unrolled(w.dims, stride),
+        f"conv_windows: windows of {w} in steps of {list(stride)} are too many to be written out",
+    )
     return tensor(x.dtype, (x.dims[0], w.dims[0], *out))
+
+
+def fits_unrolled(w: Ints, stride: Ints) -> bool:
+    """Are the products of a result, and the phases of its channels, few enough to be unrolled?"""
+    return w[1] * max(w[2] * w[3], math.prod(stride)) <= MOST_UNROLLED
 
 
 def _reference(
     x: Any, w: Any, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints
 ) -> Any:
-    reach = [
-        max((n - 1) * s + (k - 1) * d + 1, low[a] + x.shape[2 + a])
-        for a, (n, s, k, d) in enumerate(zip(out, stride, w.shape[2:], dilation))
-    ]
-    padded = np.zeros((*x.shape[:2], *reach), accumulable(x).dtype)
-    padded[:, :, low[0] : low[0] + x.shape[2], low[1] : low[1] + x.shape[3]] = x
     split_w = accumulable(w).reshape(groups, -1, *w.shape[1:])
     made: Any = 0
-    for i, j in itertools.product(*map(range, w.shape[2:])):
-        rows = slice(i * dilation[0], i * dilation[0] + (out[0] - 1) * stride[0] + 1, stride[0])
-        columns = slice(j * dilation[1], j * dilation[1] + (out[1] - 1) * stride[1] + 1, stride[1])
-        part = padded[:, :, rows, columns].reshape(len(x), groups, -1, *out)
-        made = made + np.einsum("ngzab,gyz->ngyab", part, split_w[:, :, :, i, j])
+    for window in itertools.product(*map(range, w.shape[2:])):
+        part = accumulable(x)
+        for axis, (k, n, s, d, z) in enumerate(zip(window, out, stride, dilation, low), 2):
+            part = _read(part, axis, np.arange(n) * s + k * d - z)
+        part = part.reshape(len(x), groups, -1, *out)
+        made = made + np.einsum("ngzab,gyz->ngyab", part, split_w[:, :, :, window[0], window[1]])
     return made.reshape(len(x), -1, *out).astype(x.dtype)
+
+
+def _read(x: Any, axis: int, places: Any) -> Any:
+    """The elements at these places of an axis, zeros where there is none."""
+    inside = (places >= 0) & (places < x.shape[axis])
+    made = np.take(x, np.where(inside, places, 0), axis)
+    return made * inside.reshape((-1, *(1,) * (x.ndim - axis - 1)))
 
 
 class _Windows:
@@ -155,6 +169,7 @@ class _Windows:
             # Column q of this phase is column right * q + phase - low of x.
             first = max(0, -(-(low[1] - phase) // right))
             last = min(shape.pitch, -(-(shape.x[3] + low[1] - phase) // right))
+            first = min(first, last)
             plane = (channel * down + above) * right + phase
             with b.loop(lines) as line:
                 source = b.affine([(row, down), (line, down)], above - low[0])

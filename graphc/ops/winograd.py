@@ -20,6 +20,7 @@ three loops over scratch memory that stays in the first cache level; tiles lie a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def _array(matrix: Matrix) -> Any:
 def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints) -> Type:
     x = _f32("winograd_input", x, 4, tile, window)
     require(len(low) == len(out) == 2, "winograd_input has two spatial axes")
-    require(min(low) >= 0 and min(out) > 0, "winograd_input: a negative extent")
+    require(x.size * math.prod(out) > 0, f"winograd_input of {x}: nothing to transform")
     images, channels, _, _ = x.dims
     strips = Strips(tile, window, images, *out)
     return tensor(x.dtype, (channels, strips.reach**2, strips.stored))
@@ -64,7 +65,7 @@ def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> An
     size = strips.reach
     reach = [tile * (n - 1) + size for n in (strips.down, strips.across)]
     padded = np.zeros((images, channels, *reach))
-    rows, columns = (min(n, r - z) for n, r, z in zip(x.shape[2:], reach, low))
+    rows, columns = (max(0, min(n, r - z)) for n, r, z in zip(x.shape[2:], reach, low))
     padded[:, :, low[0] : low[0] + rows, low[1] : low[1] + columns] = x[:, :, :rows, :columns]
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
     matrix = _array(INPUT[size])
@@ -102,7 +103,7 @@ class _Input:
         b, strips, m = self.b, self.strips, self.m
         _, channels, height, width = self.node.inputs[0].type.dims
         pitch = m * strips.line
-        kept = min(width, pitch - self.low[1])
+        kept = max(0, min(width, pitch - self.low[1]))
         with b.loop(strips.group) as k, b.loop(strips.lines) as line, b.loop(m) as plane:
             above = b.affine([(row, m), (line, m), (plane, 1)], -self.low[0])
             inside = b.op(
@@ -219,7 +220,7 @@ def _weight_reference(w: Any, tile: int) -> Any:
     matrix = _array(WEIGHT[tile, w.shape[3]])
     made = np.tensordot(w.astype(np.float64), matrix, (2, 1))
     made = np.tensordot(made, matrix, (2, 1))
-    return made.transpose(2, 3, 0, 1).reshape(-1, *w.shape[:2]).astype(w.dtype)
+    return made.transpose(2, 3, 0, 1).reshape(len(matrix) ** 2, *w.shape[:2]).astype(w.dtype)
 
 
 def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
@@ -258,7 +259,8 @@ winograd_weight_op = define(
 
 def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: Ints) -> Type:
     sums = _f32("winograd_output", sums, 3, tile, window)
-    require(len(out) == 2 and images > 0, "winograd_output has two spatial axes")
+    require(len(out) == 2, "winograd_output has two spatial axes")
+    require(images * math.prod(out) > 0, "winograd_output of no results")
     strips = Strips(tile, window, images, *out)
     require(
         sums.shape[1:] == (strips.reach**2, strips.stored),

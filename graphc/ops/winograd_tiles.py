@@ -163,7 +163,7 @@ class Strips:
     @property
     def stored(self) -> int:
         """Tiles from one point to the next in memory; the spare ones are zero."""
-        return self.tiles if self.tiles % SHARED else self.tiles + SPARE
+        return self.tiles if self.tiles % SHARED or not self.tiles else self.tiles + SPARE
 
     @property
     def rows(self) -> int:

@@ -118,7 +118,12 @@ def is_large(node: Node, room: Room) -> bool:
 
 
 def may_block(node: Node) -> bool:
-    return node.op.name == "fused" and node.attrs["kind"] in ("loop", "contract") and not node.after
+    """A kernel that waits for nothing, and whose operands and results have elements."""
+    kernel = node.op.name == "fused" and node.attrs["kind"] in ("loop", "contract")
+    if not kernel or node.after:
+        return False
+    kinds = (kind for n in (node, *node.inputs) for kind in leaves(n.type))
+    return all(not isinstance(kind, Type) or kind.nbytes for kind in kinds)
 
 
 def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:

@@ -17,7 +17,7 @@ from graphc.ir.graph import Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, Type
-from graphc.ops.windows import FLOATS
+from graphc.ops.windows import FLOATS, fits_unrolled
 from graphc.ops.winograd_tiles import Strips
 
 # All measured against the plain route.  Loops over windows of up to so many products win, with few
@@ -55,6 +55,9 @@ def few_channels(node: Node, r: Rewriter) -> Node | None:
         x, w = with_rows(x, r), with_rows(w, r)
         attrs = {k: (1, *v) if k in ("stride", "dilation", "out") else v for k, v in attrs.items()}
         attrs["low"] = (0, *low)
+    assert isinstance(w.type, Type)
+    if not fits_unrolled(w.type.dims, attrs["stride"]):
+        return None
     made = r.emit(OPS["conv_windows"], (x, w), attrs)
     return made if made.type is node.type else reshaped(made, dims, r)
 
