@@ -270,7 +270,7 @@ define(
     dtypes=INTEGERS,
     differentiable=False,
     samples=lambda: [
-        *(Sample((np.array([[2, 0], [1, 2]], n),), {"extent": 3}) for n in ("u8", "i32", "i64")),
+        *(Sample((sample_array(n, (2, 2), (0, 1), 1) % 3,), {"extent": 3}) for n in INTEGERS),
         Sample((np.zeros((0, 2), int),), {"extent": 0}),
         Sample((np.array(1.5),), {"extent": 3}, good=False),
     ],

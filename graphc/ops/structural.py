@@ -124,15 +124,13 @@ def _infer_blocked(
         len(steps) == len(kinds) * len(counts),
         f"blocked: {len(kinds)} values and {len(counts)} loops need as many steps of 0 or more",
     )
-    require(
-        _covered(block.size, counts, steps) == made.size,
-        f"blocked: blocks of {block} leave gaps in {made}, or leave it",
-    )
     for position, (kind, move) in enumerate(zip(kinds, moves_of(counts, steps))):
         last = sum((n - 1) * step for n, step in zip(counts, move, strict=True))
         end = last + (1 if position else block.size)
         inside = isinstance(kind, Type) and end <= kind.size
         require(inside or (position > 0 and not last), f"blocked: a step leaves {kind}")
+    whole = _covered(block.size, counts, steps) == made.size
+    require(whole, f"blocked: blocks of {block} leave gaps in {made}")
     return made
 
 
