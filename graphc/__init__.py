@@ -139,7 +139,9 @@ def _public(name: str) -> Any:
     from graphc.ops.value import PUBLIC
 
     if name not in PUBLIC:
-        raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+        from graphc.hints import missing
+
+        raise missing("graphc", name, __dir__())
     from graphc.frontend.dispatch import linked
 
     return linked(name)

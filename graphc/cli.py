@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from graphc.errors import GraphError
+from graphc.hints import meant
 
 _COMMANDS = {
     "compile": "graphc.cli_compile",
@@ -48,7 +49,8 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
-            return None
+            hint = meant(name, _COMMANDS) or f"commands are {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"there is no command {name!r}: {hint}", context)
         found: click.Command = getattr(importlib.import_module(_COMMANDS[name]), f"{name}_command")
         return found
 

@@ -17,6 +17,7 @@ from graphc.cli_common import (
 )
 from graphc.cli_compile import binding_option, bound_shapes, parse_bindings, target_option
 from graphc.errors import GraphError
+from graphc.hints import meant
 
 
 @click.command("show")
@@ -51,7 +52,8 @@ def _after(loaded: Any, graph: Any, name: str) -> Any:
 
     names = [stage.name for stage in STAGES]
     if name not in names:
-        raise GraphError(f"there is no pass {name!r}", hint=f"passes are {', '.join(names)}")
+        hint = meant(name, names) or f"passes are {', '.join(names)}"
+        raise GraphError(f"there is no pass {name!r}", hint=hint)
     made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError
+from graphc.hints import meant
 from graphc.runtime.device import default_threads
 from graphc.runtime.devices import LARGEST, kind_of, present_chip
 
@@ -139,9 +140,8 @@ class Config:
         known = Config.__dataclass_fields__
         for name in options:
             if name not in known:
-                raise GraphError(
-                    f"there is no option {name!r}", hint=f"options are {', '.join(sorted(known))}"
-                )
+                hint = meant(name, {*known, "static"}) or f"options are {', '.join(sorted(known))}"
+                raise GraphError(f"there is no option {name!r}", hint=hint)
         values = {"verify": _verify_level(), **{k: v for k, v in options.items() if v is not None}}
         if "GRAPHC_DUMP" in os.environ:
             values.setdefault("dump", os.environ["GRAPHC_DUMP"])

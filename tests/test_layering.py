@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"captures", "errors", "limits", "record", "gpu"}
+BASE = {"captures", "errors", "hints", "limits", "record", "gpu"}
 ALLOWED = {
     "captures": set(),
     "errors": set(),
     "limits": {"errors"},
+    "hints": {"errors"},
     "record": set(),
     "gpu": {"errors"},
     "collector": set(),

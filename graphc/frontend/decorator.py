@@ -26,6 +26,7 @@ from graphc.frontend.signature import (
     Signature,
     Weak,
     difference,
+    not_arrays,
     parameter_names,
     parameter_type,
     signature_of,
@@ -235,6 +236,11 @@ class CompiledFunction:
         place = defined_at(self.function)
         try:
             return Variant(signature, trace_function(name, parameters, call, place))
+        except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
+            note = not_arrays(signature)
+            if note and not isinstance(error, GraphError):
+                error.add_note(note)
+            raise
         except RecursionError:
             raise TraceError(
                 f"{name} calls itself deeper than Python's stack while it is traced",

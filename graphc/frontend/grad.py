@@ -28,6 +28,7 @@ from graphc.frontend.region import (
 )
 from graphc.frontend.signature import Literals
 from graphc.frontend.tree import flatten, leaf_names, unflatten
+from graphc.hints import explained
 from graphc.ir.types import Type
 from graphc.ops.value import Stateful, Value, current, functions, lift
 
@@ -41,6 +42,7 @@ Key = int | str  # a position among the positional arguments or the name of a ke
 # ---------------------------------------------------------------------------------------- gradients
 
 
+@explained
 def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
     """The function that computes the gradient of a scalar function.
 
@@ -59,6 +61,7 @@ def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
     return _compiling(gradient, function, "grad", wrt)
 
 
+@explained
 def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
     """Like `grad`, and returns (value, gradient), or ((value, aux), gradient) with `has_aux`."""
 
@@ -246,6 +249,7 @@ def _gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
 # ---------------------------------------------------------------------------------------- products
 
 
+@explained
 def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     """function(*primals) and its pullback: cotangent of the result -> cotangents of the primals.
 
@@ -309,6 +313,7 @@ def _seeds(
     return seeds
 
 
+@explained
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """function(*primals) and its derivative along the tangents (same nesting as the primals).
 
@@ -350,6 +355,7 @@ def _kind(leaf: Any) -> str:
 # ---------------------------------------------------------------------------------------- matrices
 
 
+@explained
 def jacobian(function: Function, wrt: Wrt = 0) -> Function:
     """The function that computes the derivative of every result element by every element of one
     argument: result shape + argument shape, in the nesting of the result.  Several in wrt give a
@@ -393,6 +399,7 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
     return unflatten(structure, shaped)
 
 
+@explained
 def hessian(function: Function, wrt: Wrt = 0) -> Function:
     """The function that computes the second derivatives of a scalar function by one argument:
     an array of the argument's shape twice over; for several, a tuple of a tuple for each."""

@@ -43,9 +43,14 @@ class RegionTrace(FunctionTrace):
         if known is None:
             kind = node.type
             assert isinstance(kind, Type)
-            param = self.parameter(f"outer{len(self.captured)}", kind)[0]
+            param = self.parameter(self.title(node), kind)[0]
             known = self.captured[node.id] = self.outer.wrap(node, value.weak), param
         return Tracer(known[1], self, value.weak)
+
+    def title(self, node: Node) -> str:
+        """The name of what is captured, where it has one that is free here."""
+        name = node.attrs["name"] if node.op.name == "param" else None
+        return name if name and name not in self.names else f"outer{len(self.captured)}"
 
 
 @record(frozen=True)

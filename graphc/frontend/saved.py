@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphc.errors import GraphError
+from graphc.errors import GraphError, ParseError
 from graphc.frontend.stored import (
     comment,
     declare,
@@ -220,6 +220,9 @@ def graph_of_text(
     token = custom_ops.set(permitted(custom))
     try:
         value = parse(text, tensors)
+    except ParseError as error:
+        error.message = f"{file}: {error.message}"
+        raise
     finally:
         custom_ops.reset(token)
     names = names_of_own((container for container, _ in keys_of(value)), share)

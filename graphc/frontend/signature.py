@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import FeedError
-from graphc.frontend.tree import LEAF, TreeDef, exact, flatten, leaf_names, treedef, unique_names
+from graphc.frontend.tree import (
+    LEAF,
+    NONE,
+    TreeDef,
+    exact,
+    flatten,
+    key_names,
+    leaf_names,
+    treedef,
+    unique_names,
+)
 from graphc.ir.types import Dim, DType, Type, dtype, tensor
 from graphc.ops.value import Stateful, Value, number_dtype
 from graphc.record import record
@@ -98,6 +108,22 @@ class Signature:
         return ", ".join(f"{name}: {key!r}" for name, key in pairs)
 
 
+def not_arrays(signature: Signature) -> str | None:
+    """What to know of arguments that the function does not see as arrays, where it fails."""
+    names = dict(zip(signature.names, signature.keys))
+    shown = [f"{name} is {key.value!r}" for name, key in names.items() if isinstance(key, Static)]
+    pairs = zip(signature.tree.children, key_names(signature.tree))
+    kinds = {list: "a list", tuple: "a tuple", NONE.kind: "None"}
+    shown += [
+        f"{name} is {kinds[part.kind]}"
+        for part, name in pairs
+        if part is not LEAF and part.kind in kinds
+    ]
+    if not shown:
+        return None
+    return f"graphc: among the arguments, {', '.join(shown)}: pass np.array(...) where one is meant"
+
+
 def leaf_key(leaf: Any) -> LeafKey:
     """The key of one leaf; None when the leaf is nothing graphc knows."""
     kind = type(leaf)
@@ -143,6 +169,11 @@ def as_array(leaf: Any) -> np.ndarray[Any, Any]:
     """An array-like leaf as a NumPy array, without a copy where its protocol allows."""
     if isinstance(leaf, np.ndarray):
         return leaf
+    if isinstance(leaf, Type):
+        raise FeedError(
+            f"a spec, {leaf}, stands where a call needs an array",
+            hint="fn.graph(...), fn.stages(...) and fn.save(...) take specs",
+        )
     if hasattr(leaf, "__array__"):
         return np.asarray(leaf)
     made: np.ndarray[Any, Any] = np.from_dlpack(leaf)

@@ -47,7 +47,7 @@ class TreeDef:
             return "*"
         if self is NONE:
             return "None"
-        inside = ", ".join(f"{k}: {c!r}" for k, c in zip(_key_names(self), self.children))
+        inside = ", ".join(f"{k}: {c!r}" for k, c in zip(key_names(self), self.children))
         return f"{self.kind.__name__}({inside})"
 
 
@@ -326,7 +326,7 @@ def leaf_names(tree: TreeDef) -> tuple[str, ...]:
     return tree.names
 
 
-def _key_names(tree: TreeDef) -> Sequence[str]:
+def key_names(tree: TreeDef) -> Sequence[str]:
     kind = tree.kind
     if kind in (list, tuple) or kind in _CUSTOM:
         return [str(k) for k in range(len(tree.children))]
@@ -341,7 +341,7 @@ def _names(tree: TreeDef) -> Iterator[str]:
         return
     if tree is NONE:
         return
-    for key, child in zip(_key_names(tree), tree.children):
+    for key, child in zip(key_names(tree), tree.children):
         for rest in leaf_names(child):
             yield f"{key}.{rest}" if rest else key
 

@@ -418,7 +418,7 @@ def syntax_error(text: str, error: Any) -> ParseError:
     start = max(0, column - 60)
     expected = sorted(getattr(error, "accepts", None) or getattr(error, "expected", None) or
                       getattr(error, "allowed", None) or ())  # fmt: skip
-    wanted = ", ".join(_TOKENS.get(e, e.lower()) for e in expected[:8])
+    wanted = " or ".join(_TOKENS.get(e, e.lower()) for e in expected[:8])
     return ParseError(
         f"line {line}, column {column}: the text does not follow the grammar",
         details=(shown[start : start + 90], " " * (column - 1 - start) + "^"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphc.errors import FeedError
 from graphc.frontend.tree import flatten, leaf_names, unflatten
+from graphc.hints import missing
 from graphc.learn.images import images
 from graphc.learn.loader import Loader, Which, checked, native, permutation
 from graphc.learn.text import Bytes, Characters, lines, text, windows
@@ -55,3 +56,7 @@ def arrays(tree: Any, batch: int = 32, **options: Any) -> Loader:
     The options are those of `Loader`.
     """
     return Loader(Arrays(tree), batch, **options)
+
+
+def __getattr__(name: str) -> object:
+    raise missing("graphc.data", name, __all__)

@@ -25,6 +25,7 @@ from graphc.errors import FeedError, GraphError
 from graphc.frontend.decorator import compile
 from graphc.frontend.grad import value_and_grad
 from graphc.frontend.tree import flatten, unflatten
+from graphc.hints import explained
 from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.learn.data import arrays
@@ -149,6 +150,7 @@ class Model:
 
     # -------------------------------------------------------------------------------- runs
 
+    @explained
     def fit(
         self,
         data: Any,
@@ -179,6 +181,7 @@ class Model:
         run = Fit(self, loader, measured, callbacks, checkpoint, verbose)
         return run.run(epochs, resume)
 
+    @explained
     def evaluate(self, data: Any, *, batch: int = 32) -> dict[str, float]:
         """Mean loss and metrics over data, as `fit` takes it."""
         totals = Totals()
@@ -187,6 +190,7 @@ class Model:
             totals.add(self._measure(self.params, self.state, x, y), rows)
         return totals.means()
 
+    @explained
     def predict(self, x: Any, *, batch: int = 256) -> Any:
         """The results for samples x (arrays, or a loader of inputs), one after the other."""
         made = [

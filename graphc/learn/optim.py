@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.hints import explained, missing
 from graphc.ir.types import DType
 from graphc.learn.schedules import (
     Schedule,
@@ -175,6 +176,7 @@ def matrices(params: Any) -> Any:
 # ------------------------------------------------------------------------------- gradient descent
 
 
+@explained
 def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> Optimiser:
     """p - rate * g."""
     _check_rate(rate)
@@ -201,6 +203,7 @@ def _with_velocity(
     return Optimiser(rule, lambda step: (rate_at(rate, step),), kept, weight_decay, mask)
 
 
+@explained
 def momentum(
     rate: Rate = 1e-2, momentum: float = 0.9, *, nesterov: bool = False,
     weight_decay: float = 0.0, mask: Mask = None,
@@ -209,6 +212,7 @@ def momentum(
     return _with_velocity(rate, momentum, nesterov, weight_decay, mask)
 
 
+@explained
 def nesterov(
     rate: Rate = 1e-2, momentum: float = 0.9, *, weight_decay: float = 0.0, mask: Mask = None
 ) -> Optimiser:
@@ -249,6 +253,7 @@ def _adam(
     return Optimiser(rule, scalars, kept, decay, mask)
 
 
+@explained
 def adam(
     rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
     weight_decay: float = 0.0, mask: Mask = None,
@@ -257,6 +262,7 @@ def adam(
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=True)
 
 
+@explained
 def adamw(
     rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
     weight_decay: float = 1e-2, mask: Mask = None,
@@ -266,6 +272,7 @@ def adamw(
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=False)
 
 
+@explained
 def adagrad(
     rate: Rate = 1e-2, *, initial: float = 0.0, epsilon: float = 1e-10,
     weight_decay: float = 0.0, mask: Mask = None,
@@ -283,6 +290,7 @@ def adagrad(
     return Optimiser(rule, lambda step: (rate_at(rate, step),), kept, weight_decay, mask)
 
 
+@explained
 def rmsprop(
     rate: Rate = 1e-2, smoothing: float = 0.99, *, epsilon: float = 1e-8, momentum: float = 0.0,
     centred: bool = False, weight_decay: float = 0.0, mask: Mask = None,
@@ -337,3 +345,7 @@ def clip_by_global_norm(gradients: Any, max_norm: Any) -> Any:
         return f.astype(wide, element)
 
     return tree_map(scaled, gradients)
+
+
+def __getattr__(name: str) -> object:
+    raise missing("graphc.optim", name, __all__)

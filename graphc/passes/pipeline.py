@@ -13,6 +13,7 @@ from typing import NamedTuple
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
+from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
@@ -203,6 +204,6 @@ def stage_named(name: str) -> int:
     for position, stage in enumerate(STAGES):
         if stage.name == name:
             return position
-    raise GraphError(
-        f"there is no stage {name!r}", hint=f"stages: {', '.join(s.name for s in STAGES)}"
-    )
+    names = [stage.name for stage in STAGES]
+    hint = meant(name, names) or f"stages: {', '.join(names)}"
+    raise GraphError(f"there is no stage {name!r}", hint=hint)

@@ -10,6 +10,7 @@ losses are those of gc.*, under the names people look for here.
 
 from __future__ import annotations
 
+from graphc.hints import missing
 from graphc.learn.nn import init, layouts
 from graphc.learn.nn.attention import MultiHeadAttention
 from graphc.learn.nn.layer import Layer, Residual, Sequential
@@ -85,3 +86,7 @@ __all__ = [
     "softplus",
     "tanh",
 ]
+
+
+def __getattr__(name: str) -> object:
+    raise missing("graphc.nn", name, __all__)

@@ -1,0 +1,120 @@
+"""What a name that is not there was meant to be: near spellings, words of other libraries."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from graphc.errors import GraphError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Names of JAX, PyTorch, TensorFlow and NumPy, and what stands for them here.
+FOREIGN = {
+    "jit": "gc.compile",
+    "njit": "gc.compile",
+    "function": "gc.compile",
+    "make_jaxpr": "fn.graph(...), or gc.show(fn.graph(...)) for its text",
+    "tensor": "a NumPy array: NumPy arrays go in and come out",
+    "Tensor": "np.ndarray, or gc.Array for results that stay on a device",
+    "array": "np.array, also inside a compiled function",
+    "asarray": "np.asarray, also inside a compiled function",
+    "ShapeDtypeStruct": "gc.spec(shape, dtype)",
+    "TensorSpec": "gc.spec(shape, dtype)",
+    "placeholder": "gc.spec(shape, dtype)",
+    "device_put": "gc.to_device",
+    "GradientTape": "gc.grad or gc.value_and_grad of a function",
+    "autograd": "gc.grad",
+    "jacfwd": "gc.jacobian",
+    "jacrev": "gc.jacobian",
+    "no_grad": "gc.stop_gradient(x)",
+    "detach": "gc.stop_gradient(x)",
+    "remat": "gc.checkpoint",
+    "fori_loop": "gc.fori",
+    "lax": "gc.cond, gc.scan, gc.fori and gc.while_loop",
+    "numpy": "NumPy itself: its functions trace",
+    "pmap": "gc.parallel",
+    "Module": "a function of parameters, or the layers of gc.nn",
+    "Linear": "gc.nn.Dense",
+    "Conv2d": "gc.nn.Conv",
+    "Conv2D": "gc.nn.Conv",
+    "BatchNorm2d": "gc.nn.BatchNorm",
+    "functional": "the functions of gc: gc.relu, gc.softmax, gc.conv ...",
+    "MSELoss": "gc.nn.mse",
+    "CrossEntropyLoss": "gc.cross_entropy",
+    "Adam": "gc.optim.adam",
+    "AdamW": "gc.optim.adamw",
+    "SGD": "gc.optim.sgd",
+    "DataLoader": "gc.data.Loader",
+    # options
+    "argnums": "wrt",
+    "argnum": "wrt",
+    "static_argnums": "static",
+    "static_argnames": "static",
+    "donate_argnums": "donate",
+    "donate_argnames": "donate",
+    "lr": "rate",
+    "learning_rate": "rate",
+    "betas": "beta1 and beta2",
+    "eps": "epsilon",
+    "batch_size": "batch",
+    "validation_split": "validation",
+    "validation_data": "validation",
+    "num_threads": "threads",
+    "dim": "axis",
+    "keepdim": "keepdims",
+}
+
+
+def meant(name: str, known: Iterable[str], prefix: str = "") -> str | None:
+    """What was meant by a name that is not known: other libraries' words first, then spelling."""
+    names = sorted(known)
+    if name in FOREIGN:
+        there = FOREIGN[name]
+        if not there.isidentifier() or there in names:
+            return f"graphc's word for it is {there}"
+    near = difflib.get_close_matches(name, names, 3)
+    return f"did you mean {' or '.join(prefix + n for n in near)}?" if near else None
+
+
+class MissingName(GraphError, AttributeError):
+    """A name that a module of graphc does not have; an AttributeError, too, as Python asks."""
+
+
+def missing(module: str, name: str, known: Iterable[str]) -> MissingName:
+    """The error of a module's `__getattr__`."""
+    hint = meant(name, known, f"{module}.")
+    return MissingName(f"module {module!r} has no attribute {name!r}", hint=hint)
+
+
+class MisuseError(GraphError, TypeError):
+    """A call that does not fit the function; a TypeError, too, as Python raises."""
+
+
+def explained(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; a call with an argument that it does not have says what was meant."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            here = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            if not here:  # raised inside of the function
+                raise
+            raise misuse(function, error, kwargs) from None
+
+    return call
+
+
+def misuse(function: Callable[..., Any], error: TypeError, keywords: Iterable[str]) -> MisuseError:
+    from inspect import signature
+
+    known = signature(function).parameters
+    strangers = [name for name in keywords if name not in known]
+    hints = (meant(name, known) for name in strangers)
+    hint = next(filter(None, hints), None)
+    return MisuseError(str(error), hint=hint or f"its arguments are {', '.join(known)}")

@@ -1,0 +1,92 @@
+"""Names that are not there: what was meant, in the words of other libraries and by spelling."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.hints import FOREIGN, explained, meant
+
+
+def model() -> gc.Model:
+    return gc.Model(gc.nn.Dense(3, 1), loss=gc.nn.mse, optimizer=gc.optim.adam(1e-3))
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "hint"),
+    [
+        (lambda: gc.jit, AttributeError, "gc.compile"),
+        (lambda: gc.concatt, AttributeError, "concat"),
+        (lambda: gc.nn.Linear, AttributeError, "gc.nn.Dense"),
+        (lambda: gc.optim.Adam, AttributeError, "gc.optim.adam"),
+        (lambda: gc.data.DataLoader, AttributeError, "gc.data.Loader"),
+        (lambda: gc.grad(np.sum, argnums=0), TypeError, "wrt"),
+        (lambda: gc.optim.adam(lr=1e-3), TypeError, "rate"),
+        (lambda: gc.optim.sgd(weight_deca=1e-3), TypeError, "weight_decay"),
+        (lambda: model().fit(([[1.0]], [1.0]), batch_size=2), TypeError, "batch"),
+        (lambda: gc.compile(np.sum, static_argnums=0), gc.GraphError, "static"),
+        (lambda: gc.compile(np.sum, devics=["cpu:0"]), gc.GraphError, "devices"),
+    ],
+)
+def test_misspelt_and_foreign_names(use: Callable[[], Any], kind: type, hint: str) -> None:
+    with pytest.raises(gc.GraphError) as caught:
+        use()
+    assert isinstance(caught.value, kind)
+    assert hint in (caught.value.hint or "")
+
+
+def test_no_foreign_name_is_one_of_ours() -> None:
+    assert not [name for name in FOREIGN if hasattr(gc, name)]
+
+
+def test_nothing_is_guessed_from_afar() -> None:
+    assert meant("quux", ["alpha", "beta"]) is None
+    assert not hasattr(gc, "quux") and not hasattr(gc.nn, "__wrapped__")
+    assert pickle.loads(pickle.dumps(gc.optim.adam)) is gc.optim.adam
+
+
+def test_an_error_inside_of_the_function_is_left_alone() -> None:
+    def wrong() -> None:
+        raise TypeError("from inside")
+
+    with pytest.raises(TypeError, match="from inside") as caught:
+        explained(wrong)()
+    assert not isinstance(caught.value, gc.GraphError)
+
+
+def test_a_spec_is_no_argument() -> None:
+    with pytest.raises(gc.FeedError, match=r"a spec, f32\[3\]") as caught:
+        gc.compile(np.tanh)(gc.spec((3,), "f32"))
+    assert "fn.graph" in (caught.value.hint or "")
+
+
+def test_what_is_no_array_is_named_where_the_function_fails() -> None:
+    def total(x: Any, mode: Any, z: Any) -> Any:
+        return x.sum() + z
+
+    with pytest.raises(AttributeError, match="'list' object") as caught:
+        gc.compile(total)([1.0, 2.0], "fast", None)
+    (note,) = caught.value.__notes__
+    assert "x is a list" in note and "mode is 'fast'" in note and "z is None" in note
+
+
+def test_errors_in_a_file_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "net.gir"
+    for line in ("%1 = tanhh(%0) : f32[3]", "%1 = tanh(%0 : f32[3]"):
+        path.write_text(f"graph @f(%0 x: f32[3]) {{\n  {line}\n  return %1\n}}\n")
+        with pytest.raises(gc.ParseError, match=r"net.gir: line 2"):
+            gc.load(path)
+
+
+def test_what_a_region_captures_keeps_its_name() -> None:
+    with pytest.raises(gc.GraphError) as caught:
+        gc.compile(gc.grad(lambda w, batch: (batch @ w).sum()))(np.ones((3, 1)), np.ones((8, 4)))
+    assert "batch: f64[8,4]" in str(caught.value)
+    graph = gc.compile(lambda x, n: gc.fori(0, n, lambda i, s: s + x, x)).graph(np.ones(3), 4)
+    assert "x: f64[3]" in gc.show(graph).split("@body", 1)[1]
