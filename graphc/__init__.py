@@ -109,8 +109,9 @@ _ERRORS = (
 def load(path: str | PathLike[str], **options: Any) -> Any:
     """A saved graph (.gir) or a compiled one (.gcx) as a callable.
 
-    A .gcx file runs without any part of the compiler being imported; its options are `threads` and
-    `share`.  Variables of a file live in containers of their own, unless it shares this program's.
+    A .gcx file runs without any part of the compiler being imported; its options are `threads`,
+    `share` and `require_signature`.  Variables of a file live in containers of their own, unless it
+    shares this program's.
     """
     if str(path).endswith(".gcx"):
         from graphc.runtime.loaded import load as load_compiled

@@ -96,17 +96,22 @@ def make_config(options: dict[str, Any]) -> Any:
     return Config.create(**{name: value for name, value in given.items() if value is not None})
 
 
-def load_graph(path: Path, config: Any = None, *, weights: bool = True) -> LoadedGraph:
+def load_graph(
+    path: Path, config: Any = None, *, weights: bool = True, key: bytes | None = None
+) -> LoadedGraph:
     """A .gir file, or the graph inside a .gcx file, as a LoadedGraph.
 
-    The latter is for the devices that the file was compiled for, where none are given.
+    The latter is for the devices that the file was compiled for, where none are given.  With a key
+    it must be a .gcx file that was signed with it.
     """
     from graphc.frontend.loaded import LoadedGraph
     from graphc.frontend.saved import graph_of_text, read_text
     from graphc.runtime.artifact import devices_of, text_of
 
     compiled = path.suffix == ".gcx"
-    text = text_of(path) if compiled else read_text(path)
+    if key is not None and not compiled:
+        raise GraphError(f"{path.name} has no signature", hint="graphc compile --sign signs a .gcx")
+    text = text_of(path, key) if compiled else read_text(path)
     read = graph_of_text(path, text, weights=weights)
     unnamed = config is not None and config.devices == type(config).devices and not _named_devices()
     if compiled and unnamed:

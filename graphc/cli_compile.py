@@ -48,25 +48,33 @@ def parse_bindings(bindings: tuple[str, ...]) -> dict[str, int]:
 @click.command("compile")
 @click.argument("model", type=MODEL)
 @click.option("-o", "--output", type=MODEL, required=True, help="The .gcx file to write.")
+@click.option("--sign", type=MODEL, metavar="KEY", help="Sign the file with this key file.")
 @target_option
 @binding_option
 @config_options
 @json_option
 def compile_command(
-    model: Path, output: Path, bindings: tuple[str, ...], as_json: bool, **options: Any
+    model: Path,
+    output: Path,
+    bindings: tuple[str, ...],
+    sign: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Compile MODEL.gir to OUTPUT.gcx, which runs without any part of the compiler."""
     from graphc.frontend.saved import embedded_text
     from graphc.runtime.artifact import save
+    from graphc.runtime.gcx import read_key
 
     if output.suffix != ".gcx":
         raise GraphError(f"cannot write a compiled graph to {output}", hint="name it .gcx")
+    key = read_key(sign) if sign is not None else None
     loaded = load_graph(model, make_config(options))
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", len(loaded.graph)):
         built = loaded.build(*shapes)
     text = embedded_text(model, built.stages[0].value)
-    save(replace(built.image, text=text), output)
+    save(replace(built.image, text=text), output, key=key)
     record = {
         "output": str(output),
         "bytes": output.stat().st_size,

@@ -43,6 +43,12 @@ _SHOWN_ELEMENTS = 6
     metavar="FILE",
     help="Write what ran when: .json for chrome://tracing or Perfetto, .html for a page.",
 )
+@click.option(
+    "--require-signature",
+    type=MODEL,
+    metavar="KEY",
+    help="Run a .gcx file only if it was signed with this key file.",
+)
 @config_options
 @json_option
 def run_command(
@@ -54,6 +60,7 @@ def run_command(
     check: bool,
     rebuild: bool,
     trace_file: Path | None,
+    require_signature: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -64,12 +71,15 @@ def run_command(
     compiled = model.suffix == ".gcx" and not rebuild
     if compiled and engine == "compiled" and not check:
         tracer = Tracer(trace_file)
-        names, results = _run_compiled(model, given, seed, tracer, options)
+        names, results = _run_compiled(model, given, seed, tracer, options, require_signature)
         lost = None
     else:
+        from graphc.runtime.gcx import read_key
+
         config = make_config(options)
         tracer = Tracer(trace_file, config)
-        loaded = load_graph(model, config)
+        key = read_key(require_signature) if require_signature is not None else None
+        loaded = load_graph(model, config, key=key)
         names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
     if output is not None:
         write_results(output, names, results)
@@ -82,6 +92,7 @@ def _run_compiled(
     seed: int | None,
     tracer: Tracer,
     options: dict[str, Any],
+    signed: Path | None,
 ) -> tuple[tuple[str, ...], list[Any]]:
     """A .gcx file, without importing the compiler."""
     from graphc.runtime.loaded import load
@@ -94,7 +105,7 @@ def _run_compiled(
                 hint="--rebuild compiles the graph that the file holds",
             )
 
-    loaded = load(model, threads=options.get("threads"))
+    loaded = load(model, threads=options.get("threads"), require_signature=signed)
     if seed is not None:
         from graphc.ir.types import DTYPES, tensor
 

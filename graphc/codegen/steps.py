@@ -259,11 +259,11 @@ class TableWriter:
             self.table.copy(nbytes, target, source)
 
     def constants(self) -> np.ndarray[Any, Any]:
-        """All constants at their offsets, 64-byte aligned."""
+        """All constants at their offsets, 64-byte aligned; zeros between them."""
         scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
         nodes = [n for n in scheduled if n.op.name in STORED]
         size = max((end_of(n) for n in nodes), default=0)
-        blob = np.empty(size + 64, np.uint8)
+        blob = np.zeros(size + 64, np.uint8)
         start = -blob.__array_interface__["data"][0] % 64
         blob = blob[start : start + size]
         for node in nodes:

@@ -1,13 +1,12 @@
 """Weights files: the big constants of a graph in one .safetensors file, keyed by their digest.
 
-Tensors are mapped from the file, so that loading costs one hash of what is used and no copy.
+Tensors are read when they are first used, and their digest is that of the copy: what becomes of the
+file afterwards changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.ir.literal import Literal
 from graphc.runtime.files import write_atomically
+from graphc.runtime.opened import OpenFile
 from graphc.runtime.tensors import (
     METADATA,
     decode_entry,
@@ -37,22 +37,15 @@ def write_weights(path: Path, literals: Iterable[Literal]) -> None:
 
 
 class Weights(Mapping[str, np.ndarray[Any, Any]]):
-    """The tensors of a weights file by digest, mapped from the file and checked when first read.
+    """The tensors of a weights file by digest, read and checked when they are first asked for.
 
     Raises GraphError for a file that is missing, damaged, or whose data does not have its digest.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_file():
-            raise GraphError(f"weights file {path.name} is not a regular file")
-        try:
-            with path.open("rb") as file:
-                self._size = os.fstat(file.fileno()).st_size
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else b""
-        except OSError as error:
-            raise GraphError(f"cannot read weights file {path}: {error.strerror}") from None
-        self._data = np.frombuffer(data, np.uint8)
+        self._file = OpenFile(path, "weights file ")
+        self._size = self._file.size
         self._start, self._entries = self._header()
         self._checked: dict[str, np.ndarray[Any, Any]] = {}
 
@@ -61,8 +54,9 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
 
     def _header(self) -> tuple[int, dict[str, Any]]:
         try:
-            length = header_length(self._data[:8].tobytes(), self._size)
-            entries = decode_header(self._data[8 : 8 + length].tobytes())
+            head = self._file.read(0, min(self._size, 8)).tobytes()
+            length = header_length(head, self._size)
+            entries = decode_header(self._file.read(8, length).tobytes())
         except ValueError as error:
             raise self._damaged(str(error)) from None
         entries.pop(METADATA, None)
@@ -88,13 +82,11 @@ class Weights(Mapping[str, np.ndarray[Any, Any]]):
             element, shape, begin, end = decode_entry(digest, entry, self._size - self._start)
         except ValueError as error:
             raise self._damaged(str(error)) from None
-        raw = self._data[self._start + begin : self._start + end]
+        raw = self._file.read(self._start + begin, end - begin)
         if hashlib.sha256(raw.data).hexdigest()[: len(digest)] != digest:
             raise GraphError(
                 f"weights file {self.path.name}: constant {digest} has other data than the graph "
                 "was saved with",
                 hint="restore the weights file that belongs to this graph",
             )
-        if (self._start + begin) % element.itemsize:
-            raw = raw.copy()
         return raw.view(element).reshape(shape)

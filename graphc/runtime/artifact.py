@@ -1,8 +1,8 @@
 """.gcx files: an image as one safetensors file, loaded without a compiler.
 
     tensor      content                                  in the metadata ("graphc": JSON text)
-    constants   u8, first, so that it starts 64-byte     format, name, params, results, kernels,
-                aligned and can be mapped                arena, threads, registers, reasons,
+    constants   u8, 64-byte aligned                      format, name, params, results, kernels,
+                                                         arena, threads, registers, reasons,
     variables   u8, the values they have                 variables and the place of their values,
     table       i64 step table                           channels, products
     words       i64 kernel parameters                    code: cpu, features, triple and the place
@@ -13,14 +13,14 @@
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
-and a digest of what is executed and of the metadata is stored, so that a damaged file is an error
-and not a crash: kernels count on the shapes that they were compiled for.
+and digests of all that is in it are stored, so that a damaged file is an error and not a crash:
+kernels count on the shapes that they were compiled for.  Who wrote it a signature says, to those
+who share a key.  The same program is the same file, byte for byte, where the cache held the same.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,13 +32,17 @@ from graphc.errors import GraphError
 from graphc.runtime.cluster import executable
 from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
-from graphc.runtime.gcx import FORMAT, File, digest, named
+from graphc.runtime.files import write_atomically
+from graphc.runtime.gcx import FORMAT, File, contents, digest, named, signature
 from graphc.runtime.image import ALIGNMENT, Image
 from graphc.runtime.variable import container, names_of_own
 
 
-def save(image: Image, path: str | Path) -> None:
-    """Write an image; the file appears whole or not at all.  Raises GraphError when it cannot."""
+def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
+    """Write an image, signed with a key if there is one; the file appears whole or not at all.
+
+    Raises GraphError when it cannot.
+    """
     if any(each.simulated for each in image.images):
         raise GraphError(
             "a program for the simulator of GPUs cannot be saved",
@@ -56,19 +60,10 @@ def save(image: Image, path: str | Path) -> None:
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
     metadata = _metadata(image, places, code)
-    metadata["digest"] = digest(metadata, tensors)
-    header = _header(tensors, metadata)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(header)
-            for tensor in tensors.values():
-                file.write(tensor.data if tensor.size else b"")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise GraphError(f"cannot write {target.name}: {error.strerror}") from None
+    metadata["contents"] = contents(tensors)
+    metadata["digest"] = digest(metadata)
+    header = _header(tensors, metadata, key)
+    write_atomically(Path(path), (header, *(t.data if t.size else b"" for t in tensors.values())))
 
 
 def _padded(array: np.ndarray) -> np.ndarray:
@@ -101,8 +96,13 @@ def _values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
     return np.concatenate(parts), places
 
 
-def _header(tensors: Mapping[str, np.ndarray], metadata: dict[str, Any]) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": {"graphc": json.dumps(metadata)}}
+def _header(
+    tensors: Mapping[str, np.ndarray], metadata: dict[str, Any], key: bytes | None
+) -> bytes:
+    told = {"graphc": json.dumps(metadata)}
+    if key is not None:
+        told["signature"] = signature(key, metadata["digest"])
+    entries: dict[str, Any] = {"__metadata__": told}
     position = 0
     for name, tensor in tensors.items():
         dtype = "U8" if tensor.dtype == np.uint8 else "I64"
@@ -195,15 +195,19 @@ def load(path: str | Path, *, threads: int | None = None) -> Executable:
 
 
 def opened(
-    path: str | Path, threads: int | None, share: bool | str | Iterable[str]
+    path: str | Path,
+    threads: int | None,
+    share: bool | str | Iterable[str],
+    key: bytes | None = None,
 ) -> tuple[Executable, dict[str, str]]:
-    """A .gcx file as an Executable; its constants stay mapped from the file. With it the containers
-    of its variables: as the file calls them and as they are called here.
+    """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
+    and as they are called here.
 
-    Variables that are not there yet are made, with the values that were saved.
-    Raises GraphError for a damaged file and for code that nothing here can execute.
+    Variables that are not there yet are made, with the values that were saved.  Raises GraphError
+    for a damaged file, for one that was not signed with the key, if there is one, and for code that
+    nothing here can execute.
     """
-    file = File(Path(path))
+    file = File(Path(path), key)
     image = file.image()
     for each in image.images:
         if not each.on_gpu:  # whether there is such a GPU turns out where it is opened
@@ -228,9 +232,9 @@ def read(path: str | Path) -> Image:
     return File(Path(path)).image()
 
 
-def text_of(path: str | Path) -> str:
-    """The gir text in a .gcx file: what `--rebuild` compiles again."""
-    file = File(Path(path))
+def text_of(path: str | Path, key: bytes | None = None) -> str:
+    """The gir text in a .gcx file, signed with this key: what `--rebuild` compiles again."""
+    file = File(Path(path), key)
     try:
         return bytes(file.tensor("text", "U8")).decode()
     except UnicodeDecodeError:

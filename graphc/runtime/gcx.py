@@ -1,29 +1,34 @@
-"""A .gcx file that is read: header parsed, data mapped, every number checked before it is used."""
+"""A .gcx file that is read: header parsed, data copied, all of it checked before it is used.
+
+The metadata hold the digest of every tensor, and a digest of themselves; a signature is a keyed
+digest of that one, for those who share a key.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.image import ALIGNMENT, Channel, Image, Origin, Slot, StateSlot, numpy_dtype
-from graphc.runtime.memory import aligned_bytes
+from graphc.runtime.image import Channel, Image, Origin, Slot, StateSlot, numpy_dtype
+from graphc.runtime.opened import OpenFile
 from graphc.runtime.variable import container
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 7  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 8  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
-_EXECUTED = ("table", "words", "objects")
+_SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
+_METADATA = "__metadata__"
 _DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 
 
@@ -36,43 +41,72 @@ def named(kind: str, tensors: list[np.ndarray]) -> dict[str, np.ndarray]:
     return {tensor_name(kind, device): tensor for device, tensor in enumerate(tensors)}
 
 
-def digest(metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """The digest of the metadata, of what is executed, and of how large the constants are."""
+def contents(tensors: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The digest of every tensor."""
+    return {name: hashlib.sha256(tensor.data).hexdigest() for name, tensor in tensors.items()}
+
+
+def digest(metadata: Mapping[str, Any]) -> str:
+    """The digest of the metadata, in which those of the tensors are."""
     told = {name: value for name, value in metadata.items() if name != "digest"}
-    made = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        kind = name.partition(".")[0]
-        if kind in _EXECUTED:
-            made.update(tensor.data)
-        elif kind == "constants":
-            made.update(f"{name} {tensor.nbytes} ".encode())
-    return made.hexdigest()
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def signature(key: bytes, digest: str) -> str:
+    """What only those can write who have the key (HMAC with SHA-256)."""
+    return hmac.new(key, f"graphc gcx {FORMAT} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def read_key(path: str | PathLike[str]) -> bytes:
+    """The bytes of a key file. Raises GraphError for one that is too short to be a key."""
+    file = OpenFile(Path(path))
+    if not _SHORTEST_KEY <= file.size <= _LONGEST_KEY:
+        raise GraphError(
+            f"{file.name} has {file.size} bytes; a key has at least {_SHORTEST_KEY}",
+            hint="head -c 32 /dev/urandom > KEY",
+        )
+    return file.read(0, file.size).tobytes()
 
 
 class File:
-    """An open .gcx file: header parsed, data mapped."""
+    """An open .gcx file: header parsed, and its signature checked where a key is given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes | None = None) -> None:
         self.name = path.name
-        try:
-            with path.open("rb") as file:
-                self.size = os.fstat(file.fileno()).st_size
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
-        except OSError as error:
-            raise GraphError(f"cannot read {path}: {error.strerror}") from None
-        self.data = np.frombuffer(data, np.uint8)
+        self.file = OpenFile(path)
+        self.size = self.file.size
         self.start, self.entries = self._parse()
         self.metadata = self._metadata()
+        self.sound = self.format == FORMAT and self._is_sound()
+        if key is not None:
+            self._check_signature(key)
+
+    def _is_sound(self) -> bool:
+        """Are the metadata as they were saved, and with them the names of the tensors?"""
+        listed = self.metadata.get("contents")
+        named = isinstance(listed, dict) and listed.keys() == self.entries.keys() - {_METADATA}
+        return named and self.metadata.get("digest") == digest(self.metadata)
+
+    def _check_signature(self, key: bytes) -> None:
+        found = self.entries[_METADATA].get("signature")
+        if not isinstance(found, str):
+            raise GraphError(
+                f"{self.name} is not signed", hint="graphc compile --sign KEY writes one that is"
+            )
+        told = str(self.metadata.get("digest"))
+        if not self.sound or not hmac.compare_digest(found.encode(), signature(key, told).encode()):
+            raise GraphError(f"{self.name} was not signed with this key, or was changed since")
 
     def damaged(self, reason: str) -> GraphError:
         return GraphError(f"{self.name} is damaged: {reason}")
 
     def _parse(self) -> tuple[int, dict[str, Any]]:
-        length = int.from_bytes(self.data[:8].tobytes(), "little")
+        head = self.file.read(0, min(self.size, 8)).tobytes()
+        length = int.from_bytes(head, "little")
         if self.size < 8 or length > min(_MOST_HEADER, self.size - 8):
             raise self.damaged("no safetensors header")
         try:
-            entries = json.loads(self.data[8 : 8 + length].tobytes())
+            entries = json.loads(self.file.read(8, length).tobytes())
         except (ValueError, RecursionError):
             raise self.damaged("its header is not JSON") from None
         if not isinstance(entries, dict):
@@ -81,14 +115,14 @@ class File:
 
     def _metadata(self) -> dict[str, Any]:
         try:
-            metadata = json.loads(self.entries["__metadata__"]["graphc"])
+            metadata = json.loads(self.entries[_METADATA]["graphc"])
             self.format = metadata["format"]
         except (KeyError, TypeError, ValueError, RecursionError):
             raise GraphError(f"{self.name} is no .gcx file") from None
         return dict(metadata)
 
     def tensor(self, name: str, dtype: str) -> np.ndarray:
-        """A view of a tensor's data; aligned data is never copied."""
+        """A tensor, copied from the file and compared with its digest."""
         try:
             entry = self.entries[name]
             begin, end = entry["data_offsets"]
@@ -102,10 +136,9 @@ class File:
             raise self.damaged(f"tensor {name!r} lies outside the file or has another dtype")
         if end - begin != size * _DTYPES[dtype].itemsize:
             raise self.damaged(f"the size of tensor {name!r}")
-        raw = self.data[self.start + begin : self.start + end]
-        align = ALIGNMENT if name.startswith("constants") else _DTYPES[dtype].itemsize
-        if raw.size and raw.__array_interface__["data"][0] % align:
-            raw = _aligned_copy(raw)
+        raw = self.file.read(self.start + begin, end - begin)
+        if self.sound and hashlib.sha256(raw.data).hexdigest() != self.metadata["contents"][name]:
+            raise self.damaged(f"tensor {name!r} is not what was saved")
         return raw.view(_DTYPES[dtype])
 
     def image(self) -> Image:
@@ -129,10 +162,10 @@ class File:
 
     def _image(self) -> Image:
         data = self.metadata
+        if not self.sound:
+            raise self.damaged("its metadata are not what was saved")
         executed = self.executed()
         objects = executed["objects"]
-        if data["digest"] != digest(data, executed):
-            raise self.damaged("its code, its tables or its metadata are not what was saved")
         common = {
             "support": self._cut(objects, 0, data["support"]),
             "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
@@ -150,7 +183,7 @@ class File:
         )
 
     def executed(self) -> dict[str, np.ndarray]:
-        """The tensors that the digest is of."""
+        """The tensors that a run reads."""
         kinds = {"table": "I64", "words": "I64", "constants": "U8"}
         count = 1 + len(self.metadata["others"])
         found = {"objects": self.tensor("objects", "U8")}
@@ -197,7 +230,7 @@ class File:
             registers=_number(share["registers"]),
             donated=tuple(map(_number, share["donated"])),
             variables=tuple(_state_slots(share["variables"])),
-            origins=_Origins(self, tensor_name("origins", device)),
+            origins=_Origins(self.name, self.tensor(tensor_name("origins", device), "U8")),
             arity=tuple(map(_number, share["arity"])),
             largest=tuple(_origins(share["largest"])),
             guarded=share["guarded"] is True,
@@ -232,20 +265,19 @@ class File:
 
 
 class _Origins(Mapping[int, Origin]):
-    """Rows to their origins, read from the file when a step first fails."""
+    """Rows to their origins, understood when a step first fails."""
 
-    def __init__(self, file: File, name: str) -> None:
+    def __init__(self, file: str, text: np.ndarray) -> None:
         self._file = file
-        self._name = name
+        self._text = text
         self._rows: dict[int, Origin] | None = None
 
     def _read(self) -> dict[int, Origin]:
         if self._rows is None:
             try:
-                rows = json.loads(self._file.tensor(self._name, "U8").tobytes())
-                self._rows = dict(_origins(rows))
+                self._rows = dict(_origins(json.loads(self._text.tobytes())))
             except (ValueError, TypeError, RecursionError):
-                raise self._file.damaged("its table of origins") from None
+                raise GraphError(f"{self._file} is damaged: its table of origins") from None
         return self._rows
 
     def __getitem__(self, row: int) -> Origin:
@@ -303,9 +335,3 @@ def _number(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(value)
     return value
-
-
-def _aligned_copy(raw: np.ndarray) -> np.ndarray:
-    copy = aligned_bytes(raw.size)
-    copy[:] = raw
-    return copy

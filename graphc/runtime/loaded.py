@@ -14,6 +14,7 @@ from graphc.errors import FeedError
 from graphc.runtime import artifact
 from graphc.runtime.array import Array
 from graphc.runtime.execute import Executable
+from graphc.runtime.gcx import read_key
 
 
 def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
@@ -94,11 +95,14 @@ def load(
     *,
     threads: int | None = None,
     share: bool | str | Iterable[str] = False,
+    require_signature: str | PathLike[str] | None = None,
 ) -> LoadedExecutable:
     """A .gcx file as a function. Raises GraphError for one that cannot run here.
 
     `share` names containers of variables that it shares with this program (True: all of them);
-    without it its variables are its own.
+    without it its variables are its own.  `require_signature` is the file of the key that it must
+    have been signed with (`graphc compile --sign`).
     """
-    made, containers = artifact.opened(Path(path), threads, share)
+    key = read_key(require_signature) if require_signature is not None else None
+    made, containers = artifact.opened(Path(path), threads, share, key)
     return LoadedExecutable(made, containers)
