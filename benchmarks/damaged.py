@@ -54,19 +54,29 @@ def an_end(draw: random.Random, data: bytearray) -> None:
 def a_number(draw: random.Random, data: bytearray) -> None:
     """A number of the header, which stays as long as it was, or says how long it is now."""
     end = 8 + int.from_bytes(data[:8], "little")
-    found = draw.choice(list(re.finditer(rb"-?\d+", bytes(data[8:end]))))
+    numbers = list(re.finditer(rb"-?\d{1,18}", bytes(data[8:end])))
+    if not numbers:
+        return
+    found = draw.choice(numbers)
     new = draw.choice((*NUMBERS, str(int(found[0]) + draw.choice((-1, 1))).encode()))
     data[8 + found.start() : 8 + found.end()] = new
     if draw.random() < 0.8:
-        data[:8] = (end - 8 + len(new) - len(found[0])).to_bytes(8, "little")
+        data[:8] = longer(end, len(new) - len(found[0]))
 
 
 def a_word(draw: random.Random, data: bytearray) -> None:
     end = 8 + int.from_bytes(data[:8], "little")
     words = list(re.finditer(rb"[\w.]+", bytes(data[8:end])))
+    if not words:
+        return
     found, other = draw.choice(words), draw.choice(words)
     data[8 + found.start() : 8 + found.end()] = other[0]
-    data[:8] = (end - 8 + len(other[0]) - len(found[0])).to_bytes(8, "little")
+    data[:8] = longer(end, len(other[0]) - len(found[0]))
+
+
+def longer(end: int, more: int) -> bytes:
+    """The length of a header that ended there, as a file says it."""
+    return ((end - 8 + more) % (1 << 64)).to_bytes(8, "little")
 
 
 CHANGES: tuple[Callable[[random.Random, bytearray], None], ...] = (

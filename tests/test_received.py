@@ -210,6 +210,20 @@ def test_scratch_memory_is_no_value(body: str) -> None:
         loaded.build()
 
 
+def test_only_the_first_device_returns_values() -> None:
+    def placed(x: Any) -> Any:
+        with gc.device("cpu:1"):
+            return np.abs(x)
+
+    devices = ("cpu:0", "cpu:1")
+    text = show(gc.compile(placed, devices=devices, threads=1).lower(ARGUMENTS[0]))
+    *_, last = re.finditer(r"(%\d+) = send.*\n(    return)", text)
+    changed = f"{text[: last.end()]} {last[1]}{text[last.end() :]}"
+    loaded = LoadedGraph(parse(changed), Config.create(devices=devices), "plan")
+    with pytest.raises(VerifyError, match="only the first device"):
+        loaded.build()
+
+
 def test_blocks_cover_the_result() -> None:
     assert covered(4, (2, 3), (12, 4)) == 24
     assert covered(4, (3,), (3,)) == 10  # blocks may overlap

@@ -85,7 +85,7 @@ def problem(kind: str, region: Graph) -> str | None:
 def _unfit(region: Graph) -> str | None:
     """Only tensors of known sizes, computed by pure nodes without regions."""
     for node in (*region.params, *region.nodes):
-        kinds = leaves(node.type)
+        kinds = (node.type,) if node.op.name == "param" else leaves(node.type) or (node.type,)
         if not all(isinstance(kind, Type) and kind.is_static for kind in kinds):
             return f"%{node.id} is no tensor of a known size"
         if node.regions or node.after or node.op.effect is not Effect.PURE:
@@ -309,6 +309,8 @@ def blocked_problem(node: Node) -> str | None:
         return "its blocks are made by more than kernels"
     if region.results[0] not in region.nodes:
         return "its result is made by no kernel"
+    if not all(isinstance(p.type, Type) for p in region.params):
+        return "a window is no tensor"
     moving = {p for p, move in zip(region.params, windows, strict=True) if any(move)}
     if any(n.op.name == "item" and not moving.isdisjoint(n.inputs) for n in region.nodes):
         return "a window that moves is read by no kernel"

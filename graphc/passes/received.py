@@ -14,6 +14,7 @@ from graphc.codegen.sound import check_blocked, check_kernel
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Buffer
 from graphc.ir.regions import holds_kernels, scheduled_graphs
+from graphc.ir.types import TupleType, Type
 from graphc.ir.verify import broken, graphs_of
 
 
@@ -25,14 +26,30 @@ def received(value: Graph | Program) -> Graph | Program:
     if not any(map(is_late, graphs_of(value))):
         return value
     made = value.map(bare) if isinstance(value, Program) else bare(value)
+    first, *others = graphs_of(made)
+    for graph in others:
+        if graph.params or graph.results:
+            raise broken(graph, None, "only the first device takes and returns values")
+    for result in first.results:
+        if not isinstance(result.type, Type):
+            raise broken(first, result, f"the result %{result.id} is no tensor")
     for graph in graphs_of(made):
         for inner in scheduled_graphs(graph):
             for node in inner.nodes:
-                if node.op.name == "fused":
-                    check_kernel(node, node.regions[0])
-                elif node.op.name == "blocked":
-                    check_blocked(node)
+                check(inner, node)
     return made
+
+
+def check(graph: Graph, node: Node) -> None:
+    """Raise VerifyError for what no pass makes and the passes after fusion cannot run."""
+    if node.op.name == "fused":
+        check_kernel(node, node.regions[0])
+    elif node.op.name == "blocked":
+        check_blocked(node)
+    if isinstance(node.type, TupleType):
+        for kind in node.type.elements:
+            if isinstance(kind, TupleType):
+                raise broken(graph, node, f"%{node.id} is a tuple in a tuple")
 
 
 def is_late(graph: Graph) -> bool:

@@ -37,7 +37,7 @@ class OpenFile:
         found = os.fstat(self._descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise GraphError(
-                f"{kind}{path} is no ordinary file", hint="a device or pipe may never end"
+                f"{kind}{path} is not a regular file", hint="a device or pipe may never end"
             )
         self.size = found.st_size
 
