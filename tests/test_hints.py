@@ -90,3 +90,33 @@ def test_what_a_region_captures_keeps_its_name() -> None:
     assert "batch: f64[8,4]" in str(caught.value)
     graph = gc.compile(lambda x, n: gc.fori(0, n, lambda i, s: s + x, x)).graph(np.ones(3), 4)
     assert "x: f64[3]" in gc.show(graph).split("@body", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (lambda x, i: x[i], (np.arange(5.0), np.array([1, 7])), "index 7 .* axis of extent 5"),
+        (lambda x, i: x[:, i], (np.ones((2, 3)), -4), "index -4 .* axis of extent 3"),
+        (
+            lambda x, i: np.take_along_axis(x, i, 1),
+            (np.ones((2, 3)), np.array([[0], [9]])),
+            "index 9 .* axis of extent 3",
+        ),
+    ],
+)
+def test_index_and_extent_are_told(function: Any, arguments: Any, said: str) -> None:
+    with pytest.raises(gc.GraphError, match=said) as caught:
+        gc.compile(function)(*arguments)
+    assert isinstance(caught.value, IndexError)
+    assert caught.value.location is not None
+
+
+def test_the_place_of_what_is_not_finite_is_told() -> None:
+    def f(x: Any) -> Any:
+        return np.log(x) * 2
+
+    checked = gc.compile(f, check_finite=True)
+    with pytest.raises(gc.RunError, match=r"non-finite value: -inf at \[1, 0\], the first of 2"):
+        checked(np.array([[1.0, 2.0], [0.0, 0.0]]))
+    with pytest.raises(gc.RunError, match=r"non-finite value: nan\n"):
+        checked(np.float64(-1.0))

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError, TraceError
+from graphc.errors import FeedError, GraphError, RunError, TraceError
 from graphc.frontend.calls import seen
 from graphc.frontend.engine import Built
 from graphc.frontend.nesting import NAMED
@@ -123,7 +123,18 @@ class CompiledFunction:
                     return made
             return self._call(args, kwargs)
         except GraphError as error:
-            raise without_internal_frames(error) from None
+            raise without_internal_frames(self._explained(error, args, kwargs)) from None
+
+    def _explained(
+        self, error: GraphError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> GraphError:
+        """An error of a run says which value made it; donated arguments may be overwritten."""
+        if not isinstance(error, RunError) or self.donate or current() is not None:
+            return error
+        from graphc.frontend.postmortem import explained
+
+        variant, leaves = self._variant_of(args, kwargs)
+        return explained(error, variant.graph, variant.feeds(leaves))
 
     def resident(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError
+from graphc.errors import FeedError, GraphError, RunError
 from graphc.frontend.engine import Built, build
 from graphc.frontend.limits import check_memory
+from graphc.frontend.postmortem import explained
 from graphc.frontend.signature import as_array, feed, is_number
 from graphc.frontend.spec import bind, symbols_of
 from graphc.frontend.specialise import specialise
@@ -83,7 +84,10 @@ class LoadedGraph:
         """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
         arrays = self.check(values)
         executable = self.build(*(a.shape for a in arrays)).executable
-        made: list[np.ndarray[Any, Any]] = executable.run(arrays)
+        try:
+            made: list[np.ndarray[Any, Any]] = executable.run(arrays)
+        except RunError as error:
+            raise explained(error, self.graph, arrays) from None
         return made
 
     def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:

@@ -56,8 +56,10 @@ def bounded_array(index: Any, extent: int, mode: str) -> Any:
         return np.clip(index, 0, max(extent - 1, 0))
     if mode == "wrap":
         return index % max(extent, 1)
-    if index.size and (index.min() < -extent or index.max() >= extent):
-        raise OutOfRangeError(f"index out of range for an axis of extent {extent}")
+    wrong = index[(index < -extent) | (index >= extent)]
+    if wrong.size:
+        first = wrong.flat[0]
+        raise OutOfRangeError(f"index {first} is out of range for an axis of extent {extent}")
     return np.where(index < 0, index + extent, index)
 
 

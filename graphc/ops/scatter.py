@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import OutOfRangeError
 from graphc.ir.op import Attr, Library, Sample
 from graphc.ir.types import BOOL, F32, AnyType, Type, definitely_different, tensor
 from graphc.ops import scatter_gradients as rules
@@ -119,7 +120,8 @@ def _scatter_reference(x: Any, index: Any, updates: Any, mode: str, drop: bool) 
     rows = len(made)
     inside = (index >= -rows) & (index < rows)
     if not drop and not inside.all():
-        raise IndexError(f"scatter: an index is out of range for {rows} rows")
+        wrong = index[~inside].flat[0]
+        raise OutOfRangeError(f"index {wrong} is out of range for an axis of extent {rows}")
     index = index[inside].astype(np.int64)
     updates = updates[inside]
     if mode == "set":
