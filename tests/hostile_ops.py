@@ -87,7 +87,7 @@ def _distinct(op: Op) -> list[Sample]:
     found: dict[Any, Sample] = {}
     for sample in op.samples():
         arrays = [np.asarray(a) for a in sample.operands]
-        key = tuple((a.ndim, a.dtype.kind, a.dtype.itemsize == 2) for a in arrays)
+        key = tuple((a.ndim, a.dtype.kind, {2: 2, 8: 8}.get(a.dtype.itemsize)) for a in arrays)
         if sample.good and all(a.size for a in arrays):
             found.setdefault((key, str(sample.attrs)), sample)
     chosen = list(found.values())

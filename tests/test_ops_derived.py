@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from expand import expanded, traced
 
+import graphc as gc
 from graphc.ops.interpret import interpret
 from graphc.ops.value import NUMPY
 
@@ -103,3 +104,46 @@ def test_kind_of_object_is_known_while_tracing():
 
     traced(look, [COMPLEX])
     assert kinds == [(True, False)]
+
+
+@pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u8"])
+def test_lcm_wraps_as_numpy_s(kind: str) -> None:
+    info = np.iinfo(kind)
+    ends = {info.min, info.min + 1, max(info.min, -6), 0, 1, 4, 6, info.max - 1, info.max}
+    row = np.array(sorted(ends), kind)
+    for function in (np.lcm, np.gcd):
+        made = gc.compile(lambda x, y, f=function: f(x, y))(row[:, None], row)
+        np.testing.assert_array_equal(made, function(row[:, None], row))
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_the_sign_of_zero_is_zero(kind: str) -> None:
+    x = np.array([0.0, -0.0, 2, -3, np.nan], kind)
+    made = gc.compile(lambda x: np.sign(x))(x)
+    np.testing.assert_array_equal(made, np.sign(x))
+    np.testing.assert_array_equal(np.signbit(made), np.signbit(np.sign(x)))
+
+
+def test_the_fraction_has_slope_one() -> None:
+    for x in (2.0, 2.5, -2.5, -3.0, 0.0, -0.0):
+        assert gc.grad(lambda x: np.modf(x)[0])(x) == 1
+        assert gc.grad(lambda x: np.modf(x)[1])(x) == 0
+        assert gc.grad(lambda x: np.copysign(x, -1.0))(x) == (-1 if x > 0 else 1)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1", "u8", "i8"])
+def test_bounds_beyond_all_integers_of_a_type_are_none(kind: str) -> None:
+    info = np.iinfo(kind)
+    x = np.array([info.min, 0, 1, info.max - 1, info.max], kind)
+    for low, high in ((-(2**70), 5), (0, 2**70), (info.min, info.max), (1, info.max - 1)):
+        made = gc.compile(lambda x, low=low, high=high: np.clip(x, low, high))(x)
+        np.testing.assert_array_equal(made, np.clip(x, low, high))
+
+
+def test_large_unsigned_indices_are_out_of_range() -> None:
+    x, far = np.arange(5.0), np.array([2**63, 2**64 - 1], np.uint64)
+    assert gc.compile(lambda x, i: gc.take(x, i, mode="clip"))(x, far).tolist() == [4, 4]
+    assert gc.compile(lambda x, i: gc.take(x, i, mode="wrap"))(x, far).tolist() == [3, 0]
+    for function in (lambda x, i: x[i], lambda x, i: gc.index_update(x, i, 7.0)):
+        with pytest.raises(gc.GraphError, match="out of range"):
+            gc.compile(function)(x, far)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Library, Sample
-from graphc.ir.types import AnyType, Type
+from graphc.ir.types import DTYPES, AnyType, Type
 from graphc.ops.reduce import accumulating
 from graphc.ops.registry import (
     bad_samples,
@@ -77,8 +77,11 @@ def gcd(x: Any, y: Any) -> Any:
 @public(np.lcm)
 def lcm(x: Any, y: Any) -> Any:
     """The least common multiple of integers; 0 where one of them is 0."""
-    f, divisor = functions, gcd(x, y)
-    return f.absolute(f.multiply(f.floor_divide(x, divisor), y))
+    f, element = functions, common_element(x, y)[0]
+    sizes = DTYPES[f"u{element.bits}"]  # where they overflow, they wrap as NumPy's do
+    parts = (f.absolute(f.astype(v, element)) for v in (x, y, gcd(x, y)))
+    x, y, divisor = (f.astype(part, sizes) for part in parts)
+    return f.astype(f.multiply(f.floor_divide(x, divisor), y), element)
 
 
 # ---------------------------------------------------------------------------------- floats in parts

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
-from graphc.ir.types import AnyType, Dim, Dimension, DType, Type, definitely_equal
+from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
 from graphc.ops.ranges import decided
 from graphc.ops.registry import ALL, Pair, require, require_tensor, sample_array
 from graphc.ops.value import Value
@@ -69,6 +69,13 @@ def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
 def clamp(b: Any, x: Any, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
     return b.op("max", b.op("min", x, b.integer(high)), b.integer(low))
+
+
+def place_of(b: Any, index: Any) -> Any:
+    """An integer as i64; one that is beyond them is the largest of them."""
+    if index.dtype is U64:
+        index = b.op("min", index, b.const(2**63 - 1, U64))
+    return b.cast(index, I64)
 
 
 def guarded(

@@ -14,9 +14,18 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Compute, Sample
-from graphc.ir.types import I64, AnyType, Dim, Type, tensor
+from graphc.ir.types import AnyType, Dim, Type, tensor
 from graphc.ops.arrange import unstack
-from graphc.ops.dims import Shape, both, clamp, guarded, rank_of, shape_of, tensor_type
+from graphc.ops.dims import (
+    Shape,
+    both,
+    clamp,
+    guarded,
+    place_of,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
 from graphc.ops.registry import ALL, define, require, sample_array
 from graphc.ops.scatter import require_index_types
 from graphc.ops.value import Value, common_element, emit, functions, public
@@ -36,7 +45,7 @@ def _check_starts(name: str, x: Type, starts: Sequence[AnyType], sizes: Shape) -
 def _starts(b: Any, read: Any, first: int, dims: Shape, sizes: Shape) -> list[Any]:
     """The clamped start of each axis, read from scalar operands `first`, `first` + 1, ..."""
     return [
-        clamp(b, b.cast(read(first + k, ()), I64), 0, n - size)  # type: ignore[arg-type]
+        clamp(b, place_of(b, read(first + k, ())), 0, n - size)  # type: ignore[arg-type]
         for k, (n, size) in enumerate(zip(dims, sizes))
     ]
 

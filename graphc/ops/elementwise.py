@@ -173,7 +173,9 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _sign(b: Any, x: Any) -> Any:
-    below = b.select(is_negative(b, x), like(b, x, -1), x) if x.dtype.kind != "u" else x
+    """-1, 1, NaN, or 0 without a sign."""
+    rest = b.select(is_zero(b, x), like(b, x, 0), x) if x.dtype.kind == "f" else x
+    below = b.select(is_negative(b, x), like(b, x, -1), rest) if x.dtype.kind != "u" else x
     return b.select(b.compare("gt", x, like(b, x, 0)), like(b, x, 1), below)
 
 
@@ -212,9 +214,16 @@ elementwise(
     gradient=lambda ct, size, x: (ct * functions.sign(x),),
 )  # fmt: skip
 elementwise("sign", over_pairs(_sign, complex_math.sign), np.sign, np.sign, gradient=_sign_rule)
+
+
+def _copysign_rule(ct: Any, made: Any, x: Any, y: Any) -> tuple[Any, None]:
+    """x keeps its sign or changes it; at 0 one of the slopes beside it, which is modf's."""
+    return functions.where(functions.multiply(x, functions.sign(made)) < 0, -ct, ct), None
+
+
 elementwise(
     "copysign", copy_sign, np.copysign, np.copysign, arity=2, dtypes=FLOATS, promote=float_of,
-    gradient=lambda ct, made, x, y: (ct * (functions.sign(x) * functions.sign(made)), None),
+    gradient=_copysign_rule,
 )  # fmt: skip
 elementwise(
     "heaviside", _heaviside, np.heaviside, np.heaviside, arity=2, dtypes=FLOATS, promote=float_of,

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphc.errors import INDEX, OutOfRangeError, TraceError
 from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
-from graphc.ir.types import I64, AnyType, Dimension, Type, definitely_different, tensor
-from graphc.ops.dims import clamp, rank_of, shape_of, tensor_type
+from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.ops.dims import clamp, place_of, rank_of, shape_of, tensor_type
 from graphc.ops.registry import (
     ALL,
     INTEGERS,
@@ -36,7 +36,9 @@ MODES = ("raise", "clip", "wrap")
 
 def bounded(b: Any, index: Any, extent: int, mode: str) -> Any:
     """An i64 index made legal for an axis of `extent` > 0; negative ones count from the end."""
-    index = b.cast(index, I64)
+    if mode == "wrap" and index.dtype is U64:
+        return b.cast(b.op("irem", index, b.const(extent, U64)), I64)
+    index = place_of(b, index)
     zero, size = b.integer(0), b.integer(extent)
     if mode == "clip":
         return clamp(b, index, 0, extent - 1)
@@ -51,7 +53,10 @@ def bounded(b: Any, index: Any, extent: int, mode: str) -> Any:
 
 def bounded_array(index: Any, extent: int, mode: str) -> Any:
     """`bounded` on a NumPy array. Raises IndexError in mode "raise"."""
-    index = np.asarray(index).astype(np.int64)
+    index = np.asarray(index)
+    if index.dtype == np.uint64:
+        index = index % max(extent, 1) if mode == "wrap" else np.minimum(index, 2**63 - 1)
+    index = index.astype(np.int64)
     if mode == "clip":
         return np.clip(index, 0, max(extent - 1, 0))
     if mode == "wrap":
@@ -134,12 +139,16 @@ def _gather_samples() -> list[Sample]:
 
 def _legal(index: Any, extent: int, mode: str) -> Any:
     """`bounded` as an i64 value; in mode "raise" the read itself has checked it."""
-    index = functions.astype(index, I64)
+    f = functions
+    if index.element is U64:
+        wraps = mode == "wrap"
+        index = f.remainder(index, max(extent, 1)) if wraps else f.minimum(index, 2**63 - 1)
+    index = f.astype(index, I64)
     if mode == "clip":
-        return functions.clip(index, 0, max(extent - 1, 0))
+        return f.clip(index, 0, max(extent - 1, 0))
     if mode == "wrap":
-        return functions.remainder(index, max(extent, 1))
-    return functions.where(index < 0, index + extent, index)
+        return f.remainder(index, max(extent, 1))
+    return f.where(index < 0, index + extent, index)
 
 
 def _gather_gradient(
@@ -249,7 +258,7 @@ def _infer_in_range(label: AnyType, *, extent: Dimension) -> Type:
 
 
 def _in_range(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
-    label, extent = b.cast(read(0, index), I64), node.attrs["extent"]
+    label, extent = place_of(b, read(0, index)), node.attrs["extent"]
     below = b.compare("lt", label, b.integer(0))
     b.fail(b.op("or", below, b.compare("ge", label, b.integer(extent))), INDEX)
     return clamp(b, label, 0, max(extent - 1, 0))

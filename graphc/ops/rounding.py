@@ -53,6 +53,11 @@ for _name, _expression, _function, _better in (
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """x limited to [a_min, a_max]; either bound may be None. NaN stays NaN."""
     low, high = a_min if min is None else min, a_max if max is None else max
+    element = element_of(x)[0]
+    if element.is_integer:  # a Python number beyond all integers of the type is no bound
+        info = np.iinfo(element.numpy)
+        low = None if type(low) is int and low <= info.min else low
+        high = None if type(high) is int and high >= info.max else high
     made = x if low is None else functions.maximum(x, low)
     return as_value(made) if high is None else functions.minimum(made, high)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphc.errors import OutOfRangeError
 from graphc.ir.op import Attr, Library, Sample
-from graphc.ir.types import BOOL, F32, AnyType, Type, definitely_different, tensor
+from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
 from graphc.ops import scatter_gradients as rules
 from graphc.ops.dims import shape_of, tensor_type
 from graphc.ops.registry import (
@@ -53,6 +53,7 @@ def require_index_types(name: str, *types: AnyType) -> list[Type]:
 def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, drop: bool) -> Type:
     x, updates = tensor_type("scatter", x), tensor_type("scatter", updates)
     (index,) = require_index_types("scatter", index)
+    require(index.dtype is not U64, "scatter: an index of type u64", hint="cast it to i64")
     require_dtype("scatter", x, STORED)
     require(x.rank >= 1, "scatter into a scalar")
     wanted = tensor(x.dtype, (*index.shape, *x.shape[1:]))
@@ -184,6 +185,8 @@ def scatter_rows(x: Any, index: Any, updates: Any, mode: str = "set", drop: bool
         return functions.astype(made, BOOL)
     if element.compute is F32 and element is not F32:
         x, updates = functions.astype(x, F32), functions.astype(updates, F32)
+    if common_element(index)[0] is U64:
+        index = functions.astype(functions.minimum(index, 2**63 - 1), I64)
     made = emit("scatter", x, index, updates, mode=mode, drop=drop)
     return functions.astype(made, element)
 
