@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from graphc.frontend.loaded import LoadedGraph
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 
+ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
 
 
@@ -224,8 +228,64 @@ def test_only_the_first_device_returns_values() -> None:
         loaded.build()
 
 
+def test_mutated_stages_are_refused_or_right() -> None:
+    """In children with fenced memory; `python -m benchmarks.hostile` makes as many as one likes."""
+    models = "product,scan,attention,devices"
+    command = [sys.executable, "-m", "benchmarks.hostile", "--count", "60", "--models", models]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"60 in .*'refused'", done.stdout)
+
+
 def test_blocks_cover_the_result() -> None:
     assert covered(4, (2, 3), (12, 4)) == 24
     assert covered(4, (3,), (3,)) == 10  # blocks may overlap
     assert covered(4, (3,), (5,)) == 4  # there is a gap after the first
     assert covered(4, (2, 2), (0, 4)) == 8
+
+
+CPU = "@/job:localhost/device:cpu:0"
+CALLED = f"""program @f {{
+graph @f(%0 p: bool[] {CPU}, %1 x: f32[4] {CPU}) on {CPU} {{
+  %2 = cond(%0, %1) : f32[4] {CPU} {{
+    graph @a(%0 q: f32[4] {CPU}) {{
+      %1 = call(%0) {{name="g"}} : f32[4] {CPU} {{
+        graph @g(%0 z: f32[4]) {{
+          %1 = fused(%0) {{kind="loop"}} : f32[4] {{
+            graph @h(%0 y: f32[4]) {{
+              %1 = neg(%0) : f32[4]
+              return %1
+            }}
+          }}
+          return %1
+        }}
+      }}
+      return %1
+    }}
+    graph @b(%0 q: f32[4] {CPU}) {{
+      return %0
+    }}
+  }}
+  return %2
+}}
+}}
+"""
+
+
+def test_what_has_no_rows_is_refused() -> None:
+    """Its value would be memory that nothing wrote."""
+    with pytest.raises(VerifyError, match="nothing that runs"):
+        LoadedGraph(parse(CALLED), Config.create(), "plan").build()
+
+
+def test_a_variable_has_one_type() -> None:
+    """Else a kernel that knows the one would write over the end of the other."""
+    text = (
+        "graph @f(%0 x: f32[1000]) {\n"
+        '  %1 = read() {name="w", container="main", type=f32[4]} : f32[4]\n'
+        "  %2 = neg(%0) : f32[1000]\n"
+        '  %3 = assign(%2) {name="w", container="main"} : f32[1000] after %1\n  return %1\n}\n'
+    )
+    for level in (0, 2):
+        with pytest.raises(VerifyError, match="as another type"):
+            LoadedGraph(parse(text), Config.create(verify=level)).build()

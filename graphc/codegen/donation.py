@@ -17,6 +17,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Scalar
 from graphc.ir.types import AnyType, Type, leaves
+from graphc.ir.verify import broken
 from graphc.ops.order import Key
 from graphc.record import record
 
@@ -90,13 +91,16 @@ def endings(name: str) -> list[str]:
 def variables(graph: Graph) -> dict[Key, dict[str, Node]]:
     """The variables of a graph in order of appearance: number K lies at base register "vK".
 
-    Each has its "read" or "assign" node or both.
+    Each has its "read" or "assign" node or both.  Raises VerifyError where these have two types.
     """
     found: dict[Key, dict[str, Node]] = {}
     for node in graph.nodes:
         if node.op.name in ("read", "assign"):
             key = node.attrs["container"], node.attrs["name"]
-            found.setdefault(key, {})[node.op.name] = node
+            nodes = found.setdefault(key, {})
+            if any(other.type is not node.type for other in nodes.values()):
+                raise broken(graph, node, f"%{node.id} uses variable {key[1]!r} as another type")
+            nodes[node.op.name] = node
     return found
 
 

@@ -17,10 +17,11 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
-from graphc.ir.op import STORED
+from graphc.ir.op import STORED, Alias
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import Type
+from graphc.ir.verify import broken
 from graphc.runtime.image import Origin
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
 
+THERE = ("tuple", "item", "workspace", "read", "assign", *STORED)  # values that nothing computes
 Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c
 
 
@@ -106,6 +108,8 @@ class TableWriter:
                 block_rows(self, node)
             elif (rows := CONTROL_ROWS.get(node.op.name)) is not None:
                 rows(self, node)
+            elif node.op.name not in THERE and not isinstance(node.op.lower, Alias):
+                raise broken(self.current, node, f"%{node.id} is nothing that runs")
 
     def result_rows(self, graph: Graph) -> None:
         for number, result in enumerate(graph.results):
