@@ -102,6 +102,19 @@ def updated(x: Any, w: Any) -> Any:
     return gc.fori(0, 3, body, x * 1)
 
 
+STATE = np.arange(8, dtype=np.float32)
+variable = gc.Variable(STATE, name="hostile")
+
+
+def stateful(x: Any) -> Any:
+    before = variable * 1
+    return variable.assign_add(x.sum(0)) * 2, before
+
+
+def half(x: Any, w: Any) -> Any:
+    return (x.astype("bfloat16") @ w.astype("bfloat16")).astype(np.float32)
+
+
 X, W = (6, 8), (8, 8)
 CONSTANT = np.arange(1600, dtype=np.float32).reshape(40, 40) % 5 - 2
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -125,6 +138,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "update": (updated, (X, W)),
     "totals": (lambda x: np.cumsum(x, axis=1) + np.sort(x, axis=0), (X,)),
     "solve": (lambda x: np.linalg.solve(x + 9 * np.eye(8, dtype=x.dtype), x), (W,)),
+    "state": (stateful, (X,)),
+    "views": (lambda x, w: x[::-1, 2:6] @ w[4:, ::2] + x[:, :4], (X, W)),
+    "axes": (lambda x: (x.reshape(2, 3, 8).sum((0, 2)), x.mean(), x - x.mean()), (X,)),
+    "half": (half, (X, W)),
+    "complex": (lambda x, w: np.abs((x + 1j * x[::-1]) * 2).sum(1) + w[0, 0], (X, W)),
+    "taken": (lambda x, w: (np.take(w, np.argmax(x, 1), axis=0), x.std(1)), (X, W)),
+    "joined": (lambda x, w: (np.concatenate([x, w]) * 2, np.concatenate([x, w])), (X, W)),
+    "tall": (lambda x: (x.sum(0), x.max()), ((3000, 3),)),
     "gradient": (gc.grad(lambda x, w: (np.abs(x @ w) + x[0]).sum(), wrt=(0, 1)), (X, W)),
     "back": (gc.grad(lambda x, w: (scanned(x, w)[0] ** 2).sum(), wrt=(0, 1)), (X, W)),
     "backs": (gc.grad(lambda x, w: (looped(x, w)[1]).sum(), wrt=0), (X, W)),
@@ -556,6 +577,7 @@ def run_fenced(loaded: LoadedGraph, given: list[Any]) -> list[Any]:
     for byte in (0xA7, 0x00):
         rubbish = byte
         executable = Executable(image) if not image.others else gc_executable(image)
+        variable.assign(STATE)
         timer = threading.Timer(SECONDS, stop_all)
         timer.start()
         try:
@@ -606,9 +628,10 @@ def judge(dump: Dump, text: str, seed: int, level: int = 0) -> str:
         return "long"
     try:
         with alarm(SECONDS):
-            want = exact = interpret(value, given)
+            state = {("main", "hostile"): STATE}
+            want = exact = interpret(value, given, state=dict(state))
             with suppress(GraphError):  # bits of wider numbers are others
-                exact = interpret(value, given, wide=True)
+                exact = interpret(value, given, wide=True, state=dict(state))
     except (GraphError, TooLong) as error:
         return f"unjudged {str(error)[:100]!r}"
     return "equal" if agree(made, want, exact) else "DIFFERENT"
