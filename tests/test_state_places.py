@@ -8,7 +8,7 @@ from state_harness import X, agree, homes_of
 
 import graphc as gc
 from graphc.errors import GraphError, RunError, VerifyError
-from graphc.passes.plan import variables_are_overwritten_last
+from graphc.passes.plan import values_are_overwritten_last
 
 # ------------------------------------------------------------------------------------ regions
 
@@ -132,13 +132,13 @@ def test_a_plan_that_overwrites_what_is_read_is_refused(home):
     v = gc.Variable(np.ones((3, 3)), name="v")
     compiled = gc.compile(lambda: (v.assign(v.T * 0.5), None)[1])
     planned = compiled.lower().graphs[0]
-    variables_are_overwritten_last(planned)
+    values_are_overwritten_last(planned)
     (kernel,) = (n for n in planned.nodes if n.op.name == "fused")
     text = gc.show(planned)
     place = str(kernel.place.regions[0])
     assert f"[{place}]" in text
     with pytest.raises(VerifyError, match="overwrites a variable in use"):
-        variables_are_overwritten_last(gc.parse(text.replace(f"[{place}]", "[v0+0:72]")))
+        values_are_overwritten_last(gc.parse(text.replace(f"[{place}]", "[v0+0:72]")))
 
 
 def test_finite_checks_leave_variables_as_they_were(home):

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import enum
 
-from graphc.codegen.donation import readers_of, takes_over, times_of
+from graphc.codegen.donation import stays_in_place
 from graphc.ir.graph import Graph, Node
-from graphc.ir.liveness import peak_bytes, root
+from graphc.ir.liveness import peak_bytes
 from graphc.ir.place import Buffer, Region
 from graphc.ir.types import Type, leaves
 from graphc.record import record
@@ -84,15 +84,11 @@ def followed(body: Graph, carry: int, count: int) -> int:
 
 
 def kind_of(body: Graph, carry: int, follows: int) -> Carry:
-    result, param = body.results[carry], body.params[carry]
-    place = region_of(result)
+    param, place = body.params[carry], region_of(body.results[carry])
     if place.nbytes == 0 or place.base == f"p{carry}":
         return Carry.STILL
     if follows >= 0:
         return Carry.FOLLOWS
-    alone = body.results.count(result) == 1 and not any(root(r) is param for r in body.results)
-    if alone and isinstance(param.type, Type) and place.base == f"r{carry}":
-        readers = readers_of(body, (param,))[param]
-        if takes_over(result, param, readers, times_of(body)):
-            return Carry.IN_PLACE
+    if isinstance(param.type, Type) and place.base == f"r{carry}" and stays_in_place(body, carry):
+        return Carry.IN_PLACE
     return Carry.SWAPPED

@@ -8,20 +8,22 @@ if it reads the value itself only at the place it writes: element by element, be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 from graphc.codegen.copies import copied_by
 from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.rows import levels_of
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root, roots
-from graphc.ir.op import Scalar
+from graphc.ir.op import STORED, Alias, Compute, Library, Scalar
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.ops.order import Key
 from graphc.record import record
 
 Leaf = tuple[Node, int]  # a node and the number of one of its leaves
+LOOPS = ("while", "scan")
 
 
 def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) -> tuple[int, ...]:
@@ -49,7 +51,8 @@ def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) 
             continue
         for number in candidates:
             param = graph.params[number]
-            if number in free and takes_over(
+            same = number in free and graph.results[result].type is param.type
+            if same and takes_over(
                 graph.results[result], param, readers[param], times, may_stage=may_stage
             ):
                 made[result] = number
@@ -117,7 +120,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
             continue
         value = nodes["assign"].inputs[0]
         read, leaf = nodes.get("read"), memory(value)
-        if leaf[0].op.name not in ("fused", "cond") or leaf in results or leaf in made:
+        if leaf[0].op.name not in IN_PLACE or leaf in results or leaf in made:
             continue
         kept = read is not None and (read, 0) in results
         if read is None or (
@@ -157,11 +160,11 @@ def takes_over(
 ) -> bool:
     """May a kernel's result lie where `held` lies, given who reads that and the issue order?"""
     kernel, leaf = memory(result)
-    if not (result.type is leaf_type(kernel, leaf) is held.type):
+    if not (same_bytes(result.type, held.type) and same_bytes(leaf_type(kernel, leaf), held.type)):
         return False
-    while (source := updated(kernel, times)) is not None:
-        kernel, leaf = source, 0  # the memory is written from here on
-    in_place = {"fused": reads_in_place, "cond": branches_in_place}.get(kernel.op.name)
+    while (source := updated((kernel, leaf), times)) is not None:
+        kernel, leaf = source  # the memory is written from here on
+    in_place = IN_PLACE.get(kernel.op.name)
     if in_place is None:
         return False
     first = min(times.issued[writer] for writer in writers(kernel))
@@ -172,39 +175,103 @@ def takes_over(
     )
 
 
+def same_bytes(one: AnyType, other: AnyType) -> bool:
+    """Are both arrays of one element type and size? Their shapes may differ."""
+    if not isinstance(one, Type) or not isinstance(other, Type):
+        return False
+    return one is other or (one.is_static and other.is_static and one.dtype is other.dtype
+                            and one.size == other.size)  # fmt: skip
+
+
 def writers(kernel: Node) -> list[Node]:
     """A kernel, and those that may have written parts of its result there before it runs."""
     sources = (memory(kernel.inputs[number])[0] for number, _ in copied_by(kernel))
     return [kernel, *(source for source in sources if source.op.name == "fused")]
 
 
-def updated(kernel: Node, times: Times) -> Node | None:
-    """The kernel whose result an update changes, if nothing reads that afterwards.
+def updated(leaf: Leaf, times: Times) -> Leaf | None:
+    """The value that an update, a loop or a branch changes, if nothing reads that afterwards.
 
-    It may then lie where the update's result lies, and only the elements that change are written.
+    It may then lie where the result lies, and only the elements that change are written.
     """
-    number = changed_operand(kernel) if kernel.op.name == "fused" else None
-    if number is None:
+    kernel, number = leaf
+    held = changed_value(kernel, number)
+    if held is None or held.op.name == "param":
         return None
-    source = kernel.inputs[number]
-    if source.op.name != "fused" or not isinstance(source.type, Type):
+    source, part = memory(held)
+    readers = [n for n in kernel.inputs if memory(n) == (source, part)]
+    if source.op.name not in IN_PLACE or readers != [held] or source not in times.last:
         return None
-    last = times.last[source] == times.issued[kernel]
-    alone = sum(root(n) is source for n in kernel.inputs) == 1
-    return source if alone and last else None
+    if times.last[source] != times.issued[kernel]:
+        return None
+    fits = same_bytes(leaf_type(source, part), leaf_type(kernel, number))
+    return (source, part) if fits and is_kept_alone(source) else None
+
+
+def is_kept_alone(source: Node) -> bool:
+    """Do the leaves of a value not follow one another through a loop?"""
+    return source.op.name not in LOOPS or source.attrs["carries"] == len(leaves(source.type))
 
 
 def with_updates(graph: Graph, homes: dict[Leaf, str]) -> dict[Leaf, str]:
     """Where values lie: an array that is updated again and again where its last update does."""
     made = dict(homes)
     times = times_of(graph)
-    for (kernel, leaf), home in homes.items():
-        found = kernel if leaf == 0 else None
-        while found is not None and (found := updated(found, times)) is not None:
-            if (found, 0) in made:
-                break
-            made[found, 0] = home
+    for leaf, home in homes.items():
+        found = updated(leaf, times)
+        while found is not None and found not in made:
+            made[found] = home
+            found = updated(found, times)
     return made
+
+
+def changed_value(kernel: Node, leaf: int) -> Node | None:
+    """The operand in whose memory a kernel, loop or branch may leave its result, if it is one that
+    writes there what changes and nothing else."""
+    if kernel.op.name == "fused":
+        number = changed_operand(kernel)
+        return None if number is None else kernel.inputs[number]
+    if kernel.op.name in LOOPS and leaf < kernel.attrs["carries"]:
+        held = kernel.inputs[leaf]
+        return held if loops_in_place(kernel, leaf, held) else None
+    if kernel.op.name == "cond":
+        for held in kernel.inputs[1:]:
+            fits = same_bytes(held.type, leaf_type(kernel, leaf))
+            if fits and branches_in_place(kernel, leaf, held):
+                return held
+    return None
+
+
+def why_copied(graph: Graph, kernel: Node, held: Node, times: Times) -> str:
+    """Why a value does not lie where the one lies that it changes: for people."""
+    source, part = memory(held)
+    issued = times.issued[kernel]
+    later = [n for n in graph.nodes if times.issued[n] > issued and source in map(root, n.inputs)]
+    again = sum(memory(n) == (source, part) for n in kernel.inputs) > 1
+    if source.op.name in STORED:
+        return f"%{source.id} is a constant"
+    if any(root(result) is source for result in graph.results):
+        return f"%{source.id} is a result as well"
+    if later:
+        return f"%{later[0].id} reads %{source.id} afterwards"
+    if source.op.name == "param":
+        return f"%{source.id} belongs to the caller, who does not donate it"
+    return f"it reads %{source.id} elsewhere, too" if again else f"%{source.id} is given to it"
+
+
+def written_operand(kernel: Node) -> Node | None:
+    """The operand that a kernel changes in places, whether in its memory or in a copy."""
+    if kernel.op.name != "fused":
+        return None
+    for node in kernel.regions[0].results:
+        lower = node.op.lower
+        if isinstance(lower, Compute | Library) and lower.updates:
+            array = node.inputs[0]
+            while isinstance(array.op.lower, Alias):
+                array = array.inputs[0]
+            if array in kernel.regions[0].params:
+                return kernel.inputs[kernel.regions[0].params.index(array)]
+    return None
 
 
 def changed_operand(kernel: Node) -> int | None:
@@ -212,15 +279,47 @@ def changed_operand(kernel: Node) -> int | None:
     region, last = kernel.regions[0], kernel.regions[0].nodes[-1]
     if kernel.attrs["kind"] == "loop":
         return patched_param(region)
-    array = last.inputs[0] if last.op.name == "scatter" else None
+    lower = last.op.lower
+    array = last.inputs[0] if isinstance(lower, Library) and lower.updates else None
     found = array is not None and scatters_onto(region, {array})
     return region.params.index(array) if array is not None and found else None
 
 
+def loops_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
+    """Does a loop leave a carry where it was given it, which it does not read in another way?"""
+    carries: int = node.attrs["carries"]
+    passed = [k for k, n in enumerate(node.inputs) if memory(n) == memory(held)]
+    return passed == [leaf] and leaf < carries and stays_in_place(node.regions[-1], leaf, may_stage)
+
+
+# What `stays_in_place` has found: loops in loops would ask of the innermost again and again.
+_STAYS: WeakKeyDictionary[Graph, dict[tuple[int, bool], bool]] = WeakKeyDictionary()
+
+
+def stays_in_place(body: Graph, carry: int, may_stage: bool = False) -> bool:
+    """Does a run of a body leave a carry where it lies, as it is or overwritten?"""
+    known = _STAYS.setdefault(body, {})
+    found = known.get((carry, may_stage))
+    if found is None:
+        found = known[carry, may_stage] = _stays_in_place(body, carry, may_stage)
+    return found
+
+
+def _stays_in_place(body: Graph, carry: int, may_stage: bool) -> bool:
+    result, param = body.results[carry], body.params[carry]
+    memories = [memory(r) for r in body.results]
+    if memories[carry] == (param, 0):
+        return memories.count((param, 0)) == 1
+    if memories.count(memories[carry]) > 1 or (param, 0) in memories:
+        return False
+    readers = readers_of(body, (param,))[param]
+    return takes_over(result, param, readers, times_of(body), may_stage=may_stage)
+
+
 def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
     """May either branch of a cond leave a result where `held` lies, which the branches read?"""
-    passed = [k for k, n in enumerate(node.inputs[1:]) if root(n) is held]
-    if root(node.inputs[0]) is held or any(node.inputs[k + 1] is not held for k in passed):
+    passed = [k for k, n in enumerate(node.inputs[1:]) if memory(n) == memory(held)]
+    if memory(node.inputs[0]) == memory(held) or not passed:
         return False
     for region in node.regions:
         times = times_of(region)
@@ -248,8 +347,6 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
     """
     region, kind = kernel.regions[0], kernel.attrs["kind"]
     pairs = [(p, n) for p, n in zip(region.params, kernel.inputs) if root(n) is held]
-    if any(n is not held for _, n in pairs):
-        return False
     reached = {p for p, _ in pairs}
     if kind == "library":
         return scatters_onto(region, reached)
@@ -257,7 +354,10 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
         return kind == "loop" and reached == {region.params[number]}
     if kind not in ("loop", "staged") and not (kind == "contract" and may_stage):
         return False
-    shape = held.type.shape if isinstance(held.type, Type) else None
+    shapes = {p.type.shape for p in reached if isinstance(p.type, Type)}
+    if len(shapes) > 1:
+        return False
+    shape = next(iter(shapes), None)
     for node in region.nodes:
         if not reached.isdisjoint(node.inputs):
             same = isinstance(node.type, Type) and node.type.shape == shape
@@ -269,11 +369,20 @@ def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False)
     return region.results[leaf] in reached and levels[region.results[leaf].id] == last
 
 
+IN_PLACE: dict[str, Callable[..., bool]] = {
+    "fused": reads_in_place,
+    "cond": branches_in_place,
+    "while": loops_in_place,
+    "scan": loops_in_place,
+}
+
+
 def scatters_onto(region: Graph, reached: set[Node]) -> bool:
     """Is the value read by a scatter alone, as what it changes?"""
     last = region.nodes[-1]
     uses = [(n, k) for n in region.nodes for k, i in enumerate(n.inputs) if i in reached]
-    return last.op.name == "scatter" and uses == [(last, 0)]
+    updates = isinstance(last.op.lower, Library) and last.op.lower.updates
+    return updates and uses == [(last, 0)]
 
 
 def readers_of(graph: Graph, held: Iterable[Node]) -> dict[Node, list[Node]]:

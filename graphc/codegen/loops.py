@@ -198,6 +198,7 @@ class Scalars:
         self.table: dict[Any, Expr] = {}
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
+        self.passed: set[Expr] = set()  # what would have failed before, here or around
 
     def make(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), data: Any = None) -> Expr:
         """The expression with this key, made on first use. Loads and registers are made anew."""
@@ -334,7 +335,9 @@ class Scalars:
         self.body.append(Prefetch(buffer, index, count))
 
     def fail(self, condition: Expr, code: int) -> None:
-        self.body.append(Fail(condition, code))
+        if condition not in self.passed:
+            self.passed.add(condition)
+            self.body.append(Fail(condition, code))
 
     @contextmanager
     def loop(self, stop: Expr | int, kind: str = "serial", start: Expr | int = 0) -> Iterator[Expr]:
@@ -342,9 +345,11 @@ class Scalars:
         variable = self.make("var", I64, (), self.counts["var"])
         self.counts["var"] += 1
         outer, self.body = self.body, []
+        passed, self.passed = self.passed, set(self.passed)
         try:
             yield variable
         finally:
+            self.passed = passed
             made = For(variable, self.integer(start), self.integer(stop), kind, self.body)
             self.body = outer
             self.body.append(made)
@@ -352,9 +357,11 @@ class Scalars:
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
         outer, self.body = self.body, []
+        passed, self.passed = self.passed, set(self.passed)
         try:
             yield
         finally:
+            self.passed = passed
             made = If(condition, self.body)
             self.body = outer
             self.body.append(made)

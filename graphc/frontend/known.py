@@ -109,7 +109,7 @@ class KnownArray(Tracer):
         array = self.known
         if array is None or any_unknown(index):
             return super().__getitem__(index)
-        index = plain(index)
+        given, index = index, plain(index)
         made = array[index]
         if not isinstance(made, np.ndarray):
             return made
@@ -117,7 +117,7 @@ class KnownArray(Tracer):
             return KnownArray(made, self.owner)
         if self.captured:
             return made
-        return KnownArray(made, self.owner, views.link_at(self, index))
+        return KnownArray(made, self.owner, views.link_at(self, index, given))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         array = self.known

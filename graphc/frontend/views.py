@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """What an array shares with its views: the number of writes so far.
+    """What an array shares with its views: the number of writes so far, and what the last was to.
 
     `known` holds until a traced value is written to arrays whose elements are known.
     """
 
-    __slots__ = ("known", "writes")
+    __slots__ = ("known", "last", "writes")
 
     def __init__(self, known: bool = False) -> None:
         self.writes = 0
+        self.last: Tracer | None = None
         self.known = known
 
 
@@ -93,24 +94,22 @@ def write(tracer: Tracer, value: Value) -> None:
     """
     if current() is not tracer.owner:
         raise foreign_write(tracer)
-    target, steps = tracer, []
+    target = tracer
     while target.link is not None:
         if target.link.write is None:
             raise TraceError(
                 f"{target!r} is a view that cannot be written through",
                 hint="write to the array itself, or to a .copy()",
             )
-        value_of_parent = target.link.write(target.link.parent, value)
-        steps.append((target, value))
-        target, value = target.link.parent, value_of_parent
+        value = target.link.write(target.link.parent, value)
+        target = target.link.parent
     storage = target.storage
     target._node, target.weak = value.node, False
     if storage is not None:
+        # Views are read from the array again: what was written to them would be a second copy.
         storage.known = False
         storage.writes += 1
-        target.seen = storage.writes
-        for view, written in steps:
-            view._node, view.seen = written.node, storage.writes
+        target.seen, storage.last = storage.writes, tracer
 
 
 def foreign_write(tracer: Tracer) -> TraceError:
@@ -160,23 +159,23 @@ def _ghost_index(index: Any) -> Any:
 
 def getitem(tracer: Tracer, index: Any) -> Any:
     """x[index]: a linked view where NumPy makes one."""
-    index = plain(index)
+    given, index = index, plain(index)
     made = METHODS["getitem"](tracer, index)
     if not isinstance(made, Value) or not _is_basic(index):
         return made
     if made.ndim == 0 and index is not Ellipsis and not _has_ellipsis(index):
         return made if made is not tracer else tracer.copy()
-    return _attach(made, link_at(tracer, index))
+    return _attach(made, link_at(tracer, index, given))
 
 
-def link_at(parent: Tracer, index: Any) -> Link:
-    """How the view at a basic index follows from its parent."""
+def link_at(parent: Tracer, index: Any, given: Any) -> Link:
+    """How the view at a basic index, given as some object, follows from its parent."""
     return Link(
         parent,
         lambda value: METHODS["getitem"](value, index),
         lambda array: array[_ghost_index(index)],
         lambda value, written: METHODS["setitem"](value, index, written),
-        index,
+        given,
     )
 
 
@@ -190,7 +189,7 @@ def is_own_view(tracer: Tracer, index: Any, value: Tracer) -> bool:
     if link is None or link.parent is not tracer or link.index is not index:
         return False
     assert value.storage is not None
-    return value.seen == value.storage.writes
+    return value.storage.last is value or value.seen == value.storage.writes
 
 
 # ------------------------------------------------------------------------------------ functions

@@ -107,7 +107,10 @@ class Graph:
     saved graph.
     """
 
-    __slots__ = ("device", "name", "names", "next_id", "nodes", "params", "result_names", "results")
+    __slots__ = (
+        "__weakref__", "device", "name", "names", "next_id", "nodes", "params", "result_names",
+        "results",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 
 from graphc.ir.graph import Graph, Node, Program
@@ -60,11 +61,27 @@ def last_reads(graph: Graph) -> dict[Node, int]:
     return last
 
 
+def overwritten(graph: Graph) -> Iterator[tuple[Node, int, tuple[Node, int]]]:
+    """(node, leaf, value) of each value of a planned graph whose memory another one takes over
+    while that is computed: an array that is updated."""
+    last = last_reads(graph)
+    for position, node in enumerate(graph.nodes):
+        if not isinstance(node.place, Buffer) or node.op.name == "tuple":
+            continue
+        for leaf, region in enumerate(own_regions(node)):
+            for source, part in map(memory, node.inputs if region.nbytes else ()):
+                if source is not node and last.get(source) == position:
+                    regions = own_regions(source)
+                    if region.base == "arena" and part < len(regions) and regions[part] == region:
+                        yield node, leaf, (source, part)
+
+
 def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
     """(first position, last position, offset, bytes, node) of every arena region, by first
     position.
     """
     last = last_reads(graph)
+    passed_on = {value for _, _, value in overwritten(graph)}
     intervals: list[tuple[int, int, int, int, Node]] = []
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.place, Buffer) or node.op.name == "tuple":
@@ -73,8 +90,8 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
             end = len(graph.nodes) if node.op.name == "assign" else position
             intervals.append((position, end, scratch.offset, scratch.nbytes, node))
         intervals += [
-            (position, last[node], region.offset, region.nbytes, node)
-            for region in own_regions(node)
+            (position, last[node] - ((node, leaf) in passed_on), region.offset, region.nbytes, node)
+            for leaf, region in enumerate(own_regions(node))
             if region.base == "arena" and region.nbytes
         ]
     return intervals

@@ -233,6 +233,11 @@ class Compute:
     position: Callable[..., tuple[Any, ...]] | None = None
     cheap: bool = True  # worth recomputing per consumer instead of storing
 
+    @property
+    def updates(self) -> bool:
+        """Is the result operand 0 but for some elements?"""
+        return self.position is not None
+
 
 @record(frozen=True)
 class Reduction:
@@ -322,6 +327,7 @@ class Library:
     units: Callable[..., int] | None = None
     cuda: Callable[[Any, bool, bool], CudaCode] | None = None
     loops: Callable[[Any], Loops | None] = lambda node: None
+    updates: bool = False  # the result is operand 0 but for some elements, and may lie there
 
 
 @record(frozen=True)

@@ -97,7 +97,7 @@ def _block(value: Value) -> Block | None:
     extents, counts = value.type.dims, part.type.dims
     cut = [k for k, count in enumerate(counts) if count != extents[k]]
     in_order = all(s == 1 or n == 1 for s, n in zip(node.attrs["steps"], counts))
-    if len(cut) != 1 or not in_order or 0 in counts:
+    if len(cut) != 1 or not in_order or 0 in counts or node.attrs["axes"]:
         return None
     start = node.attrs["starts"][cut[0]]
     return Block(cut[0], start, start + counts[cut[0]], part, value)

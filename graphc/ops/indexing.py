@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,22 @@ class Selection:
         """The rank of the result."""
         plain = sum(kind != "drop" for kind in self.layout) - len(self.arrays)
         return plain + max((len(shape_of(a)) for _, a in self.arrays), default=0)
+
+    @property
+    def places(self) -> dict[int, Any]:
+        """The arrays by the axis of x that they index."""
+        axes, made = count(), []
+        for kind in self.layout:
+            axis = -1 if kind == "new" else next(axes)
+            if kind != "drop":
+                made.append(axis)
+        return {made[axis]: array for axis, array in self.arrays}
+
+    @property
+    def shape(self) -> tuple[Dimension, ...]:
+        """The shape of the result if all arrays are of rank 0."""
+        used = {axis for axis, _ in self.arrays}
+        return tuple(extent for axis, extent in enumerate(self.extents) if axis not in used)
 
     def whole_tail(self, dims: tuple[Dimension, ...]) -> int:
         """How many trailing axes of x the index leaves as they are."""

@@ -166,6 +166,7 @@ scatter_op = define(
         _scatter_params,
         units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
         cuda=device_code("scatter_launches", "scatter_code"),
+        updates=True,
     ),
     attrs=(Attr("mode", "str", "set", UPDATES), Attr("drop", "bool", False)),
     dtypes=STORED,

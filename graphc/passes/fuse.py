@@ -11,6 +11,7 @@ import heapq
 from functools import cache
 from typing import Any
 
+from graphc.codegen.donation import is_named
 from graphc.codegen.lowering.operands import can_fold_view
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, map_regions
@@ -30,7 +31,8 @@ from graphc.passes.thin import thin
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
-    made = fused(graph, config)
+    given = (p for p in graph.params if is_named(p.attrs["name"], config.donate))
+    made = fused(graph, config, frozenset(given))
     return alike(made) if config.merges else made
 
 
@@ -39,22 +41,24 @@ SMALL_PEAK = 1 << 20  # bytes: less lies in a cache whatever waits for what
 MOST_TRIES = 4  # to find which siblings had better run apart
 
 
-def fused(graph: Graph, config: Config) -> Graph:
-    """The graph in kernels.  Siblings (nodes that run together for reading the same array) run one
-    after another where the results of one would wait for the other when most bytes do.
+def fused(graph: Graph, config: Config, owned: frozenset[Node]) -> Graph:
+    """The graph in kernels, which may overwrite the parameters `owned`.
+
+    Siblings (nodes that run together for reading the same array) run one after another where the
+    results of one would wait for the other when most bytes do.
     """
-    found = _Attempt(graph, config)
+    found = _Attempt(graph, config, owned)
     least = SMALL_PEAK if config.memory_limit is None else 0
     if found.siblings and found.peak > least:
-        found = with_less_waiting(graph, config, found)
+        found = with_less_waiting(found)
     for reason in found.reasons.lines:
         record(*reason)
     return found.made
 
 
-def with_less_waiting(graph: Graph, config: Config, together: _Attempt) -> _Attempt:
+def with_less_waiting(together: _Attempt) -> _Attempt:
     """The attempt with siblings apart that make the peak higher, those it takes and no others."""
-    apart = _Attempt(graph, config, frozenset(together.siblings))
+    apart = together.again(frozenset(together.siblings))
     if apart.peak >= together.peak:
         return together
     found = together
@@ -62,7 +66,7 @@ def with_less_waiting(graph: Graph, config: Config, together: _Attempt) -> _Atte
         more = found.at_peak()
         if not more or found.peak <= apart.peak:
             break
-        found = _Attempt(graph, config, found.alone | more)
+        found = found.again(found.alone | more)
     best = found if found.peak <= apart.peak else apart
     saved = f"{together.peak} bytes would wait at once, {best.peak} do now"
     best.reasons.lines += [(id, f"apart from its siblings: {saved}") for id in sorted(best.alone)]
@@ -72,13 +76,22 @@ def with_less_waiting(graph: Graph, config: Config, together: _Attempt) -> _Atte
 class _Attempt:
     """The kernels of a graph with some nodes beside no sibling, and what waits in memory then."""
 
-    def __init__(self, graph: Graph, config: Config, alone: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, graph: Graph, config: Config, owned: frozenset[Node],
+        alone: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
+        """`owned` are parameters that may be overwritten, `alone` the ids of the nodes."""
+        self.given = graph, config, owned
         self.alone = alone
         with collecting() as self.reasons:
-            fuser = _Fuser(graph, config, alone)
+            fuser = _Fuser(graph, config, owned, alone)
             self.made = fuser.run()
         self.siblings = fuser.siblings
         self.waiting = live_bytes(self.made) if self.siblings or alone else []
+
+    def again(self, alone: frozenset[int]) -> _Attempt:
+        """The same with other nodes beside no sibling."""
+        return _Attempt(*self.given, alone)
 
     @property
     def peak(self) -> int:
@@ -92,24 +105,34 @@ class _Attempt:
         return frozenset(id for id, kernel in self.siblings.items() if kernel in kernels)
 
 
+def changed_by(node: Node) -> tuple[Node, ...]:
+    """The operands that a node changes if they lie where its result does."""
+    lower = node.op.lower
+    if isinstance(lower, Compute | Library) and lower.updates:
+        return node.inputs[:1]
+    return node.inputs[: node.attrs["carries"]] if node.op.name in ("while", "scan") else ()
+
+
 def nbytes(node: Node) -> int:
     return sum(leaf.nbytes for leaf in leaves(node.type))
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, config: Config, alone: frozenset[int]) -> None:
+    def __init__(
+        self, graph: Graph, config: Config, owned: frozenset[Node], alone: frozenset[int]
+    ) -> None:
         self.config = config = config.for_device(graph.device)
         graph = dce(graph, config)  # what nobody reads decides nothing
         graph = thin(updated_early(graph), config) if config.merges else graph
         rows = config.backend == "llvm" and not config.parity
-        self.groups = Groups(graph, config.merges, rows=rows, alone=alone)
+        self.groups = Groups(graph, config.merges, rows=rows, alone=alone, owned=owned)
         better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
         if copies:
             graph = dce(better, config)
-            self.groups = Groups(graph, config.merges, copies, rows, alone=alone)
+            self.groups = Groups(graph, config.merges, copies, rows, alone=alone, owned=owned)
         self.inside = computed_operands(graph, self.groups, config) if rows else frozenset()
         if self.inside:
-            self.groups = Groups(graph, config.merges, copies, rows, self.inside, alone)
+            self.groups = Groups(graph, config.merges, copies, rows, self.inside, alone, owned)
         self.siblings: dict[int, int] = {}  # node -> the kernel that it runs in beside a sibling
         self.graph = graph
         self.mapped: list[Node | None] = [None] * graph.next_id
@@ -132,11 +155,14 @@ class _Fuser:
             elif not self.groups.is_view(node):
                 units[id(node)] = node
         self.forced: set[int] = set()
+        self.updated_at = self.updates()
         for result in self.graph.results:
             self.force(result)
         for unit in list(units.values()):
-            for node in unit.nodes if isinstance(unit, Group) else [unit]:
-                self.force_operands(node, isinstance(unit, Group))
+            members = unit.nodes if isinstance(unit, Group) else [unit]
+            issued = max(map(self.groups.order, members))
+            for node in members:
+                self.force_operands(node, isinstance(unit, Group), issued)
         for node in self.graph.nodes:
             if node.id in self.forced and self.groups.is_view(node):
                 units[id(node)] = node
@@ -154,7 +180,9 @@ class _Fuser:
                 if isinstance(view.op.lower, Alias):
                     pending.extend(view.inputs)
 
-    def force_operands(self, node: Node, grouped: bool) -> None:
+    def force_operands(self, node: Node, grouped: bool, issued: int) -> None:
+        """Force the views among the operands of a node that its kernel, which is issued then, does
+        not read as views."""
         lower = node.op.lower
         for position, source in enumerate(node.inputs):
             if not self.groups.is_view(source) or source.id in self.forced:
@@ -164,8 +192,27 @@ class _Fuser:
                 or isinstance(lower, Library | Loops)
                 or (isinstance(lower, Contraction) and not self.folds(node, position))
                 or (position and self.is_part_of_updated(node, source))
+                or self.is_outlived(source, issued)
             ):
                 self.force(source)
+
+    def is_outlived(self, view: Node, issued: int) -> bool:
+        """Is a view small, and read after the array has been updated? Read before, it lets the
+        array be updated in place."""
+        return any(
+            self.updated_at.get(base, issued) < issued and nbytes(view) * LARGER <= nbytes(base)
+            for base in (self.groups.bases(view) if self.updated_at else ())
+        )
+
+    def updates(self) -> dict[Node, int]:
+        """When each array that is updated, or carried into a loop, is so for the first time."""
+        found: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            for source in changed_by(node):
+                while isinstance(source.op.lower, Alias):
+                    source = source.inputs[0]
+                found.setdefault(source, self.groups.order(node))
+        return found
 
     def folds(self, node: Node, position: int) -> bool:
         """Can a contraction read an operand through its views, or compute what they show?"""
@@ -262,7 +309,9 @@ class _Fuser:
     def emit_single(self, node: Node) -> None:
         made = node
         if holds_kernels(node):
-            made = map_regions(node, lambda region: fused(region, self.config))
+            made = map_regions(
+                node, lambda region: fused(region, self.config, frozenset(region.params))
+            )
         made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
             after=tuple(dict.fromkeys(self.value(n) for n in node.after)),

@@ -73,10 +73,12 @@ class Groups:
     def __init__(
         self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False,
         inside: frozenset[Node] = frozenset(), alone: Container[int] = (),
+        owned: Container[Node] = (),
     ) -> None:  # fmt: skip
         """`apart` are ids of nodes that run beside their readers, not beside what they read.
         `rows`: contractions may finish whole rows, to reduce them there and then. `inside` are
         nodes that contractions compute themselves. `alone` are ids of nodes that join no sibling.
+        `owned` are parameters that may be overwritten.
         """
         self.graph = graph
         self.merge = merge
@@ -87,6 +89,7 @@ class Groups:
         self.stages: list[int] = [0] * graph.next_id
         self.position: list[int] = [0] * graph.next_id
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
+        self.patches = overwriting(graph, owned) if merge else frozenset()
         self.told = -1  # the last stage of a message so far
         self.heard = heard(graph)
         self.inside = inside | widening_casts(graph) if merge else inside
@@ -218,7 +221,8 @@ class Groups:
         full = dims_of(node) if isinstance(node.type, Type) else ()
         if isinstance(lower, Library):
             return Group("library", stage, full, [node], closed=True)
-        return Group(kind, stage, full, [node], closed=not inlines(node))
+        # An update in place runs alone: only what changes is written.
+        return Group(kind, stage, full, [node], closed=not inlines(node) or node in self.patches)
 
     def join(self, node: Node, sources: Sources, direct: Sources, behind: Sources) -> Group | None:
         """The group that the node can join, after merging and raising groups as needed."""
@@ -371,6 +375,43 @@ class Groups:
         if dims in (group.keep, group.drop):
             return all(dims_of(n) == dims and not is_full(n, group) for n in inside)
         return False
+
+
+def overwriting(graph: Graph, owned: Container[Node]) -> frozenset[Node]:
+    """The updates of arrays that nobody reads afterwards, so that they may lie where those lie."""
+    updates = {n: array_of(n) for n in graph.nodes if isinstance(n.op.lower, Compute)
+               and n.op.lower.updates}  # fmt: skip
+    if not updates:
+        return frozenset()
+    last: dict[Node, Node] = {}
+    for node in graph.nodes:
+        for source in node.inputs:
+            last[source] = node
+            if isinstance(source.op.lower, Alias):
+                last[array_of_alias(source)] = node
+    results = set(map(array_of_alias, graph.results))
+    return frozenset(
+        node
+        for node, array in updates.items()
+        if last[array] is node and array not in results and (is_stored(array) or array in owned)
+    )
+
+
+def is_stored(node: Node) -> bool:
+    """Does a node make an array of its own, which no reader computes for itself?"""
+    lower = node.op.lower
+    return bool(node.inputs) and not (isinstance(lower, Compute) and lower.cheap)
+
+
+def array_of(update: Node) -> Node:
+    """The array that an update changes."""
+    return array_of_alias(update.inputs[0])
+
+
+def array_of_alias(node: Node) -> Node:
+    while isinstance(node.op.lower, Alias):
+        node = node.inputs[0]
+    return node
 
 
 def current(group: Group | None) -> Group | None:

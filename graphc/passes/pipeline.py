@@ -28,7 +28,7 @@ from graphc.passes.hoist import hoist
 from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
-from graphc.passes.plan import plan, variables_are_overwritten_last
+from graphc.passes.plan import plan, values_are_overwritten_last
 from graphc.passes.reasons import collecting
 from graphc.passes.received import received
 from graphc.passes.remat import remat
@@ -85,7 +85,7 @@ STAGES = (
         ensures=(
             verify.every_buffer_assigned,
             verify.no_overlap_while_live,
-            variables_are_overwritten_last,
+            values_are_overwritten_last,
         ),
     ),
 )

@@ -19,16 +19,30 @@ from bisect import bisect_left, insort
 
 from graphc.codegen.carries import scratch_bytes
 from graphc.codegen.copies import copied_by
-from graphc.codegen.donation import Leaf, variables, with_updates, written_in_place
+from graphc.codegen.donation import (
+    LOOPS,
+    Leaf,
+    Times,
+    donations,
+    stays_in_place,
+    times_of,
+    updated,
+    variables,
+    why_copied,
+    with_updates,
+    written_in_place,
+    written_operand,
+)
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import last_reads, memory, own_regions, root, roots
+from graphc.ir.liveness import last_reads, memory, overwritten, own_regions, root, roots
 from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.passes.heard import heard
+from graphc.passes.reasons import record
 
 ALIGNMENT = 64
 LATE = 16  # by so many other messages at least one may be late and hold nothing else
@@ -42,16 +56,51 @@ def plan(graph: Graph, config: Config) -> Graph:
     if config.memory_limit is None:
         planner.heard = heard(graph)
     planner.add_variables(in_place=not config.check_finite)
-    return planner.run()
+    made = planner.run()
+    explain(made, donations(made, config.donate))
+    return made
 
 
-def variables_are_overwritten_last(value: Graph | Program) -> None:
-    """Only kernels after which nobody reads a variable's old value write where it lies.
+def explain(graph: Graph, donated: tuple[int, ...]) -> None:
+    """Note why an array is copied that is only changed in places."""
+    times = times_of(graph)
+    taken = {f"r{result}": param for result, param in enumerate(donated)}
+    for kernel in graph.nodes:
+        for region in kernel.regions if kernel.op.name in LOOPS else ():
+            explain_carries(region, kernel.attrs["carries"])
+        held = written_operand(kernel)
+        if held is None or not isinstance(kernel.place, Buffer):
+            continue
+        (source, part), home = memory(held), kernel.place.regions[0]
+        assert isinstance(source.place, Buffer)
+        given = source in graph.params and taken.get(home.base, -1) == graph.params.index(source)
+        if not given and home != source.place.regions[part]:
+            record(kernel.id, f"copies its array: {why_copied(graph, kernel, held, times)}")
+
+
+def explain_carries(body: Graph, count: int) -> None:
+    """The same for what a loop carries from one run of its body to the next."""
+    times = times_of(body)
+    for carry, (result, param) in enumerate(zip(body.results[:count], body.params, strict=False)):
+        kernel = root(result)
+        held = written_operand(kernel)
+        if held is not None and root(held) is param and not stays_in_place(body, carry):
+            record(kernel.id, f"copies its array: {why_copied(body, kernel, held, times)}")
+
+
+def values_are_overwritten_last(value: Graph | Program) -> None:
+    """Only kernels after which nobody reads the old value of a variable, or of an operand, write
+    where it lies.
 
     Raises VerifyError.
     """
     for graph in graphs_of(value):
         safe: dict[Leaf, str] | None = None
+        times: Times | None = None
+        for kernel, leaf, (source, _) in overwritten(graph):
+            times = times or times_of(graph)
+            if updated((kernel, leaf), times) is None:
+                raise broken(graph, kernel, f"%{kernel.id} overwrites %{source.id}")
         for node in graph.nodes:
             if node.op.name in ("read", "assign") or not isinstance(node.place, Buffer):
                 continue
@@ -167,6 +216,8 @@ class _Planner:
         self.heard = [0] * graph.next_id  # the messages that a node needs
         self.there = 0  # messages that make no difference any more
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
+        self.passed_on: set[Leaf] = set()  # values in whose memory another one lies by now
+        self.times: Times | None = None
         self.homes = self.result_memory()
         self.parts = self.result_parts()
 
@@ -262,10 +313,24 @@ class _Planner:
                 made.append(Region(home, 0, nbytes))
             elif (part := self.parts.get((node, leaf))) is not None:
                 made.append(part)
+            elif nbytes and (region := self.taken_over((node, leaf))) is not None:
+                made.append(region)
             else:
                 offset = self.take(node, aligned(nbytes)) if nbytes else 0
                 made.append(Region("arena", offset, nbytes))
         return tuple(made)
+
+    def taken_over(self, leaf: Leaf) -> Region | None:
+        """The memory of the value that a node updates, where nothing reads that afterwards."""
+        if self.times is None:
+            self.times = times_of(self.graph)
+        found = updated(leaf, self.times)
+        region = self.regions[found[0]][found[1]] if found is not None else None
+        if found is None or region is None or region.base != "arena":
+            return None
+        self.passed_on.add(found)
+        self.users[leaf[0]] = self.users.get(leaf[0], 0) | self.users.get(found[0], 0)
+        return region
 
     def plan_regions(self, node: Node) -> None:
         """Memory inside the regions of a node, and the memory that they need while it runs."""
@@ -282,8 +347,9 @@ class _Planner:
         first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
         if (root(node) is not node and not first) or node.op.name == "tuple":
             return
-        for region in self.regions.get(node, ())[first:]:
-            if region.base == "arena" and region.nbytes:
+        for leaf, region in enumerate(self.regions.get(node, ())[first:], first):
+            mine = (node, leaf) not in self.passed_on
+            if region.base == "arena" and region.nbytes and mine:
                 self.give(region, self.users[node])
 
     def give(self, region: Region, needs: int) -> None:

@@ -27,6 +27,7 @@ from graphc.passes.reasons import record
 from graphc.passes.sink import sink
 from graphc.passes.totals import add_up_after
 from graphc.passes.trim import trim
+from graphc.passes.write_through import write_through
 
 MOST_ROUNDS = 50
 Rule = Callable[[Node, Rewriter], Node | None]
@@ -285,7 +286,9 @@ def concat_of_computed_in_stages(node: Node, r: Rewriter) -> Node | None:
 RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
     "stop_gradient": (same_type,),
-    "transpose": (same_type, transpose_of_transpose),
+    "slice": (write_through,),
+    "slice_update": (write_through,),
+    "transpose": (same_type, transpose_of_transpose, write_through),
     "broadcast": (same_type,),
     "concat": (concat_of_computed_in_stages,),
     "cast": (same_type,),

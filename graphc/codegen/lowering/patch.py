@@ -13,7 +13,7 @@ from graphc.codegen.loops import Expr
 from graphc.codegen.lowering.evaluate import flat_index, store_element, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.ir.graph import Graph
-from graphc.ir.op import Compute
+from graphc.ir.op import Alias, Compute
 
 
 def patched_param(region: Graph) -> int | None:
@@ -24,6 +24,8 @@ def patched_param(region: Graph) -> int | None:
         return None
     source = result.inputs[0]
     reads = [n for node in region.nodes for n in node.inputs]
+    while isinstance(source.op.lower, Alias) and reads.count(source) == 1:
+        source = source.inputs[0]  # the same bytes under another shape
     alone = source in region.params and reads.count(source) == 1
     return region.params.index(source) if alone else None
 
@@ -41,6 +43,9 @@ class Patch(Nest):
         self.units = dims[wide[0]] if wide else 1
         self.elements_per_unit = max(1, tensor_type(updates).size // max(1, self.units))
         index: list[Expr] = [b.integer(0)] * len(dims)
+        read = self.elements.reader_of(result)
+        if self.units:  # computed positions are checked before anything is written
+            lower.position(b, result, read, tuple(index))
         with ExitStack() as stack:
             outer = stack.enter_context(b.loop(self.units, "parallel"))
             for axis in wide:
@@ -48,7 +53,7 @@ class Patch(Nest):
                 inner = axis != wide[0]
                 index[axis] = stack.enter_context(b.loop(dims[axis], kind)) if inner else outer
             value = self.elements.at(updates, tuple(index))
-            place = lower.position(b, result, self.elements.reader_of(result), tuple(index))
+            place = lower.position(b, result, read, tuple(index))
             position = flat_index(b, place, tensor_type(result).dims)
             for buffer in self.outputs[result.id]:
                 store_element(b, buffer, position, value)
