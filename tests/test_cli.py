@@ -371,7 +371,7 @@ def test_weights_outside_the_folder(folder, tmp_path, run):
         (("--feed", "x=m.gir"), "not a .npy"),
         (("--feed", "x=x.npy", "--feed", "x=x.npy"), "given twice"),
         (("--feed", "x.npy"), "no parameter name"),
-        (("--feed", "x=bigx.npy", "--seed", "1"), "float64"),
+        (("--feed", "x=bigx.npy", "--seed", "1"), "f64"),
         (("--feed", "x=w.npz", "--seed", "1"), "shape"),
         (("--feed", "pickled.npz"), "plain arrays"),
         (("--feed", "x=pickled.npz"), "plain arrays"),

@@ -120,3 +120,27 @@ def test_the_place_of_what_is_not_finite_is_told() -> None:
         checked(np.array([[1.0, 2.0], [0.0, 0.0]]))
     with pytest.raises(gc.RunError, match=r"non-finite value: nan\n"):
         checked(np.float64(-1.0))
+
+
+def test_numba_refusals_name_the_op_and_the_cause_first() -> None:
+    @gc.custom_op("stray")
+    def stray(x: Any, out: Any) -> None:
+        for i in range(x.shape[0]):
+            out[i] = undefined_thing(x[i])  # noqa: F821
+
+    with pytest.raises(gc.GraphError) as caught:
+        gc.compile(lambda x: stray(x) + 1)(np.ones(3))
+    message = caught.value.message
+    assert message.startswith("Numba refuses the custom op stray: NameError")
+    assert "undefined_thing" in message
+    assert caught.value.location is not None and caught.value.location[0] == __file__
+
+
+def test_a_dtype_is_spelt_in_one_way(tmp_path: Path) -> None:
+    gc.compile(np.tanh).save(tmp_path / "f.gir", gc.spec((3,), "f32"))
+    loaded = gc.load(tmp_path / "f.gir")
+    with pytest.raises(gc.FeedError, match=r"f64\[3\], the graph takes f32\[3\]"):
+        loaded(np.ones(3))
+    for nothing in ("a", None):
+        with pytest.raises(gc.FeedError, match="the graph takes an array"):
+            loaded(nothing)

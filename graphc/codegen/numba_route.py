@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -118,8 +120,11 @@ def compile_library(
 
     count = len(dtypes)
     custom = getattr(function, "jitted", None)
+    users = None
     if custom is not None:  # a function that is cheaper to describe than to make
         _renew(function)
+        plain = getattr(function, "plain", None)
+        users = getattr(plain, "py_func", plain)
         function = custom()
     dispatcher = function if hasattr(function, "py_func") else part(function)
     skipped = 0 if sizes is not None else count
@@ -136,7 +141,7 @@ def compile_library(
     bounds = (types.int64, types.int64) if ranged else ()
     arguments += ["lo", "hi"] if ranged else []
     given = _folded(dispatcher.py_func, (*signature, words, *bounds))
-    returned = _compile(dispatcher, given, name).signature.return_type
+    returned = _compile(dispatcher, given, name, users).signature.return_type
     call = f"function({', '.join(arguments)})"
     if isinstance(returned, types.NoneType):
         body = f"{call}\n    return 0"
@@ -187,17 +192,37 @@ def execute(text: str, name: str, namespace: dict[str, Any]) -> dict[str, Any]:
     return namespace
 
 
-def _compile(dispatcher: Any, signature: Any, name: str) -> Any:
+def _compile(dispatcher: Any, signature: Any, name: str, users: Any = None) -> Any:
+    """Numba's code for a function of ours, or of the user's, which an error then names."""
     from numba.core.errors import NumbaError
 
     try:
         dispatcher.compile(signature)
     except NumbaError as error:
-        reason = str(error).strip().split("\n")
-        raise GraphError(
-            f"Numba cannot compile {name}", details=tuple(line for line in reason if line)[:8]
-        ) from error
+        raise refusal(str(error), name, users) from error
     return dispatcher.overloads[tuple(signature)]
+
+
+_STEP = re.compile(r"(Failed in |During: |Enable logging|File )")  # of Numba's way to an error
+
+
+def refusal(text: str, name: str, users: Callable[..., Any] | None) -> GraphError:
+    """Numba's error from the cause on: it prints that below the steps that led there."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    rest = dropwhile(_STEP.match, lines)
+    causes = list(takewhile(lambda line: not _STEP.match(line), rest)) or lines
+    if users is None:
+        return GraphError(f"Numba cannot compile {name}", details=tuple(causes[:8]))
+    code = users.__code__
+    base = re.escape(os.path.basename(code.co_filename))
+    found = re.findall(rf'{base}", line (\d+)|{base} \((\d+)\)', text)
+    within = [n for n in (int(a or b) for a, b in found) if n >= code.co_firstlineno]
+    return GraphError(
+        f"Numba refuses the custom op {users.__name__}: {causes[0]}",
+        details=tuple(causes[1:4]),
+        location=(code.co_filename, within[-1] if within else code.co_firstlineno),
+        hint="it must be code that numba.njit compiles",
+    )
 
 
 def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:

@@ -22,7 +22,7 @@ from graphc.frontend.specialise import specialise
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of
-from graphc.ir.types import Type
+from graphc.ir.types import Type, type_text
 from graphc.ops.value import Value, current, lift, trace_of
 from graphc.passes.constraints import inner_nodes
 from graphc.runtime.loaded import nest
@@ -118,11 +118,13 @@ class LoadedGraph:
         """The values as arrays of the parameters' dtypes and ranks."""
         arrays = []
         for name, kind, value in zip(self.params, self.types, values):
-            array = feed(value, kind) if is_number(value) else as_array(value)
+            try:
+                array = feed(value, kind) if is_number(value) else as_array(value)
+            except AttributeError:  # neither an array nor anything that turns into one
+                given = type(value).__name__
+                raise FeedError(f"{name} is {given}, the graph takes an array {kind}") from None
             if array.dtype.newbyteorder("=") != kind.dtype.numpy:
-                raise FeedError(
-                    f"{name} is {array.dtype}{list(array.shape)}, the graph takes {kind}"
-                )
+                raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}")
             arrays.append(array)
         self.bind([a.shape for a in arrays])
         return [feed(a, kind) for a, kind in zip(arrays, self.types)]

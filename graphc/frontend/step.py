@@ -19,7 +19,7 @@ from graphc.frontend.tree import LEAF, treedef
 from graphc.frontend.variant import Compile
 from graphc.ir.graph import Node
 from graphc.ir.subgraph import Subgraph
-from graphc.ir.types import Type, dtype
+from graphc.ir.types import Type, dtype, type_text
 from graphc.record import record
 
 Array = np.ndarray[Any, Any]
@@ -118,8 +118,7 @@ def checked(param: Node, value: Any) -> Array:
         raise _unfit(param, f"the feed of {name} is {given}, not an array {kind}") from None
     shape_fits = array.shape == kind.shape if kind.is_static else array.ndim == kind.rank
     if array.dtype.newbyteorder("=") != kind.dtype.numpy or not shape_fits:
-        given = f"{_dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]"
-        raise _unfit(param, f"the feed of {name} is {given}, the graph takes {kind}")
+        raise _unfit(param, f"the feed of {name} is {type_text(array)}, the graph takes {kind}")
     made = feed(array, kind)
     assert isinstance(made, np.ndarray)
     return made
@@ -130,13 +129,6 @@ def _adapted(value: Any, kind: Type) -> Array:
     if array.size and _RANK[dtype(array.dtype).kind] > _RANK[kind.dtype.kind]:
         return array
     return np.asarray(value, kind.dtype.numpy)
-
-
-def _dtype_name(element: np.dtype[Any]) -> str:
-    try:
-        return dtype(element).name
-    except TypeRuleError:
-        return str(element)
 
 
 def _unfit(param: Node, message: str) -> FeedError:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import ml_dtypes
@@ -404,6 +404,12 @@ def stack_type(element: Type) -> StackType:
 
 
 UNIT = tuple_type(())
+
+
+def type_text(array: Any) -> str:
+    """An array's dtype and shape as types are written: f64[3,4]; NumPy's name for other dtypes."""
+    found = next((d.name for d in DTYPES.values() if d.numpy == array.dtype), str(array.dtype))
+    return f"{found}[{','.join(map(str, array.shape))}]"
 
 
 def leaves(kind: AnyType) -> tuple[Type | StackType, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc.errors import FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.types import TupleType, Type, leaves
+from graphc.ir.types import TupleType, Type, leaves, type_text
 from graphc.ops.mail import Mail
 
 Array = Any
@@ -57,8 +57,7 @@ def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
         array = np.asarray(argument)
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
             raise FeedError(
-                f"argument {param.attrs['name']} must be {kind}, "
-                f"got {array.dtype}{list(array.shape)}"
+                f"argument {param.attrs['name']} must be {kind}, got {type_text(array)}"
             )
 
 
