@@ -68,6 +68,8 @@ def callee(function: Any) -> Any:
     if not _ACTIVE.stack:
         return function
     kind = type(function)
+    if kind is np.ufunc or kind is _Dispatcher:
+        return functools.partial(_numpy, function)
     if kind is functools.partial:
         return functools.partial(callee(function.func), *function.args, **function.keywords)
     if kind is FunctionType:
@@ -219,6 +221,8 @@ def _is_instance(instance: Any, kinds: Any, /) -> bool:
 
 def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A function of NumPy, called by the user."""
+    if type(function) is np.ufunc and not kwargs and type(args[0]) is Tracer is type(args[-1]):
+        return function(*args)
     args, kwargs = mapped((args, kwargs), hooked)
     if not any_unknown(args, kwargs):
         return evaluate(function, args, kwargs)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import GraphError, TraceError
 from graphc.frontend import views
 from graphc.frontend.operands import plain, plain_arguments
+from graphc.frontend.refusal import as_numpy_raises
 from graphc.ir.types import DTYPES
 from graphc.ops.value import NUMPY, PUBLIC, Value
 
@@ -98,6 +99,14 @@ def store(value: Any, out: Any, name: str) -> Any:
 
 def ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.add(...) and its methods reduce, accumulate, outer and at."""
+    try:
+        return _ufunc(ufunc, method, inputs, kwargs)
+    except GraphError as error:
+        called = ufunc if method == "__call__" else getattr(ufunc, method)
+        raise as_numpy_raises(error, called, inputs, kwargs) from None
+
+
+def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inputs = (*inputs[:1], *plain(inputs[1:])) if method == "at" else plain(inputs)
     if method == "__call__":
         handler = NUMPY.get(ufunc)
@@ -245,6 +254,13 @@ def _typed(operand: Any) -> Any:
 
 def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.<function>(...) on tracers. Raises TraceError naming the function and near matches."""
+    try:
+        return _function(function, args, kwargs)
+    except GraphError as error:
+        raise as_numpy_raises(error, function, args, kwargs) from None
+
+
+def _function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     args, kwargs = plain_arguments(function, args, kwargs)
     own = _OWN.get(function)
     if own is not None:

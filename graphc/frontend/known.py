@@ -134,7 +134,9 @@ class KnownArray(Tracer):
         return self.array
 
     def promoted(self) -> None:
-        """Check that traced values may be written to this array."""
+        """Check that traced values may be written to this array. Raises TraceError."""
+        if self.captured:
+            raise dispatch.from_outside("a write of a traced value")
         if self.known is not None and not self.array.flags.writeable:
             raise TraceError("assignment destination is read-only", hint="write to a .copy()")
 
@@ -280,7 +282,8 @@ _WRITING_METHODS = ("fill", "sort", "partition", "put", "resize", "setfield", "i
 def _method(self: KnownArray, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     array = self.known
     if array is None or any_unknown(args, kwargs):
-        self.promoted()
+        if name in _WRITING_METHODS:
+            self.promoted()
         return _of_tracer(self, name)(*plain(args), **plain(kwargs))
     bound = getattr(self.writable() if name in _WRITING_METHODS else array, name)
     made = bound(*plain(args), **plain(kwargs))

@@ -18,6 +18,18 @@ WRITERS: frozenset[Any] = frozenset(
 )
 
 
+# Types whose values are plain: neither known arrays nor containers of some.
+PLAIN_TYPES: set[type] = {int, float, bool, complex, str, type(None), np.ndarray, type(Ellipsis)}
+
+
+def is_plain(args: tuple[Any, ...]) -> bool:
+    """Whether `plain` changes nothing, which is seen at once for most calls."""
+    for item in args:  # noqa: SIM110  (a generator costs more than the loop)
+        if type(item) not in PLAIN_TYPES:
+            return False
+    return True
+
+
 def leaves(given: Any) -> Iterator[Any]:
     """Everything in a nesting of arguments that is no container."""
     if isinstance(given, tuple | list):
@@ -43,9 +55,9 @@ def any_unknown(*given: Any) -> bool:
 
 def plain(given: Any) -> Any:
     """The arguments with arrays in the place of traced values that are known."""
-    return (
-        mapped(given, _plain) if any(isinstance(leaf, Value) for leaf in leaves(given)) else given
-    )
+    if type(given) in PLAIN_TYPES or (type(given) is tuple and is_plain(given)):
+        return given
+    return mapped(given, _plain) if any(isinstance(x, Value) for x in leaves(given)) else given
 
 
 def _plain(leaf: Any) -> Any:
@@ -72,6 +84,8 @@ def plain_arguments(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`plain`, except for what the function writes to."""
+    if not kwargs and is_plain(args):
+        return args, kwargs
     head = args[:1] if function in WRITERS else ()
     named = {key: item if key == "out" else plain(item) for key, item in kwargs.items()}
     return (*head, *plain(args[len(head) :])), named

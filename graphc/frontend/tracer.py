@@ -7,13 +7,17 @@ A tracer never holds data.  Anything that would need a number now (`if x:`, `flo
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import GraphError, TraceError
 from graphc.frontend import dispatch, views
+from graphc.frontend.operands import PLAIN_TYPES, plain
+from graphc.frontend.refusal import as_numpy_raises
+from graphc.frontend.selected import SelectedElements, put_back
 from graphc.frontend.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
@@ -170,9 +174,18 @@ class Tracer(Value):
         method = METHODS.get(name)
         if method is None or name.startswith("__"):
             raise _missing(self, name)
-        if name in views.LINKED:
-            return lambda *args, **kwargs: views.call(name, (self, *args), kwargs)
-        return lambda *args, **kwargs: dispatch.invoke(name, method, (self, *args), kwargs)
+        return lambda *args, **kwargs: self._call(name, method, args, kwargs)
+
+    def _call(self, name: str, method: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        try:
+            if name in views.LINKED:
+                return views.call(name, (self, *args), kwargs)
+            return dispatch.invoke(name, method, (self, *args), kwargs)
+        except GraphError as error:
+            called = getattr(np.ndarray, name, None)
+            if called is None:
+                raise
+            raise as_numpy_raises(error, called, (self, *args), kwargs) from None
 
     # -------------------------------------------------------------------------------- copies
 
@@ -204,11 +217,28 @@ class Tracer(Value):
     # -------------------------------------------------------------------------------- writes
 
     def __getitem__(self, index: Any) -> Any:
-        return views.getitem(self, index)
+        try:
+            return views.getitem(self, index)
+        except GraphError as error:
+            raise as_numpy_raises(error, operator.getitem, (self, index), {}) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        try:
+            self._write(index, value)
+        except GraphError as error:
+            raise as_numpy_raises(error, operator.setitem, (self, index, value), {}) from None
+
+    def _write(self, index: Any, value: Any) -> None:
         if isinstance(value, Tracer) and views.is_own_view(self, index, value):
             return  # the second half of `x[i] += v`: the view has written through already
+        index = plain(index)
+        if isinstance(index, bool | np.bool_):
+            if not index:
+                return
+            index = (None,)
+        if isinstance(value, SelectedElements):
+            self.assign(put_back(self, index, value))
+            return
         if not isinstance(value, Value):
             value = lift(
                 np.asarray(value) if isinstance(value, list | tuple) else value, self.owner
@@ -220,8 +250,9 @@ class Tracer(Value):
         views.write(self, value)
 
     def fill(self, value: Any) -> None:
-        """Write one number everywhere."""
-        self[...] = value
+        """Write one number everywhere; NumPy's scalars stay what they are."""
+        if not self.is_scalar:
+            self[...] = value
 
     def sort(self, axis: int = -1, **kwargs: Any) -> None:
         """Sort in place, as ndarray.sort does."""
@@ -229,6 +260,9 @@ class Tracer(Value):
 
     def partition(self, *args: Any, **kwargs: Any) -> None:
         raise _missing(self, "partition")
+
+
+PLAIN_TYPES.add(Tracer)
 
 
 def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
@@ -262,6 +296,20 @@ def _missing(tracer: Tracer, name: str) -> MissingAttribute:
 # ------------------------------------------------------------------------------------ in place
 
 
+def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
+    forward, function = getattr(Value, name), getattr(operator, name, None)
+
+    def apply(self: Tracer, other: Any) -> Any:
+        try:
+            return forward(self, other)
+        except GraphError as error:
+            if function is None:
+                raise
+            raise as_numpy_raises(error, function, (self, other), {}) from None
+
+    return apply
+
+
 def _in_place(name: str) -> Callable[[Tracer, Any], Any]:
     def operator(self: Tracer, other: Any) -> Any:
         made = PUBLIC[name](self, other)
@@ -280,3 +328,7 @@ for _python, _name in (
     ("lshift", "left_shift"), ("rshift", "right_shift"),
 ):  # fmt: skip
     setattr(Tracer, f"__i{_python}__", _in_place(_name))
+    setattr(Tracer, f"__{_python}__", _refusing(f"__{_python}__"))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Tracer, f"__{_name}__", _refusing(f"__{_name}__"))
+Tracer.__hash__ = object.__hash__  # type: ignore[method-assign, assignment]

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.frontend.operands import plain
+from graphc.frontend.selected import selected
 from graphc.ops.dims import row_major_strides
 from graphc.ops.value import METHODS, PUBLIC, Value, cast_value, current, tracing
 from graphc.record import record
@@ -160,6 +161,11 @@ def _ghost_index(index: Any) -> Any:
 def getitem(tracer: Tracer, index: Any) -> Any:
     """x[index]: a linked view where NumPy makes one."""
     given, index = index, plain(index)
+    if isinstance(index, bool | np.bool_):
+        return tracer[None].copy() if index else tracer[None][:0].copy()
+    chosen = selected(tracer, index)
+    if chosen is not None:
+        return chosen
     made = METHODS["getitem"](tracer, index)
     if not isinstance(made, Value) or not _is_basic(index):
         return made

@@ -264,7 +264,7 @@ for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min
 def reduce_axes(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
     """Apply a reduction op over `axis` (None: all)."""
     x = as_value(x)
-    return emit(op, x, axes=normalise_axes(axis, len(x.shape), op), keepdims=bool(keepdims))
+    return emit(op, x, axes=reduced_axes(axis, len(x.shape), op), keepdims=bool(keepdims))
 
 
 def accumulating(element: DType) -> DType:
@@ -272,6 +272,11 @@ def accumulating(element: DType) -> DType:
     if element.kind == "u":
         return as_dtype("u64")
     return I64 if element.kind in "bi" else element
+
+
+def reduced_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
+    """`normalise_axes`; a number has an axis 0 to be reduced over, as in NumPy."""
+    return () if rank == 0 and axis in (0, -1) else normalise_axes(axis, rank, name)
 
 
 def masked(x: Any, where: Any, neutral: Any) -> Any:
@@ -320,7 +325,7 @@ def _publish_extreme(op: str, combine: str, boolean: str, *numpy_functions: Any)
         x = as_value(a)
         require(where is True or initial is not None, f"{op} with where= needs initial=")
         x = masked(x, where, initial)
-        axes = normalise_axes(axis, len(x.shape), op)
+        axes = reduced_axes(axis, len(x.shape), op)
         if initial is not None and any(x.shape[k] == 0 for k in axes):
             shape = reduced_shape(x.shape, axes, keepdims)
             return functions.broadcast_to(functions.astype(initial, element_of(x)[0]), shape)

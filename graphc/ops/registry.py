@@ -6,6 +6,7 @@ promotion, the public function, NumPy dispatch and cost follow.  Others are writ
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib import import_module
@@ -103,7 +104,7 @@ def require_dtype(name: str, kind: Type, allowed: Sequence[str]) -> None:
 def normalise_axis(axis: int, rank: int, name: str) -> int:
     """A Python axis in 0..rank-1. Raises TypeRuleError."""
     try:
-        axis = int(axis)
+        axis = operator.index(axis)
     except TypeError:
         raise TypeRuleError(f"{name}: an axis must be an int, got {axis!r}") from None
     require(-rank <= axis < rank, f"{name}: axis {axis} is out of range for rank {rank}")
