@@ -42,6 +42,7 @@ from graphc.passes.simulate import Costs, simulate
 from graphc.runtime.trace import numbered, trace
 
 SIZE, DEPTH = 3, 3
+SEARCH = 0.02  # seconds of search for a better placement: any will do here
 PATIENCE = 300.0  # seconds for one program before it counts as one that waits forever
 Array = Any
 Step = Callable[[list[Array]], Array]  # a statement: from the values there are to a new one
@@ -224,7 +225,7 @@ class Writer:
 def check(program: Drawn) -> None:
     """Raises GraphError for a program that is refused and AssertionError for one that is wrong."""
     alone = program.compiled(soft_placement=True)(*program.arguments)
-    many = program.compiled(devices=program.devices)
+    many = program.compiled(devices=program.devices, place_seconds=SEARCH)
     equal(flat(many(*program.arguments)), flat(alone))
     stages = {name: value for name, value, *_ in many.stages(*program.arguments)}
     arrays = program.arguments

@@ -162,15 +162,20 @@ class _Layout:
 
     def add_program(self, program: Program) -> None:
         self.parts = parts = spanning(program.graphs)
+        inside: dict[Node, float] = {}  # of an op that spans devices: all its parts take as long
         sends = {}
         for graph in program.graphs:
             for param in graph.params:
                 self.add(param, graph.device, 0.0, NO_RESOURCE)
             resource = self.resource(graph.device)
             for node in graph.nodes:
-                seconds = self.cost.compute(node, graph.device)
                 if node in parts:
-                    seconds = self.regions_seconds(node, parts[node])
+                    first = parts[node][0]
+                    if first not in inside:
+                        inside[first] = self.regions_seconds(node, parts[node])
+                    seconds = inside[first]
+                else:
+                    seconds = self.cost.compute(node, graph.device)
                 self.add(node, graph.device, seconds, resource)
                 if node.op.name == "send":
                     sends[node.attrs["channel"]] = node
