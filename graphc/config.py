@@ -13,6 +13,10 @@ from graphc.hints import meant
 from graphc.runtime.device import default_threads
 from graphc.runtime.devices import LARGEST, kind_of, present_chip
 
+_SHORT = (True, False, "truncate", "nearest", "saturate")
+_COSTS = ("static", "measured")
+_AMOUNT = "a number that is not negative"
+
 
 def _verify_level() -> int:
     text = os.environ.get("GRAPHC_VERIFY", "2")
@@ -77,39 +81,51 @@ class Config:
     fold_flops: float = 1e7
 
     def __post_init__(self) -> None:
-        if self.opt not in (0, 1, 2):
-            raise GraphError(f"opt must be 0, 1 or 2, got {self.opt!r}")
-        if self.backend not in ("llvm", "numba", "cuda"):
-            raise GraphError(f"backend must be llvm or numba, got {self.backend!r}")
-        if not isinstance(self.threads, int) or self.threads < 0:
-            raise GraphError(f"threads must be a number that is not negative, got {self.threads!r}")
+        self._check("opt", type(self.opt) is int and self.opt in (0, 1, 2), "0, 1 or 2")
+        self._check("backend", self.backend in ("llvm", "numba", "cuda"), "llvm or numba")
+        for name in ("threads", "fold_bytes", "verify"):
+            value = getattr(self, name)
+            self._check(name, type(value) is int and value >= 0, _AMOUNT)
+        self._check("verify", self.verify <= 3, "0, 1, 2 or 3")
         if not isinstance(self.target, str) or self.target.partition(":")[0] not in ("cpu", "cuda"):
             raise GraphError(
                 f"target must be cpu, cpu:<LLVM's name> or cuda:<chip>, got {self.target!r}",
                 hint="for example cpu:x86-64-v3 or cuda:sm_90",
             )
         limit = self.memory_limit
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise GraphError(f"memory_limit must be a number of bytes, got {limit!r}")
-        modes = (True, False, "truncate", "nearest", "saturate")
-        if not any(self.compress is mode or self.compress == mode for mode in modes):
-            listed = ", ".join(map(repr, modes))
-            raise GraphError(f"compress must be one of {listed}, got {self.compress!r}")
-        budget = self.error_budget
-        if budget is not None and not (isinstance(budget, int | float) and 0 <= budget <= LARGEST):
-            raise GraphError(f"error_budget must be a number that is not negative, got {budget!r}")
-        seconds = self.place_seconds
-        if not isinstance(seconds, int | float) or not 0 <= seconds <= LARGEST:
+        bounded = limit is None or (type(limit) is int and limit >= 0)
+        self._check("memory_limit", bounded, "a number of bytes")
+        short = self.compress if isinstance(self.compress, bool | str) else "?"
+        listed = ", ".join(map(repr, _SHORT))
+        self._check("compress", short in _SHORT, f"one of {listed}")
+        amount = self.error_budget is None or _is_amount(self.error_budget)
+        self._check("error_budget", amount, _AMOUNT)
+        if self.sample is not None and self.compress is False and self.error_budget is None:
             raise GraphError(
-                f"place_seconds must be seconds that are not negative, got {seconds!r}"
+                "sample is given, but no error is measured", hint="give error_budget=, too"
             )
-        if not isinstance(self.costs, str | os.PathLike):
-            raise GraphError(f"costs must be static, measured or a file, got {self.costs!r}")
+        self._check("place_seconds", _is_amount(self.place_seconds), "seconds, and not negative")
+        self._check("fold_flops", _is_amount(self.fold_flops), _AMOUNT)
+        self._check_costs()
         for name in ("soft_placement", "check_finite", "fast_math", "parity"):
-            if not isinstance(getattr(self, name), bool):
-                raise GraphError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            self._check(name, isinstance(getattr(self, name), bool), "True or False")
         if not self.devices:
             raise GraphError("devices is empty", hint='give one device, for example ["cpu:0"]')
+
+    def _check(self, option: str, good: bool, wanted: str) -> None:
+        if not good:
+            raise GraphError(f"{option} must be {wanted}, got {getattr(self, option)!r}")
+
+    def _check_costs(self) -> None:
+        self._check(
+            "costs", isinstance(self.costs, str | os.PathLike), "static, measured or a file"
+        )
+        if self.costs not in _COSTS and not Path(self.costs).exists():
+            raise GraphError(
+                f"cannot read measured costs from {self.costs}: there is no such file",
+                hint=meant(str(self.costs), _COSTS)
+                or "graphc devices --calibrate writes such a file",
+            )
 
     def for_device(self, device: Any) -> Config:
         """The options that the graph of a device is compiled with."""
@@ -157,13 +173,23 @@ class Config:
                 raise GraphError(f"sample must be arguments, got {values['sample']!r}")
             values["sample"] = tuple(values["sample"])
         if values.get("dump"):
-            values["dump"] = Path(str(values["dump"]))
+            if not isinstance(values["dump"], str | os.PathLike):
+                raise GraphError(f"dump must be a folder, got {values['dump']!r}")
+            values["dump"] = Path(values["dump"])
         return Config(**values)  # type: ignore[arg-type]
+
+
+def _is_amount(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= LARGEST  # type: ignore[operator]
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
     """One name or several. Raises GraphError for what is neither, or has no order."""
     if isinstance(given, str):
+        if "," in given:
+            listed = ", ".join(f'"{name.strip()}"' for name in given.split(","))
+            raise GraphError(f"{option} must be a list, got {given!r}", hint=f"write [{listed}]")
         return (given,)
     if not isinstance(given, Iterable) or isinstance(given, set | frozenset):
         raise GraphError(f"{option} must be a list of names, got {given!r}")

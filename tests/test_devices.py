@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,18 +232,6 @@ def test_devices_of_jobs_have_long_names_in_errors() -> None:
     assert any(f"goes to {names[1]}" in text for text in texts)
 
 
-def test_names_in_another_case_get_a_hint() -> None:
-    def f(x):
-        with gc.device("CPU:1"):
-            return np.tanh(x)
-
-    x = np.ones(3, np.float32)
-    with pytest.raises(GraphError, match=r"(?s)/device:CPU:1.*did you mean 'cpu'"):
-        gc.compile(f, devices=["cpu:0", "cpu:1"])(x)
-    with pytest.raises(GraphError, match=r"(?s)no device CPU:0.*did you mean 'cpu'"):
-        gc.compile(np.tanh, devices=["CPU:0"])(x)
-
-
 RATES, LINK = Rates(1.0, 1.0, 0.0), Link(0.0, 1.0)
 
 
@@ -314,6 +303,80 @@ def test_options_that_are_true_or_false() -> None:
     for name in ("soft_placement", "check_finite", "fast_math"):
         with pytest.raises(GraphError, match=f"{name} must be True or False"):
             Config.create(**{name: "x"})
+
+
+OPTIONS = {
+    "threads": (True, "2", -1, 1.5),
+    "opt": (True, 3, "2"),
+    "verify": (True, 9, -1, "x"),
+    "fold_bytes": (True, -1, "x"),
+    "fold_flops": (True, -1.0, "x", math.nan),
+    "place_seconds": (True, -1, "x", math.nan),
+    "error_budget": (True, -1, "x", math.inf),
+    "compress": (1, 0, "truncat", 2.0),
+    "memory_limit": (True, "1GB", -1),
+    "costs": (3, "measurd", "no such file"),
+    "dump": (3, True),
+    "sample": (3, [1.0]),
+    "devices": (3, "", [""], {"cpu:0"}, "cpu:0,cpu:1", b"cpu:0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [(name, bad) for name, values in OPTIONS.items() for bad in values]
+)
+def test_no_option_is_accepted_and_ignored(option: str, value: Any) -> None:
+    """On one device, too, where some of them would change nothing."""
+    with pytest.raises(GraphError, match=option if option != "devices" else "device"):
+        gc.compile(np.tanh, **{option: value})(np.ones(3))
+
+
+NEARLY = [
+    ("cup:1", "did you mean cpu"),
+    ("cpu1", "did you mean cpu:1"),
+    ("CPU:0", "upper and lower case"),
+    ("cuda:0", "GPUs are called gpu:0"),
+    ("/job:worker/task:1/device:simm:0", "did you mean sim"),
+    ("nonsense", "there are cpu, gpu"),
+    ("cpu:64", "numbered from 0 to 63"),
+]
+
+
+@pytest.mark.parametrize(("name", "hint"), NEARLY)
+def test_names_that_no_device_can_have(name: str, hint: str) -> None:
+    """Refused wherever they are written, with the user's line and what may have been meant."""
+
+    def asks(x: Any) -> Any:
+        with gc.device(name):
+            return np.tanh(x)
+
+    def named(x: Any) -> Any:
+        return gc.name(np.tanh(x), "h")
+
+    x = np.ones(3)
+    for call in (
+        lambda: asks(x),
+        lambda: gc.compile(asks)(x),
+        lambda: gc.compile(asks, soft_placement=True)(x),
+        lambda: gc.compile(asks, devices=["cpu:0", "cpu:1"])(x),
+    ):
+        with pytest.raises(GraphError, match=r"(?s)there is no device.*test_devices.py:.*" + hint):
+            call()
+    for call in (
+        lambda: gc.compile(np.tanh, devices=name)(x),
+        lambda: gc.compile(np.tanh, devices=["cpu:0", name])(x),
+        lambda: gc.compile(named, constraints=[f"h={name}"])(x),
+        lambda: gc.compile(named, constraints=[f"h={name}"], soft_placement=True)(x),
+    ):
+        with pytest.raises(GraphError, match=r"(?s)there is no device.*" + hint):
+            call()
+
+
+def test_options_and_values_that_are_nearly_named() -> None:
+    with pytest.raises(GraphError, match="did you mean soft_placement"):
+        gc.compile(np.tanh, softplacement=True)
+    with pytest.raises(GraphError, match="did you mean hidden"):
+        gc.compile(lambda x: gc.name(x + 1, "hidden"), constraints=["hiden=cpu:0"])(np.ones(3))
 
 
 def test_a_comma_at_the_end_of_the_devices(saved, invoke) -> None:

@@ -386,7 +386,7 @@ def compile(
     """
     if function is not None and not callable(function):
         raise GraphError(f"compile takes a function, got {type(function).__name__}")
-    if options.get("sample") is not None:  # arguments, nested as in a call
+    if isinstance(options.get("sample"), Iterable):  # arguments, nested as in a call
         options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
     config = Config.create(**options)
     if function is None:

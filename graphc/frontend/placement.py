@@ -25,28 +25,39 @@ from graphc.frontend.variable import Variable
 from graphc.ir.op import OPS
 from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
 from graphc.ops.value import Trace, Value, current
+from graphc.passes.place import check_spec
 
 
 def device(name: str | None) -> AbstractContextManager[None]:
     """Nodes traced inside run on a device of this name, any part of which may be left open.
 
     "/job:worker/task:17", "gpu" and "cpu:1" are such names; None lifts the constraint of the blocks
-    around.  Raises GraphError for what is no device name.
+    around.  Raises GraphError for what is no device name and for a type that no device has.
     """
-    try:
-        inner = None if name is None else parse_spec(name)
-    except (GraphError, TypeError):
-        raise GraphError(
-            f"{name!r} is not a device name",
-            location=locate(),
-            hint='write for example "cpu:1", "gpu" or "/job:worker/task:17"',
-        ) from None
+    inner = None if name is None else _asked(name)
     trace = current()
     if trace is None:
         return nullcontext()
     outer = _constraint(trace.builder.place)
     spec = None if inner is None else inner if outer.spec is None else _narrowed(outer.spec, inner)
     return _placing(trace, Constraint(spec, outer.group))
+
+
+def _asked(name: Any) -> Spec:
+    """The devices of a name. Raises GraphError, with the user's line, if there can be none."""
+    try:
+        spec = parse_spec(name)
+    except (GraphError, TypeError):
+        raise GraphError(
+            f"{name!r} is not a device name",
+            location=locate(),
+            hint='write for example "cpu:1", "gpu" or "/job:worker/task:17"',
+        ) from None
+    try:
+        check_spec(spec)
+    except GraphError as error:
+        raise error.at(locate()) from None
+    return spec
 
 
 def colocate(*values: Any) -> AbstractContextManager[None]:

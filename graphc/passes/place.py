@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.hints import meant
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
 from graphc.passes.cse import cse
 from graphc.passes.reasons import record as explain
-from graphc.runtime.devices import check_device, meant
+from graphc.runtime.devices import check_device, meant_type
 
 
 def place(graph: Graph, config: Config) -> Graph:
@@ -49,9 +50,10 @@ def constrained(graph: Graph, given: Sequence[str]) -> Graph:
         if not equals:
             raise GraphError(f"{text!r} is no constraint", hint="write for example h=cpu:1")
         if name not in ids:
-            listed = ", ".join([*graph.names][:8]) or "none: gc.name gives some"
-            raise GraphError(f"no value is named {name!r}", hint=f"names are {listed}")
-        asked[ids[name]] = parse_spec(spec)
+            listed = ", ".join([*graph.names][:8])
+            hint = f"names are {listed}" if listed else "no value has a name: gc.name gives one"
+            raise GraphError(f"no value is named {name!r}", hint=meant(name, ids) or hint)
+        asked[ids[name]] = check_spec(parse_spec(spec))
     if not asked:
         return graph
 
@@ -64,6 +66,13 @@ def constrained(graph: Graph, given: Sequence[str]) -> Graph:
         return made
 
     return rebuild(graph, ask)
+
+
+def check_spec(spec: Spec) -> Spec:
+    """The spec, if a device can be meant. Raises GraphError for a type or index that none has."""
+    if spec.type is not None:
+        check_device(spec.type, spec.index or 0)
+    return spec
 
 
 # ------------------------------------------------------------------------------------ one device
@@ -101,7 +110,7 @@ def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError
     listed = ", ".join(map(str, devices))
     hint = "add such a device to devices=, or let soft_placement=True choose another"
     if spec.type is not None and all(spec.type != device.type for device in devices):
-        hint = meant(spec.type) or hint
+        hint = meant_type(spec.type) or hint
     return GraphError(
         f"%{node.id} must run on {spec}, but the device list holds only {listed}",
         details=node.describe(),

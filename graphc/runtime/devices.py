@@ -115,18 +115,23 @@ def kind_of(type: str) -> Kind:
     found = _KINDS.get(type)
     if found is None:
         listed = f"there are {', '.join(sorted(_KINDS))}; register_device adds others"
-        raise GraphError(f"there is no device of type {type!r}", hint=meant(type) or listed)
+        raise GraphError(f"there is no device of type {type!r}", hint=meant_type(type) or listed)
     return found
 
 
-def meant(type: str) -> str | None:
-    """What to say to a type of device that has another name here, or is written in another case."""
+def meant_type(type: str) -> str | None:
+    """What to say to a type of device that has another name here, or is written otherwise."""
     if type.lower() in ("cuda", "nvidia"):
         return "GPUs are called gpu:0, gpu:1, ..."
-    near = next((name for name in sorted(_KINDS) if name.lower() == type.lower()), None)
-    return (
-        f"did you mean {near!r}? upper and lower case differ" if near not in (None, type) else None
-    )
+    for name in sorted(_KINDS):
+        if type.lower() == name != type:
+            return f"did you mean {name}? upper and lower case differ"
+        if type.lower().rstrip("0123456789") == name != type:
+            return f"did you mean {name}:{type[len(name) :]}?"
+    from graphc.hints import meant  # only for those who mistype
+
+    near = None if type in _KINDS else meant(type, _KINDS)
+    return f"{near} register_device adds others" if near else None
 
 
 def local_name(name: object) -> str:
