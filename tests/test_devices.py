@@ -232,6 +232,19 @@ def test_devices_of_jobs_have_long_names_in_errors() -> None:
     assert any(f"goes to {names[1]}" in text for text in texts)
 
 
+def test_what_failed_and_where_are_both_told() -> None:
+    def far(x, index):
+        with gc.device("cpu:1"):
+            return np.log(x)[index]
+
+    x = np.array([1.0, 0.0, 2.0])
+    run = gc.compile(far, devices=["cpu:0", "cpu:1"], check_finite=True)
+    with pytest.raises(gc.RunError, match=r"-inf at \[1\] \(on cpu:1\)"):
+        run(x, np.int64(0))
+    with pytest.raises(gc.RunError, match=r"index 9 is out of .* extent 3 \(on cpu:1\)"):
+        run(x + 1, np.int64(9))
+
+
 RATES, LINK = Rates(1.0, 1.0, 0.0), Link(0.0, 1.0)
 
 

@@ -10,24 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import STATUS, GraphError, OutOfRangeError, RunError
+from graphc.errors import INDEX, STATUS, GraphError, OutOfRangeError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Effect
 from graphc.ir.types import Type, leaves
 from graphc.ops.interpret import interpret
 
 MOST_ELEMENTS = 1 << 24  # of all results together: a second or so
-_NON_FINITE = STATUS[2]
+_BAD_INDEX, _NON_FINITE = STATUS[INDEX], STATUS[2]
 
 
 def explained(error: GraphError, graph: Graph | Program, arguments: Sequence[Any]) -> GraphError:
     """The error, with index and extent, or where a result is not finite and what it is."""
     if isinstance(error, RunError) and isinstance(graph, Graph) and _is_cheap(graph):
         if isinstance(error, OutOfRangeError):
-            error.message = _index(graph, arguments) or error.message
-        elif error.message == _NON_FINITE:
-            error.message += _position(error, graph, arguments)
+            _say(error, _BAD_INDEX, _index(graph, arguments) or _BAD_INDEX)
+        elif error.message.startswith(_NON_FINITE):
+            _say(error, _NON_FINITE, _NON_FINITE + _position(error, graph, arguments))
     return error
+
+
+def _say(error: RunError, reason: str, text: str) -> None:
+    """Put it in place of the reason; the device that is named behind that stays."""
+    error.message = error.message.replace(reason, text, 1)
 
 
 def _is_cheap(graph: Graph) -> bool:
