@@ -132,10 +132,10 @@ class Case(NamedTuple):
 def program(seed: int) -> Case:
     """The gradient of a random chain of layers."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
-    layers = [draw.choice(draw.choice((LAYERS, COMMON))) for _ in range(draw.randint(2, 6))]
-    rows, width = draw.choice(((16, 8), (64, 16), (7, 5), (33, 12)))
+    layers = [draw.choice(draw.choice((LAYERS, COMMON))) for _ in range(draw.randint(2, 5))]
+    rows, width = draw.choice(((64, 16), (128, 32), (7, 5), (257, 12)))
     dtype = draw.choice((np.float32, np.float64))
-    shared = draw.random() < 0.3
+    shared, sorts = draw.random() < 0.3, draw.random() < 0.3
 
     def loss(x: Any, weights: Any, biases: Any) -> Any:
         key, kept = gc.random.key(seed), x
@@ -144,7 +144,7 @@ def program(seed: int) -> Case:
             x = layer(x, weights[own], biases[own], gc.random.fold_in(key, number))
             if number % 3 == 2:
                 x = x + kept
-        return (x * x).mean() + np.sort(x, axis=None)[:5].sum()
+        return (x * x).mean() + (np.sort(x, axis=None)[:5].sum() if sorts else x.max())
 
     def made(*dims: int) -> Any:
         return (rng.normal(size=dims) / np.sqrt(dims[-1])).astype(dtype)
@@ -184,10 +184,10 @@ def under_limits(case: Case, shares: tuple[float, ...] = SHARES, **options: Any)
 
 
 def check_refusal(refusal: gc.LimitError, limit: int) -> None:
-    """It names the limit and five values, the largest first."""
+    """It names the limit and up to five values, the largest first."""
     assert f"memory_limit is {limit}" in refusal.message
     sizes = [int(line.split()[0]) for line in refusal.details if " bytes: " in line]
-    assert len(sizes) == 5, refusal
+    assert 3 <= len(sizes) <= 5, refusal  # fewer are there when that is all
     assert sizes == sorted(sizes, reverse=True), refusal
 
 

@@ -49,7 +49,7 @@ def fused(graph: Graph, config: Config, owned: frozenset[Node]) -> Graph:
     """
     found = _Attempt(graph, config, owned)
     least = SMALL_PEAK if config.memory_limit is None else 0
-    if found.siblings and found.peak > least:
+    if found.siblings and found.peak > least and found.at_peak():
         found = with_less_waiting(found)
     for reason in found.reasons.lines:
         record(*reason)
