@@ -17,11 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_evaluator import Evaluator
 
+import graphc as gc
 from graphc.codegen import llvm as llvm_emitter
 from graphc.codegen import numba_route, source
 from graphc.codegen import target as targets
+from graphc.codegen.build import build, kernel_texts
 from graphc.codegen.loop_facts import work_stride
 from graphc.codegen.loops import Buffer, Expr, Kernel, Register, Scalars
+from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.types import (
     BF16,
@@ -35,6 +38,7 @@ from graphc.ir.types import (
     U8,
     DType,
 )
+from graphc.passes import pipeline
 from graphc.runtime import elf
 
 HOST = targets.host()
@@ -878,3 +882,22 @@ def test_library_kernels_that_cannot_be_compiled_say_why() -> None:
         numba_route.compile_library(lambda a, p: a.no_such_method(), [F64], "lib5")
     with pytest.raises(GraphError, match="returns float64"):
         numba_route.compile_library(lambda a, p: a[0], [F64], "lib6")
+
+
+def test_a_dump_shows_what_numba_ran() -> None:
+    """Its source, and LLVM IR that becomes the very object code that is linked."""
+
+    def function(x: Any) -> Any:
+        return np.exp(x) / np.exp(x).sum(1, keepdims=True)
+
+    config = Config(backend="numba", threads=1)
+    graph = gc.compile(function).graph(gc.spec((4, 9), "f32"))
+    _, compiled = build(pipeline.run(graph, config)[-1].value, config)
+    files = kernel_texts(compiled, config)
+    codes = {symbol: code for code, symbols in compiled.objects.items() for symbol in symbols}
+    assert compiled.kernels.keys() == compiled.by_numba
+    for symbol in compiled.kernels:
+        module = targets.parse([files[f"{symbol}.ll"]], HOST)
+        assert targets.machine(HOST).emit_object(module) == codes[symbol]
+        assert f"def {symbol}(" in files[f"{symbol}.py"] and "def entry(" in files[f"{symbol}.py"]
+        assert f"{symbol}:" in files[f"{symbol}.s"]

@@ -57,6 +57,7 @@ class Compiled:
     support: bytes = b""
     texts: dict[str, str] = field(default_factory=dict)  # symbol -> LLVM IR or library name
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    by_numba: set[str] = field(default_factory=set)  # the kernels that Numba compiled
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
@@ -126,6 +127,7 @@ class Compiler:
             symbol = self.piece(
                 text, lambda name: numba_route.compile_kernel(renamed(kernel, name))
             )
+            self.result.by_numba.add(symbol)
         else:
             symbol = self.piece(llvm.emit(kernel, self.target))
         self.result.kernels.setdefault(symbol, kernel)
@@ -356,13 +358,13 @@ def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:
 
 
 def kernel_sources(compiled: Compiled) -> dict[str, str]:
-    """The readable source of every kernel, by file name."""
-    from graphc.codegen import source
+    """The readable source of every kernel, by file name; what Numba compiles where it does."""
+    from graphc.codegen import numba_route, source
 
-    files = {
-        f"{symbol}.py": source.emit(renamed(kernel, symbol))
-        for symbol, kernel in compiled.kernels.items()
-    }
+    files = {}
+    for symbol, kernel in compiled.kernels.items():
+        emit = numba_route.kernel_text if symbol in compiled.by_numba else source.emit
+        files[f"{symbol}.py"] = emit(renamed(kernel, symbol))
     if compiled.gpu is not None:
         from graphc.codegen.cuda.build import sources
 
@@ -371,10 +373,16 @@ def kernel_sources(compiled: Compiled) -> dict[str, str]:
 
 
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
-    """Files of a dump: readable source, LLVM IR and assembly (or PTX) of every kernel."""
+    """Files of a dump: readable source, LLVM IR and assembly (or PTX) of every kernel, as the
+    compiler that made it has them."""
+    from graphc.codegen import numba_route
+
     target = target_of(config.for_device(None))
     files = kernel_sources(compiled)
     for symbol, kernel in compiled.kernels.items():
+        if symbol in compiled.by_numba:
+            files.update(numba_route.kernel_files(renamed(kernel, symbol)))
+            continue
         text = llvm.emit(renamed(kernel, symbol), target)
         files[f"{symbol}.ll"] = text
         files[f"{symbol}.s"] = assembly([text], target, config.opt)

@@ -87,13 +87,34 @@ def compile_kernel(kernel: Kernel, functions: source.Functions | None = None) ->
 
     Raises GraphError if the object would need Numba's runtime.
     """
+    return _emitted(_kernel_module(kernel.name, kernel_text(kernel, functions)))
+
+
+def kernel_text(kernel: Kernel, functions: source.Functions | None = None) -> str:
+    """What Numba compiles for a kernel: the readable source and the entry that calls it."""
     arrays = [_array(b) for b in kernel.buffers]
     arrays += [f"carray(params, ({kernel.params},))"] if kernel.params else []
     body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
     text = source.emit(kernel, functions, _HEADER) + f"\nrun = helper({kernel.name})\n"
-    namespace = execute(text + _ENTRY.format(body=body), kernel.name, {})
+    return text + _ENTRY.format(body=body)
+
+
+def kernel_files(kernel: Kernel) -> dict[str, str]:
+    """What Numba made of a kernel, for dumps: its source, optimised LLVM IR and assembly."""
+    text = kernel_text(kernel)
+    module = _kernel_module(kernel.name, text)
+    assembly = target.machine(target.host()).emit_assembly(module)
+    return {
+        f"{kernel.name}.py": text,
+        f"{kernel.name}.ll": str(module),
+        f"{kernel.name}.s": assembly,
+    }
+
+
+def _kernel_module(name: str, text: str) -> llvm.ModuleRef:
+    namespace = execute(text, name, {})
     # Nothing allocates, but a long body can keep the release of an array that Numba did not prune.
-    return _object(namespace["entry"], kernel.name, allocates=True)
+    return _module(namespace["entry"], name, allocates=True)
 
 
 def compile_library(
@@ -153,7 +174,7 @@ def compile_library(
         raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
     text = "import numpy as np\n" + _ENTRY.format(body=body)
     namespace = execute(text, name, {"function": dispatcher})
-    return _object(namespace["entry"], name, allocates=True)
+    return _emitted(_module(namespace["entry"], name, allocates=True))
 
 
 def _renew(function: Callable[..., Any]) -> None:
@@ -225,7 +246,8 @@ def refusal(text: str, name: str, users: Callable[..., Any] | None) -> GraphErro
     )
 
 
-def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
+def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.ModuleRef:
+    """The optimised code of a kernel, which defines its symbol."""
     from numba.core import types
 
     from graphc.codegen.numba_quick import part
@@ -253,21 +275,32 @@ def _object(entry: Callable[..., Any], name: str, allocates: bool) -> bytes:
             f"{name} needs functions of Numba's runtime: {', '.join(missing[:5])}",
             hint="use preallocated arrays and scalar code in it, without parallel=True",
         )
-    made: bytes = target.machine(host).emit_object(module)
+    for number, value in enumerate(_private(module, name)):
+        value.name = f"{name}.{number}"  # Numba's names count what the process has compiled
+    return module
+
+
+def _emitted(module: llvm.ModuleRef) -> bytes:
+    made: bytes = target.machine(target.host()).emit_object(module)
     return made
 
 
 def _prune(module: llvm.ModuleRef, name: str) -> None:
     """Keep what the kernel needs; everything but its symbol becomes private to the object."""
-    for value in (*module.functions, *module.global_variables):
-        if not value.is_declaration and value.name != name:
-            value.linkage = "internal"
+    for value in _private(module, name):
+        value.linkage = "internal"
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     builder = llvm.create_pass_builder(target.machine(target.host()), options)
     manager = llvm.create_new_module_pass_manager()
     manager.add_always_inliner_pass()
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, builder)
+
+
+def _private(module: llvm.ModuleRef, name: str) -> list[llvm.ValueRef]:
+    """What a module defines besides the kernel's symbol."""
+    values = (*module.functions, *module.global_variables)
+    return [value for value in values if not value.is_declaration and value.name != name]
 
 
 def _require_no_address(module: llvm.ModuleRef, name: str) -> None:

@@ -3,7 +3,7 @@
     00-trace.gir ... 14-plan.gir    numbered by position in STAGES; stages that changed nothing are
                                     left out, except partition, schedule and plan
     constants.safetensors           the big constants of all stages, the values of variables
-    kernels/NAME.py NAME.ll NAME.s  the generated kernels
+    kernels/NAME.py NAME.ll NAME.s  the generated kernels, as LLVM or Numba compiled them
     index.txt                       the story in one screen: times, counts, reasons
 
 Every .gir file starts with a comment that names its pass and counts its nodes.  A second
