@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphc.errors import FeedError, GraphError, plain
+from graphc.errors import FeedError, GraphError, LimitError, RunError, plain
+from graphc.limits import DEFAULTS, set_limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +31,77 @@ MANY_NODES = 2000
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
+GRACE_SECONDS = 2.0  # that a command may take to end once its time is over
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--time-limit and --limit, which hold while the command runs."""
+
+    @functools.wraps(command)
+    def limited(
+        *args: Any, time_limit: float | None, limits: tuple[str, ...], **options: Any
+    ) -> Any:
+        set_limits(limits)
+        with seconds_limited(time_limit):
+            return command(*args, **options)
+
+    listed = ", ".join(DEFAULTS)
+    for option in (
+        click.option(
+            "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+            help="Stop after so many seconds.",
+        ),
+        click.option(
+            "--limit", "limits", multiple=True, metavar="NAME=N", help=f"Change a limit: {listed}."
+        ),
+    ):  # fmt: skip
+        limited = option(limited)
+    return limited
+
+
+@contextmanager
+def seconds_limited(seconds: float | None) -> Iterator[None]:
+    """Raise LimitError when what runs inside takes longer.
+
+    Native code sees its cancel flag, Python code is interrupted; what is in a call that does
+    neither (LLVM) ends with the process a little later.
+    """
+    if seconds is None:
+        yield
+        return
+    error = LimitError(
+        f"the time limit of {seconds:g} seconds is over", hint="--time-limit sets it"
+    )
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        runs = sys.modules.get("graphc.runtime.execute")
+        if runs is not None:
+            runs.stop_all()
+        _thread.interrupt_main()
+        if not ended.wait(GRACE_SECONDS):
+            click.echo(f"error: {error}", err=True)
+            os._exit(1)
+
+    ended = threading.Event()
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (KeyboardInterrupt, RunError):
+        if over.is_set():
+            raise error from None
+        raise
+    finally:
+        ended.set()
+        timer.cancel()
+
+
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The compile options that several commands take, collected by `make_config`."""
+    command = limit_options(command)
     options = [
         click.option("--devices", metavar="NAMES", help="Devices in order: cpu:0,cpu:1."),
         click.option(
@@ -233,13 +307,21 @@ def _load(path: Path) -> Any:
 
     import numpy as np
 
+    if path.exists() and not path.is_file():
+        raise FeedError(f"{path} is no ordinary file", hint="a device or pipe may never end")
     try:
         found = np.load(path, allow_pickle=False)
         # An archive reads its arrays when they are asked for, and finds out only then.
-        return found if isinstance(found, np.ndarray) else dict(found.items())
+        made = found if isinstance(found, np.ndarray) else dict(found.items())
+        if isinstance(made, dict) and not all(isinstance(a, np.ndarray) for a in made.values()):
+            raise ValueError
+        return made
     except OSError as error:
         raise FeedError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, SyntaxError):
+    except (
+        ValueError, EOFError, zipfile.BadZipFile, zlib.error, SyntaxError, RecursionError,
+        MemoryError, OverflowError, NotImplementedError,
+    ):  # fmt: skip
         raise FeedError(f"{path} is not a .npy or .npz file of plain arrays") from None
 
 

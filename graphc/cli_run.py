@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from graphc.cli_common import (
 )
 from graphc.cli_trace import BLAMED, COLUMNS, Tracer, as_dicts
 from graphc.errors import GraphError
+from graphc.limits import limit
 
 _SHOWN_ELEMENTS = 6
 
@@ -77,6 +79,8 @@ def run_command(
         from graphc.runtime.gcx import read_key
 
         config = make_config(options)
+        if config.memory_limit is None:
+            config = replace(config, stack_bytes=limit("stack_bytes"))
         tracer = Tracer(trace_file, config)
         key = read_key(require_signature) if require_signature is not None else None
         loaded = load_graph(model, config, key=key)
@@ -105,7 +109,10 @@ def _run_compiled(
                 hint="--rebuild compiles the graph that the file holds",
             )
 
-    loaded = load(model, threads=options.get("threads"), require_signature=signed)
+    loaded = load(
+        model, threads=options.get("threads"), require_signature=signed,
+        stack_bytes=limit("stack_bytes"),
+    )  # fmt: skip
     if seed is not None:
         from graphc.ir.types import DTYPES, tensor
 

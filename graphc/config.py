@@ -49,7 +49,9 @@ class Config:
                    on the machine
     costs          "static" (from flops and bytes), "measured" (where `graphc devices --calibrate`
                    or a profiled run has stored seconds), or a file of such costs
-    memory_limit   most bytes of intermediate values and results; more is a LimitError
+    memory_limit   most bytes of intermediate values, results and stacks of loops; more is a
+                   LimitError
+    stack_bytes    most bytes that stacks of loops may grow to, where there is no memory_limit
     fast_math      sums and products may be reassociated and fused; without it, strict order
     parity         results are equal in every bit on CPU and CUDA, for any number of threads: one
                    order of sums and nothing fused that is not written so, whatever fast_math says
@@ -73,6 +75,7 @@ class Config:
     place_seconds: float = 0.5
     costs: str = "static"
     memory_limit: int | None = None
+    stack_bytes: int | None = None
     check_finite: bool = False
     fast_math: bool = True
     parity: bool = False

@@ -58,6 +58,16 @@ class GraphError(Exception):
         return "\n".join(map(plain, lines))
 
 
+# What the rules of ops raise on numbers that no array has: too large, zero where none may be ...
+UNCOMPUTABLE = (ArithmeticError, RecursionError)
+
+
+def uncomputable(what: str, error: BaseException) -> GraphError:
+    """The error of a rule or pass that met such numbers: they come from the graph."""
+    reason = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+    return GraphError(f"{what} cannot be computed: {reason}")
+
+
 class TypeRuleError(GraphError):
     """An op was given operands or attributes that its type rule refuses."""
 

@@ -163,7 +163,7 @@ def test_a_compiled_file_of_another_format_can_be_rebuilt(folder, run):
     assert run("compile", folder / "m.gir", "-o", path)[0] == 0
     format = f'\\"format\\": {artifact.FORMAT}'.encode()
     assert format in path.read_bytes()
-    path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"9"))
+    path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"0"))
     status, _, errors = run("run", path, *feeds(folder))
     assert status == 1
     assert "--rebuild" in errors

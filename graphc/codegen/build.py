@@ -31,6 +31,7 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, peak_bytes
 from graphc.ir.place import parse_device
 from graphc.ir.types import Type
+from graphc.limits import check_within
 from graphc.record import record
 from graphc.runtime.cluster import executable
 from graphc.runtime.device import needed_features
@@ -180,6 +181,7 @@ class Compiler:
         found = store.get(p.key for p in self.pieces.values())
         codes = {key: entry.code for key, entry in found.items()}
         missing = [p for p in self.pieces.values() if p.key not in codes]
+        check_within("kernels", len(missing), f"{len(missing)} different kernels")
         self.result.support, made = objects_of(
             missing, self.target, self.config.opt, self.config.thread_count
         )

@@ -15,7 +15,6 @@ ever raises: a cache that cannot be used warns once and the kernels are compiled
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import stat
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphc.record import record
-from graphc.runtime.files import cache_folder
+from graphc.runtime.files import cache_folder, new_file, read_ordinary
 
 if TYPE_CHECKING:
     from graphc.codegen.target import Target
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
 _HEAD_BYTES = 8
-_counter = itertools.count()
+MOST_KEPT = 16 << 20  # bytes of object code in memory
 
 
 @record(frozen=True)
@@ -90,20 +89,28 @@ class Cache:
         self.root = root
         self._memory: dict[str, Entry] = {}
         self._lock = threading.Lock()
+        self._kept = 0  # bytes in memory
         self._warned = False
         self._usable: bool | None = None
 
     def get(self, keys: Iterable[str]) -> dict[str, Entry]:
         """The entries of those keys that are present."""
         wanted = list(dict.fromkeys(keys))
+        self._forget()
         for key in wanted:
             if key not in self._memory and self._ready():
                 self._memory.update(self._read(key))
         return {key: self._memory[key] for key in wanted if key in self._memory}
 
+    def _forget(self) -> None:
+        """Drop what is kept in memory once it is a lot: the files are there, or LLVM is."""
+        if self._kept > MOST_KEPT:
+            self._memory, self._kept = {}, 0
+
     def put(self, code: bytes, symbols: Mapping[str, str]) -> None:
         """Keep object code under the keys of `symbols` (key -> symbol that the code defines)."""
         self._memory.update({key: Entry(code, symbol) for key, symbol in symbols.items()})
+        self._kept += len(code)
         if not self._ready():
             return
         head = json.dumps(dict(symbols), sort_keys=True).encode()
@@ -180,24 +187,21 @@ class Cache:
     def _read(self, key: str) -> dict[str, Entry]:
         """Every entry of the pack that holds `key`; empty when there is none or it is damaged."""
         try:
-            name = (self._keys / key).read_bytes()
-            data = (self._packs / name.decode()).read_bytes()
+            name = read_ordinary(self._keys / key)
+            data = read_ordinary(self._packs / name.decode())
         except (OSError, ValueError):
             return {}
         if hashlib.sha256(data).hexdigest().encode() != name:
             return {}
         symbols, code = _unpack(data)
+        self._kept += len(code)
         return {held: Entry(code, symbol) for held, symbol in symbols.items()}
 
     def _write(self, path: Path, data: bytes) -> None:
-        temporary = path.with_name(f".{os.getpid()}-{threading.get_ident()}-{next(_counter)}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
+        with new_file(path) as (file, temporary):
+            file.write(data)
+            file.flush()
             temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
 
     def _warn(self, reason: str) -> None:
         if not self._warned:

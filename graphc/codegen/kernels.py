@@ -30,7 +30,7 @@ from graphc.codegen.packed import check_packed, hardware_for, stored_in
 from graphc.codegen.partial import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.sound import check_kernel
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
@@ -121,7 +121,10 @@ def _shared(node: Node, config: Config, check: Callable[[Node, Graph], None] | N
             check(node, computing(node))
         if len(_SPECS) >= _MOST_SPECS:
             _SPECS.clear()
-        found = _SPECS[key] = _made(node, config)
+        try:
+            found = _SPECS[key] = _made(node, config)
+        except UNCOMPUTABLE as error:
+            raise uncomputable(node.summary(), error).at(node.loc, node.describe()) from error
     return found
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import field
+from dataclasses import field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
+from graphc.errors import UNCOMPUTABLE, uncomputable
 from graphc.frontend.limits import check_bytes, check_limit
 from graphc.ir.graph import Graph, Program
+from graphc.ir.liveness import planned_bytes
 from graphc.record import record
+from graphc.runtime.image import UNLIMITED
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
@@ -84,6 +87,13 @@ def stages_of(
     return tuple(run(value, config, stage, traced_seconds))
 
 
+def stack_bytes(value: Graph | Program, config: Config) -> int:
+    """What the stacks of loops may grow to: what a memory limit leaves."""
+    if config.memory_limit is not None:
+        return config.memory_limit - planned_bytes(value)
+    return UNLIMITED if config.stack_bytes is None else config.stack_bytes
+
+
 def build(
     value: Graph | Program,
     config: Config,
@@ -98,7 +108,11 @@ def build(
     if config.memory_limit is not None:
         check_limit(stages[-1].value, config.memory_limit)
     lowered = perf_counter()
-    image, kernels = build_image(stages[-1].value, config)
+    try:
+        image, kernels = build_image(stages[-1].value, config)
+    except UNCOMPUTABLE as error:
+        raise uncomputable(f"the code of {stages[-1].value.name}", error) from error
+    image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
     built = Built(stages, image, kernels, config.threads)
     if not any(each.on_gpu for each in image.images):
         built.executable  # noqa: B018  (makes it)

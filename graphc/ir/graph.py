@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from graphc.errors import GraphError, TypeRuleError
+from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
 from graphc.ir.op import Attrs, Effect, Op
 from graphc.ir.types import AnyType, Type
 
@@ -248,6 +248,13 @@ def infer(
     op: Op, types: tuple[AnyType, ...], attrs: Attrs, regions: tuple[Graph, ...] = ()
 ) -> AnyType:
     """The result type of an op on these operand types; region ops also look at their regions."""
+    try:
+        return _infer(op, types, attrs, regions)
+    except UNCOMPUTABLE as error:
+        raise uncomputable(f"the type of {op.name}", error) from error
+
+
+def _infer(op: Op, types: tuple[AnyType, ...], attrs: Attrs, regions: tuple[Graph, ...]) -> AnyType:
     if not op.regions:
         if regions:
             raise TypeRuleError(f"{op.name} takes no region")
@@ -318,7 +325,10 @@ def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> G
     for old in graph.nodes:
         node = r.copy(old)
         r.loc, r.place = node.loc, node.place
-        made = rewrite(node, r)
+        try:
+            made = rewrite(node, r)
+        except UNCOMPUTABLE as error:  # one place for every pass: the node is known here
+            raise uncomputable(old.op.name, error).at(old.loc, old.describe()) from error
         if made is None:
             r.nodes.append(node)
             r.mapped[old.id] = node

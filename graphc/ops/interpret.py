@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import FeedError, GraphError, RunError
+from graphc.errors import UNCOMPUTABLE, FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.types import TupleType, Type, leaves, type_text
 from graphc.ops.mail import Mail
@@ -115,7 +115,7 @@ class _Interpreter:
             made = node.op.reference(*inputs, **self.attributes(node))
         except GraphError as error:
             raise error.at(node.loc, node.describe()) from None
-        except (ValueError, IndexError, MemoryError) as error:
+        except (*UNCOMPUTABLE, ValueError, IndexError, MemoryError) as error:
             text = f"{node.op.name}: {error}"
             raise GraphError(text, details=node.describe(), location=node.loc) from None
         return self.settle(made, node)
@@ -144,7 +144,8 @@ class _Interpreter:
                 continue  # a stack
             parts[k] = self.widen(part, kind)
             if parts[k].shape != kind.shape:
-                raise AssertionError(f"{node!r}: the reference gave shape {parts[k].shape}")
+                text = f"{node.op.name}: the reference gave shape {list(parts[k].shape)}"
+                raise GraphError(text, details=node.describe(), location=node.loc)
         return tuple(parts) if isinstance(node.type, TupleType) else parts[0]
 
     def region_node(self, node: Node, inputs: list[Any]) -> Any:

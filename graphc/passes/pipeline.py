@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import GraphError, VerifyError
+from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
 from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
@@ -143,7 +143,10 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
     """Run one stage and write down what it did."""
     started = time.perf_counter()
     with collecting() as reasons:
-        value = apply(stage, before, config)
+        try:
+            value = apply(stage, before, config)
+        except UNCOMPUTABLE as error:
+            raise uncomputable(f"the stage {stage.name}", error) from error
     counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
     note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
     note.reasons = tuple(reasons.lines)

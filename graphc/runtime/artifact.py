@@ -34,7 +34,7 @@ from graphc.runtime.device import check_host
 from graphc.runtime.execute import Executable
 from graphc.runtime.files import write_atomically
 from graphc.runtime.gcx import FORMAT, File, contents, digest, named, signature
-from graphc.runtime.image import ALIGNMENT, Image
+from graphc.runtime.image import ALIGNMENT, UNLIMITED, Image
 from graphc.runtime.variable import container, names_of_own
 
 
@@ -177,6 +177,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "arity": list(image.arity),
         "largest": [[size, o.node, o.file, o.line] for size, o in image.largest],
         "guarded": image.guarded,
+        "stacks": image.stack_bytes,
         "products": [[row, product.listed] for row, product in image.products.items()],
         "arena": image.arena_bytes,
         "threads": image.threads,
@@ -199,6 +200,7 @@ def opened(
     threads: int | None,
     share: bool | str | Iterable[str],
     key: bytes | None = None,
+    stack_bytes: int = UNLIMITED,
 ) -> tuple[Executable, dict[str, str]]:
     """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
     and as they are called here.
@@ -215,6 +217,7 @@ def opened(
     used = (found.container for each in image.images for found in each.variables)
     names = names_of_own(used, share)
     image = _with_containers(image, names)
+    image = replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
     file.make_variables(image)
     return executable(image, threads=threads), names
 

@@ -20,7 +20,7 @@ from graphc.runtime.device import default_threads
 from graphc.runtime.devices import local_name
 from graphc.runtime.execute import Executable, Value, executables
 from graphc.runtime.failure import CANCELLED, explain, kept
-from graphc.runtime.frame import DEVICE, TEAM, Frame, part_of
+from graphc.runtime.frame import BUDGET, DEVICE, TEAM, Frame, part_of
 from graphc.runtime.image import Image
 from graphc.runtime.memory import address_of, aligned_bytes
 
@@ -41,6 +41,7 @@ class TeamFrame(Frame):
         super().__init__(cluster.part)
         self._support, self._parts = cluster.support, cluster.others  # what the words point to
         self.others = [Frame(part) for part in cluster.others]
+        self.budget[0] = cluster.image.stack_bytes
         self.channels = Channels(cluster.image.channels)
         count = 1 + len(self.others)
         self.team = aligned_bytes(8 * _DEVICE_WORDS * (1 + count), 8 * _DEVICE_WORDS).view(np.int64)
@@ -53,6 +54,7 @@ class TeamFrame(Frame):
             record = self.team[_DEVICE_WORDS * (1 + number) :]
             record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
             frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
+            frame.words[BUDGET] = address_of(self.budget)
             if frame.ready is not None:
                 self.channels.announce(frame.ready)
             if frame.own is not None:

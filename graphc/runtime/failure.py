@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from graphc.errors import INDEX, OutOfRangeError, RunError
+from graphc.errors import INDEX, GraphError, LimitError, OutOfRangeError, RunError
 from graphc.runtime.image import Image
 
-CANCELLED, BAD_ROW, NO_MEMORY, EMPTY = -1, -2, -3, -4  # statuses of the walker itself
+CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, FULL = -1, -2, -3, -4, -7  # statuses of the walker itself
 _WALKER_REASONS = {
     CANCELLED: "the run was cancelled",
     NO_MEMORY: "no memory for a stack to grow",
@@ -20,11 +20,18 @@ _raised: dict[int, BaseException] = {}
 _numbers = count()
 
 
-def explain(image: Image, status: int, row: int) -> RunError:
+def explain(image: Image, status: int, row: int) -> GraphError:
     """The error of a row of an image that ended with a nonzero status."""
     origin = image.origins.get(row)
     details = (origin.node,) if origin else ()
     location = origin.location if origin else None
+    if status == FULL:
+        return LimitError(
+            f"the stacks of loops are limited to {image.stack_bytes} bytes, and need more",
+            details=details,
+            location=location,
+            hint="memory_limit (--memory-limit) counts them; a larger one lets them grow",
+        )
     reason = _WALKER_REASONS.get(status)
     if reason is None and status < 0:
         return RunError(f"the step table is damaged at word {row}", details=details)

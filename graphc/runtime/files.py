@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from graphc.errors import GraphError
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 def cache_folder() -> Path:
@@ -30,11 +34,8 @@ def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False
 
     `durable` also survives a loss of power: the data reaches the disk before the name does.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            with suppress(OSError):  # some network disks have no locks
-                fcntl.flock(file, fcntl.LOCK_EX)  # tells `remove_leftovers` that the writer lives
+        with new_file(path) as (file, temporary):
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -44,12 +45,60 @@ def write_atomically(path: Path, pieces: Iterable[Any], *, durable: bool = False
         if durable:
             _reach_disk(path.parent)
     except OSError as error:
+        raise GraphError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A locked file beside a path, open for writing, and its name, which the
+    caller changes to that of the path; removed if the caller fails.
+
+    Nobody else made it and no link leads elsewhere.  The usual name, `.NAME.tmp`, finds what a
+    killed writer of this very file has left, and removes it; a writer that lives holds the lock.
+    """
+    usual = path.with_name(f".{path.name}.tmp")
+    file = _created(usual)
+    if file is None:
+        _remove_leftover(usual)
+        file = _created(usual)
+    temporary = usual
+    while file is None:
+        temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+        file = _created(temporary)
+    try:
+        with file:
+            yield file, temporary
+    except BaseException:  # else it has another name by now, and this one may be somebody else's
         with suppress(OSError):
             temporary.unlink()
-        raise GraphError(f"cannot write {path}: {error.strerror}") from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
         raise
+
+
+def _created(path: Path) -> BinaryIO | None:
+    """A new file, locked; None if there is something of this name, or was just removed again."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    except FileExistsError:
+        return None
+    file = os.fdopen(descriptor, "wb")
+    with suppress(OSError):  # some network disks have no locks
+        fcntl.flock(file, fcntl.LOCK_EX)  # tells `_remove_leftover` that the writer lives
+    try:
+        same = os.fstat(descriptor).st_ino == os.stat(path, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        same = False
+    if not same:
+        file.close()
+    return file if same else None
+
+
+def read_ordinary(path: Path) -> bytes:
+    """What is in an ordinary file. Raises OSError for a pipe or device, which may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no ordinary file", str(path))
+        return file.read()
 
 
 def _reach_disk(folder: Path) -> None:
@@ -63,10 +112,14 @@ def _reach_disk(folder: Path) -> None:
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
     """Remove what killed writers of files that match `pattern` left in a folder."""
-    for leftover in folder.glob(f".{pattern}.*.tmp"):
-        try:
-            with leftover.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                leftover.unlink(missing_ok=True)
-        except OSError:
-            continue  # its writer is at work, or it is not ours to remove
+    for leftover in (*folder.glob(f".{pattern}.tmp"), *folder.glob(f".{pattern}.*.tmp")):
+        _remove_leftover(leftover)
+
+
+def _remove_leftover(path: Path) -> None:
+    """Remove a temporary file whose writer is gone."""
+    with suppress(OSError):  # its writer is at work, or it is not ours to remove
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK)
+        with os.fdopen(descriptor, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)

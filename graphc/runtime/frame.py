@@ -20,7 +20,7 @@ from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, sta
 
 # Words of a frame; `graphc.codegen.native.walker` reads them.
 TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
-TEAM, DEVICE, LOG, AGENDA = range(10, 14)
+TEAM, DEVICE, LOG, AGENDA, BUDGET = range(10, 15)
 BASES = 16
 _NOTHING = np.zeros(0, np.int64)
 
@@ -38,8 +38,11 @@ class Part:
         self.threads = min(image.threads, wanted) if can_split(words) else 1
         self.support = pool.support(image.support)
         addresses: dict[str, int] = {}
+        self.linked: list[load.Linked] = []  # the code is there as long as these are
         for code, symbols in image.objects:
-            addresses.update(load.link(code, symbols, addresses))
+            found = load.link(code, symbols, addresses)
+            self.linked.append(found)
+            addresses.update((symbol, found[symbol]) for symbol in symbols)
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
 
     def called(self, row: int) -> str:
@@ -67,6 +70,8 @@ class Part:
         words[THREADS] = self.threads
         if self.stack_slots:
             words[STACKS] = address_of(frame.stacks)
+            frame.budget[0] = image.stack_bytes
+            words[BUDGET] = address_of(frame.budget)
             weakref.finalize(frame, free_stacks, frame.stacks).atexit = False
         if self.agenda is not None:
             frame.ready = Ready(self.agenda)
@@ -93,8 +98,8 @@ class Frame:
     """
 
     __slots__ = (
-        "__weakref__", "address", "arena", "arrays", "bases", "flag", "held", "own", "ready",
-        "stacks", "variables", "words",
+        "__weakref__", "address", "arena", "arrays", "bases", "budget", "flag", "held", "own",
+        "ready", "stacks", "variables", "words",
     )  # fmt: skip
 
     def __init__(self, part: Part) -> None:
@@ -110,6 +115,7 @@ class Frame:
         self.variables = slice(image.first_variable, image.first_register)
         self.arena: np.ndarray[Any, Any] = _NOTHING
         self.stacks: np.ndarray[Any, Any] = _NOTHING.reshape(0, 3)
+        self.budget = np.zeros(1, np.int64)  # what stacks may still take, on all devices of the run
         part.furnish(self)
 
     @property

@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.runtime.image import Channel, Image, Origin, Slot, StateSlot, numpy_dtype
+from graphc.runtime.image import (
+    UNLIMITED,
+    Channel,
+    Image,
+    Origin,
+    Slot,
+    StateSlot,
+    numpy_dtype,
+)
 from graphc.runtime.opened import OpenFile
 from graphc.runtime.variable import container
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 8  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 9  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"
@@ -234,6 +242,7 @@ class File:
             arity=tuple(map(_number, share["arity"])),
             largest=tuple(_origins(share["largest"])),
             guarded=share["guarded"] is True,
+            stack_bytes=_number(share.get("stacks", UNLIMITED)),
             products=dict(_products(share["products"])),
             **code,
         )

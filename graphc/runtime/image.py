@@ -115,6 +115,9 @@ class Origin:
         return (self.file, self.line) if self.file else None
 
 
+UNLIMITED = 1 << 62
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """A compiled partition as data.
@@ -141,6 +144,7 @@ class Image:
     the blocks and the threads of its launch.  `largest` are the largest values
     in the arena at its fullest, with their bytes; `guarded` has variables written only when no
     kernel before has failed.  `products` says of rows what a library can do in their place.
+    The stacks of a run grow to `stack_bytes` together.
     """
 
     name: str
@@ -170,6 +174,7 @@ class Image:
     portable: tuple[bytes, ...] = ()
     largest: tuple[tuple[int, Origin], ...] = ()
     guarded: bool = False
+    stack_bytes: int = UNLIMITED
     products: Mapping[int, Product] = field(default_factory=dict)
 
     @property

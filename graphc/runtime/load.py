@@ -1,44 +1,55 @@
 """Turns object code into addresses of functions.
 
 x86-64 ELF objects are linked by `graphc.runtime.elf`; anything else goes through LLVM's JIT linker.
-Each object is linked once per process, into a library of its own: equal symbol names of different
-objects never meet.  Symbols that an object leaves open are looked for in the process (libc and
-libm); what is not there is an error that names it.  Nothing is ever unloaded: worker threads and
-running calls may be inside the code.
+Each object is linked once, into a library of its own: equal symbol names of different objects never
+meet.  Symbols that an object leaves open are looked for in the process (libc and libm); what is not
+there is an error that names it.  The code of kernels goes with the last program that was linked
+with it: no run of it is in flight then, and workers are inside only during one.  The code of the
+workers themselves is kept for ever (`keep_for_ever`), and so is what LLVM links.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 from graphc.errors import GraphError
-from graphc.record import record
 from graphc.runtime import elf
 from graphc.runtime.device import machine
 
 _lock = threading.Lock()
-_linked: dict[str, list[_Linked]] = {}
+_linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()  # the last copy of each object
+_numbers = itertools.count()
 
 
-@record(frozen=True)
-class _Linked:
-    """One linked copy of an object: the given imports it uses, and what it defines."""
+class Linked(dict[str, int]):
+    """One linked copy of an object: the address of each symbol, as long as this is kept.
+
+    `used` are the given imports that it calls; whoever gave them keeps what they belong to.
+    """
 
     used: Mapping[str, int]
-    addresses: Mapping[str, int]
+    memory: object
+
+    @classmethod
+    def made(
+        cls, addresses: Mapping[str, int], used: Mapping[str, int], memory: object = None
+    ) -> Linked:
+        found = cls(addresses)
+        found.used, found.memory = used, memory
+        return found
 
 
-def link(
-    code: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """The addresses of `symbols`, all defined by the object `code`.
+def link(code: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None) -> Linked:
+    """The addresses of `symbols` and others, all defined by the object `code`.
 
     `imports` gives addresses for symbols that the object leaves open.  Raises GraphError when the
     object cannot be linked, naming the symbols that are missing.
@@ -47,18 +58,14 @@ def link(
     wanted = set(symbols)
     given = imports or {}
     with _lock:
-        copies = _linked.setdefault(key, [])
-        for copy in copies:
-            same = all(given.get(name) == address for name, address in copy.used.items())
-            if same and wanted <= copy.addresses.keys():
-                break
-        else:
-            copy = _link(code, f"{key}.{len(copies)}", wanted, given)
-            copies.append(copy)
-        return {symbol: copy.addresses[symbol] for symbol in wanted}
+        copy = _linked.get(key)
+        if copy is not None and wanted <= copy.keys() and copy.used.items() <= given.items():
+            return copy
+        made = _linked[key] = _link(code, f"{key}.{next(_numbers)}", wanted, given)
+        return made
 
 
-def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> _Linked:
+def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int]) -> Linked:
     try:
         source = elf.parse(code)
         resolve = _resolver(source, imports)
@@ -67,16 +74,15 @@ def _link(code: bytes, name: str, symbols: set[str], imports: Mapping[str, int])
             raise GraphError(f"object code does not define {', '.join(sorted(absent))}")
         used = {symbol: imports[symbol] for symbol in source.imports if symbol in imports}
         if not _direct():
-            return _Linked(used, _link_with_llvm(code, name, symbols, used))
+            return Linked.made(_link_with_llvm(code, name, symbols, used), used)
         addresses, memory = elf.load(source, resolve)
+        return Linked.made(addresses, used, memory)
     except elf.Unsupported:
-        return _Linked(dict(imports), _link_with_llvm(code, name, symbols, imports))
+        return Linked.made(_link_with_llvm(code, name, symbols, imports), dict(imports))
     except elf.Damaged as error:
         raise GraphError(f"object code is damaged: {error}") from None
     except OSError as error:
         raise GraphError(f"object code cannot be loaded: {error.strerror}") from None
-    _keep_for_ever(memory)
-    return _Linked(used, addresses)
 
 
 @cache
@@ -86,7 +92,7 @@ def _direct() -> bool:
     return known and os.environ.get("GRAPHC_LINKER") != "llvm"
 
 
-def _keep_for_ever(owner: object) -> None:
+def keep_for_ever(owner: object) -> None:
     """Leak a reference: workers are in the code until the process ends, later than Python."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
@@ -126,7 +132,7 @@ def _jit() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = llvm.create_lljit_compiler(suppress_errors=True)
-    _keep_for_ever(jit)
+    keep_for_ever(jit)
     return jit
 
 
@@ -144,7 +150,7 @@ def _link_with_llvm(
         tracker = builder.link(_jit(), name)
     except RuntimeError as error:
         raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
-    _keep_for_ever(tracker)
+    keep_for_ever(tracker)
     return {symbol: tracker[symbol] for symbol in symbols}
 
 

@@ -15,6 +15,7 @@ from graphc.runtime import artifact
 from graphc.runtime.array import Array
 from graphc.runtime.execute import Executable
 from graphc.runtime.gcx import read_key
+from graphc.runtime.image import UNLIMITED
 
 
 def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
@@ -96,13 +97,15 @@ def load(
     threads: int | None = None,
     share: bool | str | Iterable[str] = False,
     require_signature: str | PathLike[str] | None = None,
+    stack_bytes: int = UNLIMITED,
 ) -> LoadedExecutable:
     """A .gcx file as a function. Raises GraphError for one that cannot run here.
 
     `share` names containers of variables that it shares with this program (True: all of them);
     without it its variables are its own.  `require_signature` is the file of the key that it must
-    have been signed with (`graphc compile --sign`).
+    have been signed with (`graphc compile --sign`).  `stack_bytes` limits what stacks of loops grow
+    to.
     """
     key = read_key(require_signature) if require_signature is not None else None
-    made, containers = artifact.opened(Path(path), threads, share, key)
+    made, containers = artifact.opened(Path(path), threads, share, key, stack_bytes)
     return LoadedExecutable(made, containers)

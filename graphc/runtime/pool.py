@@ -46,6 +46,7 @@ class Support:
     def __init__(self, code: bytes) -> None:
         self.code = code
         self.addresses = load.link(code, SYMBOLS)
+        load.keep_for_ever(self.addresses)  # workers wait inside until the process ends
         native = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
         self.walk: Callable[[int], int] = native(self.addresses["graphc_walk"])
         self.run: Callable[[int], int] = native(self.addresses["graphc_run"])

@@ -2,7 +2,8 @@
 
     slot    memory   bytes there   bytes in use            handle = address of the slot
 
-A push that finds the memory full doubles it with realloc, so n pushes copy less than 2n values.  A
+A push that finds the memory full doubles it with realloc, so n pushes copy less than 2n values; it
+takes what is left of the stacks' budget where that is less.  A
 pop only points a register at the value, which is there until the next push.  A value of no bytes
 takes one, so that taking off too many of them is noticed.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 NO_MEMORY = -3
 EMPTY = -4
+FULL = -7  # the stacks have taken all that they may
+BUDGET = 14  # the word of a frame with the address of the bytes that stacks may still take
 SLOT_WORDS = 3
 FIRST_BYTES = 4096
 
@@ -66,14 +69,27 @@ push.grow:
   %push.double = shl i64 %push.room, 1
   %push.little = icmp ult i64 %push.double, %push.least
   %push.wanted = select i1 %push.little, i64 %push.least, i64 %push.double
+  %push.budget.at = getelementptr ptr, ptr %frame, i64 {BUDGET}
+  %push.budget = load ptr, ptr %push.budget.at
+  %push.left = load atomic i64, ptr %push.budget monotonic, align 8
+  %push.more = sub i64 %push.wanted, %push.room
+  %push.over = icmp sgt i64 %push.more, %push.left
+  %push.all = add i64 %push.room, %push.left
+  %push.taken = select i1 %push.over, i64 %push.all, i64 %push.wanted
+  %push.short = icmp slt i64 %push.taken, %push.end
+  br i1 %push.short, label %stop, label %push.take
+
+push.take:
+  %push.extra = sub i64 %push.taken, %push.room
+  %push.before = atomicrmw sub ptr %push.budget, i64 %push.extra monotonic
   %push.old = load ptr, ptr %push.slot
-  %push.new = call ptr @realloc(ptr %push.old, i64 %push.wanted)
+  %push.new = call ptr @realloc(ptr %push.old, i64 %push.taken)
   %push.none = icmp eq ptr %push.new, null
   br i1 %push.none, label %stop, label %push.grown
 
 push.grown:
   store ptr %push.new, ptr %push.slot
-  store i64 %push.wanted, ptr %push.room.at
+  store i64 %push.taken, ptr %push.room.at
   br label %push.store
 
 push.store:

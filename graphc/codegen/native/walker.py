@@ -8,7 +8,7 @@ everything a run needs, so that concurrent runs only need frames of their own.
     word 0 table    1 kernel addresses   2 kernel parameters   3 most operands of a row   4 threads
          5 cancel   6 row that stopped   7 kernel of that row  8 in use         9 stack slots
         10 team or null                 11 number of the device                12 log or null
-        13 agenda or null              16... bases
+        13 agenda or null    14 address of the bytes that stacks may still take    16... bases
 
 Before the operands of a kernel lies the address of the cancel flag (`bufs[-1]`): what takes long in
 one unit looks at it itself.
@@ -20,7 +20,7 @@ team of a run on several devices is described in `channels.py`, the log in `trac
 
 from __future__ import annotations
 
-from graphc.codegen.native.stacks import EMPTY, NO_MEMORY, STACKS, operand_address
+from graphc.codegen.native.stacks import EMPTY, FULL, NO_MEMORY, STACKS, operand_address
 from graphc.codegen.native.tracing import MARK_ROW
 from graphc.runtime import table
 
@@ -251,7 +251,8 @@ next:
 _STOP = """
 stop:
   %reason = phi i32 [ {cancelled}, %row ], [ {cancelled}, %release ], [ {bad_row}, %dispatch ],
-    [ %status, %failed ], [ {no_memory}, %push.grow ], [ {empty}, %pop ],
+    [ %status, %failed ], [ {no_memory}, %push.take ], [ {full}, %push.grow ],
+    [ {empty}, %pop ],
     [ %send.status, %send ], [ %wait.status, %wait ]
   store i64 %pc, ptr %row.at
   ret i32 %reason
@@ -316,7 +317,9 @@ _ADDRESSES = (
 def walker_ir() -> str:
     """The text of `graphc_walk`, `graphc_walk_traced` and `graphc_acquire`."""
     cases = [f"    i64 {opcode}, label %{name}\n" for opcode, name in enumerate(table.NAMES)]
-    stop = _STOP.format(cancelled=CANCELLED, bad_row=BAD_ROW, no_memory=NO_MEMORY, empty=EMPTY)
+    stop = _STOP.format(
+        cancelled=CANCELLED, bad_row=BAD_ROW, no_memory=NO_MEMORY, full=FULL, empty=EMPTY
+    )
     control = _CONTROL
     for name, word in _ADDRESSES:
         control = control.replace(f"{{{name}}}", operand_address(name, word))
