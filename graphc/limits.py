@@ -29,6 +29,8 @@ DEFAULTS = {
     "gradient_growth": 100,
     # kernels that one compilation makes: each costs about 10 ms
     "kernels": 2_000,
+    # scratch memory of a kernel on each thread, beside 16 times its operands and results
+    "scratch_bytes": 64 << 20,
     # memory that the stacks of loops may take in `graphc run`, where no --memory-limit is given
     "stack_bytes": 256 << 20,
 }
@@ -44,6 +46,7 @@ MEANING = {
     "dimension_factors": "symbols multiplied in a dimension",
     "gradient_growth": "nodes made by gradients for each node of the graph",
     "kernels": "different kernels of one compilation",
+    "scratch_bytes": "bytes of scratch memory beside 16 times the operands and results of a kernel",
     "stack_bytes": "bytes of the stacks of loops in `graphc run`",
 }
 _chosen: dict[str, int] = {}

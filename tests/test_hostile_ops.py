@@ -15,10 +15,11 @@ import pytest
 
 import graphc as gc
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
-from graphc.ir.op import OPS, SCRATCH_BYTES
+from graphc.ir.op import OPS
 from graphc.ir.parse import parse
 from graphc.ir.types import F32, I32, tensor
 from graphc.ir.verify import verify
+from graphc.limits import limit
 from graphc.ops.value import emit
 
 COUNT = int(os.environ.get("GRAPHC_HOSTILE", "60"))
@@ -38,7 +39,7 @@ def test_scratch_memory_is_in_proportion() -> None:
     """Rows of nothing: the result has no bytes, the line that they are spread over would."""
     spread, extent = OPS["spread"], 2**28
     kinds = (tensor(I32, (0, 3)), tensor(F32, (0, 3)))
-    assert extent * 4 > SCRATCH_BYTES
+    assert extent * 4 > limit("scratch_bytes")
     with pytest.raises(LimitError, match="scratch memory"):
         spread.result_type(kinds, spread.coerce({"extent": extent}))
 

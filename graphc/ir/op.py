@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from graphc.errors import LimitError, TypeRuleError
+from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
 from graphc.ir.types import (
     MAX_ELEMENTS,
@@ -28,6 +28,7 @@ from graphc.ir.types import (
     interned,
     leaves,
 )
+from graphc.limits import check_within
 from graphc.record import record
 
 
@@ -498,8 +499,7 @@ class Use:
     type: AnyType
 
 
-SCRATCH_BYTES = 2**26  # scratch memory that any kernel may have on each thread
-SCRATCH_SHARE = 16  # ... and how many times the bytes of its operands and results
+SCRATCH_SHARE = 16  # times the bytes of operands and results that scratch memory may take
 
 
 def check_scratch(use: Use) -> None:
@@ -511,12 +511,9 @@ def check_scratch(use: Use) -> None:
         return
     loops = lower.loops(use) if isinstance(lower, Library) else None
     needed = sum(d.itemsize * count for d, count in (loops or lower).workspace(use))
-    allowed = SCRATCH_BYTES + SCRATCH_SHARE * sum(kind.nbytes for kind in kinds)
-    if needed > allowed:
-        raise LimitError(
-            f"{use.op.name} would need {shortened(needed)} bytes of scratch memory, {allowed} are "
-            f"allowed for operands and results of these sizes"
-        )
+    beside = needed - SCRATCH_SHARE * sum(kind.nbytes for kind in kinds)
+    what = f"{use.op.name} with {shortened(needed)} bytes of scratch memory"
+    check_within("scratch_bytes", beside, what)
 
 
 OPS: dict[str, Op] = {}

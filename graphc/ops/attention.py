@@ -59,7 +59,7 @@ def _batch(q: Type, k: Type, signature: str) -> tuple[Dimension, ...]:
     """The batch dimensions of q; k's broadcast to them, or q's heads are a multiple of k's."""
     if q.rank > 2 and q.shape[-3] != k.shape[-3] and k.shape[-3] != 1:
         heads, shared = q.shape[-3], k.shape[-3]
-        whole = isinstance(heads, int) and isinstance(shared, int) and shared > 0
+        whole = isinstance(heads, int) and isinstance(shared, int) and min(heads, shared) > 0
         grouped = whole and heads % shared == 0  # type: ignore[operator]
         require(grouped, f"{signature}: {heads} query heads share {shared} key heads")
     leading = broadcast_dims([q.shape[:-3], k.shape[:-3]])
