@@ -42,6 +42,7 @@ from graphc.frontend.loaded import LoadedGraph
 from graphc.ir.graph import Graph, Node, Program, infer
 from graphc.ir.op import OPS, Scalar
 from graphc.ir.parse import parse
+from graphc.ir.place import Buffer
 from graphc.ir.text import literals, show
 from graphc.ir.types import F32, TupleType, Type, tensor
 from graphc.ops.interpret import interpret
@@ -336,6 +337,8 @@ class Retyped:
         target = -1 if types or not graph.nodes else draw.randrange(len(graph.nodes))
         for k, node in enumerate(graph.nodes):
             self.append(node, self.changed(node) if k == target else self.copy(node))
+            if k == target and draw.random() < 0.4:
+                self.wrap(node)
         return self.finished(tuple(params), bool(types))
 
     def finished(self, params: tuple[Node, ...], faithful: bool) -> Graph:
@@ -369,6 +372,31 @@ class Retyped:
             self.more += items[1:]
             node = items[0]
         self.mapped[old] = node
+
+    def wrap(self, old: Node) -> None:
+        """What stands for a node under another name: of a tuple, of another shape, behind a
+        barrier."""
+        value, other = self.mapped[old], self.draw.choice([*self.mapped.values()])
+        kind = self.draw.choice(("tuple", "barrier", "reshape"))
+        if kind == "tuple":
+            both = self.add("tuple", (value, other), {})
+            self.mapped[old] = self.add("item", (both,), {"index": 0})
+            if self.draw.random() < 0.5:
+                self.more.append(self.add("item", (both,), {"index": 1}))
+        elif kind == "barrier":
+            self.mapped[old] = self.add("barrier", (value, other), {})
+        elif isinstance(value.type, Type):
+            flat = self.add("reshape", (value,), {"dims": (value.type.size,)})
+            self.mapped[old] = self.add("reshape", (flat,), {"dims": value.type.dims})
+
+    def add(self, op: str, inputs: tuple[Node, ...], attrs: dict[str, Any]) -> Node:
+        place = inputs[0].place
+        place = place.device if isinstance(place, Buffer) else place
+        given = OPS[op].coerce(attrs)
+        made = typed(Node(self.next_id, OPS[op], inputs, given, None, place=place))
+        self.next_id += 1
+        self.nodes.append(made)
+        return made
 
     def copy(self, node: Node) -> Node:
         inputs = tuple(self.mapped[n] for n in node.inputs)

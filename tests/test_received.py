@@ -278,6 +278,39 @@ def test_what_has_no_rows_is_refused() -> None:
         LoadedGraph(parse(CALLED), Config.create(), "plan").build()
 
 
+def kernel_of(id: int, op: str, *inputs: int) -> str:
+    """An element-wise kernel of 1000 elements."""
+    params = ", ".join(f"%{k} p{k}: f32[1000]" for k in range(len(inputs)))
+    given = ", ".join(f"%{k}" for k in inputs)
+    inside = ", ".join(f"%{k}" for k in range(len(inputs)))
+    return (
+        f'%{id} = fused({given}) {{kind="loop"}} : f32[1000] {CPU} {{\n'
+        f"graph @f({params}) {{\n%9 = {op}({inside}) : f32[1000]\nreturn %9\n}}\n}}\n"
+    )
+
+
+def test_an_item_of_a_tuple_lives_as_long_as_it_is_read() -> None:
+    text = "".join(
+        [
+            f"program @f {{\ngraph @f(%0 x: f32[1000] {CPU}) on {CPU} {{\n",
+            kernel_of(1, "neg", 0),
+            kernel_of(2, "exp", 0),
+            f"%3 = tuple(%1, %2) : (f32[1000], f32[1000]) {CPU}\n",
+            f"%6 = item(%3) {{index=0}} : f32[1000] {CPU}\n",
+            f"%7 = item(%3) {{index=1}} : f32[1000] {CPU}\n",
+            kernel_of(4, "sin", 0),
+            kernel_of(5, "cos", 4),
+            kernel_of(10, "add", 4, 5),
+            kernel_of(8, "sub", 6, 7),
+            kernel_of(11, "sub", 8, 10),
+            "return %11\n}\n}\n",
+        ]
+    )
+    x = np.linspace(0, 1, 1000, dtype="f4")
+    (made,) = LoadedGraph(parse(text), Config.create(threads=1), "plan").run([x])
+    np.testing.assert_allclose(made, -x - np.exp(x) - np.sin(x) - np.cos(np.sin(x)), rtol=1e-5)
+
+
 def test_a_variable_has_one_type() -> None:
     """Else a kernel that knows the one would write over the end of the other."""
     text = (

@@ -15,12 +15,16 @@ def memory(node: Node) -> tuple[Node, int]:
     """The node whose memory a value lies in, and which of its leaves it is.
 
     Aliases and items lead back to it, and so do pushes and pops: they change a stack in place.
+    An item of a tuple that was put together is what was put there.
     """
     leaf = 0
     while node.inputs:
         name = node.op.name
         if name == "item":
             leaf = node.attrs["index"]
+            if node.inputs[0].op.name == "tuple":
+                node, leaf = node.inputs[0].inputs[leaf], 0
+                continue
         elif name == "pop":
             if leaf:
                 break
