@@ -380,3 +380,83 @@ def test_no_known_array_leaves_a_function():
     assert type(made[0]) is np.ndarray
     assert made[1]["a"].dtype == np.int64
     assert set(ARGUMENTS) == {"x", "v", "ids", "flags"}
+
+
+def rows_of(*functions_and_arguments):
+    return [pytest.param(*each) for each in functions_and_arguments]
+
+
+TINY = np.array([3.0, 0.1, -0.0, np.inf, 5e-324, 1.0, 2.0**-1022, -7.5])
+HOLES = np.array([[1.0, np.nan, 3.0, -4.0], [np.nan] * 4, [2.0, 5.0, np.nan, 1.0]])
+U8 = np.array([100, 200, 50], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    rows_of(
+        (lambda x: np.frexp(x)[0], (TINY,)),
+        (lambda x: np.frexp(x)[1], (TINY,)),
+        (lambda x: np.frexp(x)[1], (TINY.astype(np.float32),)),
+        (np.spacing, (TINY,)),
+        (np.spacing, (TINY.astype(np.float32),)),
+        (lambda x: np.nanmedian(x, axis=1), (HOLES,)),
+        (lambda x: np.nanmedian(x), (HOLES,)),
+        (lambda x: np.nanmedian(x, axis=(0, 1), keepdims=True), (HOLES,)),
+        (lambda x: np.median(x, axis=(0, 2)), (np.arange(24.0).reshape(2, 3, 4) ** 1.5,)),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, 3), (np.arange(6.0),)),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3)), (X,)),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=0), (X,)),
+        (lambda x: np.add.reduceat(x, [0, 2, 1, 3]), (X,)),
+        (lambda x: np.maximum.reduceat(x, [0, 2], axis=1), (X,)),
+        (lambda x: np.add.reduceat(x, [0, 2]), (U8,)),
+        (lambda x: np.piecewise(x, [x < 0, x >= 1], [-1, lambda v: v**2]), (X,)),
+        (lambda x: np.piecewise(x, [x < 0], [np.negative, 7]), (X,)),
+        (lambda x: np.piecewise(x, x < 0, [np.negative, 7]), (X[:, 0],)),
+        (lambda x: np.apply_along_axis(lambda v: v.sum(), 0, x), (X,)),
+        (lambda x: np.apply_along_axis(np.cumsum, 1, x), (X,)),
+        (lambda x: np.apply_along_axis(lambda v: np.outer(v, v), 0, x), (X,)),
+        (lambda x: np.vectorize(lambda a, b: a * b + 1)(x, x[0]), (X,)),
+        (lambda x: np.vectorize(lambda a: a > 0, otypes=[float])(x), (X,)),
+        (lambda x: np.average(x, weights=U8), (U8,)),
+        (lambda x: np.dot(x, 200), (U8,)),
+        (lambda x: np.dot(2, x), (X.astype(np.float32),)),
+        (np.vander, (U8,)),
+        (lambda x: np.cov(x, rowvar=False), (X[:, :1],)),
+        (lambda x: np.quantile(x, [0.1, 0.5]), (X[0].astype(np.float32),)),
+        (lambda x: np.quantile(x, 0.3), (X[0].astype(np.float32),)),
+        (lambda x: np.percentile(x, np.float32(30)), (X[0].astype(np.float32),)),
+        (lambda x: np.quantile(x, 0.3, method="lower"), (np.arange(5),)),
+        (lambda x: np.percentile(x, 50), (np.array([-np.inf, -np.inf, -np.inf, 1, 2, 3]),)),
+        (lambda x: np.histogram(x, weights=np.arange(5))[0], (np.arange(5.0),)),
+        (lambda x: np.histogram(x)[1], (np.arange(5, dtype=np.float32),)),
+        (lambda x: np.linalg.slogdet(x).logabsdet, (np.eye(3) * 2,)),
+        (lambda x: np.linalg.matrix_power(x, -2), (np.diag([2.0, 4.0]),)),
+        (lambda x: np.array_equal(x, x, equal_nan=True), (HOLES,)),
+        (lambda x: round(x[0, 0], 1) + x.trace() + round(x[1, 1]), (X[:3] * 1.26,)),
+        (lambda x: np.bincount(x, minlength=6), (IDS,)),
+        (lambda x: np.sum(x.sum(), axis=0), (X,)),
+        (lambda x: x[np.bool_(True)] + x[True], (X,)),
+    ),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_functions_of_numpy(function, arguments):
+    same(function, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    rows_of(
+        (lambda x: np.quantile(x, 2.0), (X,)),
+        (lambda x: np.sort(x, kind="foo"), (X,)),
+        (lambda x, y: np.vecdot(x, y), (np.ones((2, 3)), np.ones((2, 1)))),
+        (lambda x: np.add.reduceat(x, [0, 9]), (X,)),
+        (lambda x: np.piecewise(x, [x < 0], [1, 2, 3]), (X,)),
+        (lambda x: np.lib.stride_tricks.sliding_window_view(x, 7, axis=0), (X,)),
+        (lambda x: x.sum(axis=1.0), (X,)),
+    ),
+)
+def test_what_numpy_refuses_is_refused(function, arguments):
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        function(*arguments)
+    with pytest.raises(GraphError):
+        gc.compile(function)(*arguments)

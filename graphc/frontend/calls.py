@@ -229,6 +229,8 @@ def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     stand_in = STANDINS.get(function) if _is_hashable(function) else None
     if stand_in is not None:
         return stand_in(*args, **kwargs)
+    if type(function) in STANDINS:
+        return STANDINS[type(function)](function, *plain(args), **plain(kwargs))
     if isinstance(function, type) and issubclass(function, np.generic):
         return stacked(args[0], function)
     if not _is_hashable(function) or function not in _OF_ARRAYS:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+import graphc.frontend.higher_order  # noqa: F401  (its stand-ins)
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError, TraceError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from graphc.frontend import views
 from graphc.frontend.operands import plain, plain_arguments
 from graphc.frontend.refusal import as_numpy_raises
 from graphc.ir.types import DTYPES
+from graphc.ops.registry import normalise_axis, require
 from graphc.ops.value import NUMPY, PUBLIC, Value
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
@@ -160,6 +162,8 @@ def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any
         return lambda inputs, kwargs: _along(f"np.{name}.{method}", title, inputs, kwargs)
     if method == "outer" and ufunc in NUMPY:
         return lambda inputs, kwargs: _outer(NUMPY[ufunc], inputs)
+    if method == "reduceat" and ufunc in _REDUCE:
+        return lambda inputs, kwargs: _reduceat(ufunc, *inputs, **kwargs)
     if method == "at":
         return lambda inputs, kwargs: _at(ufunc, inputs)
     raise _unsupported(f"np.{name}.{method}", name)
@@ -177,6 +181,23 @@ def _outer(handler: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     rank = right.ndim if isinstance(right, Value) else np.ndim(right)
     shape = tuple(left.shape if isinstance(left, Value) else np.shape(left))
     return handler(PUBLIC["reshape"](left, shape + (1,) * rank), right)
+
+
+def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """The reductions of x[i:j] for neighbouring indices i < j, else x[i]."""
+    name = f"np.{_name(ufunc)}.reduceat"
+    if isinstance(indices, Value):
+        raise TraceError(f"{name}: the indices are traced", hint="use np.add.at with row numbers")
+    place, starts = normalise_axis(axis, len(x.shape), name), [operator.index(i) for i in indices]
+    extent = x.shape[place]
+    require(all(0 <= i < extent for i in starts), f"{name}: {starts} leave 0..{extent - 1}")
+
+    def part(start: int, stop: int) -> Any:
+        rows = x[(slice(None),) * place + (slice(start, max(stop, start + 1)),)]
+        return ufunc.reduce(rows, axis=place, **({} if dtype is None else {"dtype": dtype}))
+
+    parts = [part(i, j) for i, j in zip(starts, [*starts[1:], extent])]
+    return PUBLIC["stack"](parts, place)
 
 
 def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
@@ -226,7 +247,11 @@ def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> No
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if np.shape(a1) != np.shape(a2):
         return False
-    return PUBLIC["all"](PUBLIC["equal"](a1, a2))
+    same = PUBLIC["equal"](a1, a2)
+    if equal_nan:
+        both = PUBLIC["logical_and"](PUBLIC["isnan"](a1), PUBLIC["isnan"](a2))
+        same = PUBLIC["logical_or"](same, both)
+    return PUBLIC["all"](same)
 
 
 # What NumPy offers on arrays that is about the tracer itself and not about its values.

@@ -143,6 +143,12 @@ class Tracer(Value):
     def mT(self) -> Any:
         return views.call("swapaxes", (self, -1, -2), {})
 
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if not self.is_scalar:
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        made = PUBLIC["round"](self, ndigits or 0)
+        return made if ndigits is not None else PUBLIC["astype"](made, np.int64)
+
     def __pos__(self) -> Any:
         return self.copy()
 

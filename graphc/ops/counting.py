@@ -61,11 +61,13 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
     if np.ndim(bins) or isinstance(bins, Value):
         return as_value(bins)
     x = as_value(x)
+    element = common_element(x)[0]
     low, high = (functions.min(x), functions.max(x)) if range is None else map(float, range)
     flat = functions.equal(low, high)
     low, high = (functions.astype(v, F64) for v in (low, high))
     low, high = functions.where(flat, low - 0.5, low), functions.where(flat, high + 0.5, high)
-    return functions.linspace(low, high, int(bins) + 1)
+    edges = functions.linspace(low, high, int(bins) + 1)
+    return functions.astype(edges, element) if element.is_float else edges
 
 
 @public(np.histogram)
@@ -73,6 +75,11 @@ def histogram(
     x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
 ) -> tuple[Any, Any]:
     """(counts, edges); the last bin includes its right edge."""
+    if isinstance(bins, str):
+        raise TraceError(
+            f"histogram with bins={bins!r} has a number of bins that depends on data",
+            hint="pass the number of bins, or their edges",
+        )
     edges = histogram_bin_edges(x, bins, range)
     flat = functions.astype(reshape(as_value(x), -1), F64)
     count = shape_of(edges)[0] - 1
@@ -80,6 +87,8 @@ def histogram(
     place = functions.where(functions.equal(flat, functions.take(edges, -1)), count - 1, place)
     place = functions.where(functions.isnan(flat), count, place)
     made = bincount(place, None if weights is None else reshape(weights, -1), length=count)
+    if weights is not None and common_element(weights)[0].is_integer:
+        made = functions.astype(made, common_element(weights)[0])
     if density:
         widths = slice_axis(edges, 0, 1, count + 1) - slice_axis(edges, 0, 0, count)
         made = functions.astype(made, F64) / widths / functions.sum(made)

@@ -110,6 +110,38 @@ def ldexp(x: Any, exponent: Any) -> Any:
     return x
 
 
+@public(np.frexp)
+def frexp(x: Any) -> tuple[Any, Any]:
+    """(m, e) with x = m * 2**e and 0.5 <= abs(m) < 1; 0, inf and NaN are their own m, e is 0."""
+    f, element = functions, float_of(element_of(x)[0])
+    x = f.astype(x, element)
+    tiny = f.less(f.absolute(x), float(np.finfo(element.numpy).tiny))
+    wide = f.where(tiny, f.multiply(x, 2.0**64 if element.itemsize > 2 else 2.0**12), x)
+    plain = f.logical_and(f.isfinite(x), f.not_equal(x, 0))
+    guess = f.astype(f.floor(f.log2(f.where(plain, f.absolute(wide), 1.0))), "i32")
+    part = ldexp(wide, f.negative(guess))  # within 0.5 .. 2, also where log2 was rounded
+    for _ in range(2):
+        above = f.greater_equal(f.absolute(part), 1)
+        part, guess = f.where(above, f.multiply(part, 0.5), part), f.add(guess, above)
+    below = f.less(f.absolute(part), 0.5)
+    part, guess = (
+        f.where(below, f.multiply(part, 2.0), part),
+        f.subtract(guess, f.astype(below, "i32")),
+    )
+    guess = f.subtract(guess, f.where(tiny, 64 if element.itemsize > 2 else 12, 0))
+    return f.where(plain, part, x), f.astype(f.where(plain, guess, 0), "i32")
+
+
+@public(np.spacing)
+def spacing(x: Any) -> Any:
+    """The distance to the next number away from 0, with the sign of x."""
+    f, x = functions, functions.astype(x, float_of(element_of(x)[0]))
+    size = f.absolute(x)
+    gap = f.subtract(f.nextafter(size, math.inf), size)
+    gap = f.where(f.equal(x, 0), gap, f.copysign(gap, x))
+    return f.where(f.isfinite(x), gap, math.nan)
+
+
 @public(np.isreal)
 def isreal(x: Any) -> Any:
     """True where the imaginary part is 0."""
@@ -195,7 +227,7 @@ def cov(
     """The covariance matrix of variables in rows (or columns if not `rowvar`)."""
     f = functions
     x = f.atleast_2d(m)
-    x = x if rowvar or x.shape[0] == 1 else f.transpose(x)
+    x = x if rowvar or len(as_value(m).shape) == 1 else f.transpose(x)
     if y is not None:
         other = f.atleast_2d(y)
         other = other if rowvar or other.shape[0] == 1 else f.transpose(other)

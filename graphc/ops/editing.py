@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
-from graphc.ir.types import Dim
+from graphc.ir.promotion import promote
+from graphc.ir.types import I64, Dim
 from graphc.ops.arrange import expand_dims, moveaxis
 from graphc.ops.dims import rank_of, shape_of, size_of
 from graphc.ops.registry import alias, normalise_axis, require
@@ -187,10 +188,31 @@ def polyval(p: Any, x: Any) -> Any:
     return made
 
 
+@public(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """All windows of a shape along axes (None: all), as new axes at the end; a copy of its own."""
+    name, x = "sliding_window_view", as_value(x)
+    extents = window_shape if isinstance(window_shape, tuple | list) else (window_shape,)
+    given = tuple(range(rank_of(x))) if axis is None else axis
+    given = given if isinstance(given, tuple | list) else (given,)
+    require(len(given) == len(extents), f"{name}: {len(extents)} windows on {len(given)} axes")
+    for place, extent in zip(given, map(operator.index, extents)):
+        place = normalise_axis(place, rank_of(x), name)
+        have = shape_of(x)[place]
+        require(isinstance(have, int), f"{name} needs a known extent, got {have}")
+        require(0 <= extent <= have, f"{name}: a window of {extent} in {have} elements")  # type: ignore[operator]
+        rows = np.arange(have - extent + 1)[:, None] + np.arange(extent)  # type: ignore[arg-type]
+        x = moveaxis(functions.take(x, rows, axis=place), place + 1, -1)
+    return x
+
+
 @public(np.vander)
 def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns, falling from n - 1 to 0."""
     count = operator.index(_axis_extent(x, 0, "vander") if n is None else n)
     powers = np.arange(count) if increasing else np.arange(count)[::-1]
-    element = common_element(x)[0]
-    return functions.power(expand_dims(x, 1), functions.astype(powers, element))
+    element = promote(common_element(x)[0], I64)
+    columns = expand_dims(functions.astype(x, element), 1)
+    return functions.power(columns, functions.astype(powers, element))

@@ -286,12 +286,18 @@ def det(a: Any) -> Any:
     return sign * functions.prod(pivots, axis=-1)
 
 
+_SlogdetResult: Any = type(np.linalg.slogdet(np.eye(1)))  # NumPy's named tuple
+
+
 @public(np.linalg.slogdet, name="linalg.slogdet")
 def slogdet(a: Any) -> tuple[Any, Any]:
     """(sign, log of the absolute value) of the determinants of stacked matrices."""
     sign, pivots = _signs_and_diagonal(a)
     sign = sign * functions.prod(functions.sign(pivots), axis=-1)
-    return sign, functions.sum(functions.log(functions.absolute(pivots)), axis=-1)
+    made: tuple[Any, Any] = _SlogdetResult(
+        sign, functions.sum(functions.log(functions.absolute(pivots)), axis=-1)
+    )
+    return made
 
 
 @public(np.linalg.cholesky, name="linalg.cholesky")

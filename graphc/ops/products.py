@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import string
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.types import Dim
+from graphc.ir.types import Dim, definitely_different
 from graphc.ops.arrange import flip, moveaxis
 from graphc.ops.conv import conv
 from graphc.ops.creation import eye
@@ -16,11 +17,11 @@ from graphc.ops.dims import rank_of, shape_of
 from graphc.ops.einsum import einsum
 from graphc.ops.factor import cholesky, det, inv, slogdet, solve
 from graphc.ops.linalg import matmul
-from graphc.ops.registry import require
+from graphc.ops.registry import normalise_axis, require
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
 from graphc.ops.statistics import norm, vector_norm
-from graphc.ops.value import common_element, functions, public
+from graphc.ops.value import common_element, functions, is_python_number, public
 
 __all__ = [
     "cholesky",
@@ -47,8 +48,8 @@ __all__ = [
 def dot(a: Any, b: Any) -> Any:
     """Sum over the last axis of a and the second to last of b; a product for scalars."""
     left, right = rank_of(a), rank_of(b)
-    if left == 0 or right == 0:
-        return functions.multiply(a, b)
+    if left == 0 or right == 0:  # np.dot makes arrays of numbers first
+        return functions.multiply(*(np.asarray(v) if is_python_number(v) else v for v in (a, b)))
     if right <= 2:
         return matmul(a, b)
     return tensordot(a, b, axes=((-1,), (-2,)))
@@ -103,6 +104,8 @@ def outer(a: Any, b: Any) -> Any:
 @public(np.linalg.vecdot, np.vecdot, name="vecdot")
 def vecdot(a: Any, b: Any, *, axis: int = -1) -> Any:
     """Inner products along an axis, the other axes broadcast; a is conjugated."""
+    have, given = (shape_of(v)[normalise_axis(axis, rank_of(v), "vecdot")] for v in (a, b))
+    require(not definitely_different(have, given), f"vecdot of {have} and {given} elements")
     a = functions.conj(a) if common_element(a)[0].is_complex else a
     return einsum("...i,...i->...", moveaxis(a, axis, -1), moveaxis(b, axis, -1))
 
@@ -180,9 +183,11 @@ def multi_dot(arrays: Any, *, out: None = None) -> Any:
 
 @public(np.linalg.matrix_power, name="linalg.matrix_power")
 def matrix_power(a: Any, n: int) -> Any:
-    """A square matrix to a power of 0 or more, by squaring."""
-    require(int(n) == n and n >= 0, f"matrix_power: the power must be an int >= 0, got {n}")
-    made, square, rest = None, a, int(n)
+    """A square matrix to an integer power, by squaring; negative ones of its inverse."""
+    n = operator.index(n)
+    if n < 0:
+        return matrix_power(inv(a), -n)
+    made, square, rest = None, a, n
     while rest:
         if rest & 1:
             made = square if made is None else matmul(made, square)

@@ -342,6 +342,8 @@ def sort(
     descending: bool = False, stable: Any = None,
 ) -> Any:  # fmt: skip
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
+    kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
+    require(kind in kinds, f"sort: no kind {kind!r}", hint=", ".join(map(str, kinds[1:])))
     made, axis = _along("sort", x, axis, descending=descending)
     return functions.astype(moveaxis(made, -1, axis), common_element(x)[0])
 

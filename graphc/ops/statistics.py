@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import FINITE, Attr, Composite, Sample
+from graphc.ir.promotion import promote
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
 from graphc.ops.reduce import AXES, masked, no_out, reduction_type
 from graphc.ops.reduce_gradients import unreduced
@@ -240,6 +241,9 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = F
         shape = [1] * len(x.shape)
         shape[place] = weights.shape[0]
         weights = f.reshape(weights, tuple(shape))
+    element = promote(element_of(x)[0], element_of(weights)[0])
+    element = promote(element, F64) if element_of(x)[0].kind in "biu" else element
+    x, weights = f.astype(x, element), f.astype(weights, element)
     scale = f.broadcast_to(weights, x.shape)
     total = f.sum(f.multiply(x, weights), axis, keepdims=keepdims)
     return f.divide(total, f.sum(scale, axis, keepdims=keepdims))
@@ -314,7 +318,13 @@ def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if axis is None:
         made = median(f.ravel(x), 0)
         return f.reshape(made, (1,) * rank) if keepdims else made
-    (place,) = normalise_axes(axis, rank, "median")
+    axes = normalise_axes(axis, rank, "median")
+    if len(axes) > 1:
+        rest = [k for k in range(rank) if k not in axes]
+        rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+        made = median(rows, -1)
+        return f.expand_dims(made, axes) if keepdims else made
+    (place,) = axes
     ordered = f.sort(x, axis=place)
     count = ordered.shape[place]
     middle = f.take(ordered, np.arange((count - 1) // 2, count // 2 + 1), axis=place)
@@ -322,6 +332,24 @@ def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if element_of(x)[0].kind != "f":
         return made
     return f.where(f.any(f.isnan(x), place, keepdims=keepdims), math.nan, made)
+
+
+@public(np.nanmedian)
+def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """The median of what is not NaN; NaN where nothing is."""
+    f, x = functions, as_value(a)
+    rank = len(x.shape)
+    axes = tuple(range(rank)) if axis is None else normalise_axes(axis, rank, "nanmedian")
+    if element_of(x)[0].kind != "f":
+        return median(x, axes, keepdims=keepdims)
+    rest = [k for k in range(rank) if k not in axes]
+    rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+    ordered, count = f.sort(rows, axis=-1), f.sum(_valid(rows), -1, keepdims=True)
+    low, high = f.maximum(f.floor_divide(f.subtract(count, 1), 2), 0), f.floor_divide(count, 2)
+    high = f.minimum(high, rows.shape[-1] - 1)
+    pair = f.add(*(f.take_along_axis(ordered, place, -1) for place in (low, high)))
+    made = f.squeeze(f.divide(pair, 2), -1)
+    return f.expand_dims(made, axes) if keepdims else made
 
 
 # -------------------------------------------------------------------------------------------- norms
