@@ -417,3 +417,53 @@ def test_gradients_through_computed_positions() -> None:
                     arrays[which][at] += sign
                 high, low = (loss(*arrays, i) for arrays in moved)
                 np.testing.assert_allclose(slopes[at], (high - low) / 2e-6, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_of_an_array_and_branches_are_written_where_they_lie() -> None:
+    def parts(x: Any, i: Any) -> Any:
+        left, right = np.split(x, 2, axis=-1)
+        right[i] = 7
+        left += 1
+        np.array_split(x, 3, axis=0)[1][:] = 9
+        return x
+
+    def branches(x: Any, i: Any) -> Any:
+        def then(y: Any) -> Any:
+            z = y * 2
+            y[i] = 1
+            return y, z
+
+        def other(y: Any) -> Any:
+            z = y.copy()
+            y[:, i] = 5
+            return z + 1, y
+
+        y, z = gc.cond(i > 0, then, other, x @ x)
+        return y @ x, z @ x
+
+    x = np.random.default_rng(0).normal(size=(4, 4))
+    assert Cost(parts, x, 1, donate=["x"]).copies == []
+    np.testing.assert_array_equal(gc.compile(parts)(x, 1), parts(x.copy(), 1))
+    for i in (2, -1):
+        y = x @ x
+        first, second = (y.copy(), y * 2) if i > 0 else (y + 1, y.copy())
+        if i > 0:
+            first[i] = 1
+        else:
+            second[:, i] = 5
+        made = gc.compile(branches)(x, i)
+        np.testing.assert_allclose(made[0], first @ x)
+        np.testing.assert_allclose(made[1], second @ x)
+
+
+def test_loops_in_loops_are_looked_through_once() -> None:
+    def nested(d: Any, depth: int) -> Any:
+        if depth == 0:
+            d[0, 0] += 1
+            return d
+        return gc.fori(0, 2, lambda k, d: nested(d, depth - 1), d)
+
+    d = np.zeros((9, 9))
+    made = gc.compile(lambda d: nested(d, 10), donate=["d"])(d)
+    assert made is d
+    assert d[0, 0] == 2**10

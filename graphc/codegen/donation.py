@@ -244,19 +244,18 @@ def changed_value(kernel: Node, leaf: int) -> Node | None:
 
 def why_copied(graph: Graph, kernel: Node, held: Node, times: Times) -> str:
     """Why a value does not lie where the one lies that it changes: for people."""
-    source, part = memory(held)
-    issued = times.issued[kernel]
+    source = root(held)
+    issued, array = times.issued[kernel], f"%{source.id}"
     later = [n for n in graph.nodes if times.issued[n] > issued and source in map(root, n.inputs)]
-    again = sum(memory(n) == (source, part) for n in kernel.inputs) > 1
     if source.op.name in STORED:
-        return f"%{source.id} is a constant"
+        return f"{array} is a constant"
     if any(root(result) is source for result in graph.results):
-        return f"%{source.id} is a result as well"
+        return f"{array} is a result as well"
     if later:
-        return f"%{later[0].id} reads %{source.id} afterwards"
+        return f"%{later[0].id} reads {array} afterwards"
     if source.op.name == "param":
-        return f"%{source.id} belongs to the caller, who does not donate it"
-    return f"it reads %{source.id} elsewhere, too" if again else f"%{source.id} is given to it"
+        return f"{array} belongs to the caller, who does not donate it"
+    return f"the kernel computes more from {array} than the elements that change"
 
 
 def written_operand(kernel: Node) -> Node | None:

@@ -287,9 +287,12 @@ def call_list(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return PUBLIC[name](value, *args[1:], **kwargs)[k]
 
         def write_back(value: Any, written: Any) -> Any:
-            parts = list(PUBLIC[name](value, *args[1:], **kwargs))
-            parts[k] = written
-            return PUBLIC["stack" if name == "unstack" else "concatenate"](parts, axis)
+            place: Any = k
+            if name != "unstack":
+                start = sum(before.shape[axis] for before in made[:k])
+                place = slice(start, start + made[k].shape[axis])
+            index = (*(slice(None),) * (axis % parent.ndim), place)
+            return METHODS["setitem"](value, index, written)
 
         def ghost(array: Any) -> Any:
             return getattr(np, name)(array, *args[1:], **kwargs)[k]

@@ -326,7 +326,7 @@ class _Planner:
             self.times = times_of(self.graph)
         found = updated(leaf, self.times)
         region = self.regions[found[0]][found[1]] if found is not None else None
-        if found is None or region is None or region.base != "arena":
+        if found is None or region is None or region.base != "arena" or found in self.passed_on:
             return None
         self.passed_on.add(found)
         self.users[leaf[0]] = self.users.get(leaf[0], 0) | self.users.get(found[0], 0)
