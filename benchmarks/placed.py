@@ -334,6 +334,8 @@ def main() -> None:
     counts: Counter[str] = Counter()
     for seed, text in verdicts(options.first, last, options.patience):
         counts[text.partition(":")[0]] += 1
+        if counts.total() % 100 == 0:
+            print(f"{counts.total()} programs, {counts['holds']} hold", file=sys.stderr, flush=True)
         if text != "holds":
             print(seed, text, flush=True)
     print(*(f"{count} {what}" for what, count in counts.most_common()), sep=", ")

@@ -423,3 +423,52 @@ def test_a_stack_is_where_a_loop_in_a_loop_pushes(near: str, far: str | None) ->
     loops = [node for node in loops if node.op.name == "while"]
     assert len(loops) == 2 and {node.place.short for node in loops} == {near}
     assert not any(talks(node) for node in loops)
+
+
+@pytest.mark.parametrize("devices", [TWO, TWO[::-1], ["cpu:2", *TWO]])
+@pytest.mark.parametrize("asked", ["cpu:0", "cpu:1", None])
+def test_what_is_colocated_across_a_loop_over_devices(
+    devices: list[str], asked: str | None
+) -> None:
+    """The body is placed before what stands around it, and yet goes where that asks for."""
+
+    def f(x):
+        y = np.tanh(x)
+
+        def body(i, c):
+            with gc.device("cpu:1"):
+                a = np.sin(c)
+            with gc.device("cpu:0"):
+                b = np.cos(a)
+            with gc.colocate(y):
+                return np.exp(-b)
+
+        far = gc.fori(0, 3, body, x)
+        with gc.device(asked), gc.colocate(y):
+            return np.floor(y * 8) + far
+
+    run = gc.compile(f, devices=devices)
+    np.testing.assert_allclose(run(X), gc.compile(f, soft_placement=True)(X), atol=1e-6)
+    graph = next(r.value for r in run.stages(X) if r.name == "place")
+    found = {n.place.short for n in everything(graph) if n.op.name in ("tanh", "exp", "floor")}
+    assert len(found) == 1 and asked in (None, *found)
+
+
+def test_a_colocation_across_a_loop_that_cannot_be() -> None:
+    def f(x):
+        with gc.device("cpu:0"):
+            y = np.tanh(x)
+
+        def body(i, c):
+            with gc.device("cpu:1"):
+                a = np.sin(c)
+                gc.colocate(a, y)
+            with gc.device("cpu:0"):
+                return np.cos(a)
+
+        return gc.fori(0, 3, body, y)
+
+    with pytest.raises(GraphError, match=r"(?s)must run on .*colocat.*test_placement.py"):
+        gc.compile(f, devices=TWO)(X)
+    soft = gc.compile(f, devices=TWO, soft_placement=True)
+    np.testing.assert_allclose(soft(X), gc.compile(f, soft_placement=True)(X), atol=1e-6)

@@ -137,6 +137,18 @@ class Classes:
         self.allowed[first] = left
         self.asked[first] += self.asked[second]
 
+    def tied(self, tie: str) -> tuple[int, ...]:
+        """The devices that are left for what a tie holds together."""
+        return self.allowed[self.root(self.ties[tie])]
+
+    def settle(self, tie: str, devices: tuple[int, ...]) -> None:
+        """What a tie holds together goes to one of these devices if that is allowed. Nothing may be
+        required of it later."""
+        item = self.root(self.ties[tie])
+        self.allowed[item] = (
+            tuple(d for d in self.allowed[item] if d in devices) or self.allowed[item]
+        )
+
     def prefer(self, item: int, device: int) -> None:
         """The item goes to a device if that is allowed. Nothing may be required of it later."""
         item = self.root(item)

@@ -6,23 +6,24 @@ What was rejected, and how late it would have been done, is kept as the reason o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import STORED
 from graphc.ir.place import Device, Spec
 from graphc.passes.assignment import Problem, Run, evaluate
-from graphc.passes.constraints import inner_nodes, spec_of
+from graphc.passes.constraints import Classes, inner_nodes, spec_of
 from graphc.passes.cost import CostModel, rounds_of
 from graphc.passes.gap import gap_of
 from graphc.passes.greedy import Offers, greedy
 from graphc.passes.improve import improve
 from graphc.passes.measured import cost_model
 from graphc.passes.place import placed
-from graphc.passes.reasons import duration
+from graphc.passes.reasons import collecting, duration
 from graphc.passes.reasons import record as explain
 from graphc.passes.spans import stack_origins
-from graphc.passes.units import Unit, Units
+from graphc.passes.units import HOME, Unit, Units
 
 PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
 
@@ -30,6 +31,7 @@ PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
 def spread(graph: Graph, devices: Sequence[Device], config: Config) -> Graph:
     """The graph over several devices. Raises GraphError for constraints that cannot be met."""
     placement = Placement(cost_model(devices, config), config, stack_origins(graph))
+    placement.tie(graph)
     return placement.place(graph, region=False)[0]
 
 
@@ -41,6 +43,7 @@ class Placement:
         self.config = config
         self.stacks = stacks
         self.homes: dict[Node, int] = {}  # the devices of stacks, where they were read first
+        self.ties: Classes | None = None  # of nodes in different regions
 
     def place(self, graph: Graph, region: bool) -> tuple[Graph, float]:
         """The placed graph and the seconds that it would take."""
@@ -48,7 +51,7 @@ class Placement:
         units = Units(
             graph, self.cost, merge=self.config.merges, soft=self.config.soft_placement,
             free=region, spanning={n: (home, seconds) for n, (_, home, seconds) in spread.items()},
-            stacks=self.stacks, homes=self.homes,
+            stacks=self.stacks, homes=self.homes, ties=self.ties,
         )  # fmt: skip
         problem = units.problem()
         first, offers = greedy(problem)
@@ -58,8 +61,43 @@ class Placement:
         where = [self.cost.devices[run.where[group]] for group in problem.group]
         for stack, unit in units.stack_readers():
             self.homes.setdefault(stack, run.where[problem.group[unit]])
+        if self.ties is not None:
+            for tie, unit in units.classes.ties.items():
+                self.ties.settle(tie, (run.where[problem.group[unit]],))
         regions = {node: made for node, (made, _, _) in spread.items()}
         return _Rewrite(units, where, regions).graph(), run.makespan
+
+    # -- colocation across regions
+
+    def tie(self, graph: Graph) -> None:
+        """Find what is colocated across regions that are placed one by one. Raises GraphError for
+        constraints that contradict each other."""
+        scopes = self.scopes(graph)
+        if len(scopes) == 1:
+            return
+        nodes = [node for scope in scopes for node in scope]
+        classes = Classes(self.cost.devices, HOME + 1 + len(nodes), self.config.soft_placement)
+        with collecting():  # what is ignored is told when its region is placed
+            for param in graph.params:
+                classes.pin(HOME, param, 0)
+                classes.add(HOME, param)
+            for number, node in enumerate(nodes, HOME + 1):
+                inner_nodes(node, partial(classes.add, number))
+            classes.hear_reads()
+        self.ties = classes if classes.ties else None
+
+    def scopes(self, graph: Graph) -> list[list[Node]]:
+        """The nodes that are placed together: of the graph, and of each region of ops that span
+        devices."""
+        own: list[Node] = []
+        found = [own]
+        for node in graph.nodes:
+            if node.regions and self.spans(node):
+                for region in node.regions:
+                    found += self.scopes(self.inherited(region, node.place))
+            else:
+                own.append(node)
+        return found
 
     # -- region ops over several devices
 

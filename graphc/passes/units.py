@@ -37,8 +37,8 @@ class Units:
     """The units of a graph. `of` gives the unit of a node; nodes without one go to their readers.
 
     In a region (`free`) parameters are wherever they are read.  `stacks` are the origins of all
-    stacks, `homes` the devices of those that other regions have placed.  Raises GraphError for
-    constraints that contradict each other.
+    stacks, `homes` the devices of those that other regions have placed; `ties` is what they share
+    with other regions.  Raises GraphError for constraints that contradict each other.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Units:
         spanning: dict[Node, tuple[int, float]],
         stacks: dict[Node, Node],
         homes: dict[Node, int],
+        ties: Classes | None = None,
     ) -> None:
         self.graph = graph
         self.cost = cost
@@ -74,6 +75,9 @@ class Units:
                 self.add(node)
         self.connect()
         self.classes = self.constrained(soft)
+        if ties is not None:
+            for tie in self.classes.ties:
+                self.classes.settle(tie, ties.tied(tie))
         self.keep_stacks(homes)
 
     def mixed_groups(self) -> set[Group]:
