@@ -2,8 +2,9 @@
 
     SCALE = 2.0                          ("SCALE",)                 a global
     def make(table):                     ("table",)                 a cell of the closure
-        def f(x):
-            return x * table[0] * SCALE * settings.rate             ("settings", "rate")
+        def f(self, x):                  ("self", "weight")         a local: an argument, say
+            return x * table[0] * SCALE * settings.rate @ self.weight
+                                         ("settings", "rate")       a global, of which that is read
 
 A path is a name and the attributes that are read from it, one after the other; inner functions and
 comprehensions of a function count as parts of it.
@@ -16,40 +17,68 @@ import dis
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 Path = tuple[str, ...]
 
-_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
-_CELL = frozenset(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"))
+_KINDS = {
+    "LOAD_GLOBAL": "outer", "LOAD_NAME": "outer", "LOAD_DEREF": "cells", "LOAD_CLASSDEREF": "cells",
+    "LOAD_FROM_DICT_OR_DEREF": "cells", "LOAD_FAST": "local", "LOAD_FAST_CHECK": "local",
+    "LOAD_FAST_BORROW": "local",
+}  # fmt: skip
+_STORES = {"STORE_GLOBAL": "outer", "STORE_DEREF": "cells"}
 _ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 MISSING: Any = object()
 
 
+class Paths(NamedTuple):
+    """The paths of a code object by what they begin with: a global, a cell, a local variable.
+
+    `stored` are those of any kind that something is stored to.
+    """
+
+    outer: tuple[Path, ...]
+    cells: tuple[Path, ...]
+    local: tuple[Path, ...]
+    stored: tuple[Path, ...]
+
+
 @lru_cache(maxsize=4096)
-def paths(code: CodeType) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The paths that begin at a global and those that begin at a cell, inner functions included."""
-    outer: dict[Path, None] = {}
-    cells: dict[Path, None] = {}
-    found = outer
-    path: Path = ()
+def paths(code: CodeType) -> Paths:
+    """The paths in a code object; of inner functions, those that begin outside of them."""
+    found: dict[str, dict[Path, None]] = {name: {} for name in Paths._fields}
+    kind, path, changed = "", (), False  # type: str, Path, bool
     for instruction in dis.get_instructions(code):
-        if path and instruction.opname in _ATTRIBUTE:
-            path = (*path, instruction.argval)
+        name = instruction.opname
+        if path and name == "COPY":  # of what += stores to after it has read it
+            changed = True
             continue
-        if path:
-            found[path] = None
-        path = ()
-        if instruction.opname in _GLOBAL:
-            found, path = outer, (instruction.argval,)
-        elif instruction.opname in _CELL:
-            found, path = cells, (instruction.argval,)
+        if path and name in _ATTRIBUTE:
+            path = (*path, instruction.argval)
+            if changed:
+                found["stored"][path] = None
+            continue
+        changed = False
+        if path and name == "STORE_ATTR":
+            found["stored"][(*path, instruction.argval)] = None
+        elif path:
+            found[kind][path] = None
+        kind, path = _KINDS.get(name, ""), ()
+        if kind:
+            path = (instruction.argval,) if isinstance(instruction.argval, str) else ()
+        elif name in _STORES:
+            found["stored"][(instruction.argval,)] = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            more_outer, more_cells = paths(inner)
-            outer.update(dict.fromkeys(more_outer))
-            cells.update(dict.fromkeys(more_cells))
-    return tuple(outer), tuple(cells)
+            deeper = paths(inner)
+            for name in ("outer", "cells", "stored"):
+                found[name].update(dict.fromkeys(getattr(deeper, name)))
+    return Paths(*(tuple(found[name]) for name in Paths._fields))
+
+
+def cells_of(function: Any) -> dict[str, Any]:
+    """The cells of a function's closure by name."""
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
 
 
 def captures(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -58,12 +87,12 @@ def captures(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """
     code: CodeType = function.__code__
     scope = function.__globals__
-    from_globals, from_cells = paths(code)
-    for path in from_globals:
+    found = paths(code)
+    for path in found.outer:
         start = scope.get(path[0], getattr(builtins, path[0], MISSING))
         yield from _followed(start, path)
-    filled = dict(zip(code.co_freevars, function.__closure__ or ()))
-    for path in from_cells:
+    filled = cells_of(function)
+    for path in found.cells:
         if path[0] in filled:  # else it is a variable of its own that an inner function reads
             try:
                 start = filled[path[0]].cell_contents

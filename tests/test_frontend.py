@@ -6,6 +6,8 @@ evaluated by the reference interpreter.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -348,7 +350,7 @@ def test_errors_of_ops_carry_the_users_line_and_no_internal_frames():
 
 
 def test_an_escaped_tracer_is_refused():
-    kept = []
+    kept = deque()  # where nobody looks
 
     def f(x):
         kept.append(x)

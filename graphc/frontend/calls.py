@@ -77,7 +77,7 @@ def callee(function: Any) -> Any:
         if origin == "user":
             return hooked(function)
         return _graphc(function) if origin == "graphc" else _others(function)
-    if kind is MethodType and _is_users(function.__func__):
+    if kind is MethodType and is_users(function.__func__):
         return MethodType(hooked(function.__func__), function.__self__)
     if kind is BuiltinFunctionType and isinstance(function.__self__, np.ndarray):
         return functools.partial(_array_method, function)
@@ -91,7 +91,7 @@ def hooked(function: Any) -> Any:
         return MethodType(hooked(function.__func__), function.__self__)
     if type(function) is functools.partial:
         return functools.partial(hooked(function.func), *function.args, **function.keywords)
-    if not _is_users(function):
+    if not is_users(function):
         return function
     code = rewrite.hooked_code(function)
     if code is None or code is function.__code__:
@@ -110,7 +110,7 @@ def seen(function: Any) -> Any:
 
 def _called_object(instance: Any) -> Any:
     call = getattr(type(instance), "__call__", None)  # noqa: B004  (it is called)
-    return MethodType(hooked(call), instance) if _is_users(call) else None
+    return MethodType(hooked(call), instance) if is_users(call) else None
 
 
 # ---------------------------------------------------------------------------------------- whose
@@ -126,7 +126,7 @@ def _origin(code: CodeType) -> str:
     return found
 
 
-def _is_users(function: Any) -> bool:
+def is_users(function: Any) -> bool:
     return type(function) is FunctionType and _origin(function.__code__) == "user"
 
 
@@ -191,7 +191,7 @@ def _graphc(function: Any) -> Any:
 def _is_users_class(kind: Any) -> bool:
     made = kind.__dict__.get("__init__") or getattr(kind, "__init__", None)
     is_plain: bool = kind.__new__ == object.__new__ and type(kind) is type
-    return is_plain and _is_users(made)
+    return is_plain and is_users(made)
 
 
 def _construct(kind: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,12 +18,14 @@ import numpy as np
 import graphc.frontend.higher_order  # noqa: F401  (its stand-ins)
 from graphc.collector import collector_paused
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError, RunError, TraceError
+from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
+from graphc.frontend.baked import Baked, baked
 from graphc.frontend.calls import seen
 from graphc.frontend.engine import Built
 from graphc.frontend.nesting import NAMED
 from graphc.frontend.signature import (
     Binder,
+    Identity,
     Literals,
     Signature,
     Weak,
@@ -35,6 +38,7 @@ from graphc.frontend.signature import (
 from graphc.frontend.trace import (
     Parameter,
     defined_at,
+    locate,
     trace_function,
     without_internal_frames,
 )
@@ -66,6 +70,12 @@ def _argument_names(option: str, given: Any) -> tuple[str, ...]:
     return listed
 
 
+def _owner(signature: Signature) -> Any:
+    """The `self` of a method, unless it was declared static."""
+    first = signature.keys[0] if signature.keys else None
+    return first.value if isinstance(first, Identity) else None
+
+
 _functions: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 
 
@@ -90,7 +100,7 @@ class CompiledFunction:
         self.config = replace(config, donate=self.donate)
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound, literals)
-        self._variants: dict[Signature, Variant] = {}
+        self._variants: dict[Signature, tuple[Variant, ...]] = {}
         self._plain: dict[tuple[Any, ...], Variant] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
@@ -193,7 +203,7 @@ class CompiledFunction:
         if entry is no_entry:
             return
         self._last = latest = (entry, variant)
-        if plain and variant.is_flat and self._binder.simple:
+        if plain and variant.is_flat and self._binder.simple and not variant.baked:
             self._plain[_plain_key(args)] = variant
         elif latest not in self._recent:
             self._recent = (latest, *self._recent[: MOST_RECENT - 1])
@@ -219,16 +229,37 @@ class CompiledFunction:
     # -------------------------------------------------------------------------------- compiling
 
     def _variant(self, signature: Signature) -> Variant:
-        found = self._variants.get(signature)
+        found = self._found(signature)
         if found is not None:
             return found
         with self._lock, collector_paused():
-            found = self._variants.get(signature)
+            found = self._found(signature)
             if found is None:
-                found = self._variants[signature] = self._trace(signature)
+                known = self._variants.get(signature, ())
+                reason = known[0].baked.change() if known else ""
+                found = self._trace(signature, reason)
+                self._variants[signature] = (found, *known[: MOST_RECENT - 1])
+                if len(known) == MOST_RECENT - 1:
+                    self._hint_changing(reason)
         return found
 
-    def _trace(self, signature: Signature) -> Variant:
+    def _found(self, signature: Signature) -> Variant | None:
+        """The variant of a signature whose trace read what is there now."""
+        for variant in self._variants.get(signature, ()):
+            if not variant.baked or variant.baked.holds():
+                return variant
+        return None
+
+    def _hint_changing(self, reason: str) -> None:
+        name = getattr(self, "__name__", "the function")
+        warnings.warn_explicit(
+            f"{name} was traced {MOST_RECENT} times for one signature, the last time for "
+            f"{reason}; what changes often should be an argument or a gc.Variable",
+            GraphHint,
+            *(locate() or ("<unknown>", 1)),
+        )
+
+    def _trace(self, signature: Signature, reason: str) -> Variant:
         names = iter(parameter_names(signature))
         parameters = []
         for key in signature.keys:
@@ -246,8 +277,11 @@ class CompiledFunction:
 
         name = getattr(self.function, "__name__", "f")
         place = defined_at(self.function)
+        owner = _owner(signature)
+        before = dict(getattr(owner, "__dict__", {}))
         try:
-            return Variant(signature, trace_function(name, parameters, call, place))
+            traced = trace_function(name, parameters, call, place)
+            return Variant(signature, traced, self._baked(owner, before), reason)
         except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
             note = not_arrays(signature)
             if note and not isinstance(error, GraphError):
@@ -260,12 +294,24 @@ class CompiledFunction:
                 hint="a recursion must end after a number of steps that is known when tracing",
             ) from None
 
+    def _baked(self, owner: Any, before: dict[str, Any]) -> Baked:
+        """What the trace has read. Raises TraceError for a traced array that it left behind; the
+        attributes of the owner are what they were then.
+        """
+        try:
+            return baked(self.function, owner)
+        except TraceError:
+            if hasattr(owner, "__dict__"):
+                vars(owner).clear()
+                vars(owner).update(before)
+            raise
+
     def _compile(self, variant: Variant) -> Built:
         with self._lock, collector_paused():
             if variant.built is None:
                 built = variant.build(self.config)
                 earlier = [entry.signature for entry in self.compiles]
-                reason = difference(variant.signature, earlier)
+                reason = variant.reason or difference(variant.signature, earlier)
                 self.compiles.append(
                     Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
                 )
@@ -381,9 +427,11 @@ def compile(
     options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
               error_budget, sample, memory_limit, check_finite, fast_math, parity
 
-    Arguments are values: a write to one inside the function is not seen by the caller.  Arrays
-    that the function reads from outside become constants when it is traced.  Raises GraphError for
-    an option that does not exist.
+    Arguments are values: a write to one inside the function is not seen by the caller.  What the
+    function reads from outside (attributes of self, globals, cells) becomes constant when it is
+    traced; where it has changed since, the next call traces again, and `compiles` says what it was
+    (see `graphc.frontend.baked`).  A self that is named in `static` is not watched.  Raises
+    GraphError for an option that does not exist.
     """
     if function is not None and not callable(function):
         raise GraphError(f"compile takes a function, got {type(function).__name__}")

@@ -121,6 +121,7 @@ class FunctionTrace(Trace):
     def close(self) -> None:
         """From here on every operation on one of its tracers raises TraceError."""
         self.locate = _escaped
+        self.closed = True
 
     def constant(self, value: Any, element: DType | None = None) -> Value:
         # An array that was written to since it became a constant is a new constant.

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.frontend.baked import Baked
 from graphc.frontend.engine import Built, build
 from graphc.frontend.nesting import Form, builds_of, fetches_of
 from graphc.frontend.signature import Binder, Identity, Signature, Static, feed, parameter_type
@@ -48,8 +49,10 @@ class Compile:
 class Variant:
     """The graph of one signature and, once it has been called, its executable."""
 
-    def __init__(self, signature: Signature, traced: Traced) -> None:
+    def __init__(self, signature: Signature, traced: Traced, baked: Baked, reason: str) -> None:
         self.signature = signature
+        self.baked = baked
+        self.reason = reason  # why it was traced, if that was not for its signature
         self.graph: Graph = traced.graph
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
@@ -104,11 +107,15 @@ class Variant:
         It answers None to calls of another signature, else what `answer` takes.
         """
         assert self.built is not None
-        if plain and self.is_flat and self._builds is None and not form[1]:
+        flat = plain and self.is_flat and self._builds is None and not form[1]
+        if flat and not self.baked:
             return self.built.executable.entry
         found = self._entries.get(form)
         if found is None:
-            found = self._entries[form] = self._make_entry(binder, form)
+            found = self.built.executable.entry if flat else self._make_entry(binder, form)
+            if self.baked and found is not no_entry:
+                found = _guarded(found, self.baked.holds)
+            self._entries[form] = found
         return found
 
     def _make_entry(self, binder: Binder, form: Form) -> Callable[..., Any]:
@@ -133,6 +140,15 @@ class Variant:
     def operands(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that become operands of a `call` node."""
         return [leaves[position] for position, _ in self._feeds]
+
+
+def _guarded(entry: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
+    """The entry, for calls while what the trace read is what it was."""
+
+    def guarded(*args: Any) -> Any:
+        return entry(*args) if holds() else None
+
+    return guarded
 
 
 def static_leaf(key: Any) -> Any:

@@ -72,6 +72,7 @@ class Trace:
         self.locate: Callable[[], Location | None] | None = None
         self.constants: dict[int, tuple[Any, Node]] = {}
         self.order = Order()
+        self.closed = False  # whether its function has returned
 
     def wrap(self, node: Node, weak: bool = False) -> Value:
         return self.value_class(node, self, weak)

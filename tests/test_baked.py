@@ -1,0 +1,291 @@
+"""What a trace read from outside of its arguments: watched, traced again when it changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import TraceError
+
+X = np.arange(3.0)
+SCALE = 2.0
+settings = ModuleType("settings")
+
+
+class Part:
+    def __init__(self):
+        self.k = 2.0
+
+    def __call__(self, x):
+        return x * self.k
+
+
+class Base:
+    def shifted(self, x):
+        return x + self.shift
+
+
+class Net(Base):
+    factor = 3.0
+
+    def __init__(self):
+        self.w = np.ones(3)
+        self.big = np.ones(2000)
+        self.shift = 1.0
+        self.part = Part()
+        self.config = SimpleNamespace(rate=0.5)
+        self.layers = [np.ones(3), {"b": np.ones(3)}]
+        self.flag = True
+        self.calls = 0
+
+    def shifted(self, x):
+        return super().shifted(x)
+
+    @property
+    def double(self):
+        return 2 * self.w
+
+    @gc.compile
+    def run(self, x):
+        self.calls += 1
+        inner = lambda x: x * self.w + self.double
+        x = self.shifted(self.part(inner(x))) * self.config.rate + self.layers[1]["b"]
+        return (x if self.flag else -x) * self.factor + self.layers[0] + self.big.sum()
+
+    def plain(self, x):
+        return Net.run.function(self, x)
+
+
+CHANGES = {
+    "array": lambda net: setattr(net, "w", np.full(3, 5.0)),
+    "element": lambda net: net.w.__setitem__(1, 7.0),
+    "all of a large array": lambda net: net.big.__imul__(3),
+    "number": lambda net: setattr(net, "shift", 4.0),
+    "flag": lambda net: setattr(net, "flag", False),
+    "called object": lambda net: setattr(net, "part", Part()) or setattr(net.part, "k", 9.0),
+    "in a called object": lambda net: setattr(net.part, "k", 9.0),
+    "namespace": lambda net: setattr(net, "config", SimpleNamespace(rate=4.0)),
+    "in a namespace": lambda net: setattr(net.config, "rate", 4.0),
+    "item": lambda net: net.layers.__setitem__(0, np.zeros(3)),
+    "in a dict": lambda net: net.layers[1].__setitem__("b", np.zeros(3)),
+    "of the class": lambda net: setattr(net, "factor", 10.0),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_methods_do_not_go_stale(kind):
+    net, before = Net(), len(Net.run.compiles)
+    for _ in range(3):
+        np.testing.assert_allclose(net.run(X), net.plain(X))
+    assert len(Net.run.compiles) == before + 1
+    CHANGES[kind](net)
+    for _ in range(3):
+        np.testing.assert_allclose(net.run(X), net.plain(X))
+    assert len(Net.run.compiles) == before + 2
+    assert Net.run.compiles[-1].reason.startswith("self.")
+    assert net.run.graph(X) is net.run.graph(X)
+
+
+def test_what_was_read_may_go_back():
+    net = Net()
+    results = []
+    for flag in (True, False, True, False):
+        net.flag = flag
+        results.append(net.run(X).tolist())
+    assert results[:2] == results[2:] and results[0] != results[1]
+    assert sum("self.flag" in each.reason for each in Net.run.compiles) >= 1
+
+
+def test_attributes_that_are_not_read_may_change():
+    net = Net()
+    net.run(X)
+    before = len(Net.run.compiles)
+    net.other, net.calls = 3, 100
+    net.run(X)
+    net.run(X)
+    assert len(Net.run.compiles) == before
+
+
+def test_a_method_of_a_static_self_is_not_watched():
+    class Fixed:
+        w = 2.0
+
+        @gc.compile(static="self")
+        def run(self, x):
+            return x * self.w
+
+    fixed = Fixed()
+    assert fixed.run(X).tolist() == (2 * X).tolist()
+    fixed.w = 3.0
+    assert fixed.run(X).tolist() == (2 * X).tolist()
+
+
+def test_globals_cells_and_modules():
+    global SCALE
+    settings.rate = 1.0
+    table = np.ones(3)
+    number = 1.0
+
+    def helper(x):
+        return x * SCALE
+
+    def outer(x):
+        return helper(x) * table + number * settings.rate
+
+    def change(value):
+        nonlocal number
+        number = value
+
+    f = gc.compile(outer)
+    np.testing.assert_array_equal(f(X), outer(X))
+    for step in (
+        lambda: globals().update(SCALE=SCALE + 1),
+        lambda: table.__setitem__(0, 8.0),
+        lambda: change(6.0),
+        lambda: setattr(settings, "rate", 2.5),
+    ):
+        step()
+        for _ in range(2):
+            np.testing.assert_array_equal(f(X), outer(X))
+    reasons = [each.reason for each in f.compiles]
+    assert len(reasons) == 5
+    assert reasons[1] == "global SCALE: 2.0 -> 3.0"
+    assert reasons[2] == "table: its elements changed"
+    assert reasons[3] == "number: 1.0 -> 6.0"
+    assert reasons[4] == "global settings.rate: 1.0 -> 2.5"
+    SCALE = 2.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [(1.0, 1, False), (0.0, -0.0, False), (np.nan, float("nan"), True), (True, 1, False),
+     (2.5, float("2.5"), True), ("a", "".join(["a"]), True), (np.float32(2), np.float32(2), True)],
+)  # fmt: skip
+def test_numbers_are_compared_exactly(before, after, same):
+    holder = SimpleNamespace(n=before)
+    f = gc.compile(lambda x: x * len(holder.n) if isinstance(holder.n, str) else x * holder.n)
+    f(X)
+    holder.n = after
+    f(X)
+    assert len(f.compiles) == (1 if same else 2)
+
+
+def test_functions_that_read_nothing_keep_the_plain_entry():
+    f = gc.compile(lambda x: np.tanh(x) * 2)
+    f(X)
+    f(X)
+    assert not f._last[1].baked
+    assert f._last[0] is f._last[1].built.executable.entry
+
+
+def test_a_value_that_keeps_changing_is_hinted_at():
+    holder = SimpleNamespace(n=0)
+    f = gc.compile(lambda x: x * holder.n)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for holder.n in range(10):
+            assert f(X).tolist() == (X * holder.n).tolist()
+    assert any("holder.n: 6 -> 7" in str(w.message) for w in caught)
+
+
+def test_a_compiled_function_inside_another():
+    holder = SimpleNamespace(n=2.0)
+    inner = gc.compile(lambda x: x * holder.n)
+    outer = gc.compile(lambda x: inner(x) + gc.grad(lambda y: (inner(y) * holder.n).sum())(x))
+    assert outer(X).tolist() == (X * 2 + 4).tolist()
+    holder.n = 3.0
+    assert outer(X).tolist() == (X * 3 + 9).tolist()
+
+
+# ------------------------------------------------------------------------------------ leaks
+
+kept = None
+KEPT: list = []
+BY_NAME: dict = {}
+
+
+class Keeper:
+    w = np.ones(3)
+
+    def __init__(self):
+        self.history = []
+        self.state = {"h": np.zeros(3)}
+
+
+def to_attribute(self, x):
+    self.w = self.w - x
+    return x
+
+
+def to_new_attribute(self, x):
+    self.last = x * 2
+    return x
+
+
+def to_list(self, x):
+    self.history.append(x + 1)
+    return x
+
+
+def to_dict(self, x):
+    self.state["h"] = np.tanh(x)
+    return x
+
+
+def to_global(self, x):
+    global kept
+    kept = x * 2
+    return x
+
+
+def to_global_list(self, x):
+    KEPT.append(x * 2)
+    return x
+
+
+def to_global_dict(self, x):
+    BY_NAME["h"] = [x * 2]
+    return x
+
+
+LEAKS = {
+    to_attribute: "self.w", to_new_attribute: "self.last", to_list: "self.history[0]",
+    to_dict: "self.state['h']", to_global: "global kept", to_global_list: "global KEPT[0]",
+    to_global_dict: "global BY_NAME['h'][0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", LEAKS, ids=lambda f: f.__name__)
+def test_tracers_that_are_kept_are_errors(function):
+    class Kept(Keeper):
+        run = gc.compile(function)
+
+    one = Kept()
+    with pytest.raises(TraceError) as caught:
+        one.run(X)
+    assert caught.value.message.startswith(f"{LEAKS[function]} keeps a traced array")
+    assert caught.value.location[0].endswith("test_baked.py")
+    assert caught.value.location[1] == function.__code__.co_firstlineno + (
+        2 if function is to_global else 1
+    )
+    assert isinstance(one.w, np.ndarray) and "last" not in vars(one)
+    KEPT.clear(), BY_NAME.clear()
+
+
+def test_a_tracer_that_is_kept_by_a_cell():
+    last = None
+
+    @gc.compile
+    def f(x):
+        nonlocal last
+        last = x * 2
+        return x
+
+    with pytest.raises(TraceError, match="last keeps a traced array"):
+        f(X)
+    assert deque([last])
