@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -113,6 +114,20 @@ class CompiledFunction:
                     f"donate names {name!r}, which is no argument of {self._binder.title}",
                     location=defined_at(function),
                 )
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, where that leads to it; else by its function and options."""
+        title: str = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for name in title.split("."):
+            found = getattr(found, name, None)
+        if found is self and not (self.__module__ == "__main__" and _by_value()):
+            return title
+        config = replace(self.config, dump=None, sample=None)
+        return _again, (self.function, config, self.static, self.donate, self._binder.bound)
+
+    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+        return self
 
     def __repr__(self) -> str:
         return f"<graphc function {getattr(self, '__name__', '?')}, {len(self.compiles)} compiled>"
@@ -367,6 +382,27 @@ class CompiledFunction:
         return BoundFunction(self, instance)
 
 
+def _again(
+    function: Callable[..., Any],
+    config: Config,
+    static: tuple[str, ...],
+    donate: tuple[str, ...],
+    bound: bool,
+) -> CompiledFunction:
+    """A compiled function that was pickled."""
+    return CompiledFunction(function, config, static, donate, bound)
+
+
+def _by_value() -> bool:
+    """Whether cloudpickle is at work, which takes functions of `__main__` along."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith("cloudpickle.cloudpickle"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _after_fork() -> None:
     """A forked child has no other thread that could unlock a function."""
     for each in list(_functions):
@@ -388,10 +424,15 @@ class BoundFunction:
         self._instance = instance
         self.__wrapped__ = MethodType(function.function, instance)  # its signature has no self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoundFunction, (self._function, self._instance)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_function", "__copy__", "__deepcopy__", "__setstate__"):  # its own, if any
+            raise AttributeError(name)
         found = getattr(self._function, name)
         if name in ("graph", "stages", "lower", "executable", "save"):
             return functools.partial(self._with_instance, found, name == "save")

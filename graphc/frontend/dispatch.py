@@ -344,12 +344,15 @@ def linked(name: str) -> Callable[..., Any]:
     """A public function as users get it: its result is a view where NumPy's is."""
     function = PUBLIC[name]
     if name in views.LINKED:
-        return _wrapped(function, lambda *args, **kwargs: views.call(name, args, kwargs))
+        return _wrapped(name, function, lambda *args, **kwargs: views.call(name, args, kwargs))
     if name in views.LINKED_LISTS:
-        return _wrapped(function, lambda *args, **kwargs: views.call_list(name, args, kwargs))
+        return _wrapped(name, function, lambda *args, **kwargs: views.call_list(name, args, kwargs))
     return function
 
 
-def _wrapped(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(
+    name: str, function: Callable[..., Any], wrapper: Callable[..., Any]
+) -> Callable[..., Any]:
     wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+    wrapper.__module__, wrapper.__qualname__ = "graphc", name  # under which pickle finds it
     return wrapper

@@ -62,6 +62,15 @@ class LoadedGraph:
         self._lock = threading.Lock()
         self._symbolic = bool(symbols_of(self.types))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the values of its variables, which the copy keeps in containers of its own."""
+        from graphc.frontend.stored import values_of
+
+        names = {here: name for name, here in self.containers.items()}
+        values = {key: item.array for key, item in values_of(self.graph).items()}
+        config = replace(self.config, dump=None, sample=None)
+        return _again, (self.graph, config, self.stage, names, values)
+
     def __repr__(self) -> str:
         pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
         return f"<graphc loaded graph {self.graph.name}({', '.join(pairs)})>"
@@ -183,6 +192,28 @@ class LoadedGraph:
         nodes = tuple(operand.node for operand in operands)
         made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
         return nest(self.result_names, made if isinstance(made, tuple) else (made,))
+
+
+def _again(
+    graph: Graph | Program,
+    config: Config,
+    stage: str | None,
+    names: Mapping[str, str],
+    values: Mapping[tuple[str, str], np.ndarray[Any, Any]],
+) -> LoadedGraph:
+    """A loaded graph that was copied or pickled; `names` are what the file calls its containers."""
+    from graphc.frontend.stored import declare, with_containers
+    from graphc.runtime.variable import container, own_container
+
+    own = {here: own_container(name) for here, name in names.items() if here != name}
+    graph = with_containers(graph, {**{here: here for here in names}, **own})
+    declare(graph, own.values())
+    for (here, name), value in values.items():
+        if here in own:
+            container(own[here]).cells[name].assign(value)
+    made = LoadedGraph(graph, config, stage)
+    made.containers = {name: own.get(here, here) for here, name in names.items()}
+    return made
 
 
 def _devices_of(graph: Graph) -> tuple[str, ...]:

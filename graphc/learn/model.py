@@ -88,14 +88,27 @@ class Model:
         self.epoch = self.epochs = self.position = self.steps_per_epoch = 0
         self.totals = Totals()
         self.stop_training = False
-        self._forward = _forward(network)
+        self._options = options
+        self._compile()
+
+    def _compile(self) -> None:
+        forward, options = _forward(self.network), self._options
+        self._forward = forward
         self._train = compile(
             self._training_step(), donate=("params", "optimizer", "state"), **options
         )
         self._measure = compile(self._measuring_step(), **options)
         self._predict = compile(
-            lambda params, state, x: self._forward(params, x, state, None, False)[0], **options
+            lambda params, state, x: forward(params, x, state, None, False)[0], **options
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        compiled = ("_forward", "_train", "_measure", "_predict")
+        return {name: value for name, value in vars(self).items() if name not in compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
 
     def __repr__(self) -> str:
         return f"<gc.Model, {self.parameter_count:,} parameters, {self.step} updates>"

@@ -20,6 +20,7 @@ from graphc.errors import TraceError, TypeRuleError
 from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.hints import explained, missing
 from graphc.ir.types import DType
+from graphc.learn.recipe import Call, recipe
 from graphc.learn.schedules import (
     Schedule,
     constant,
@@ -64,6 +65,20 @@ class Optimiser:
     decay: float = 0.0
     mask: Mask = None
     prepare: Callable[[Any], Any] | None = None
+    call: Call | None = None  # that made it
+
+    def made_by(self, call: Call) -> Optimiser:
+        """The optimiser, which knows how it was made."""
+        return Optimiser(
+            self.rule, self.scalars, self.kept, self.decay, self.mask, self.prepare, call
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.call is not None:
+            return self.call.reduced
+        return Optimiser, (
+            self.rule, self.scalars, self.kept, self.decay, self.mask, self.prepare,
+        )  # fmt: skip
 
     def init(self, params: Any) -> dict[str, Any]:
         """The state before the first update."""
@@ -98,6 +113,7 @@ class Optimiser:
         return Optimiser(
             self.rule, self.scalars, self.kept, self.decay, self.mask,
             lambda gradients: clip_by_global_norm(gradients, max_norm),
+            Call(Optimiser.clipped, (self, max_norm), {}),
         )  # fmt: skip
 
     def _decays(self, tree: TreeDef, params: Any) -> list[float]:
@@ -176,6 +192,7 @@ def matrices(params: Any) -> Any:
 # ------------------------------------------------------------------------------- gradient descent
 
 
+@recipe
 @explained
 def sgd(rate: Rate = 1e-2, *, weight_decay: float = 0.0, mask: Mask = None) -> Optimiser:
     """p - rate * g."""
@@ -203,6 +220,7 @@ def _with_velocity(
     return Optimiser(rule, lambda step: (rate_at(rate, step),), kept, weight_decay, mask)
 
 
+@recipe
 @explained
 def momentum(
     rate: Rate = 1e-2, momentum: float = 0.9, *, nesterov: bool = False,
@@ -212,6 +230,7 @@ def momentum(
     return _with_velocity(rate, momentum, nesterov, weight_decay, mask)
 
 
+@recipe
 @explained
 def nesterov(
     rate: Rate = 1e-2, momentum: float = 0.9, *, weight_decay: float = 0.0, mask: Mask = None
@@ -253,6 +272,7 @@ def _adam(
     return Optimiser(rule, scalars, kept, decay, mask)
 
 
+@recipe
 @explained
 def adam(
     rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
@@ -262,6 +282,7 @@ def adam(
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=True)
 
 
+@recipe
 @explained
 def adamw(
     rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
@@ -272,6 +293,7 @@ def adamw(
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=False)
 
 
+@recipe
 @explained
 def adagrad(
     rate: Rate = 1e-2, *, initial: float = 0.0, epsilon: float = 1e-10,
@@ -290,6 +312,7 @@ def adagrad(
     return Optimiser(rule, lambda step: (rate_at(rate, step),), kept, weight_decay, mask)
 
 
+@recipe
 @explained
 def rmsprop(
     rate: Rate = 1e-2, smoothing: float = 0.99, *, epsilon: float = 1e-8, momentum: float = 0.0,

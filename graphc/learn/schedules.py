@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphc.learn.recipe import recipe
 from graphc.ops.registry import require
 from graphc.ops.value import functions as f
 
@@ -26,17 +27,20 @@ def _progress(step: Any, steps: int) -> Any:
     return f.clip(f.divide(f.astype(step, "f64"), steps), 0.0, 1.0)
 
 
+@recipe
 def constant(rate: float) -> Schedule:
     """The same rate for ever."""
     return lambda step: rate
 
 
+@recipe
 def linear(start: float, end: float, steps: int) -> Schedule:
     """From `start` to `end` in equal steps, then `end`."""
     require(steps > 0, f"a schedule over {steps} steps")
     return lambda step: f.add(f.multiply(_progress(step, steps), end - start), start)
 
 
+@recipe
 def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
     """From `start` to `end` along half a cosine (Loshchilov and Hutter, 2017), then `end`."""
     require(steps > 0, f"a schedule over {steps} steps")
@@ -48,6 +52,7 @@ def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
     return schedule
 
 
+@recipe
 def exponential(start: float, factor: float, steps: int = 1, staircase: bool = False) -> Schedule:
     """start * factor ** (step / steps); with `staircase` the exponent is a whole number."""
     require(steps > 0 and factor > 0, f"a factor of {factor} every {steps} steps")
@@ -59,6 +64,7 @@ def exponential(start: float, factor: float, steps: int = 1, staircase: bool = F
     return schedule
 
 
+@recipe
 def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     """rates[k] from boundaries[k - 1] on, up to before boundaries[k]: one rate more than these."""
     ends = tuple(boundaries)
@@ -74,6 +80,7 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
     return schedule
 
 
+@recipe
 def warm_up(rate: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
     """Linear from `start` to the first value of `rate` in `steps` steps; then `rate` from there."""
     require(steps > 0, f"a warm-up of {steps} steps")

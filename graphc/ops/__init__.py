@@ -32,6 +32,7 @@ from graphc.ops import (  # noqa: F401
     nn,
     packing,
     padding,
+    pickling,
     polygamma,
     pooling,
     pooling_adjoint,

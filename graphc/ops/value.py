@@ -36,6 +36,10 @@ def public(
 
     def publish(function: Callable[..., Any]) -> Callable[..., Any]:
         title = name or function.__name__.rstrip("_")
+        if (
+            "<locals>" in function.__qualname__ or function.__name__ != title
+        ):  # a name under which pickle finds it
+            function.__module__, function.__qualname__ = __name__, f"functions.{title}"
         PUBLIC[title] = function
         for key in numpy_functions:
             NUMPY[key] = function

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphc.learn.recipe import recipe
 from graphc.ops import random
 from graphc.ops.products import cholesky, solve
 from graphc.ops.registry import require
@@ -29,6 +30,7 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return inputs * window, outputs * window
 
 
+@recipe
 def constant(value: float) -> Initialiser:
     """One number everywhere; no key is used."""
     return lambda key, shape, dtype: f.full(tuple(shape), float(value), dtype)
@@ -44,11 +46,13 @@ def ones() -> Initialiser:
     return constant(1.0)
 
 
+@recipe
 def uniform(limit: float = 0.05) -> Initialiser:
     """Uniform in [-limit, limit)."""
     return lambda key, shape, dtype: random.uniform(key, tuple(shape), dtype, -limit, limit)
 
 
+@recipe
 def normal(deviation: float = 0.05, mean: float = 0.0) -> Initialiser:
     """Normal with this standard deviation and mean."""
 
@@ -69,26 +73,31 @@ def _scaled(variance: Callable[[int, int], float], is_normal: bool) -> Initialis
     return draw
 
 
+@recipe
 def glorot_uniform() -> Initialiser:
     """Uniform of variance 2 / (inputs + outputs) (Glorot and Bengio, 2010)."""
     return _scaled(lambda inputs, outputs: 2.0 / max(inputs + outputs, 1), False)
 
 
+@recipe
 def glorot_normal() -> Initialiser:
     """Normal of variance 2 / (inputs + outputs) (Glorot and Bengio, 2010)."""
     return _scaled(lambda inputs, outputs: 2.0 / max(inputs + outputs, 1), True)
 
 
+@recipe
 def he_uniform() -> Initialiser:
     """Uniform of variance 2 / inputs, for ReLU (He et al., 2015)."""
     return _scaled(lambda inputs, outputs: 2.0 / max(inputs, 1), False)
 
 
+@recipe
 def he_normal() -> Initialiser:
     """Normal of variance 2 / inputs, for ReLU (He et al., 2015)."""
     return _scaled(lambda inputs, outputs: 2.0 / max(inputs, 1), True)
 
 
+@recipe
 def orthogonal(gain: float = 1.0) -> Initialiser:
     """Orthonormal rows or columns, whichever are fewer (Saxe et al., 2014), times `gain`.
 
