@@ -70,9 +70,10 @@ def paths(code: CodeType) -> Paths:
             found["stored"][(instruction.argval,)] = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            deeper = paths(inner)
+            deeper, own = paths(inner), {*inner.co_varnames, *inner.co_cellvars}
             for name in ("outer", "cells", "stored"):
-                found[name].update(dict.fromkeys(getattr(deeper, name)))
+                outside = (path for path in getattr(deeper, name) if path[0] not in own)
+                found[name].update(dict.fromkeys(outside))
     return Paths(*(tuple(found[name]) for name in Paths._fields))
 
 

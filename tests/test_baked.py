@@ -289,3 +289,21 @@ def test_a_tracer_that_is_kept_by_a_cell():
     with pytest.raises(TraceError, match="last keeps a traced array"):
         f(X)
     assert deque([last])
+
+
+def test_a_local_is_no_global_of_the_same_name():
+    """Locals, cells that inner functions read, and names of inner functions."""
+
+    def f(SCALE):
+        inner = lambda kept: sum([kept * SCALE for _ in range(1)])
+        other = [settings + 1.0 for settings in (0.0, 1.0)]
+        kept = inner(SCALE) * other[1]
+        return kept
+
+    compiled = gc.compile(f)
+    for value in range(3):
+        globals().update(SCALE=value, kept=value)
+        compiled(X)
+    globals().update(SCALE=2.0, kept=None)
+    assert len(compiled.compiles) == 1
+    assert not compiled._last[1].baked

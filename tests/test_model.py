@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
@@ -499,3 +500,64 @@ def test_takion_has_its_parameters() -> None:
     history = model.fit(takion.samples(100), 5, batch=takion.BATCH)
     assert history["loss"][-1] < history["loss"][0]
     assert json.loads(json.dumps(history)) == history
+
+
+def _rows(count: int, first: int = 0) -> Any:
+    for k in range(first, first + count):
+        x = np.random.default_rng(k).normal(size=(8, 3)).astype(np.float32)
+        yield x, x.sum(1, keepdims=True)
+
+
+def _linear(**options: Any) -> gc.Model:
+    return gc.Model(gc.nn.Dense(3, 1), loss=gc.nn.mse, optimizer=gc.optim.sgd(0.05), **options)
+
+
+class _Again:
+    def __iter__(self) -> Any:
+        return _rows(4)
+
+
+def test_fit_takes_whatever_makes_batches() -> None:
+    whole = [np.concatenate(column) for column in zip(*_rows(4))]
+    wanted = _linear().fit(tuple(whole), 3, batch=8, shuffle=False, verbose=0)
+    torch = pytest.importorskip("torch")
+    dataset = torch.utils.data.TensorDataset(*map(torch.from_numpy, whole))
+    sources: dict[str, Any] = {
+        "function": lambda: _rows(4),
+        "iterable": _Again(),
+        "DataLoader": torch.utils.data.DataLoader(dataset, batch_size=8),
+        "lists": lambda: ([x, y] for x, y in _rows(4)),
+    }
+    for name, source in sources.items():
+        assert _linear().fit(source, 3, verbose=0) == wanted, name
+    model = _linear()
+    model.fit(sources["function"], 1, verbose=0)
+    again = model.evaluate(_Again())
+    assert again == model.evaluate(tuple(whole), batch=8)
+
+
+def test_generators_need_steps_for_more_than_one_epoch(tmp_path: Any) -> None:
+    assert len(_linear().fit(_rows(3), 1, verbose=0)) == 1
+    with pytest.raises(gc.FeedError, match="not one batch for epoch 2"):
+        _linear().fit(_rows(3), 2, verbose=0)
+    endless = (batch for k in itertools.count() for batch in _rows(1, k))
+    one, other = _linear(), _linear()
+    made = one.fit(endless, 3, steps=2, verbose=0)
+    assert one.step == 6
+    assert other.fit(_rows(6), 3, steps=2, verbose=0) == made
+    for steps in (0, -1, 1.5):
+        with pytest.raises(gc.FeedError, match="steps must be"):
+            _linear().fit(_rows(3), 1, steps=steps, verbose=0)
+    with pytest.raises(gc.FeedError, match="steps goes with batches"):
+        _linear().fit((np.ones((4, 3)), np.ones((4, 1))), 1, steps=2, verbose=0)
+    with pytest.raises(gc.FeedError, match="dtype"):
+        _linear().fit(iter([(np.array(["a"]), np.ones(1))]), 1, verbose=0)
+
+
+def test_a_run_over_batches_is_resumed(tmp_path: Any) -> None:
+    whole = _linear()
+    wanted = whole.fit(lambda: _rows(4), 4, verbose=0)
+    _linear().fit(lambda: _rows(4), 2, checkpoint=tmp_path, verbose=0)
+    resumed = _linear()
+    assert resumed.fit(lambda: _rows(4), 4, checkpoint=tmp_path, verbose=0) == wanted
+    np.testing.assert_array_equal(resumed.params["weight"], whole.params["weight"])

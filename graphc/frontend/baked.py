@@ -148,9 +148,11 @@ class _Walk:
         roots: dict[str, Any] = {}
         if owner is not None and code.co_argcount:
             roots[code.co_varnames[0]] = owner
+        own = {*code.co_varnames, *code.co_cellvars} - roots.keys()
         for path in dict.fromkeys((*found.outer, *found.cells, *found.local, *found.stored)):
-            # What the function changes itself, a counter, say, is not watched for changes.
-            self._follow_from(path, function, cells, roots, path in found.stored)
+            if path[0] not in own:
+                # What the function changes itself, a counter, say, is not watched for changes.
+                self._follow_from(path, function, cells, roots, path in found.stored)
         if ("super",) in found.outer and owner is not None:
             self._inherited(code.co_names, owner)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -208,3 +209,62 @@ class Loader:
             )
         self.seed, self.epoch, self.index = state["seed"], state["epoch"], state["index"]
         self._continues = True
+
+
+class Stream(Loader):
+    """Batches that something else makes: a torch DataLoader, a generator, any iterable of them.
+
+    source      an iterable, gone through again in each epoch; an iterator, which every epoch takes
+                its `steps` batches from; or a function of no arguments that returns one of them
+    steps       batches per epoch; by default all that there are
+
+    Continued in the middle of an epoch, it passes over the batches that were handed out.
+    """
+
+    def __init__(self, source: Any, steps: int | None = None) -> None:
+        if steps is not None and (type(steps) is not int or steps < 1):
+            raise FeedError(f"steps must be a whole number of at least 1, got {steps!r}")
+        self.iterable = source
+        self.steps = steps
+        self.seed = self.epoch = self.index = 0
+        self._continues = False
+        self._open: Iterator[Any] | None = None  # an iterator that several epochs share
+
+    def __len__(self) -> int:
+        """Batches per epoch; 0 where nobody can tell."""
+        known = len(self.iterable) if hasattr(self.iterable, "__len__") else 0
+        return min(known or self.steps, self.steps) if self.steps is not None else known
+
+    def _batches(self, epoch: int, first: int) -> Iterator[Any]:
+        made, count = self._iterator(), first
+        for _ in range(first):
+            next(made, None)
+        for rows in islice(made, None if self.steps is None else self.steps - first):
+            count += 1
+            self.epoch, self.index = epoch, count
+            yield tree_of_arrays(rows)
+        if not count:
+            raise FeedError(
+                f"there is not one batch for epoch {epoch + 1}",
+                hint="a generator ends with its first epoch: give a function that makes one, or "
+                "steps= batches per epoch",
+            )
+        self.epoch, self.index = epoch + 1, 0
+
+    def _iterator(self) -> Iterator[Any]:
+        if self._open is not None:
+            return self._open
+        source = self.iterable() if callable(self.iterable) else self.iterable
+        made: Iterator[Any] = iter(source)
+        if made is self.iterable:
+            self._open = made
+        return made
+
+    def _facts(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+
+def tree_of_arrays(batch: Any) -> Any:
+    """A batch with arrays of NumPy in the place of those of others. Raises FeedError."""
+    leaves, tree = flatten(batch)
+    return unflatten(tree, [native(checked(np.asarray(leaf), "a batch")) for leaf in leaves])

@@ -30,7 +30,7 @@ from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.learn.data import arrays
 from graphc.learn.fitting import Fit, Totals, pair
-from graphc.learn.loader import Loader
+from graphc.learn.loader import Loader, Stream
 from graphc.learn.trees import parameter_count, tree_map
 from graphc.ops import random
 
@@ -170,6 +170,7 @@ class Model:
         epochs: int = 1,
         *,
         batch: int = 32,
+        steps: int | None = None,
         shuffle: bool = True,
         validation: Any = None,
         callbacks: Sequence[Callback | Callable[[int, dict[str, float]], Any]] = (),
@@ -179,7 +180,10 @@ class Model:
     ) -> History:
         """Train, and return the mean loss and metrics of each epoch.
 
-        data         a loader of gc.data, a dataset, or arrays (x, y), read in batches of `batch`
+        data         a loader of gc.data, a dataset, or arrays (x, y), read in batches of `batch`;
+                     or batches: a torch DataLoader, an iterable, a function that returns one
+        steps        batches per epoch, where `data` is batches; a generator needs them for more
+                     than one epoch
         validation   the same, measured after each epoch: the figures that begin with "val_"
         callbacks    gc.Callback objects, or functions of (epoch, logs)
         checkpoint   a folder, or gc.Checkpoints; a folder gets one after each epoch
@@ -189,7 +193,7 @@ class Model:
         `epochs` counts those before a resumed checkpoint.  Raises FeedError for data that does not
         fit, CheckpointError for a checkpoint of another model.
         """
-        loader = _loader(data, batch, shuffle, self.seed)
+        loader = _loader(data, batch, shuffle, self.seed, steps)
         measured = None if validation is None else _loader(validation, batch)
         run = Fit(self, loader, measured, callbacks, checkpoint, verbose)
         return run.run(epochs, resume)
@@ -240,9 +244,16 @@ class Model:
 # ------------------------------------------------------------------------------------ parts
 
 
-def _loader(data: Any, batch: int, shuffle: bool = False, seed: int = 0) -> Loader:
+def _loader(
+    data: Any, batch: int, shuffle: bool = False, seed: int = 0, steps: int | None = None
+) -> Loader:
     if isinstance(data, Loader):
         return data
+    is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if not is_dataset and (hasattr(data, "__iter__") or callable(data)):
+        return Stream(data, steps)
+    if steps is not None:
+        raise FeedError("steps goes with batches", hint="batch= says how large batches are")
     is_tree = hasattr(data, "__array__") or isinstance(data, dict | list | tuple)
     if is_tree:
         return arrays(data, batch, shuffle=shuffle, seed=seed)

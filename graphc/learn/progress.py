@@ -85,7 +85,9 @@ class Progress(Callback):
         seconds = (now - self._start) / max(1, done - self._measured)
         numbers = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
         before = f"epoch {model.epoch + 1}/{model.epochs} ["
-        after = f"] {done}/{steps}  {duration(seconds)}/step  {numbers}"
+        counted = f"{done}/{steps}" if steps else f"{done}"  # how many there are, nobody knows
+        steps = max(steps, done, 1)
+        after = f"] {counted}  {duration(seconds)}/step  {numbers}"
         left = _WIDTH if room is None else room - len(before) - len(after)
         width = max(_LEAST, min(_WIDTH, left))
         filled = width * done // steps
