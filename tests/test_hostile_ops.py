@@ -108,3 +108,8 @@ graph @f(%0 x: f32[4,2]) {
 }"""
     with pytest.raises(GraphError, match="gaps"):
         parse(text)
+
+
+def test_no_memory_is_a_limit_outside_of_traces_too() -> None:
+    with pytest.raises(LimitError, match="no memory"):
+        gc.arange(2**47)

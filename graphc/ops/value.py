@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import TraceError
+from graphc.errors import LimitError, TraceError
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
@@ -388,8 +388,11 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     arrays = [np.asarray(o) for o in operands]
     coerced = op.coerce(attrs)
     result = op.result_type(tuple(map(literal_type, arrays)), coerced)
-    with np.errstate(all="ignore"):
-        made = op.reference(*arrays, **coerced.values_dict)
+    try:
+        with np.errstate(all="ignore"):
+            made = op.reference(*arrays, **coerced.values_dict)
+    except MemoryError:
+        raise LimitError(f"{op.name}: there is no memory for {result}") from None
     if isinstance(result, TupleType):
         return tuple(made)
     assert isinstance(result, Type)

@@ -129,7 +129,7 @@ def _read(x: Any, axis: int, places: Any) -> Any:
     """The elements at these places of an axis, zeros where there is none."""
     inside = (places >= 0) & (places < x.shape[axis])
     made = np.take(x, np.where(inside, places, 0), axis)
-    return made * inside.reshape((-1, *(1,) * (x.ndim - axis - 1)))
+    return np.where(inside.reshape((-1, *(1,) * (x.ndim - axis - 1))), made, x.dtype.type(0))
 
 
 class _Windows:
