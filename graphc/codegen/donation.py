@@ -242,20 +242,31 @@ def changed_value(kernel: Node, leaf: int) -> Node | None:
     return None
 
 
-def why_copied(graph: Graph, kernel: Node, held: Node, times: Times) -> str:
-    """Why a value does not lie where the one lies that it changes: for people."""
-    source = root(held)
-    issued, array = times.issued[kernel], f"%{source.id}"
-    later = [n for n in graph.nodes if times.issued[n] > issued and source in map(root, n.inputs)]
-    if source.op.name in STORED:
-        return f"{array} is a constant"
-    if any(root(result) is source for result in graph.results):
-        return f"{array} is a result as well"
-    if later:
-        return f"%{later[0].id} reads {array} afterwards"
-    if source.op.name == "param":
-        return f"{array} belongs to the caller, who does not donate it"
-    return f"the kernel computes more from {array} than the elements that change"
+class Copies:
+    """Why arrays of a graph are copied that are only changed in places: for people."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.last: dict[Node, Node] = {}  # who reads a value last
+        for node in graph.nodes:
+            for source in node.inputs:
+                self.last |= dict.fromkeys(roots(source), node)
+        self.results = {r for result in graph.results for r in roots(result)}
+
+    def reason(self, kernel: Node, held: Node) -> str:
+        """Why the result of a kernel does not lie where the array lies that it changes."""
+        source = root(held)
+        array, last = f"%{source.id}", self.last[source]
+        if source.op.name in STORED:
+            found = f"{array} is a constant"
+        elif source in self.results:
+            found = f"{array} is a result as well"
+        elif last is not kernel:
+            found = f"%{last.id} reads {array} afterwards"
+        elif source.op.name == "param":
+            found = f"{array} belongs to the caller, who does not donate it"
+        else:
+            found = f"the kernel computes more from {array} than the elements that change"
+        return f"copies its array: {found}"
 
 
 def written_operand(kernel: Node) -> Node | None:

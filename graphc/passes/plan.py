@@ -21,6 +21,7 @@ from graphc.codegen.carries import scratch_bytes
 from graphc.codegen.copies import copied_by
 from graphc.codegen.donation import (
     LOOPS,
+    Copies,
     Leaf,
     Times,
     donations,
@@ -28,7 +29,6 @@ from graphc.codegen.donation import (
     times_of,
     updated,
     variables,
-    why_copied,
     with_updates,
     written_in_place,
     written_operand,
@@ -63,8 +63,8 @@ def plan(graph: Graph, config: Config) -> Graph:
 
 def explain(graph: Graph, donated: tuple[int, ...]) -> None:
     """Note why an array is copied that is only changed in places."""
-    times = times_of(graph)
-    taken = {f"r{result}": param for result, param in enumerate(donated)}
+    copies = Copies(graph)
+    taken = {f"r{result}": param for result, param in enumerate(donated) if param >= 0}
     for kernel in graph.nodes:
         for region in kernel.regions if kernel.op.name in LOOPS else ():
             explain_carries(region, kernel.attrs["carries"])
@@ -73,19 +73,19 @@ def explain(graph: Graph, donated: tuple[int, ...]) -> None:
             continue
         (source, part), home = memory(held), kernel.place.regions[0]
         assert isinstance(source.place, Buffer)
-        given = source in graph.params and taken.get(home.base, -1) == graph.params.index(source)
+        given = home.base in taken and graph.params[taken[home.base]] is source
         if not given and home != source.place.regions[part]:
-            record(kernel.id, f"copies its array: {why_copied(graph, kernel, held, times)}")
+            record(kernel.id, copies.reason(kernel, held))
 
 
 def explain_carries(body: Graph, count: int) -> None:
     """The same for what a loop carries from one run of its body to the next."""
-    times = times_of(body)
+    copies = Copies(body)
     for carry, (result, param) in enumerate(zip(body.results[:count], body.params, strict=False)):
         kernel = root(result)
         held = written_operand(kernel)
         if held is not None and root(held) is param and not stays_in_place(body, carry):
-            record(kernel.id, f"copies its array: {why_copied(body, kernel, held, times)}")
+            record(kernel.id, copies.reason(kernel, held))
 
 
 def values_are_overwritten_last(value: Graph | Program) -> None:

@@ -23,6 +23,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.record import record
 
+MOST_VIEWS = 32  # one of another
 Position = int | Node
 Along = tuple[int, int, int]  # an axis of the array, start and step
 
@@ -137,7 +138,9 @@ def behind(node: Node, ends: tuple[str, ...], array: Node | None = None) -> View
     if not isinstance(node.type, Type) or not node.type.is_static:
         return None
     view = View(node, tuple((k, 0, 1) for k in range(len(dims_of(node)))), {})
-    while view.base is not array and view.base.op.name not in ends:
+    for _ in range(MOST_VIEWS):
+        if view.base is array or view.base.op.name in ends:
+            return view
         follow = _FOLLOW.get(view.base.op.name)
         if follow is None or view.base.after:
             return None if ends else view
@@ -145,7 +148,7 @@ def behind(node: Node, ends: tuple[str, ...], array: Node | None = None) -> View
         if found is None:
             return None
         view = found
-    return view
+    return None
 
 
 def _through_slice(view: View) -> View | None:
