@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,16 @@ from graphc.errors import GraphError, TraceError
 from graphc.frontend import views
 from graphc.frontend.operands import plain, plain_arguments
 from graphc.frontend.refusal import as_numpy_raises
+from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
-from graphc.ops.registry import normalise_axis, require
-from graphc.ops.value import NUMPY, PUBLIC, Value
+from graphc.ops.registry import (
+    as_dtype,
+    normalise_axis,
+    require,
+    require_castable,
+    require_options,
+)
+from graphc.ops.value import NUMPY, PUBLIC, Value, element_of, is_python_number
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
 _REDUCE = {
@@ -26,7 +34,7 @@ _ACCUMULATE = {
     np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin",
 }  # fmt: skip
 _AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
-_IGNORED = {"casting", "order", "subok", "signature", "extobj"}
+_LAYOUT = {"casting", "order", "subok"}
 
 
 def _name(function: Any) -> str:
@@ -118,6 +126,16 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
     return _method(ufunc, method)(inputs, kwargs)
 
 
+def _require_casts(name: str, inputs: tuple[Any, ...], dtype: Any, casting: str) -> None:
+    """Refuse what NumPy's rule of casting does not allow: by default, floats as integers."""
+    typed = [element_of(x)[0] for x in inputs if not is_python_number(x)]
+    if not typed or (dtype is None and casting == "same_kind"):
+        return
+    target = reduce(promote, typed) if dtype is None else as_dtype(dtype)
+    for element in typed:
+        require_castable(name, element, target, casting)
+
+
 def _with_options(
     ufunc: Any, handler: Callable[..., Any], inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -127,7 +145,10 @@ def _with_options(
         kwargs.pop("where", True),
         kwargs.pop("dtype", None),
     )
-    axis_options = {k: v for k, v in kwargs.items() if k not in _IGNORED}
+    casting = kwargs.get("casting", "same_kind")
+    axis_options = {k: v for k, v in kwargs.items() if k not in _LAYOUT}
+    require_options(name, {k: v for k, v in kwargs.items() if k in _LAYOUT})
+    _require_casts(name, inputs, dtype, casting)
     if dtype is not None and inputs:
         inputs = tuple(_cast(x, dtype) for x in inputs)
     made = invoke(name, handler, inputs, axis_options)
@@ -221,11 +242,13 @@ def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
 def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not hasattr(dst, "assign"):
         raise from_outside("np.copyto")
+    if not is_python_number(src):
+        require_castable("np.copyto", element_of(src)[0], element_of(dst)[0], casting)
     dst[...] = src if where is True else PUBLIC["where"](where, src, dst)
 
 
 def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    return a.copy()
+    return a.copy(order)
 
 
 def _shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:

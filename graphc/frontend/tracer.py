@@ -21,6 +21,7 @@ from graphc.frontend.selected import SelectedElements, put_back
 from graphc.frontend.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
+from graphc.ops.registry import require_options, require_real
 from graphc.ops.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
 
 _NO_VALUE_HINTS = {
@@ -196,11 +197,12 @@ class Tracer(Value):
     # -------------------------------------------------------------------------------- copies
 
     def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
-        made = PUBLIC["astype"](self, dtype)
+        made = PUBLIC["astype"](self, dtype, *args, copy=copy, **kwargs)
         return made if made is not self else self.copy()
 
     def copy(self, order: str = "C") -> Tracer:
         """A tracer of the same value that later writes to this one do not reach."""
+        require_options("copy", {"order": order})
         made = Tracer(self.node, self.owner, self.weak)
         if self.ndim == 0 and self.storage is not None:
             made.storage = Storage()
@@ -249,6 +251,7 @@ class Tracer(Value):
             value = lift(
                 np.asarray(value) if isinstance(value, list | tuple) else value, self.owner
             )
+        require_real("x[...] = y", value, self)
         self.assign(METHODS["setitem"](self, index, cast_value(value, self.element)))
 
     def assign(self, value: Value) -> None:

@@ -21,6 +21,8 @@ from graphc.ops.registry import (
     elementwise_cost,
     elementwise_type,
     require,
+    require_castable,
+    require_options,
     require_tensor,
     sample_array,
     special_values,
@@ -105,9 +107,17 @@ define(
 
 
 @public(np.astype, method=True)
-def astype(x: Any, dtype: Any, *args: Any, copy: bool = True, **_ignored: Any) -> Any:
-    """x with another element type (see the op `cast`)."""
+def astype(
+    x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+    copy: bool = True, **options: Any,
+) -> Any:  # fmt: skip
+    """x with another element type (see the op `cast`). Raises TypeRuleError where `casting` does
+    not allow it.
+    """
+    require_options("astype", {"order": order, "subok": subok, "copy": copy, **options})
     element, trace = as_dtype(dtype), trace_of(x)
+    if casting != "unsafe":
+        require_castable("astype", element_of(x)[0], element, casting)
     if trace is None:
         return emit("cast", x, dtype=element)
     return cast_value(lift(x, trace), element)

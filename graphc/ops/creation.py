@@ -13,7 +13,7 @@ from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.ops.arrange import moveaxis
 from graphc.ops.dims import Shape, rank_of, samples_of, shape_of, tensor_type
-from graphc.ops.registry import REAL, as_dtype, define, require
+from graphc.ops.registry import REAL, as_dtype, define, require, require_options
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.slicing import slice_extent
 from graphc.ops.value import (
@@ -72,8 +72,9 @@ def _bound(value: Any) -> Any:
 
 
 @public(np.arange)
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **_ignored: Any) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **options: Any) -> Any:
     """np.arange; bounds may be symbolic dimensions."""
+    require_options("arange", options)
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (_bound(v) for v in (start, stop, step))
     require(isinstance(step, Dim) or step != 0, "arange: the step is 0")
@@ -144,8 +145,9 @@ def _dims(shape: Any) -> Shape:
 
 
 @public(np.full)
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **_ignored: Any) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
     """An array of one value, which may be traced and broadcasts to the shape."""
+    require_options("full", {"order": order, **options})
     element = as_dtype(dtype) if dtype is not None else common_element(fill_value)[0]
     return emit_promoted("broadcast", fill_value, element=element, dims=_dims(shape))
 
@@ -156,29 +158,33 @@ def _filled(shape: Any, value: int, dtype: Any) -> Any:
 
 
 @public(np.zeros)
-def zeros(shape: Any, dtype: Any = None, order: str = "C", **_ignored: Any) -> Any:
+def zeros(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
     """Zeros; f64 by default as in NumPy."""
+    require_options("zeros", {"order": order, **options})
     return _filled(shape, 0, dtype)
 
 
 @public(np.ones)
-def ones(shape: Any, dtype: Any = None, order: str = "C", **_ignored: Any) -> Any:
+def ones(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
     """Ones; f64 by default as in NumPy."""
+    require_options("ones", {"order": order, **options})
     return _filled(shape, 1, dtype)
 
 
 @public(np.empty)
-def empty(shape: Any, dtype: Any = None, order: str = "C", **_ignored: Any) -> Any:
+def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
     """Zeros: graphc has no undefined contents."""
+    require_options("empty", {"order": order, **options})
     return _filled(shape, 0, dtype)
 
 
 @public(np.full_like)
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-    shape: Any = None, **_ignored: Any,
+    shape: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """One value in the shape and dtype of x."""
+    require_options("full_like", {"order": order, "subok": subok, **options})
     element = common_element(x)[0] if dtype is None else as_dtype(dtype)
     if element is BOOL and is_python_number(fill_value):
         fill_value = bool(fill_value)
@@ -186,21 +192,33 @@ def full_like(
 
 
 @public(np.zeros_like)
-def zeros_like(x: Any, dtype: Any = None, **named: Any) -> Any:
+def zeros_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """Zeros in the shape and dtype of x."""
-    return full_like(x, 0, dtype, **named)
+    require_options("zeros_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 0, dtype, shape=shape)
 
 
 @public(np.ones_like)
-def ones_like(x: Any, dtype: Any = None, **named: Any) -> Any:
+def ones_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """Ones in the shape and dtype of x."""
-    return full_like(x, 1, dtype, **named)
+    require_options("ones_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 1, dtype, shape=shape)
 
 
 @public(np.empty_like)
-def empty_like(x: Any, dtype: Any = None, **named: Any) -> Any:
+def empty_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
     """Zeros in the shape and dtype of x: graphc has no undefined contents."""
-    return full_like(x, 0, dtype, **named)
+    require_options("empty_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 0, dtype, shape=shape)
 
 
 # ------------------------------------------------------------------------------------ triangles
@@ -213,8 +231,9 @@ def band(rows: Dimension, columns: Dimension, k: Any, compare: str) -> Any:
 
 
 @public(np.eye)
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **_ignored: Any) -> Any:
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
     """Ones on the k-th diagonal, zeros elsewhere; f64 by default."""
+    require_options("eye", options)
     element = F64 if dtype is None else as_dtype(dtype)
     return functions.astype(band(n, n if m is None else m, k, "equal"), element)
 
@@ -226,8 +245,9 @@ def identity(n: Any, dtype: Any = None) -> Any:
 
 
 @public(np.tri)
-def tri(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **_ignored: Any) -> Any:
+def tri(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
     """Ones at and below the k-th diagonal, zeros above."""
+    require_options("tri", options)
     element = F64 if dtype is None else as_dtype(dtype)
     return functions.astype(band(n, n if m is None else m, k, "less_equal"), element)
 

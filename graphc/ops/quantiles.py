@@ -11,7 +11,7 @@ from graphc.ir.promotion import promote, weak_promote
 from graphc.ir.types import F64, I64, Dim, DType
 from graphc.ops.arrange import moveaxis
 from graphc.ops.dims import rank_of, shape_of
-from graphc.ops.registry import normalise_axis, require
+from graphc.ops.registry import normalise_axis, require, require_options
 from graphc.ops.shape import reshape
 from graphc.ops.slicing import slice_axis
 from graphc.ops.sorting import sort
@@ -46,9 +46,11 @@ def _read(ordered: Any, places: Any) -> Any:
 
 @public(np.quantile)
 def quantile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **_no: Any
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
+    options.pop("overwrite_input", None)
+    require_options("quantile", options)
     require(method in _METHODS, f"quantile: no method {method!r}", hint=", ".join(_METHODS))
     _check_range(q)
     element = weak_promote(common_element(x)[0], F64)
@@ -92,9 +94,11 @@ def _rows_over(x: Any, axis: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @public(np.percentile)
 def percentile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **_no: Any
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """quantile with q in 0..100."""
+    options.pop("overwrite_input", None)
+    require_options("percentile", options)
     part = functions.true_divide(q, 100.0) if isinstance(q, Value) else np.divide(q, 100.0)
     part = float(part) if is_python_number(q) else part
     return quantile(x, part, axis, method, keepdims)

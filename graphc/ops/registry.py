@@ -6,8 +6,9 @@ promotion, the public function, NumPy dispatch and cost follow.  Others are writ
 
 from __future__ import annotations
 
+import difflib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from typing import Any
@@ -86,6 +87,53 @@ def require(condition: bool, message: str, hint: str | None = None) -> None:
     """Raise TypeRuleError(message) unless the condition holds."""
     if not condition:
         raise TypeRuleError(message, hint=hint)
+
+
+# Options of NumPy's that arrays without a layout, on a device of their own, have one answer to.
+_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "casting": ("no", "equiv", "safe", "same_kind", "unsafe"),
+    "copy": (True, False, None),
+    "device": (None, "cpu"),
+    "like": (None,),
+    "order": ("K", "C", "A", "F", None),
+    "subok": (True, False),
+}
+
+
+def require_options(name: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that do not exist, and values that they do not have. Raises TypeRuleError."""
+    for option, value in given.items():
+        if option not in _OPTIONS:
+            near = difflib.get_close_matches(option, [*_OPTIONS, "axis", "dtype", "shape"], 1)
+            raise TypeRuleError(
+                f"{name} has no argument {option!r}",
+                hint=f"did you mean {near[0]!r}?" if near else None,
+            )
+        legal = _OPTIONS[option]
+        require(
+            any(value is one or (isinstance(one, str) and value == one) for one in legal),
+            f"{name}: {option} must be one of {', '.join(map(repr, legal))}, got {value!r}",
+        )
+
+
+def require_real(name: str, value: Any, target: Any) -> None:
+    """Refuse to store complex numbers in an array of real ones."""
+    source, element = element_of(value)[0], element_of(target)[0]
+    require(
+        element.is_complex or not source.is_complex,
+        f"{name}: {source} stored in {element} loses its imaginary part",
+        hint="take y.real, or make the array complex",
+    )
+
+
+def require_castable(name: str, source: DType, target: DType, casting: str) -> None:
+    """Refuse a cast that NumPy's rule of this name does not allow."""
+    require_options(name, {"casting": casting})
+    require(
+        bool(np.can_cast(source.numpy, target.numpy, casting)),  # type: ignore[arg-type]
+        f"{name}: {source} does not cast to {target} by the rule {casting!r}",
+        hint="casting='unsafe' casts whatever happens to the values",
+    )
 
 
 def require_tensor(name: str, *types: AnyType) -> None:

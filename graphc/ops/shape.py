@@ -23,7 +23,7 @@ from graphc.ops.dims import (
     size_of,
     tensor_type,
 )
-from graphc.ops.registry import broadcast_dims, define, normalise_axis, require
+from graphc.ops.registry import broadcast_dims, define, normalise_axis, require, require_options
 from graphc.ops.value import Value, emit, public
 
 # ------------------------------------------------------------------------------------ reshape
@@ -121,7 +121,9 @@ transpose_op = define(
 @public(np.transpose, np.permute_dims, method=True)
 def transpose(x: Any, *axes: Any, **named: Any) -> Any:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
-    given = named["axes"] if "axes" in named else axes[0] if len(axes) == 1 else axes or None
+    given: Any = axes[0] if len(axes) == 1 else axes or None
+    given = named.pop("axes", given)
+    require_options("transpose", named)
     given = (given,) if isinstance(given, int | np.integer) else given
     rank = rank_of(x)
     wanted = range(rank)[::-1] if given is None else given
