@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.frontend import dispatch, rewrite
+from graphc.frontend import dispatch, names, rewrite
 from graphc.frontend.known import KnownArray, evaluate, is_element
 from graphc.frontend.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.standins import STANDINS, stacked
@@ -79,14 +79,14 @@ def callee(function: Any) -> Any:
         return _graphc(function) if origin == "graphc" else _others(function)
     if kind is MethodType and is_users(function.__func__):
         return MethodType(hooked(function.__func__), function.__self__)
-    if kind is BuiltinFunctionType and isinstance(function.__self__, np.ndarray):
+    if kind is BuiltinFunctionType and isinstance(function.__self__, np.ndarray | np.generic):
         return functools.partial(_array_method, function)
     return _others(function)
 
 
 def hooked(function: Any) -> Any:
-    """A user's function with the hooks in its code; other functions, and those whose source cannot
-    be had, as they are."""
+    """A user's function with the hooks in its code, or behind its names where its source cannot be
+    had; other functions as they are."""
     if type(function) is MethodType:
         return MethodType(hooked(function.__func__), function.__self__)
     if type(function) is functools.partial:
@@ -94,7 +94,9 @@ def hooked(function: Any) -> Any:
     if not is_users(function):
         return function
     code = rewrite.hooked_code(function)
-    if code is None or code is function.__code__:
+    if code is None:
+        return names.over_shown_names(function, _shown)
+    if code is function.__code__:
         return function
     return rewrite.rebound(function, code, {rewrite.CALLEE: callee, rewrite.ARRAY: array})
 
@@ -216,6 +218,38 @@ def _is_instance(instance: Any, kinds: Any, /) -> bool:
     return issubclass(stands_for, tuple(parts))
 
 
+# ---------------------------------------------------------------------------------------- names
+
+
+class _Seen:
+    """A module of NumPy, or a function of it, by name in a function without source."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return _shown(getattr(self._target, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return callee(self._target)(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+
+def _shown(value: Any) -> Any:
+    """What stands for a value that a function without source looks up by name."""
+    if not _ACTIVE.stack or isinstance(value, type):
+        return value
+    if isinstance(value, FunctionType) and _is_users(value):
+        return hooked(value)
+    if isinstance(value, ModuleType):
+        return _Seen(value) if value.__name__.partition(".")[0] == "numpy" else value
+    if callable(value) and _package(value) == "numpy":
+        return _Seen(value)
+    return array(value)
+
+
 # ---------------------------------------------------------------------------------------- NumPy
 
 
@@ -253,7 +287,7 @@ def _array_method(method: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A method of an array from outside of the function."""
     owner = method.__self__
     if any_unknown(args, kwargs):
-        return getattr(array(owner), method.__name__)(*args, **kwargs)
+        return getattr(array(np.asarray(owner)), method.__name__)(*args, **kwargs)
 
     def bound(itself: Any, *rest: Any, **named: Any) -> Any:
         return method(*rest, **named)

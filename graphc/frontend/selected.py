@@ -84,6 +84,15 @@ class SelectedElements(Stateful):
     def __len__(self) -> int:
         raise self._refused("their number")
 
+    def __getitem__(self, index: Any) -> Any:
+        raise self._refused("which one is at an index")
+
+    def __iter__(self) -> Any:
+        raise self._refused("their number")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self._refused("an array of them")
+
     def __getattr__(self, name: str) -> Any:
         if name in _REDUCTIONS.values():
             return lambda *args, **kwargs: self._reduced(name, *args, **kwargs)
