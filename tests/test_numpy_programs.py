@@ -401,6 +401,22 @@ def test_functions_without_source_are_seen_through_by_name():
     same(types.FunctionType(compile("x + 1", "<none>", "eval"), {"x": X}), *())
 
 
+def test_tables_that_are_kept_stay_arrays():
+    tables = {}
+
+    def f(x):
+        if 3 not in tables:
+            tables[3] = np.arange(3.0)
+        return x * tables[3]
+
+    same(f, X)
+    tables.clear()
+    compiled = gc.compile(f)
+    np.testing.assert_allclose(compiled(X), compiled(X))
+    assert tables[3].sum() == 3
+    np.testing.assert_allclose(np.sort(tables[3]) + f(X), X * [0, 1, 2] + [0, 1, 2])
+
+
 def test_no_known_array_leaves_a_function():
     made = gc.compile(lambda x: (np.zeros(3), {"a": np.arange(2)}, x))(X)
     assert type(made[0]) is np.ndarray

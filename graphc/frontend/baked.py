@@ -233,6 +233,8 @@ class _Walk:
         """Watch what a value is made of, if more than its identity tells what it is and the
         function does not write to it.
         """
+        if isinstance(value, KnownArray) and value.known is not None:
+            value = value.known  # NumPy's own work, kept as a cache of tables is
         _require_no_tracer(title, value)
         if isinstance(value, np.ndarray):
             if not value.dtype.hasobject and self._is_new(id(value), value):
@@ -317,11 +319,10 @@ def _inside(value: Any) -> tuple[Any, Any] | None:
 
 
 def _require_no_tracer(title: str, value: Any) -> None:
-    if not isinstance(value, Value) or not value.owner.closed:
+    if not isinstance(value, Value) or not value.owner.closed or value.known is not None:
         return
-    location = None if isinstance(value, KnownArray) else value.node.loc
     raise TraceError(
         f"{title} keeps a traced array after the function has returned",
-        location=location,
+        location=value.node.loc,
         hint="return it from the function, or keep it in a gc.Variable: v.assign(...)",
     )

@@ -241,7 +241,7 @@ def _shown(value: Any) -> Any:
     """What stands for a value that a function without source looks up by name."""
     if not _ACTIVE.stack or isinstance(value, type):
         return value
-    if isinstance(value, FunctionType) and _is_users(value):
+    if isinstance(value, FunctionType) and is_users(value):
         return hooked(value)
     if isinstance(value, ModuleType):
         return _Seen(value) if value.__name__.partition(".")[0] == "numpy" else value
