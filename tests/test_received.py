@@ -311,6 +311,17 @@ def test_an_item_of_a_tuple_lives_as_long_as_it_is_read() -> None:
     np.testing.assert_allclose(made, -x - np.exp(x) - np.sin(x) - np.cos(np.sin(x)), rtol=1e-5)
 
 
+def test_a_tuple_holds_no_tuples() -> None:
+    """Its parts are counted one by one: the next would be read where the one before lies."""
+    text = (
+        f"program @f {{\ngraph @f(%0 x: f32[4] {CPU}) on {CPU} {{\n"
+        f"%1 = tuple(%0) : (f32[4]) {CPU}\n%2 = tuple(%1, %0) : ((f32[4]), f32[4]) {CPU}\n"
+        f"%3 = item(%2) {{index=1}} : f32[4] {CPU}\nreturn %3\n}}\n}}\n"
+    )
+    with pytest.raises(VerifyError, match="a tuple in a tuple"):
+        LoadedGraph(parse(text), Config.create(), "schedule").build()
+
+
 def test_a_variable_has_one_type() -> None:
     """Else a kernel that knows the one would write over the end of the other."""
     text = (

@@ -39,7 +39,7 @@ from graphc.ir.liveness import last_reads, memory, overwritten, own_regions, roo
 from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
-from graphc.ir.types import UNIT, AnyType, leaves
+from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.passes.heard import heard
 from graphc.passes.reasons import record
@@ -302,6 +302,8 @@ class _Planner:
             case "item":
                 return (self.regions[node.inputs[0]][node.attrs["index"]],)
             case "tuple":
+                if any(isinstance(source.type, TupleType) for source in node.inputs):
+                    raise broken(self.graph, node, f"%{node.id} is a tuple in a tuple")
                 return tuple(r for source in node.inputs for r in self.regions[source])
             case "const" | "pack":
                 return (self.constants.take(node),)

@@ -14,7 +14,7 @@ from graphc.codegen.sound import check_blocked, check_kernel
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Buffer
 from graphc.ir.regions import holds_kernels, scheduled_graphs
-from graphc.ir.types import TupleType, Type
+from graphc.ir.types import Type
 from graphc.ir.verify import broken, graphs_of
 
 
@@ -36,20 +36,16 @@ def received(value: Graph | Program) -> Graph | Program:
     for graph in graphs_of(made):
         for inner in scheduled_graphs(graph):
             for node in inner.nodes:
-                check(inner, node)
+                check(node)
     return made
 
 
-def check(graph: Graph, node: Node) -> None:
-    """Raise VerifyError for what no pass makes and the passes after fusion cannot run."""
+def check(node: Node) -> None:
+    """Raise VerifyError for a kernel, or blocks, that cannot run so."""
     if node.op.name == "fused":
         check_kernel(node, node.regions[0])
     elif node.op.name == "blocked":
         check_blocked(node)
-    if isinstance(node.type, TupleType):
-        for kind in node.type.elements:
-            if isinstance(kind, TupleType):
-                raise broken(graph, node, f"%{node.id} is a tuple in a tuple")
 
 
 def is_late(graph: Graph) -> bool:
