@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from types import ModuleType, SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -307,3 +309,60 @@ def test_a_local_is_no_global_of_the_same_name():
     globals().update(SCALE=2.0, kept=None)
     assert len(compiled.compiles) == 1
     assert not compiled._last[1].baked
+
+
+def test_objects_of_any_kind_are_walked():
+    """Circles, slots, made-up attributes, properties that fail, cells that are empty."""
+
+    class Slotted:
+        __slots__ = ("k", "me")
+
+    class Odd:
+        def __init__(self):
+            self.me = self
+
+        def __getattr__(self, name):
+            return mock.Mock()
+
+        @property
+        def broken(self):
+            raise ValueError
+
+    slotted, odd, circle = Slotted(), Odd(), []
+    slotted.k = 2.0
+    slotted.me = circle
+    circle.append(circle)
+
+    def use(x):
+        if x.ndim == 5:
+            return odd.broken + odd.missing + later + undefined  # noqa: F821
+        return x * slotted.k + len(slotted.me) + (odd.me is odd) + len(circle)
+
+    f = gc.compile(use)
+    assert f(X).tolist() == (X * 2 + 3).tolist()
+    slotted.k = 3.0
+    assert f(X).tolist() == (X * 3 + 3).tolist()
+    if not X.size:
+        later = 1
+
+
+def test_threads_see_the_values_of_now():
+    holder = SimpleNamespace(n=0.0)
+    f = gc.compile(lambda x: x * holder.n)
+    wrong = []
+
+    def call(value):
+        for _ in range(50):
+            made = f(X)[1]
+            if made not in (0.0, 1.0, 2.0):
+                wrong.append(made)
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for holder.n in (1.0, 2.0, 1.0, 2.0):
+        f(X)
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert f(X).tolist() == (2 * X).tolist()

@@ -25,7 +25,7 @@ import numpy as np
 
 from graphc.captures import MISSING, Path, cells_of, paths
 from graphc.errors import TraceError
-from graphc.frontend.calls import is_users
+from graphc.frontend.calls import origin_of
 from graphc.frontend.known import KnownArray
 from graphc.ops.value import Stateful, Value
 
@@ -142,7 +142,8 @@ class _Walk:
             return
         if hasattr(function, "__wrapped__"):
             self.function(function.__wrapped__, owner)
-        if not is_users(function) and not self._is_ours(function.__module__):
+        origin = origin_of(code)
+        if origin != "user" and (origin == "graphc" or not self._is_ours(function.__module__)):
             return
         found, cells = paths(code), cells_of(function)
         roots: dict[str, Any] = {}
@@ -211,7 +212,7 @@ class _Walk:
             self.leaf(title, value)
             return
         static = inspect.getattr_static(type(value), name, None)
-        own = getattr(value, "__dict__", {})
+        own = _attributes(value)
         if name not in own and isinstance(static, property):
             self.function(static.fget, value)
         elif name not in own and isinstance(static, FunctionType | classmethod | staticmethod):
@@ -276,8 +277,8 @@ class _Walk:
 
     def _parts(self, title: str, value: Any, depth: int) -> None:
         """All attributes of an object."""
-        own = getattr(value, "__dict__", None)
-        if own is None or depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
+        own = _attributes(value)
+        if not own or depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
             return
         for name, item in list(own.items()):
             self._note(functools.partial(own.get, name, MISSING), item, f"{title}.{name}")
@@ -305,6 +306,12 @@ class _Walk:
             return False
         file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
         return "site-packages" not in file
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """The attributes of an object itself; an object may make up others."""
+    found = getattr(value, "__dict__", None)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _inside(value: Any) -> tuple[Any, Any] | None:

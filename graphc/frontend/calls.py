@@ -73,7 +73,7 @@ def callee(function: Any) -> Any:
     if kind is functools.partial:
         return functools.partial(callee(function.func), *function.args, **function.keywords)
     if kind is FunctionType:
-        origin = _origin(function.__code__)
+        origin = origin_of(function.__code__)
         if origin == "user":
             return hooked(function)
         return _graphc(function) if origin == "graphc" else _others(function)
@@ -120,7 +120,7 @@ def _called_object(instance: Any) -> Any:
 _ORIGINS: dict[CodeType, str] = {}
 
 
-def _origin(code: CodeType) -> str:
+def origin_of(code: CodeType) -> str:
     """Whose a Python function is: "user", "graphc" or "other" (installed packages)."""
     found = _ORIGINS.get(code)
     if found is None:
@@ -129,7 +129,7 @@ def _origin(code: CodeType) -> str:
 
 
 def is_users(function: Any) -> bool:
-    return type(function) is FunctionType and _origin(function.__code__) == "user"
+    return type(function) is FunctionType and origin_of(function.__code__) == "user"
 
 
 def _origin_of_file(name: str) -> str:
