@@ -12,10 +12,14 @@ MAX_COLUMNS = 400
 
 def plain(line: str) -> str:
     """A line that may hold names from a file: no control characters, no endless length."""
-    shown = line if len(line) <= MAX_COLUMNS else line[:MAX_COLUMNS] + " ..."
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
+    return printable(line if len(line) <= MAX_COLUMNS else line[:MAX_COLUMNS] + " ...")
+
+
+def printable(line: str) -> str:
+    """A line with its control characters, ends of lines among them, written as Python does."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class GraphError(Exception):

@@ -212,3 +212,18 @@ def test_code_goes_with_the_last_program_that_uses_it() -> None:
     collector.collect()
     np.testing.assert_array_equal(np.tanh(x) * 9, first)
     assert entry is not None
+
+
+def test_the_settings_page_lists_every_limit() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "settings.md").read_text()
+    for name, value in limits.DEFAULTS.items():
+        assert f"| `{name}` | {value:,} | {limits.MEANING[name]} |" in page
+
+
+def test_names_cannot_write_on_the_terminal(tmp_path: Path) -> None:
+    name = '"a\\u001b[31m\\nb"'
+    text = f"graph @{name}(%0 {name}: f32[4]) {{\n  %1 = neg(%0) : f32[4]\n  return %1\n}}\n"
+    LoadedGraph(parse(text), Config.create(dump=str(tmp_path))).build()
+    index = (tmp_path / "index.txt").read_text()
+    assert all(line.isprintable() for line in index.split("\n"))
+    assert r"a\x1b[31m\nb: 1 nodes" in index

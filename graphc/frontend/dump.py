@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
-from graphc.errors import GraphError
+from graphc.errors import GraphError, printable
 from graphc.frontend.engine import Built
 from graphc.frontend.saved import save
 from graphc.frontend.stored import values_of
@@ -195,7 +195,8 @@ def index_text(built: Built, config: Config) -> str:
     lines.append(
         f"   {'codegen':<13}{built.build_seconds * 1e3:9.2f}{'':9}  {_codegen_note(built)}"
     )
-    return "\n".join([*lines, *_kernel_lines(built), *_memory_lines(built)]) + "\n"
+    lines += [*_kernel_lines(built), *_memory_lines(built)]
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _reason_lines(stage: Record) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graphc.config import Config
-from graphc.errors import UNCOMPUTABLE, uncomputable
+from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.frontend.limits import check_bytes, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
@@ -94,6 +96,20 @@ def stack_bytes(value: Graph | Program, config: Config) -> int:
     return UNLIMITED if config.stack_bytes is None else config.stack_bytes
 
 
+@contextmanager
+def _compiling(name: str) -> Iterator[None]:
+    """What the machine or the graph's numbers make impossible is one clear error."""
+    try:
+        yield
+    except UNCOMPUTABLE as error:
+        raise uncomputable(f"the code of {name}", error) from error
+    except OSError as error:  # libllvmlite is 150 MB that the address space may not have
+        raise GraphError(
+            f"{name} cannot be compiled: {error}",
+            hint="is llvmlite installed, and is there memory left to load it (ulimit -v)?",
+        ) from error
+
+
 def build(
     value: Graph | Program,
     config: Config,
@@ -104,14 +120,12 @@ def build(
     from graphc.codegen.build import build_image
 
     started = perf_counter()
-    stages = stages_of(value, config, traced_seconds, stage)
-    if config.memory_limit is not None:
-        check_limit(stages[-1].value, config.memory_limit)
-    lowered = perf_counter()
-    try:
+    with _compiling(value.name):
+        stages = stages_of(value, config, traced_seconds, stage)
+        if config.memory_limit is not None:
+            check_limit(stages[-1].value, config.memory_limit)
+        lowered = perf_counter()
         image, kernels = build_image(stages[-1].value, config)
-    except UNCOMPUTABLE as error:
-        raise uncomputable(f"the code of {stages[-1].value.name}", error) from error
     image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
     built = Built(stages, image, kernels, config.threads)
     if not any(each.on_gpu for each in image.images):
