@@ -456,6 +456,15 @@ def test_parts_of_an_array_and_branches_are_written_where_they_lie() -> None:
         np.testing.assert_allclose(made[1], second @ x)
 
 
+def test_nothing_is_written_through_a_view_of_one_row() -> None:
+    def function(x: Any) -> Any:
+        x[0, ::2][-1:-1] = np.zeros((0, 6))
+        return x
+
+    x = np.ones((2, 1, 6))
+    np.testing.assert_array_equal(gc.compile(function)(x), x)
+
+
 def test_loops_in_loops_are_looked_through_once() -> None:
     def nested(d: Any, depth: int) -> Any:
         if depth == 0:

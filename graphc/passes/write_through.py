@@ -95,6 +95,8 @@ def fits(seen: View, view: View, written: list[tuple[Position, int]], shown: Nod
 
 def moved(update: Node, view: View, r: Rewriter) -> Node | None:
     """An update of a view as one of the array."""
+    if 0 in dims_of(update.inputs[1]):
+        return None
     rank, whole = len(dims_of(view.base)), dims_of(view.base)
     begins: list[Position] = [view.fixed.get(axis, 0) for axis in range(rank)]
     steps, dims, order = [1] * rank, [1] * rank, []
@@ -113,8 +115,6 @@ def moved(update: Node, view: View, r: Rewriter) -> Node | None:
             begins[axis] = begin
         else:
             begins[axis], steps[axis] = first + stride * begin, stride * step
-    if 0 in dims:
-        return None
     perm = [k for _, k in sorted(order)]
     perm = [k for k in range(len(view.axes)) if k not in perm] + perm  # new axes, of extent 1
     updates = update.inputs[1]
