@@ -47,6 +47,8 @@ def _before(stack: Node) -> Node:
         source, number = source.inputs[0], source.attrs["index"]
     if source.regions:
         return bodies(source)[0].results[number]
+    if source.op.name == "tuple":
+        return source.inputs[number]
     return source.inputs[0] if source.inputs else source
 
 
