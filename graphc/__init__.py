@@ -86,6 +86,7 @@ _MODULES = {
     "data": "graphc.learn.data",
     "linalg": "graphc.ops.products",
     "nn": "graphc.learn.nn",
+    "numpy": "graphc.numpy",
     "optim": "graphc.learn.optim",
     "parallel": "graphc.learn.parallel",
     "random": "graphc.ops.random",

@@ -35,7 +35,6 @@ FOREIGN = {
     "remat": "gc.checkpoint",
     "fori_loop": "gc.fori",
     "lax": "gc.cond, gc.scan, gc.fori and gc.while_loop",
-    "numpy": "NumPy itself: its functions trace",
     "pmap": "gc.parallel",
     "Module": "a function of parameters, or the layers of gc.nn",
     "Linear": "gc.nn.Dense",

@@ -27,6 +27,7 @@ ALLOWED = {
     "codegen": BASE | {"config", "ir", "ops", "runtime"},
     "passes": BASE | {"collector", "config", "ir", "ops", "codegen", "runtime"},
     "frontend": BASE | {"collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "numpy": BASE | {"frontend"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
 }

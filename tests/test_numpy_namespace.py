@@ -1,0 +1,63 @@
+"""`graphc.numpy`: the names of NumPy, on arrays and in traces."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import graphc as gc
+import graphc.numpy as gnp
+
+# The functions of the array API standard, 2024.12.
+STANDARD = """
+abs acos acosh add all any arange argmax argmin argsort asarray asin asinh astype atan atan2 atanh
+bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
+broadcast_arrays broadcast_to can_cast ceil clip concat conj copysign cos cosh count_nonzero
+cumulative_prod cumulative_sum diff divide empty empty_like equal exp expand_dims expm1 eye finfo
+flip floor floor_divide from_dlpack full full_like greater greater_equal hypot iinfo imag isdtype
+isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and
+logical_not logical_or logical_xor matmul matrix_transpose max maximum mean meshgrid min minimum
+moveaxis multiply negative nextafter nonzero not_equal ones ones_like permute_dims positive pow
+prod real reciprocal remainder repeat reshape result_type roll round searchsorted sign signbit sin
+sinh sort sqrt square squeeze stack std subtract sum take take_along_axis tan tanh tensordot tile
+tril triu trunc unique_all unique_counts unique_inverse unique_values unstack var vecdot where
+zeros zeros_like
+"""
+
+
+def test_every_name_of_the_standard_is_there() -> None:
+    assert not [name for name in STANDARD.split() if not callable(getattr(gnp, name))]
+    assert gnp.float32 is np.float32 and gnp.newaxis is None and gnp.pi == np.pi
+    assert gnp.__array_namespace_info__().default_dtypes()["real floating"] == np.float64
+    assert gc.numpy is gnp and "tanh" in dir(gnp) and "inv" in dir(gnp.linalg)
+
+
+def test_arrays_and_traces_give_the_same() -> None:
+    def model(x):
+        table = gnp.zeros(3)
+        table[0] = gnp.add.reduce(x)
+        norms = gnp.array([gnp.linalg.norm(x), x.max(), 1.0])
+        return gnp.tanh(table) + norms, gnp.linalg.inv(gnp.eye(3) + gnp.outer(x, x))
+
+    x = np.array([1.0, 2.0, -0.5])
+    for one, other in zip(model(x), gc.compile(model)(x)):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert gc.grad(lambda x: gnp.sum(gnp.square(x)))(x).tolist() == [2.0, 4.0, -1.0]
+
+
+def test_what_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="tanhh") as caught:
+        gnp.tanhh  # noqa: B018
+    assert "tanh" in str(caught.value)
+    with pytest.raises(AttributeError):
+        gnp.linalg.invv  # noqa: B018
+    with pytest.raises(gc.TraceError, match="fft"):
+        gc.compile(gnp.fft.fft)(np.ones(4))
+    np.testing.assert_array_equal(gnp.fft.fft(np.ones(4)), np.fft.fft(np.ones(4)))
+
+
+def test_functions_are_pickled_and_described() -> None:
+    again = pickle.loads(pickle.dumps(gnp.tanh))
+    assert again(0.0) == 0.0 and "graphc.numpy" in repr(again) and gnp.tanh.__doc__
