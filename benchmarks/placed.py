@@ -305,14 +305,15 @@ def verdicts(first: int, last: int, patience: float) -> Iterator[tuple[int, str]
         command += ["--first", str(first), "--count", str(last - first)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
+            stuck = True
             while select.select([child.stdout], [], [], patience)[0]:
                 seed, _, text = child.stdout.readline().strip().partition(" ")
                 if not seed:
+                    stuck = False
                     break
                 yield int(seed), text
                 first = int(seed) + 1
             if first < last:
-                stuck = child.poll() is None
                 if stuck:
                     os.kill(child.pid, signal.SIGUSR1)  # where it is
                     child.kill()
