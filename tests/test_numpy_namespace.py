@@ -61,3 +61,14 @@ def test_what_is_not_there() -> None:
 def test_functions_are_pickled_and_described() -> None:
     again = pickle.loads(pickle.dumps(gnp.tanh))
     assert again(0.0) == 0.0 and "graphc.numpy" in repr(again) and gnp.tanh.__doc__
+
+
+@pytest.mark.parametrize("title", ["i1", "i2", "i4", "i8", "u1", "u4", "u8", "f4", "f8", "c8"])
+def test_strings_of_dtypes_are_numpys_in_numpys_functions(title: str) -> None:
+    for function in (
+        lambda x: x.astype(title),
+        lambda x: np.sum(x, dtype=title) + x.sum(dtype=title),
+    ):
+        x = np.ones(3, np.uint8)
+        assert gc.compile(function)(x).dtype == function(x).dtype
+    assert gc.compile(lambda x: x + gc.zeros(3, "i8"))(np.ones(3, np.int8)).dtype == np.int8

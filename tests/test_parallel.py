@@ -443,7 +443,7 @@ def test_two_steps_are_in_flight_at_once() -> None:
 def test_a_step_that_fails() -> None:
     pick = gc.compile(lambda x, i: x[i])
     numbers = [(np.arange(3.0), np.int64(k)) for k in (0, 1, 7, 2)]
-    with pytest.raises(gc.RunError, match="index out of range"):
+    with pytest.raises(gc.RunError, match=r"index .* out of range"):
         parallel.concurrent(pick, numbers)
     assert parallel.concurrent(pick, numbers[:2]).results == (0, 1)
     with pytest.raises(GraphError, match="one step or more"):

@@ -17,6 +17,7 @@ from graphc.frontend.refusal import as_numpy_raises
 from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
 from graphc.ops.registry import (
+    NUMPY_SPELLINGS,
     as_dtype,
     normalise_axis,
     require,
@@ -62,6 +63,8 @@ def invoke(
     A function of NumPy that copies must not hand out its argument: later writes would reach it.
     """
     out = kwargs.pop("out", None) if "out" in kwargs else None
+    if isinstance(given := kwargs.get("dtype"), str):
+        kwargs["dtype"] = NUMPY_SPELLINGS.get(given, given)
     try:
         made = function(*args, **kwargs)
     except TypeError as error:

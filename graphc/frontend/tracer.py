@@ -21,7 +21,7 @@ from graphc.frontend.selected import SelectedElements, put_back
 from graphc.frontend.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension
-from graphc.ops.registry import require_options, require_real
+from graphc.ops.registry import NUMPY_SPELLINGS, require_options, require_real
 from graphc.ops.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
 
 _NO_VALUE_HINTS = {
@@ -197,6 +197,7 @@ class Tracer(Value):
     # -------------------------------------------------------------------------------- copies
 
     def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
+        dtype = NUMPY_SPELLINGS.get(dtype, dtype) if isinstance(dtype, str) else dtype
         made = PUBLIC["astype"](self, dtype, *args, copy=copy, **kwargs)
         return made if made is not self else self.copy()
 

@@ -25,6 +25,8 @@ from graphc.ir.types import (
     F16,
     F32,
     F64,
+    I64,
+    U64,
     AnyType,
     Dimension,
     DType,
@@ -37,6 +39,7 @@ from graphc.ops.value import PUBLIC, common_element, element_of, emit_promoted, 
 from graphc.record import record
 
 as_dtype = dtype  # for functions with a NumPy-style `dtype=` argument
+NUMPY_SPELLINGS = {"i8": I64, "u8": U64}  # NumPy counts bytes; elsewhere in graphc these are bits
 
 BOOLS = ("bool",)
 SIGNED = ("i8", "i16", "i32", "i64")
