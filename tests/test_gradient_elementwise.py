@@ -162,6 +162,8 @@ def test_analytic_functions_agree_with_a_complex_step(op: Op) -> None:
     rng = np.random.default_rng(1)
     assert op.samples is not None
     operands = [rng.uniform(0.2, 0.9, 40) for _ in op.samples()[0].operands]
+    if op.name == "acosh":  # which is real from 1 on
+        operands = [x + 1 for x in operands]
     region = region_of(op, Sample(tuple(operands)), operands)
     found = interpret(derived(region), [*operands, np.ones(40)])
     for k, gradient in enumerate(found):

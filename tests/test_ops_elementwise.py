@@ -9,6 +9,7 @@ import pytest
 from expand import traced
 from expr_numpy import Operands, evaluate
 
+import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Scalar
 from graphc.ir.types import DTYPES, dtype
@@ -74,8 +75,7 @@ PROMOTED = sorted(UFUNCS, key=lambda f: f.__name__)
 UNORDERED = {np.less, np.less_equal, np.greater, np.greater_equal, np.maximum, np.minimum, np.fmax,
              np.fmin, np.sign}  # fmt: skip
 # No complex form, or no f16 form, on purpose.
-NARROWER = {np.arcsin, np.arccos, np.arctan, np.arcsinh, np.arccosh, np.arctanh, np.rint,
-            np.nextafter}  # fmt: skip
+NARROWER = {np.rint, np.nextafter}
 
 
 def result_of(function, operands):
@@ -160,3 +160,58 @@ def test_traced_dtypes_are_the_eager_ones(function):
         else:
             got = traced_types(NUMPY[function], operands)
             assert got == (want if isinstance(want, list) else [want]), (function, operands)
+
+
+# --------------------------------------------------------------------------- complex special values
+
+COMPLEX_FUNCTIONS = (
+    np.exp, np.exp2, np.expm1, np.log, np.sqrt, np.sin, np.cos, np.tan, np.sinh, np.cosh, np.tanh,
+    np.arcsin, np.arccos, np.arctan, np.arcsinh, np.arccosh, np.arctanh,
+)  # fmt: skip
+
+
+def complex_grid(kind):
+    """Every pair of parts among the values where formulas break, and some that are usual."""
+    largest, smallest = np.finfo(kind).max, np.finfo(kind).tiny
+    parts = [0.0, 1e-30, smallest, 0.1, 0.5, 1 - 1e-7, 1.0, 1 + 1e-7, 2.0, 30.0, 88.9, 95.0, 709.9]
+    parts += [715.0, 1e10, 1e30, float(largest), np.inf, np.nan]
+    signed = np.array(parts + [-part for part in parts[:-1]], kind)
+    grid = np.empty((len(signed),) * 2, np.result_type(kind, np.complex64))
+    grid.real, grid.imag = signed[:, None], signed
+    return grid.ravel()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_complex_functions_on_cuts_at_infinity_and_near_overflow(kind):
+    """NumPy is the oracle, part by part, also where one part is 0 or infinite (of expm1 the
+    reference, which has limits where NumPy has NaN); signs of infinities that C leaves open are
+    not compared."""
+    x, loose = complex_grid(kind), 100 * np.finfo(kind).eps
+    compiled = gc.compile(lambda x: tuple(f(x) for f in COMPLEX_FUNCTIONS))(x)
+    for function, made in zip(COMPLEX_FUNCTIONS, compiled, strict=True):
+        with np.errstate(all="ignore"):
+            want = OPS["expm1"].reference(x) if function is np.expm1 else function(x)
+        for got, right in ((made.real, want.real), (made.imag, want.imag)):
+            open_ = ~np.isfinite(x) & np.isinf(got) & np.isinf(right)
+            tiny = loose * np.finfo(kind).tiny  # some digits of what is subnormal
+            close = np.isclose(got, right, rtol=loose, atol=tiny, equal_nan=True)
+            wrong = np.flatnonzero(~close & ~open_)
+            assert not wrong.size, (function, x[wrong[:3]], got[wrong[:3]], right[wrong[:3]])
+
+
+def test_signs_on_the_branch_cuts_are_numpys():
+    x = np.array([complex(re, im) for re in (2.0, -2.0, 0.5, 0.0, -0.0) for im in (0.0, -0.0)])
+    x = np.concatenate([x, x.imag + 1j * x.real])
+    for function in COMPLEX_FUNCTIONS[11:]:
+        made = gc.compile(lambda x, f=function: f(x))(x)
+        want = function(x)
+        for part in ("real", "imag"):
+            got, right = getattr(made, part), getattr(want, part)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(right), function.__name__)
+
+
+def test_expm1_of_infinities_is_the_limit():
+    x = np.array([complex(re, im) for re in (np.inf, -np.inf) for im in (0.0, np.inf, np.nan)])
+    for made in (gc.compile(np.expm1)(x), PUBLIC["expm1"](x)):
+        np.testing.assert_array_equal(made.real, [np.inf] * 3 + [-1] * 3)
+        np.testing.assert_array_equal(made.imag, [0, np.nan, np.nan, 0, 0, 0])

@@ -9,8 +9,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from graphc.ir.types import F64
 from graphc.ops.registry import Pair
-from graphc.ops.scalars import both, choose, copy_sign, either, is_nan, is_zero, like
+from graphc.ops.scalars import (
+    both,
+    choose,
+    copy_sign,
+    either,
+    is_nan,
+    is_negative,
+    is_zero,
+    like,
+)
 
 
 def mul(b: Any, x: Pair, y: Pair) -> Pair:
@@ -66,10 +76,24 @@ def sign(b: Any, x: Pair) -> Pair:
 
 
 def exp(b: Any, x: Pair) -> Pair:
-    """exp(re) (cos(im) + i sin(im)); a zero imaginary part stays zero beside infinity."""
-    size = b.call("exp", x.re)
-    sine = b.select(is_zero(b, x.im), x.im, b.mul(size, b.call("sin", x.im)))
-    return Pair(b.mul(size, b.call("cos", x.im)), sine)
+    """exp(re) (cos(im) + i sin(im)), with the special values of C: a zero imaginary part stays zero
+    beside infinity and NaN, and exp(-inf) is 0 in every direction."""
+    size, factor = _scaled_exp(b, x.re)
+    cosine = b.mul(b.mul(size, b.call("cos", x.im)), factor)
+    sine = b.mul(b.mul(size, b.call("sin", x.im)), factor)
+    undirected = both(b, is_infinite(b, x.re), b.op("not", finite(b, x.im)))
+    re = b.select(undirected, size, cosine)
+    flat = either(b, is_zero(b, x.im), both(b, undirected, is_negative(b, x.re)))
+    return Pair(re, b.select(flat, copy_sign(b, like(b, x.im, 0), x.im), sine))
+
+
+def _scaled_exp(b: Any, x: Any) -> tuple[Any, Any]:
+    """exp(x) as a product of two, the first of which does not overflow before a cosine makes the
+    whole small enough again."""
+    shift = 512 if x.dtype is F64 else 64
+    far = b.compare("gt", x, like(b, x, shift))
+    size = b.call("exp", b.select(far, b.sub(x, like(b, x, shift)), x))
+    return size, b.select(far, like(b, x, math.exp(shift)), like(b, x, 1))
 
 
 def log(b: Any, x: Pair) -> Pair:
@@ -88,7 +112,18 @@ def log_absolute(b: Any, x: Pair) -> Any:
         b.compare("gt", large, like(b, large, 0.5)),
         b.compare("lt", large, like(b, large, 2)),
     )
-    return b.select(close, near, b.call("log", absolute(b, x)))
+    shrunk, shift = _shrunk(b, x)
+    far = b.call("log", absolute(b, shrunk))
+    far = b.add(far, b.select(shift, like(b, large, math.log(4)), like(b, large, 0)))
+    return b.select(close, near, far)
+
+
+def _shrunk(b: Any, x: Pair) -> tuple[Pair, Any]:
+    """A quarter of x if |x| might overflow, else x; and which of the two it is."""
+    most = b.op("max", b.op("abs", x.re), b.op("abs", x.im))
+    shift = b.compare("gt", most, like(b, most, 2.0 ** (1021 if most.dtype is F64 else 125)))
+    factor = b.select(shift, like(b, most, 0.25), like(b, most, 1))
+    return scale(b, x, factor), shift
 
 
 def log_base(base: float) -> Any:
@@ -102,8 +137,9 @@ def exp_base(base: float) -> Any:
 
 def sqrt(b: Any, x: Pair) -> Pair:
     """t = sqrt((|re| + |x|) / 2): the result is (t, im / 2t) or, for re < 0, (|im| / 2t, +-t)."""
-    half = like(b, x.re, 0.5)
-    root = b.op("sqrt", b.fma(half, b.op("abs", x.re), b.mul(half, absolute(b, x))))
+    half, (shrunk, shift) = like(b, x.re, 0.5), _shrunk(b, x)
+    root = b.op("sqrt", b.fma(half, b.op("abs", shrunk.re), b.mul(half, absolute(b, shrunk))))
+    root = b.select(shift, b.add(root, root), root)
     other = b.div(b.mul(half, b.op("abs", x.im)), root)
     other = b.select(is_zero(b, root), like(b, root, 0), other)
     left = b.compare("lt", x.re, like(b, x.re, 0))
@@ -114,27 +150,50 @@ def sqrt(b: Any, x: Pair) -> Pair:
 
 
 def sin(b: Any, x: Pair) -> Pair:
-    re = b.mul(b.call("sin", x.re), b.call("cosh", x.im))
-    return Pair(re, b.mul(b.call("cos", x.re), b.call("sinh", x.im)))
+    return _turned(sinh, b, x)
 
 
 def cos(b: Any, x: Pair) -> Pair:
-    re = b.mul(b.call("cos", x.re), b.call("cosh", x.im))
-    return Pair(re, b.neg(b.mul(b.call("sin", x.re), b.call("sinh", x.im))))
+    return cosh(b, Pair(b.neg(x.im), x.re))
 
 
 def sinh(b: Any, x: Pair) -> Pair:
-    return _turned(sin, b, x)
+    """sinh(re) cos(im) + i cosh(re) sin(im), with the special values of C."""
+    steep, even, factor = _hyperbolic_pair(b, x.re)
+    re = b.mul(b.mul(steep, b.call("cos", x.im)), factor)
+    fixed = either(b, is_zero(b, x.re), is_infinite(b, x.re))
+    re = b.select(both(b, is_nan(b, re), fixed), b.op("abs", steep), re)
+    im = b.mul(b.mul(even, b.call("sin", x.im)), factor)
+    return Pair(re, b.select(is_zero(b, x.im), x.im, im))
 
 
 def cosh(b: Any, x: Pair) -> Pair:
-    return cos(b, Pair(b.neg(x.im), x.re))
+    """cosh(re) cos(im) + i sinh(re) sin(im), with the special values of C."""
+    steep, even, factor = _hyperbolic_pair(b, x.re)
+    re = b.mul(b.mul(even, b.call("cos", x.im)), factor)
+    re = b.select(both(b, is_nan(b, re), is_infinite(b, x.re)), even, re)
+    im = b.mul(b.mul(steep, b.call("sin", x.im)), factor)
+    flat = both(b, is_nan(b, im), either(b, is_zero(b, x.re), is_zero(b, x.im)))
+    zero = b.mul(copy_sign(b, like(b, im, 0), x.re), copy_sign(b, like(b, im, 1), x.im))
+    return Pair(re, b.select(flat, zero, im))
+
+
+def _hyperbolic_pair(b: Any, x: Any) -> tuple[Any, Any, Any]:
+    """sinh(x), cosh(x) and a factor of both, which keeps them from overflowing early."""
+    size = b.op("abs", x)
+    part, factor = _scaled_exp(b, size)
+    far = b.compare("gt", size, like(b, x, 512 if x.dtype is F64 else 64))
+    half = b.mul(part, like(b, x, 0.5))
+    near = b.select(far, like(b, x, 1), x)
+    steep = b.select(far, copy_sign(b, half, x), b.call("sinh", near))
+    return steep, b.select(far, half, b.call("cosh", near)), factor
 
 
 def tanh(b: Any, x: Pair) -> Pair:
     """(sinh(re) cosh(re) + i sin(im) cos(im)) / (sinh(re)^2 + cos(im)^2).
 
-    For |re| > 20 the squares would overflow early: the result is +-1 + 4i sin cos exp(-2|re|).
+    For |re| > 20 the squares would overflow early: the result is +-1 + 4i sin cos exp(-2|re|), and
+    at infinity +-1 + 0i without a direction, too.
     """
     sine, cosine = b.call("sin", x.im), b.call("cos", x.im)
     size = b.op("abs", x.re)
@@ -142,11 +201,16 @@ def tanh(b: Any, x: Pair) -> Pair:
     s, c = copy_sign(b, b.call("sinh", bounded), x.re), b.call("cosh", bounded)
     under = b.fma(s, s, b.mul(cosine, cosine))
     product = b.mul(sine, cosine)
+    endless = is_infinite(b, size)
     decay = b.call("exp", b.mul(like(b, size, -2), size))
-    far = b.compare("gt", size, like(b, size, 20))
+    tail = b.mul(b.mul(like(b, size, 4), product), decay)
+    tail = b.select(both(b, endless, is_nan(b, product)), decay, tail)
+    directed = either(b, endless, b.op("not", is_nan(b, product)))
+    far = both(b, b.compare("gt", size, like(b, size, 20)), directed)
     re = b.select(far, copy_sign(b, like(b, size, 1), x.re), b.div(b.mul(s, c), under))
-    im = b.select(far, b.mul(b.mul(like(b, size, 4), product), decay), b.div(product, under))
-    return Pair(re, im)
+    re = b.select(is_zero(b, x.re), x.re, re)
+    im = b.select(far, tail, b.div(product, under))
+    return Pair(re, b.select(is_zero(b, x.im), x.im, im))
 
 
 def tan(b: Any, x: Pair) -> Pair:
@@ -172,11 +236,13 @@ def power(b: Any, x: Pair, y: Pair) -> Pair:
 
 
 def expm1(b: Any, x: Pair) -> Pair:
-    """exp(re) cos(im) - 1 = expm1(re) cos(im) - 2 sin(im/2)^2."""
+    """exp(re) cos(im) - 1 = expm1(re) cos(im) - 2 sin(im/2)^2; beyond |re| = 64 exp(x) - 1."""
     half = b.call("sin", b.mul(like(b, x.im, 0.5), x.im))
     drop = b.mul(like(b, x.im, -2), b.mul(half, half))
     re = b.fma(b.call("expm1", x.re), b.call("cos", x.im), drop)
-    return Pair(re, b.mul(b.call("exp", x.re), b.call("sin", x.im)))
+    whole = exp(b, x)
+    far = b.compare("gt", b.op("abs", x.re), like(b, x.re, 64))
+    return Pair(b.select(far, b.sub(whole.re, like(b, x.re, 1)), re), whole.im)
 
 
 def log1p(b: Any, x: Pair) -> Pair:
@@ -189,14 +255,104 @@ def log1p(b: Any, x: Pair) -> Pair:
     return Pair(b.select(small, near, log_absolute(b, shifted)), angle(b, shifted))
 
 
+_LARGE = 2.0**30  # from here on 1 is lost beside the square of a number, in f32 and in f64
+
+
+def asin(b: Any, x: Pair) -> Pair:
+    re, im, _ = _arc(b, x)
+    return Pair(re, im)
+
+
+def acos(b: Any, x: Pair) -> Pair:
+    _, im, re = _arc(b, x)
+    return Pair(re, b.neg(im))
+
+
+def acosh(b: Any, x: Pair) -> Pair:
+    """i acos(x) or -i acos(x), whichever lies on the right."""
+    _, im, re = _arc(b, x)
+    return Pair(b.op("abs", im), copy_sign(b, re, x.im))
+
+
+def asinh(b: Any, x: Pair) -> Pair:
+    return _turned(asin, b, x)
+
+
+def atan(b: Any, x: Pair) -> Pair:
+    return _turned(atanh, b, x)
+
+
+def _arc(b: Any, x: Pair) -> tuple[Any, Any, Any]:
+    """Real and imaginary part of asin(x), real part of acos(x): Kahan (1987), where no sum cancels.
+
+    For large |x| (also infinite) the logarithm of 2 |x| and the angle are what is left.
+    """
+    one, zero = like(b, x.re, 1), like(b, x.re, 0)
+    less = sqrt(b, Pair(b.sub(one, x.re), b.neg(x.im)))
+    more = sqrt(b, Pair(b.add(one, x.re), x.im))
+    across = b.fma(less.re, more.re, b.neg(b.mul(less.im, more.im)))
+    height = b.call("asinh", b.fma(less.re, more.im, b.neg(b.mul(less.im, more.re))))
+    opening = b.mul(like(b, x.re, 2), b.call("atan2", less.re, more.re))
+    large, size = _log_twice(b, x)
+    wide, up = b.select(large, b.op("abs", x.im), across), b.op("abs", x.im)
+    re = b.select(is_zero(b, x.re), x.re, b.call("atan2", x.re, wide))
+    opening = b.select(large, b.call("atan2", up, x.re), opening)
+    opening = b.select(b.compare("eq", x.re, zero), like(b, x.re, math.pi / 2), opening)
+    return re, b.select(large, copy_sign(b, size, x.im), height), opening
+
+
+def _log_twice(b: Any, x: Pair) -> tuple[Any, Any]:
+    """Whether |x| is large, and log(2 |x|), from a quarter of x, whose size does not overflow."""
+    quarter = absolute(b, scale(b, x, like(b, x.re, 0.25)))
+    large = b.compare("gt", quarter, like(b, x.re, _LARGE))
+    return large, b.add(b.call("log", quarter), like(b, x.re, math.log(8)))
+
+
+def atanh(b: Any, x: Pair) -> Pair:
+    """log1p(4 |re| / ((1 - |re|)^2 + im^2)) / 4 + i atan2(2 im, (1 - |re|)(1 + |re|) - im^2) / 2.
+
+    For large |x| it is 1 / x +- i pi / 2.  Beside 1 the squares would vanish: log(2 / |x - 1|) / 2.
+    """
+    one, re = like(b, x.re, 1), b.op("abs", x.re)
+    rest = b.sub(one, re)
+    under = b.fma(rest, rest, b.mul(x.im, x.im))
+    size = b.mul(like(b, re, 0.25), b.call("log1p", b.div(b.mul(like(b, re, 4), re), under)))
+    up = b.op("abs", x.im)
+    beside = both(b, is_zero(b, rest), b.compare("lt", up, like(b, re, 2.0**-60)))
+    near = b.mul(like(b, re, 0.5), b.sub(like(b, re, math.log(2)), b.call("log", up)))
+    size = b.select(beside, near, size)
+    turned = b.fma(rest, b.add(one, re), b.neg(b.mul(x.im, x.im)))
+    angle_ = b.mul(like(b, re, 0.5), b.call("atan2", b.add(x.im, x.im), turned))
+    large, inverse = _inverse_when_large(b, Pair(re, up))
+    far = copy_sign(b, b.sub(like(b, re, math.pi / 2), inverse.im), x.im)
+    far = b.select(is_nan(b, x.im), x.im, far)
+    made = copy_sign(b, b.select(large, inverse.re, size), x.re)
+    return Pair(b.select(is_zero(b, re), x.re, made), b.select(large, far, angle_))
+
+
+def _inverse_when_large(b: Any, x: Pair) -> tuple[Any, Pair]:
+    """Whether |x| is large, and then conj(1 / x), from a quarter of x; 0 of an infinite x."""
+    quarter = scale(b, x, like(b, x.re, 0.25))
+    size = absolute(b, quarter)
+
+    def part(value: Any) -> Any:
+        scaled = b.mul(b.div(b.div(value, size), size), like(b, size, 0.25))
+        return b.select(is_infinite(b, size), like(b, size, 0), scaled)
+
+    return b.compare("gt", size, like(b, size, _LARGE)), Pair(part(quarter.re), part(quarter.im))
+
+
 def any_nan(b: Any, x: Pair) -> Any:
     return either(b, is_nan(b, x.re), is_nan(b, x.im))
 
 
 def any_infinite(b: Any, x: Pair) -> Any:
-    infinite = like(b, x.re, math.inf)
-    re, im = b.op("abs", x.re), b.op("abs", x.im)
-    return either(b, b.compare("eq", re, infinite), b.compare("eq", im, infinite))
+    return either(b, is_infinite(b, x.re), is_infinite(b, x.im))
+
+
+def is_infinite(b: Any, x: Any) -> Any:
+    """Infinite, of a real."""
+    return b.compare("eq", b.op("abs", x), like(b, x, math.inf))
 
 
 def finite(b: Any, x: Any) -> Any:

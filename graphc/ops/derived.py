@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Library, Sample
-from graphc.ir.types import DTYPES, AnyType, Type
+from graphc.ir.types import BF16, DTYPES, F32, AnyType, Type
 from graphc.ops.reduce import accumulating
 from graphc.ops.registry import (
     bad_samples,
@@ -115,7 +115,8 @@ def frexp(x: Any) -> tuple[Any, Any]:
     """(m, e) with x = m * 2**e and 0.5 <= abs(m) < 1; 0, inf and NaN are their own m, e is 0."""
     f, element = functions, float_of(element_of(x)[0])
     x = f.astype(x, element)
-    tiny = f.less(f.absolute(x), float(np.finfo(element.numpy).tiny))
+    small = F32 if element is BF16 else element  # of equal range
+    tiny = f.less(f.absolute(x), float(np.finfo(small.numpy).tiny))
     wide = f.where(tiny, f.multiply(x, 2.0**64 if element.itemsize > 2 else 2.0**12), x)
     plain = f.logical_and(f.isfinite(x), f.not_equal(x, 0))
     guess = f.astype(f.floor(f.log2(f.where(plain, f.absolute(wide), 1.0))), "i32")

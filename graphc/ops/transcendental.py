@@ -17,7 +17,7 @@ from graphc.ops import complex_math
 from graphc.ops.registry import COMPLEX, FLOATS, elementwise, float_of
 from graphc.ops.rules import Rule, over, over_nonzero, polynomial, times
 from graphc.ops.scalars import call, like, over_pairs
-from graphc.ops.value import functions
+from graphc.ops.value import element_of, functions
 
 Table = tuple[tuple[Any, ...], ...]
 f = functions
@@ -26,9 +26,41 @@ _LN2, _LN10 = math.log(2), math.log(10)
 # --------------------------------------------------------------------------------- NumPy's families
 
 
-def _arc_slope(x: Any) -> Any:
-    """The derivative of asin: 1 / sqrt(1 - x**2)."""
-    return f.rsqrt((1 - x) * (1 + x))
+def _inverse_root(x: Any, *others: Any) -> Any:
+    """1 / sqrt(product); of complex numbers root by root, which keeps to the principal branch."""
+    if element_of(x)[0].is_complex:
+        return f.reciprocal(math.prod(map(f.sqrt, others), start=f.sqrt(x)))
+    return f.rsqrt(math.prod(others, start=x))
+
+
+def _asin_slope(x: Any, y: Any) -> Any:
+    return _inverse_root(1 - x, 1 + x)
+
+
+def _acos_slope(x: Any, y: Any) -> Any:
+    return -_inverse_root(1 - x, 1 + x)
+
+
+def _asinh_slope(x: Any, y: Any) -> Any:
+    return _inverse_root(x * x + 1)
+
+
+def _acosh_slope(x: Any, y: Any) -> Any:
+    return _inverse_root(x - 1, x + 1)
+
+
+def _atanh_inverse_slope(x: Any, y: Any) -> Any:
+    return (1 - x) * (1 + x)
+
+
+def _expm1(x: Any) -> Any:
+    """NumPy's, but exp(x) - 1 for complex numbers far from 0, where NumPy's limits are NaN."""
+    made = np.expm1(x)
+    if made.dtype.kind != "c":
+        return made
+    far = ~(np.abs(x.real) < 64)
+    made.real[far], made.imag[far] = np.exp(x[far]).real - 1, np.exp(x[far]).imag
+    return made
 
 
 # op name, NumPy function, complex expression or None, domain of the samples, tolerance, gradient
@@ -43,24 +75,25 @@ _UNARY: Table = (
     ("sin", np.sin, complex_math.sin, (-9.0, 9.0), 2, times(lambda x, y: f.cos(x))),
     ("cos", np.cos, complex_math.cos, (-9.0, 9.0), 2, times(lambda x, y: -f.sin(x))),
     ("tan", np.tan, complex_math.tan, (-1.5, 1.5), 8, times(lambda x, y: y * y + 1)),
-    ("asin", np.arcsin, None, (-1.0, 1.0), 2, times(lambda x, y: _arc_slope(x))),
-    ("acos", np.arccos, None, (-1.0, 1.0), 2, times(lambda x, y: -_arc_slope(x))),
-    ("atan", np.arctan, None, (-9.0, 9.0), 2, over(lambda x, y: x * x + 1)),
+    ("asin", np.arcsin, complex_math.asin, (-1.0, 1.0), 2, times(_asin_slope)),
+    ("acos", np.arccos, complex_math.acos, (-1.0, 1.0), 2, times(_acos_slope)),
+    ("atan", np.arctan, complex_math.atan, (-9.0, 9.0), 2, over(lambda x, y: x * x + 1)),
     ("sinh", np.sinh, complex_math.sinh, (-4.0, 4.0), 2, times(lambda x, y: f.cosh(x))),
     ("cosh", np.cosh, complex_math.cosh, (-4.0, 4.0), 2, times(lambda x, y: f.sinh(x))),
     ("tanh", np.tanh, complex_math.tanh, (-4.0, 4.0), 2, times(lambda x, y: 1 - y * y)),
-    ("asinh", np.arcsinh, None, (-9.0, 9.0), 2, times(lambda x, y: f.rsqrt(x * x + 1))),
-    ("acosh", np.arccosh, None, (1.0, 9.0), 2, times(lambda x, y: f.rsqrt((x - 1) * (x + 1)))),
-    ("atanh", np.arctanh, None, (-0.99, 0.99), 2, over(lambda x, y: (1 - x) * (1 + x))),
+    ("asinh", np.arcsinh, complex_math.asinh, (-9.0, 9.0), 2, times(_asinh_slope)),
+    ("acosh", np.arccosh, complex_math.acosh, (1.0, 9.0), 2, times(_acosh_slope)),
+    ("atanh", np.arctanh, complex_math.atanh, (-0.99, 0.99), 2, over(_atanh_inverse_slope)),
     ("cbrt", np.cbrt, None, (-9.0, 9.0), 2, over(lambda x, y: y * y * 3)),
 )
 
 for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     elementwise(
         _name, call(_name) if _complex is None else over_pairs(call(_name), _complex),
-        _function, _function, dtypes=FLOATS + COMPLEX if _complex else FLOATS, promote=float_of,
-        flops=20, domain=_domain, tolerance=_tolerance, public_name=_function.__name__,
-        aliases=() if _name == _function.__name__ else (_name,), gradient=_rule,
+        _expm1 if _name == "expm1" else _function, _function,
+        dtypes=FLOATS + COMPLEX if _complex else FLOATS, promote=float_of, flops=20,
+        domain=_domain, tolerance=_tolerance, gradient=_rule, public_name=_function.__name__,
+        aliases=() if _name == _function.__name__ else (_name,),
     )  # fmt: skip
 
 
