@@ -78,6 +78,7 @@ def gcd(x: Any, y: Any) -> Any:
 def lcm(x: Any, y: Any) -> Any:
     """The least common multiple of integers; 0 where one of them is 0."""
     f, element = functions, common_element(x, y)[0]
+    require(element.is_integer, f"lcm takes integers, got {element}")
     sizes = DTYPES[f"u{element.bits}"]  # where they overflow, they wrap as NumPy's do
     parts = (f.absolute(f.astype(v, element)) for v in (x, y, gcd(x, y)))
     x, y, divisor = (f.astype(part, sizes) for part in parts)
