@@ -75,7 +75,7 @@ PROMOTED = sorted(UFUNCS, key=lambda f: f.__name__)
 UNORDERED = {np.less, np.less_equal, np.greater, np.greater_equal, np.maximum, np.minimum, np.fmax,
              np.fmin, np.sign}  # fmt: skip
 # No complex form, or no f16 form, on purpose.
-NARROWER = {np.rint, np.nextafter}
+NARROWER = {np.rint, np.nextafter, np.spacing}
 
 
 def result_of(function, operands):
