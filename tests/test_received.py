@@ -18,6 +18,7 @@ from graphc.errors import GraphError, VerifyError
 from graphc.frontend.loaded import LoadedGraph
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
+from graphc.ops.interpret import interpret
 
 ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
@@ -214,18 +215,56 @@ def test_scratch_memory_is_no_value(body: str) -> None:
         loaded.build()
 
 
-def test_only_the_first_device_returns_values() -> None:
+@pytest.mark.parametrize("stage", ["partition", "schedule", "plan"])
+def test_only_the_first_device_returns_values(stage: str) -> None:
     def placed(x: Any) -> Any:
         with gc.device("cpu:1"):
             return np.abs(x)
 
     devices = ("cpu:0", "cpu:1")
-    text = show(gc.compile(placed, devices=devices, threads=1).lower(ARGUMENTS[0]))
+    stages = gc.compile(placed, devices=devices, threads=1).stages(ARGUMENTS[0])
+    text = show(next(record.value for record in stages if record.name == stage))
     *_, last = re.finditer(r"(%\d+) = send.*\n(    return)", text)
     changed = f"{text[: last.end()]} {last[1]}{text[last.end() :]}"
-    loaded = LoadedGraph(parse(changed), Config.create(devices=devices), "plan")
+    loaded = LoadedGraph(parse(changed), Config.create(devices=devices, verify=0), stage)
     with pytest.raises(VerifyError, match="only the first device"):
         loaded.build()
+
+
+@pytest.mark.parametrize("opt", [0, 1])
+def test_what_waits_for_a_view_waits_for_what_it_shows(opt: int) -> None:
+    text = """graph @g(%0 x: f32[4,8]) {
+      %1 = neg(%0) : f32[4,8]
+      %2 = transpose(%1) {perm=[1,0]} : f32[8,4]
+      %3 = reshape(%2) {dims=[32]} : f32[32]
+      %4 = sort(%0) {descending=false} : f32[4,8] after %2, %3
+      %5 = exp(%4) : f32[4,8] after %2
+      %6 = exp(%2) : f32[8,4]
+      return %5, %6
+    }
+    """
+    x = normal(4, 8)
+    made = LoadedGraph(parse(text), Config.create(threads=1, opt=opt)).run([x])
+    np.testing.assert_allclose(made[0], np.exp(np.sort(x)), rtol=1e-5)
+    np.testing.assert_allclose(made[1], np.exp(-x.T), rtol=1e-5)
+
+
+def test_tuples_of_tuples_and_of_nothing_are_interpreted() -> None:
+    text = """graph @g(%0 x: f32[4]) {
+      %1 = tuple() : ()
+      %2 = tuple(%1, %0) : ((), f32[4])
+      %3 = neg(%0) : f32[4]
+      %4 = tuple(%3, %2, %1) : (f32[4], ((), f32[4]), ())
+      %5 = item(%4) {index=1} : ((), f32[4])
+      %6 = item(%5) {index=1} : f32[4]
+      %7 = item(%4) {index=0} : f32[4]
+      return %6, %7
+    }
+    """
+    x = normal(4)
+    same, less = interpret(parse(text), [x])
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(less, -x)
 
 
 def test_mutated_stages_are_refused_or_right() -> None:

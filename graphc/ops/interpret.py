@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc.errors import UNCOMPUTABLE, FeedError, GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.types import TupleType, Type, leaves, type_text
+from graphc.ir.types import AnyType, TupleType, Type, type_text
 from graphc.ops.mail import Mail
 
 Array = Any
@@ -137,16 +137,19 @@ class _Interpreter:
 
     def settle(self, made: Any, node: Node) -> Any:
         """The result with exactly the node's type (a reference may compute wider)."""
-        kinds = leaves(node.type)
-        parts = list(made) if isinstance(node.type, TupleType) else [made]
-        for k, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+
+        def settled(part: Any, kind: AnyType) -> Any:
+            if isinstance(kind, TupleType):
+                return tuple(map(settled, part, kind.elements))
             if not isinstance(kind, Type):
-                continue  # a stack
-            parts[k] = self.widen(part, kind)
-            if parts[k].shape != kind.shape:
-                text = f"{node.op.name}: the reference gave shape {list(parts[k].shape)}"
+                return part  # a stack
+            array = self.widen(part, kind)
+            if array.shape != kind.shape:
+                text = f"{node.op.name}: the reference gave shape {list(array.shape)}"
                 raise GraphError(text, details=node.describe(), location=node.loc)
-        return tuple(parts) if isinstance(node.type, TupleType) else parts[0]
+            return array
+
+        return settled(made, node.type)
 
     def region_node(self, node: Node, inputs: list[Any]) -> Any:
         if node.op.name in ("fused", "call"):

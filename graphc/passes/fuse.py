@@ -8,6 +8,7 @@ close to the order of the nodes.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -274,15 +275,20 @@ class _Fuser:
         known = self.read_by.get(id(unit))
         if known is not None:
             return known
-        found = self.read_by[id(unit)] = []
-        for node in unit.nodes if isinstance(unit, Group) else [unit]:
-            pending = [*node.inputs, *node.after]
-            while pending:
-                source = pending.pop()
-                if self.stop(source):
-                    found.append(source)
-                else:
-                    pending.extend(source.inputs)
+        nodes = unit.nodes if isinstance(unit, Group) else [unit]
+        read = (source for node in nodes for source in (*node.inputs, *node.after))
+        self.read_by[id(unit)] = found = self.behind(read)
+        return found
+
+    def behind(self, nodes: Iterable[Node]) -> list[Node]:
+        """The values in memory that nodes are or show."""
+        found, pending = [], list(nodes)
+        while pending:
+            source = pending.pop()
+            if self.stop(source):
+                found.append(source)
+            else:
+                pending.extend(source.inputs)
         return found
 
     # -- emission
@@ -314,12 +320,17 @@ class _Fuser:
             )
         made = made.replace(
             inputs=tuple(self.value(n) for n in node.inputs),
-            after=tuple(dict.fromkeys(self.value(n) for n in node.after)),
+            after=self.waits([node]),
         )
         if (made.inputs, made.after, made.regions) == (node.inputs, node.after, node.regions):
             made = node
         self.nodes.append(made)
         self.mapped[node.id] = made
+
+    def waits(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        """What nodes wait for: a view that is nowhere in memory is there when what it shows is."""
+        after = [source for node in nodes for source in node.after]
+        return tuple(dict.fromkeys(map(self.value, self.behind(after))))
 
     def value(self, node: Node) -> Node:
         found = self.mapped[node.id]
@@ -336,7 +347,7 @@ class _Fuser:
         op = OPS["fused"]
         kinds = tuple(r.type for r in results)
         last = members[-1]
-        after = tuple(dict.fromkeys(self.value(n) for m in members for n in m.after))
+        after = self.waits(members)
         fused = Node(
             results[0].id if len(results) == 1 else self.new_id(), op, tuple(region.operands),
             attributes("fused", "kind", kind), kinds[0] if len(kinds) == 1 else tuple_type(kinds),

@@ -23,16 +23,17 @@ def received(value: Graph | Program) -> Graph | Program:
 
     Raises VerifyError for what is no kernel, and where scratch memory is read as a value.
     """
-    if not any(map(is_late, graphs_of(value))):
-        return value
-    made = value.map(bare) if isinstance(value, Program) else bare(value)
-    first, *others = graphs_of(made)
+    first, *others = graphs_of(value)
     for graph in others:
         if graph.params or graph.results:
             raise broken(graph, None, "only the first device takes and returns values")
-    for result in first.results:
+    late = any(map(is_late, graphs_of(value)))
+    for result in first.results if late or isinstance(value, Program) else ():
         if not isinstance(result.type, Type):
             raise broken(first, result, f"the result %{result.id} is no tensor")
+    if not late:
+        return value
+    made = value.map(bare) if isinstance(value, Program) else bare(value)
     for graph in graphs_of(made):
         for inner in scheduled_graphs(graph):
             for node in inner.nodes:
