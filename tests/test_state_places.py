@@ -7,8 +7,8 @@ import pytest
 from state_harness import X, agree, homes_of
 
 import graphc as gc
+from graphc.codegen.contents import every_value_is_found
 from graphc.errors import GraphError, RunError, VerifyError
-from graphc.passes.plan import values_are_overwritten_last
 
 # ------------------------------------------------------------------------------------ regions
 
@@ -132,13 +132,13 @@ def test_a_plan_that_overwrites_what_is_read_is_refused(home):
     v = gc.Variable(np.ones((3, 3)), name="v")
     compiled = gc.compile(lambda: (v.assign(v.T * 0.5), None)[1])
     planned = compiled.lower().graphs[0]
-    values_are_overwritten_last(planned)
+    every_value_is_found(planned)
     (kernel,) = (n for n in planned.nodes if n.op.name == "fused")
     text = gc.show(planned)
     place = str(kernel.place.regions[0])
     assert f"[{place}]" in text
-    with pytest.raises(VerifyError, match="overwrites a variable in use"):
-        values_are_overwritten_last(gc.parse(text.replace(f"[{place}]", "[v0+0:72]")))
+    with pytest.raises(VerifyError, match="overwrites what it reads"):
+        every_value_is_found(gc.parse(text.replace(f"[{place}]", "[v0+0:72]")))
 
 
 def test_finite_checks_leave_variables_as_they_were(home):

@@ -193,12 +193,6 @@ def place(region: tuple[str, int, int]) -> Buffer:
     return Buffer(CPU, (Region(*region),))
 
 
-def test_no_overlap_while_live() -> None:
-    verify.no_overlap_while_live(buffered((0, 16), (16, 16)))
-    with pytest.raises(VerifyError, match="overlaps"):
-        verify.no_overlap_while_live(buffered((0, 16), (8, 16)))
-
-
 def test_every_buffer_assigned() -> None:
     verify.every_buffer_assigned(buffered((0, 16), (16, 16)))
     with pytest.raises(VerifyError, match="needs 16 bytes"):

@@ -349,15 +349,19 @@ def leaf_type(node: Node, leaf: int) -> AnyType:
 
 
 def reads_in_place(kernel: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
-    """Does the kernel read `held` only at the place where it writes a leaf, and before?
+    """Does the kernel read `held` only at the place where it writes a leaf, and before?"""
+    pairs = zip(kernel.regions[0].params, kernel.inputs, strict=True)
+    return may_overwrite(kernel, leaf, {p for p, n in pairs if root(n) is held}, may_stage)
+
+
+def may_overwrite(kernel: Node, leaf: int, held: set[Node], may_stage: bool = False) -> bool:
+    """Does a kernel read these parameters, which are one array, only where it writes a leaf?
 
     The sums of a contraction must be staged (kept apart from results), which `may_stage` promises.
     A leaf that does not depend on `held` could be stored before another leaf reads it, and so could
     one that an earlier pass over a row stores than the last that reads it.
     """
-    region, kind = kernel.regions[0], kernel.attrs["kind"]
-    pairs = [(p, n) for p, n in zip(region.params, kernel.inputs) if root(n) is held]
-    reached = {p for p, _ in pairs}
+    region, kind, reached = kernel.regions[0], kernel.attrs["kind"], set(held)
     if kind == "library":
         return scatters_onto(region, reached)
     if (number := patched_param(region)) is not None:

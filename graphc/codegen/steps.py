@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.codegen.blocks import block_rows
+from graphc.codegen.contents import check_contents
 from graphc.codegen.control import CONTROL_ROWS
 from graphc.codegen.donation import donations, variables
 from graphc.codegen.kernels import Spec, data_params, spec_of
@@ -60,6 +61,8 @@ class TableWriter:
         self.used = 0  # registers of the loops around the current row
         self.variables = variables(graph)
         self.donated = donations(graph, config.donate)
+        if config.verify >= 2 and any(p >= 0 for p in self.donated):
+            check_contents(graph, self.donated)  # which the plan's own promise knows nothing of
         known = len(graph.params) + len(graph.results) + len(self.variables)
         self.first_register = FIRST_PARAM + known
         self.scope = self.outermost()

@@ -7,14 +7,11 @@ every later stage.
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.linear import broken_stacks
-from graphc.ir.liveness import arena_intervals
 from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs
@@ -271,25 +268,3 @@ def _base_sizes(graph: Graph) -> dict[str, int]:
 
 def _nbytes(node: Node) -> int:
     return sum(kind.nbytes for kind in leaves(node.type))
-
-
-def no_overlap_while_live(value: Graph | Program) -> None:
-    """Two values that are live at once share no arena bytes, unless one is an alias of the other.
-
-    The live regions are kept sorted by offset, so a new one can only meet its two neighbours.
-    """
-    for graph in with_blocks(value):
-        live: list[tuple[int, int, int, Node]] = []  # offset, end, id, node
-        deaths: list[tuple[int, tuple[int, int, int, Node]]] = []
-        for born, dies, offset, nbytes, node in arena_intervals(graph):
-            while deaths and deaths[0][0] < born:
-                _, dead = heapq.heappop(deaths)
-                del live[bisect_left(live, dead[:3], key=lambda e: e[:3])]
-            entry = (offset, offset + nbytes, node.id, node)
-            position = bisect_left(live, entry[:3], key=lambda e: e[:3])
-            for neighbour in live[max(position - 1, 0) : position + 1]:
-                if offset < neighbour[1] and neighbour[0] < entry[1]:
-                    other = neighbour[3]
-                    raise broken(graph, node, f"%{node.id} overlaps %{other.id} while it is live")
-            live.insert(position, entry)
-            heapq.heappush(deaths, (dies, entry))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from graphc.codegen.contents import every_value_is_found
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
@@ -28,7 +29,7 @@ from graphc.passes.hoist import hoist
 from graphc.passes.pack import pack
 from graphc.passes.partition import partition
 from graphc.passes.place import place
-from graphc.passes.plan import plan, values_are_overwritten_last
+from graphc.passes.plan import plan
 from graphc.passes.reasons import collecting
 from graphc.passes.received import received
 from graphc.passes.remat import remat
@@ -80,14 +81,7 @@ STAGES = (
     Stage(fuse, ensures=(verify.only_kernels,)),
     Stage(tile),
     Stage(pack, optional=True),
-    Stage(
-        plan,
-        ensures=(
-            verify.every_buffer_assigned,
-            verify.no_overlap_while_live,
-            values_are_overwritten_last,
-        ),
-    ),
+    Stage(plan, ensures=(verify.every_buffer_assigned, every_value_is_found)),
 )
 
 

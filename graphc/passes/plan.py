@@ -34,13 +34,13 @@ from graphc.codegen.donation import (
     written_operand,
 )
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.liveness import last_reads, memory, overwritten, own_regions, root, roots
+from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import STORED, Alias, Attrs
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
-from graphc.ir.verify import broken, graphs_of
+from graphc.ir.verify import broken
 from graphc.passes.heard import heard
 from graphc.passes.reasons import record
 
@@ -86,29 +86,6 @@ def explain_carries(body: Graph, count: int) -> None:
         held = written_operand(kernel)
         if held is not None and root(held) is param and not stays_in_place(body, carry):
             record(kernel.id, copies.reason(kernel, held))
-
-
-def values_are_overwritten_last(value: Graph | Program) -> None:
-    """Only kernels after which nobody reads the old value of a variable, or of an operand, write
-    where it lies.
-
-    Raises VerifyError.
-    """
-    for graph in graphs_of(value):
-        safe: dict[Leaf, str] | None = None
-        times: Times | None = None
-        for kernel, leaf, (source, _) in overwritten(graph):
-            times = times or times_of(graph)
-            if updated((kernel, leaf), times) is None:
-                raise broken(graph, kernel, f"%{kernel.id} overwrites %{source.id}")
-        for node in graph.nodes:
-            if node.op.name in ("read", "assign") or not isinstance(node.place, Buffer):
-                continue
-            for leaf, region in enumerate(own_regions(node)):
-                if region.base[0] == "v":
-                    safe = safe or with_updates(graph, written_in_place(graph))
-                    if safe.get((node, leaf)) != region.base:
-                        raise broken(graph, node, f"%{node.id} overwrites a variable in use")
 
 
 def is_planned(node: Node) -> bool:
