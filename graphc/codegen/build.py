@@ -350,6 +350,7 @@ def image_of(
         largest=largest_values(graph) if writer.config.backend == "cuda" else (),
         guarded=writer.config.check_finite,
         products=writer.products,
+        hosts=writer.hosts,
     )
 
 

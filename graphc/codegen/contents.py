@@ -28,7 +28,7 @@ from graphc.codegen.copies import copied_by
 from graphc.codegen.donation import may_overwrite, variables
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import peak_bytes
-from graphc.ir.op import STORED, Alias
+from graphc.ir.op import STORED, Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import TupleType, leaves
@@ -178,7 +178,13 @@ class _Run:
             if node.op.name == "read":
                 self.begin_with(node, base)
         for node in self.graph.nodes:
-            act = self.alias if isinstance(node.op.lower, Alias) else self.actions.get(node.op.name)
+            match node.op.lower:
+                case Alias():
+                    act: Callable[[Node], None] | None = self.alias
+                case Host():
+                    act = self.host
+                case _:
+                    act = self.actions.get(node.op.name)
             if act is None:
                 raise broken(self.graph, node, f"%{node.id} is nothing that runs")
             act(node)
@@ -289,6 +295,10 @@ class _Run:
 
     def alias(self, node: Node) -> None:
         self.values[node] = self.values[node.inputs[0]]
+
+    def host(self, node: Node) -> None:
+        """Python is given copies, before anything is written."""
+        self.compute(node, self.operands(node), lambda leaf, numbers: True)
 
     def known(self, node: Node) -> None:
         if node.op.name in STORED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
-from graphc.ir.op import STORED, Alias
+from graphc.ir.op import STORED, Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
-from graphc.ir.types import Type
+from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
-from graphc.runtime.image import Origin
+from graphc.runtime.image import HostCall, Origin, Slot
 from graphc.runtime.table import ARENA, CONSTANTS, FIRST_PARAM, Operand, TableBuilder
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class TableWriter:
         self.word_offsets: dict[tuple[int, ...], int] = {}
         self.kernels: dict[str, int] = {}
         self.origins: dict[int, Origin] = {}
+        self.hosts: dict[str, HostCall] = {}
         self.products: dict[int, Product] = {}
         self.registers = 0
         self.stacks = 0
@@ -111,6 +113,8 @@ class TableWriter:
                 block_rows(self, node)
             elif (rows := CONTROL_ROWS.get(node.op.name)) is not None:
                 rows(self, node)
+            elif isinstance(node.op.lower, Host):
+                self.host_row(node)
             elif node.op.name not in THERE and not isinstance(node.op.lower, Alias):
                 raise broken(self.current, node, f"%{node.id} is nothing that runs")
 
@@ -169,10 +173,28 @@ class TableWriter:
                 self.note(row, node)
             step = step.then
 
+    def host_row(self, node: Node) -> None:
+        """A call of Python: a kernel by an address that each process gives it."""
+        if self.config.backend == "cuda":
+            raise GraphError(
+                f"{node.op.name} calls Python, which a GPU does not run",
+                details=node.describe(),
+                location=node.loc,
+                hint='add "cpu:0" to the devices: it runs there',
+            )
+        call = partial(node.op.reference, **node.attrs.values_dict)
+        slots = [_slots(kind) for kind in (*(n.type for n in node.inputs), node.type)]
+        operands = tuple(slot for each in slots[:-1] for slot in each)
+        symbol = f"python{len(self.hosts)}"
+        self.hosts[symbol] = HostCall(call, operands, slots[-1], origin_of(node))
+        places = [self.place(n) for n in node.inputs]
+        places += [self.base(region) for region in buffer_of(node).regions]
+        row = self.table.call(self.kernels.setdefault(symbol, len(self.kernels)), places)
+        self.note(row, node)
+
     def note(self, row: int, node: Node) -> None:
         """A row that fails names this node."""
-        file, line = node.loc or ("", 0)
-        self.origins[row] = Origin(node.summary(), file, line)
+        self.origins[row] = origin_of(node)
 
     def rows_of(self, spec: Spec, operands: list[Operand]) -> list[int]:
         if spec.patch is not None:
@@ -280,6 +302,16 @@ class TableWriter:
                 data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
                 blob[region.offset : region.offset + region.nbytes] = data
         return blob
+
+
+def origin_of(node: Node) -> Origin:
+    file, line = node.loc or ("", 0)
+    return Origin(node.summary(), file, line)
+
+
+def _slots(kind: AnyType) -> tuple[Slot, ...]:
+    tensors = [leaf for leaf in leaves(kind) if isinstance(leaf, Type)]
+    return tuple(Slot("", leaf.dtype.name, leaf.dims) for leaf in tensors)
 
 
 def workspace_bytes(node: Node) -> int:

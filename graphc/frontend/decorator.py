@@ -149,7 +149,8 @@ class CompiledFunction:
                     return made
             return self._call(args, kwargs)
         except GraphError as error:
-            raise without_internal_frames(self._explained(error, args, kwargs)) from None
+            cause, shown = error.__cause__, self._explained(error, args, kwargs)
+            raise without_internal_frames(shown) from cause
 
     def _explained(
         self, error: GraphError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -173,7 +174,7 @@ class CompiledFunction:
                 self._compile(variant)
             return variant.run_resident(leaves)
         except GraphError as error:
-            raise without_internal_frames(error) from None
+            raise without_internal_frames(error) from error.__cause__
 
     def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
@@ -343,7 +344,7 @@ class CompiledFunction:
         try:
             return self._variant(self._signature(args, kwargs)[0])
         except GraphError as error:
-            raise without_internal_frames(error) from None
+            raise without_internal_frames(error) from error.__cause__
 
     # -------------------------------------------------------------------------------- inside
 

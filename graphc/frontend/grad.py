@@ -30,6 +30,7 @@ from graphc.frontend.signature import Literals
 from graphc.frontend.tree import flatten, leaf_names, unflatten
 from graphc.hints import explained
 from graphc.ir.types import Type
+from graphc.ops.outside import without_calls
 from graphc.ops.value import Stateful, Value, current, functions, lift
 
 Function = Callable[..., Any]
@@ -260,11 +261,17 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     if current() is None:
 
         def pulled(primals: Any, cotangent: Any) -> Any:
-            return vjp(function, *primals)[1](cotangent)
+            return _vjp(function, primals, quiet=True)[1](cotangent)
 
         run = _compiled(pulled, lambda name: INTEGERS if name == "primals" else ())
         made = _compiled(function, lambda name: INTEGERS)(*primals)
         return made, lambda cotangent: run(primals, cotangent)
+    return _vjp(function, primals)
+
+
+def _vjp(function: Function, primals: tuple[Any, ...], quiet: bool = False) -> tuple[Any, Function]:
+    """As `vjp`, in a trace. The pullback runs the function again, without its calls of Python; so
+    does a `quiet` result."""
     given = Operands(primals, stays=lambda path, number: isinstance(number, INTEGERS))
     tree: list[Any] = []
 
@@ -280,14 +287,15 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     floats = [k for k, kind in enumerate(region.types) if kind.dtype.kind in "fc"]
     if not floats:
         raise TraceError("a function without float results has no pullback")
-    made = emit_region("call", given.values, (region,), name=region.graph.name)
+    shown = _again(region) if quiet else region
+    made = emit_region("call", given.values, (shown,), name=region.graph.name)
     found = dict(zip(order, made))
     result = unflatten(structure, [found[k] for k in range(len(order))])
     chosen = [k for k, v in enumerate(given.values) if v.element.kind in "fc"]
 
     def pullback(cotangent: Any) -> Any:
         seeds = _seeds(cotangent, structure, [order[k] for k in floats], region.types)
-        pulled = _emit_grad(region, given, seeds, chosen)[len(region.types) :]
+        pulled = _emit_grad(_again(region), given, seeds, chosen)[len(region.types) :]
         gradients = dict(zip(chosen, pulled))
         leaves: list[Any] = [None] * len(given.leaves)
         for number, position in enumerate(given.positions):
@@ -295,6 +303,11 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
         return unflatten(given.tree, leaves)
 
     return result, pullback
+
+
+def _again(region: Region) -> Region:
+    """The region where it runs once more than the function was called."""
+    return Region(without_calls(region.graph), region.tree, region.weak, region.captured)
 
 
 def _seeds(

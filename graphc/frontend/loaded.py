@@ -96,7 +96,7 @@ class LoadedGraph:
         try:
             made: list[np.ndarray[Any, Any]] = executable.run(arrays)
         except RunError as error:
-            raise explained(error, self.graph, arrays) from None
+            raise explained(error, self.graph, arrays) from error.__cause__
         return made
 
     def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:

@@ -28,6 +28,8 @@ from graphc.frontend.stored import (
 from graphc.frontend.weights import Weights, write_weights
 from graphc.ir.graph import Graph, Program
 from graphc.ir.literal import Literal
+from graphc.ir.op import Host
+from graphc.ir.verify import with_blocks
 from graphc.limits import check_within
 from graphc.ops.order import Key
 from graphc.record import record
@@ -111,6 +113,8 @@ def save(
             hint=f"save {text}, then: graphc compile {text} -o {target.name}",
         )
     graph = getattr(value, "graph", value)
+    if not comments:  # a dump is there to be read
+        _require_no_functions(graph)
     stored = values_of(graph) if variables is None else variables
     big = [*literals(graph), *stored.values()]
     if big and not weights:
@@ -121,6 +125,19 @@ def save(
     lines = [*comments, *([f"# weights {weights}"] if big else []), *comment(stored)]
     text = "".join(f"{line}\n" for line in lines) + show(graph)
     write_atomically(target, [text.encode()])
+
+
+def _require_no_functions(value: Graph | Program) -> None:
+    """Raise GraphError for a graph that calls functions of this process."""
+    for graph in with_blocks(value):
+        for node in graph.nodes:
+            if isinstance(node.op.lower, Host) and node.op.lower.is_local:
+                raise GraphError(
+                    f"a file may only compute, and {node.op.name} calls a Python function",
+                    details=node.describe(),
+                    location=node.loc,
+                    hint="gc.print and gc.assert_ may be saved",
+                )
 
 
 def read_text(path: Path) -> str:

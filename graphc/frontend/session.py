@@ -299,4 +299,4 @@ class _plain_errors:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, GraphError):
-            raise without_internal_frames(error) from None
+            raise without_internal_frames(error) from error.__cause__

@@ -21,7 +21,7 @@ from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import Effect
 from graphc.ir.types import Type
-from graphc.ops.order import OUTSIDE, Key, accesses
+from graphc.ops.order import HOST, OUTSIDE, Key, accesses
 from graphc.runtime import variable as runtime
 from graphc.runtime.image import Slot, dtype_name
 
@@ -35,7 +35,8 @@ def keys_of(value: Graph | Program) -> list[Key]:
     for graph in graphs:
         for node in graph.nodes:
             found.update(dict.fromkeys(accesses(node.op, node.attrs, node.regions)))
-    found.pop(OUTSIDE, None)
+    for key in (OUTSIDE, HOST):
+        found.pop(key, None)
     return list(found)
 
 

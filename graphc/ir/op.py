@@ -352,6 +352,16 @@ class Structural:
     """
 
 
+@record(frozen=True)
+class Host(Structural):
+    """A row of its own that calls Python with copies of the operands, by `reference`.
+
+    With `is_local` the attributes name what exists in this process only: no file may hold it.
+    """
+
+    is_local: bool = False
+
+
 Lowering = (
     Scalar | Compute | Reduction | Contraction | Loops | Library | Composite | Alias | Structural
 )

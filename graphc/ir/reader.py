@@ -25,7 +25,7 @@ import numpy as np
 from graphc.errors import GraphError, LimitError, ParseError
 from graphc.ir.graph import Graph, Location, Node, infer
 from graphc.ir.literal import Literal, literal
-from graphc.ir.op import OPS, Attr, Attrs, Op
+from graphc.ir.op import OPS, Attr, Attrs, Host, Op
 from graphc.ir.place import Place, parse_place
 from graphc.ir.types import (
     AnyType,
@@ -121,6 +121,8 @@ class Assembler:
         op = OPS.get(record.op)
         if op is not None and op.is_custom:
             op = _permitted(op, line)
+        if op is not None and isinstance(op.lower, Host) and op.lower.is_local:
+            _require_own(op, line)
         if op is None or op.name == "param":
             raise ParseError(f"line {line}: unknown op {record.op!r}", hint=_closest(record.op))
         inputs = self._use(line, record.inputs)
@@ -177,6 +179,15 @@ def _permitted(op: Op, line: int) -> Op:
             hint=f"if you trust the file: gc.load(..., custom_ops=[{op.name!r}])",
         )
     return allowed[op.name]
+
+
+def _require_own(op: Op, line: int) -> None:
+    """Refuse a function of this process in a text that comes from a file. Raises ParseError."""
+    if custom_ops.get() is not None:
+        raise ParseError(
+            f"line {line}: {op.name} calls a Python function, and a file may only compute",
+            hint="trace the function that calls it anew; gc.print and gc.assert_ may be saved",
+        )
 
 
 def _closest(name: str) -> str | None:

@@ -30,6 +30,7 @@ from graphc.ops import (  # noqa: F401
     logic,
     loop_gradients,
     nn,
+    outside,
     packing,
     padding,
     pickling,

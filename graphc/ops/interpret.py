@@ -114,7 +114,7 @@ class _Interpreter:
         try:
             made = node.op.reference(*inputs, **self.attributes(node))
         except GraphError as error:
-            raise error.at(node.loc, node.describe()) from None
+            raise error.at(node.loc, node.describe()) from error.__cause__
         except (*UNCOMPUTABLE, ValueError, IndexError, MemoryError) as error:
             text = f"{node.op.name}: {error}"
             raise GraphError(text, details=node.describe(), location=node.loc) from None

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphc.ir.graph import Builder, Graph, Node
-from graphc.ir.op import Scalar
+from graphc.ir.graph import Builder, Graph, Node, node_effect
+from graphc.ir.op import Effect, Scalar
 from graphc.ir.types import AnyType, StackType, Type, leaves
 from graphc.ops.comparison import compares_values
 from graphc.ops.control import param_node
@@ -84,6 +84,7 @@ def split(graph: Graph, params: int, results: int, kept: Iterable[int]) -> Split
         (*graph.params[:params], *entries),
         (*graph.results[:results], *saved, *(t.top for t in stacks)),
         {t.origin.id: entry for t, entry in zip(stacks, entries, strict=True)},
+        [n for n in graph.nodes if not late[n.id] and node_effect(n) > Effect.READ],
     )
     tops = [param_node(t.top.id, t.top.type) for t in stacks]
     inputs = {n.id: param_node(n.id, n.type) for n in saved}
@@ -205,15 +206,16 @@ def _left_by(stack: Node, readers: dict[int, list[Node]]) -> Node | None:
 
 
 def section(
-    graph: Graph, params: Sequence[Node], results: Sequence[Node], replaced: dict[int, Node]
-) -> Graph:
+    graph: Graph, params: Sequence[Node], results: Sequence[Node], replaced: dict[int, Node],
+    acting: Sequence[Node] = (),
+) -> Graph:  # fmt: skip
     """The part of a graph that computes these results from these parameters.
 
-    `replaced` maps ids to the parameters that stand for nodes.
+    `replaced` maps ids to the parameters that stand for nodes; `acting` nodes run for what they do.
     """
     mapped = {p.id: p for p in params} | replaced
     needed: set[int] = set()
-    pending = list(results)
+    pending = [*results, *acting]
     while pending:
         node = pending.pop()
         if node.id not in needed and node.id not in mapped:
@@ -223,7 +225,9 @@ def section(
     for node in graph.nodes:
         if node.id in needed:
             inputs = tuple(mapped[n.id] for n in node.inputs)
-            made = node if inputs == node.inputs else node.replace(inputs=inputs)
+            after = tuple(mapped[n.id] for n in node.after if n.id in mapped)
+            same = inputs == node.inputs and after == node.after
+            made = node if same else node.replace(inputs=inputs, after=after)
             mapped[node.id] = made
             nodes.append(made)
     return Graph(

@@ -2,7 +2,8 @@
 
 Tracing turns the order of statements into `after` edges: a read waits for the last write of its
 variable, a write for that and for the reads since.  A region op counts as what its body does, and
-nodes that talk to the outside (IO, COMM) are kept in line with one another.
+nodes that talk to other devices (COMM) are kept in line with one another, as are those that call
+Python (IO).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from graphc.ir.op import Effect, Op
 
 Key = tuple[str, str]  # container and name of a variable
 OUTSIDE: Key = ("", "")
+HOST: Key = ("", "python")  # what calls Python, until the pass `state` has threaded it
 
 
 def accesses(op: Op, attrs: Mapping[str, Any], regions: tuple[Graph, ...]) -> dict[Key, Effect]:
@@ -31,6 +33,10 @@ def accesses(op: Op, attrs: Mapping[str, Any], regions: tuple[Graph, ...]) -> di
 
 def _note(found: dict[Key, Effect], op: Op, attrs: Mapping[str, Any]) -> None:
     if op.effect is Effect.PURE:
+        return
+    if op.effect is Effect.IO:
+        if not attrs.get("threaded"):
+            found[HOST] = Effect.WRITE
         return
     state = op.effect <= Effect.WRITE
     key = (attrs["container"], attrs["name"]) if state else OUTSIDE

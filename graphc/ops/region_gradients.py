@@ -26,6 +26,7 @@ from graphc.ops.cotangents import (
     zeros,
 )
 from graphc.ops.joint import Split, joint, split
+from graphc.ops.outside import without_calls
 from graphc.ops.value import Trace, Value, tracing
 
 Values = list[Any]
@@ -84,7 +85,7 @@ def checkpointed(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pu
         waits = tuple(c.node for c in cotangents if c is not None)
         barrier = OPS["barrier"]
         again = [trace.emit(barrier, (v.node, *waits), {}) for v in operands]
-        _, pull = differentiate(trace, region, again, active, wanted, sweep.note)
+        _, pull = differentiate(trace, without_calls(region), again, active, wanted, sweep.note)
         found = pull(list(cotangents))
         return [found.get(k) for k in range(len(operands))]
 

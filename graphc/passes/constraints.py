@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Location, Node
+from graphc.ir.op import Host
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.passes.place import unavailable
 from graphc.passes.reasons import record as explain
 from graphc.runtime.variable import containers
+
+CPU = Spec(type="cpu")  # where Python is
 
 
 def spec_of(node: Node) -> Spec | None:
@@ -63,6 +66,8 @@ class Classes:
         if node.op.name == "read" and isinstance(node.place, Constraint):
             self.reads.append((item, node))
             spec, ties = None, ties[:1]
+        if isinstance(node.op.lower, Host):
+            self.require(item, node, CPU)
         if spec is not None:
             self.require(item, node, spec)
         for tie in ties:

@@ -6,6 +6,9 @@
 In between a variable is a value like any other, so every later pass may reorder, differentiate and
 fuse freely.  A region op takes the values its body reads as operands and returns the values its
 body leaves behind as further results; a loop makes a variable that it writes a carry.
+
+What calls Python reads and writes a token in the same way, which begins as a constant and which
+nobody reads in the end: the calls are in line as the values of a variable are.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect
 from graphc.ir.place import Constraint, Place
 from graphc.ir.regions import holds_kernels
-from graphc.ir.types import TupleType, Type
+from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
-from graphc.ops.order import OUTSIDE, Key, accesses
+from graphc.ops.order import HOST, OUTSIDE, Key, accesses
+from graphc.ops.outside import TOKEN, is_loose
 from graphc.passes.reasons import record as reason
 from graphc.record import record
 
@@ -63,6 +67,8 @@ def _problem(graph: Graph) -> tuple[Node, str] | None:
     for node in stateful:
         if holds_kernels(node) and touched(node):
             return node, f"%{node.id} holds state in a region"
+        if is_loose(node.op, node.attrs):
+            return node, f"%{node.id} calls Python without a token"
         if node.op.name not in ("read", "assign"):
             continue
         key = key_of(node)
@@ -105,6 +111,8 @@ def touched(node: Node) -> dict[Key, Touch]:
 
 
 def _type_of(regions: Iterable[Graph], key: Key) -> Type:
+    if key == HOST:
+        return TOKEN
     pending = list(regions)
     while True:
         for node in pending.pop().nodes:
@@ -165,13 +173,17 @@ def check_region(node: Node, number: int) -> None:
     """A loop's test decides only, and a custom gradient gets what it needs from its forward."""
     region = node.regions[number]
     holder = (node.op.name, number)
+    asks = "calls Python" if region.effect is Effect.IO else None
     if holder == ("while", 0) and region.effect >= Effect.WRITE:
-        raise GraphError("the test of a while loop assigns to a variable", location=node.loc)
+        raise GraphError(
+            f"the test of a while loop {asks or 'assigns to a variable'}", location=node.loc,
+            hint="do it in the body",
+        )  # fmt: skip
     if holder == ("custom_grad", 1) and region.effect >= Effect.READ:
         raise GraphError(
-            "the backward function of a custom gradient uses a variable",
+            f"the backward function of a custom gradient {asks or 'uses a variable'}",
             location=node.loc,
-            hint="read it in the forward function and keep what it read",
+            hint="do it in the forward function and keep what the backward function needs",
         )
 
 
@@ -202,6 +214,8 @@ class _Sweep(Rewriter):
         op = OPS["assign"]
         results = self.finish()
         for key, node in self.written.items():
+            if key == HOST:
+                continue
             value, first = self.values[key], self.reads.get(key)
             if value is first:
                 continue
@@ -227,16 +241,27 @@ class _Sweep(Rewriter):
             self.mapped[node.id] = self.parts[node.inputs[0]][node.attrs["index"]]
         elif node.regions and (used := touched(node)):
             self.region_node(node, used)
+        elif is_loose(node.op, node.attrs):
+            self.outside(node)
         else:
             made = self.copy(without_state(node))
             self.nodes.append(made)
             self.mapped[node.id] = made
 
+    def outside(self, node: Node) -> None:
+        """What calls Python takes the token and returns one after its results."""
+        operands = (*map(self.new, node.inputs), self.value(HOST, TOKEN, node))
+        attrs = {**node.attrs, "threaded": True}
+        made = self.emit(node.op, operands, attrs, loc=node.loc, place=node.place)
+        self.split(node, made, len(leaves(node.type)), [HOST])
+
     def value(self, key: Key, kind: Type, node: Node) -> Node:
         """What the variable holds; read here if it has not been used yet."""
         found = self.values.get(key)
         if found is None:
-            if node.op.name == "read":
+            if key == HOST:
+                found = self.emit(OPS["const"], (), {"value": literal(np.zeros((), np.uint8))})
+            elif node.op.name == "read":
                 found = node.replace(after=())
                 self.nodes.append(found)
             else:

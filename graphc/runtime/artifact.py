@@ -48,6 +48,13 @@ def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
             "a program for the simulator of GPUs cannot be saved",
             hint="compile it for a chip: --target cuda:sm_90",
         )
+    if found := [host for each in image.images for host in each.hosts.values()]:
+        raise GraphError(
+            "a .gcx file calls no Python, and this program does",
+            details=(found[0].origin.node,),
+            location=found[0].origin.location,
+            hint="leave gc.print, gc.assert_ and gc.callback out; a .gir file holds the first two",
+        )
     code = Code(image)
     values, places = _values(image)
     tensors = {

@@ -14,6 +14,7 @@ from graphc.runtime import load, pool
 from graphc.runtime.agenda import Ready, agenda_of
 from graphc.runtime.array import Array
 from graphc.runtime.device import default_threads
+from graphc.runtime.host import Trampoline
 from graphc.runtime.image import Image, Slot, numpy_dtype
 from graphc.runtime.memory import address_of, aligned_bytes, result_array
 from graphc.runtime.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
@@ -43,6 +44,8 @@ class Part:
             found = load.link(code, symbols, addresses)
             self.linked.append(found)
             addresses.update((symbol, found[symbol]) for symbol in symbols)
+        self.hosts = {symbol: Trampoline(host) for symbol, host in image.hosts.items()}
+        addresses.update((symbol, host.address) for symbol, host in self.hosts.items())
         self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
 
     def called(self, row: int) -> str:

@@ -4,7 +4,7 @@ run."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,18 @@ class Origin:
         return (self.file, self.line) if self.file else None
 
 
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A kernel that is a Python function: it maps arrays like the operands to those like the
+    results (one array, or a tuple of several or none).
+    """
+
+    call: Callable[..., Any]
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    origin: Origin
+
+
 UNLIMITED = 1 << 62
 
 
@@ -145,6 +157,7 @@ class Image:
     in the arena at its fullest, with their bytes; `guarded` has variables written only when no
     kernel before has failed.  `products` says of rows what a library can do in their place.
     The stacks of a run grow to `stack_bytes` together.
+    `hosts` are the kernels that are functions of this process.
     """
 
     name: str
@@ -176,6 +189,7 @@ class Image:
     guarded: bool = False
     stack_bytes: int = UNLIMITED
     products: Mapping[int, Product] = field(default_factory=dict)
+    hosts: Mapping[str, HostCall] = field(default_factory=dict)
 
     @property
     def on_gpu(self) -> bool:
@@ -238,7 +252,7 @@ class Image:
         self._check_donated()
         if self.on_gpu:
             self._check_launches()
-        defined = {symbol for _, symbols in self.objects for symbol in symbols}
+        defined = {symbol for _, symbols in self.objects for symbol in symbols} | set(self.hosts)
         missing = [symbol for symbol in self.kernels if symbol not in defined]
         missing = [] if self.simulated else missing
         if missing:
