@@ -215,3 +215,25 @@ def test_expm1_of_infinities_is_the_limit():
     for made in (gc.compile(np.expm1)(x), PUBLIC["expm1"](x)):
         np.testing.assert_array_equal(made.real, [np.inf] * 3 + [-1] * 3)
         np.testing.assert_array_equal(made.imag, [0, np.nan, np.nan, 0, 0, 0])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_remainders_are_exact_for_every_quotient(kind):
+    """Any bits at all: quotients from 2**-2000 to 2**2000, subnormal numbers, NaN, infinity."""
+    rng = np.random.default_rng(3)
+    bits = {np.float32: np.uint32, np.float64: np.uint64}[kind]
+    x, y = rng.integers(0, np.iinfo(bits).max, (2, 20000), bits).view(kind)
+    scale = rng.choice([1.0, 1.0, 3.0, 2.0**40, 2.0**60], (2, 20000))
+    near = (rng.integers(1, 2**53, (2, 20000)) * scale).astype(kind)
+    edges = np.array([0, -0.0, 1, -3, np.inf, np.nan, np.finfo(kind).max], kind)
+    edges = np.append(edges, [np.finfo(kind).tiny, -np.finfo(kind).smallest_subnormal])
+    pairs = [v.ravel() for v in np.meshgrid(edges, edges)]
+    x, y = (np.concatenate(v) for v in ((x, near[0], pairs[0]), (y, near[1], pairs[1])))
+    functions = (np.fmod, np.remainder, np.floor_divide)
+    made = gc.compile(lambda x, y: tuple(f(x, y) for f in functions))(x, y)
+    for function, got in zip(functions, made, strict=True):
+        with np.errstate(all="ignore"):
+            want = function(x, y)
+        np.testing.assert_array_equal(got, want, function.__name__)
+        signed = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got[signed]), np.signbit(want[signed]))

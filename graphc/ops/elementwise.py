@@ -19,6 +19,7 @@ from graphc.ops.registry import (
     require,
     to_real,
 )
+from graphc.ops.remainder import float_remainder
 from graphc.ops.rules import over_nonzero, where_true
 from graphc.ops.scalars import (
     binary,
@@ -97,27 +98,6 @@ elementwise(
 # ---------------------------------------------------------------------------------------- quotients
 
 
-def float_remainder(b: Any, x: Any, y: Any) -> Any:
-    """C's fmod: what is left of x after taking away y as often as it fits, with the sign of x.
-
-    x - trunc(x / y) y in one fma is exact, also when the quotient has more digits than the format:
-    then it leaves a smaller number that is again congruent to x.  Two rounds in f64 cover quotients
-    up to 2**100 (f32), three 2**150 (f64); a last correction undoes a quotient that rounded up.
-    """
-    element, x, y = x.dtype, b.cast(x, F64), b.cast(y, F64)
-    left = x
-    for _ in range(2 if element is not F64 else 3):
-        quotient = b.op("trunc", b.div(left, y))
-        left = b.fma(b.neg(quotient), y, left)
-    size = b.op("abs", y)
-    overshot = b.compare("ne", is_negative(b, left), is_negative(b, x))
-    overshot = both(b, overshot, b.compare("ne", left, like(b, left, 0)))
-    left = b.select(overshot, b.add(left, b.select(is_negative(b, x), b.neg(size), size)), left)
-    finite = complex_math.finite(b, x)
-    fits = both(b, finite, b.compare("eq", size, like(b, size, np.inf)))
-    return b.cast(copy_sign(b, b.select(fits, x, left), x), element)
-
-
 def _opposite(b: Any, left: Any, y: Any) -> Any:
     """A remainder that is not zero and has the other sign than y: floor division takes one more."""
     differ = b.compare("ne", is_negative(b, left), is_negative(b, y))
@@ -143,7 +123,9 @@ def _floor_divide(b: Any, x: Any, y: Any) -> Any:
         return b.select(_opposite(b, left, y), b.sub(quotient, one), quotient)
     exact = b.div(b.sub(x, left), y)
     exact = b.select(_opposite(b, left, y), b.sub(exact, one), exact)
-    whole = b.op("rint", exact)
+    whole = b.op("floor", exact)
+    above = b.compare("gt", b.sub(exact, whole), like(b, x, 0.5))
+    whole = b.select(above, b.add(whole, one), whole)
     whole = b.select(is_zero(b, exact), copy_sign(b, like(b, x, 0), b.div(x, y)), whole)
     return b.select(is_zero(b, y), b.div(x, y), whole)
 
