@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
+import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.graph import Builder
 from graphc.ir.op import OPS
@@ -113,3 +114,16 @@ BAD = [
 def test_misuse_is_refused(function: Any) -> None:
     with pytest.raises(GraphError):
         traced(function, V)
+
+
+def test_edges_between_traced_ends_are_numpys_to_the_last_bit():
+    """A product that is fused with its sum would put values on the other side of an edge."""
+    rng = np.random.default_rng(5)
+    compiled = gc.compile(lambda a, b: np.linspace(a, b, 23))
+    counted = gc.compile(lambda x: np.histogram(x, 7))
+    for _ in range(20):
+        a, b = rng.normal(size=2) * 30
+        np.testing.assert_array_equal(compiled(a, b), np.linspace(a, b, 23))
+        x = rng.integers(-40, 40, 50)
+        for made, right in zip(counted(x), np.histogram(x, 7), strict=True):
+            np.testing.assert_array_equal(made, right)

@@ -85,3 +85,37 @@ def test_panels(n: int, dtype: Any) -> None:
     root = gc.compile(np.linalg.cholesky)(s)
     assert residual(root, np.swapaxes(root, -1, -2), s) < small
     assert not np.triu(root, 1).any()
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(0, 0), (1, 1), (3, 4, 4), (0, 2, 2)])
+def test_complex_matrices_are_solved_inverted_and_have_determinants(name, shape):
+    rng = np.random.default_rng(7)
+    a, b = ((rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(name) for _ in "ab")
+    calls = (
+        lambda a, b: np.linalg.solve(a, b),
+        lambda a, b: np.linalg.inv(a),
+        lambda a, b: np.linalg.det(a),
+        lambda a, b: tuple(np.linalg.slogdet(a)),
+        lambda a, b: np.linalg.matrix_power(a, -2),
+    )
+    for call in calls:
+        got, want = gc.compile(call)(a, b), call(a, b)
+        for made, right in zip(*(v if isinstance(v, tuple) else [v] for v in (got, want))):
+            assert (made.dtype, made.shape) == (right.dtype, right.shape)
+            np.testing.assert_allclose(made, right, rtol=2e3 * np.finfo(name).eps)
+
+
+def test_determinants_of_singular_and_of_large_complex_matrices():
+    assert gc.compile(np.linalg.det)(np.ones((2, 2), complex)) == 0
+    assert gc.compile(np.linalg.det)(np.eye(3)[::-1] * 1j) == np.linalg.det(np.eye(3)[::-1] * 1j)
+    with pytest.raises(GraphError, match="up to 32 rows"):
+        gc.compile(np.linalg.det).graph(gc.spec((33, 33), "c64"))
+
+
+def test_gradient_of_a_complex_determinant():
+    """d|det A|**2 is 2 |det A|**2 A**-H in the convention of one conjugate per complex variable."""
+    a = np.array([[1 + 1j, 2, 0.5j], [0.25, 3j, 1], [1, -1j, 2]])
+    got = gc.compile(lambda a: gc.grad(lambda a: np.abs(np.linalg.det(a)) ** 2)(a))(a)
+    want = 2 * np.abs(np.linalg.det(a)) ** 2 * np.linalg.inv(a).conj().T
+    np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
+import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ops import conv, einsum, linalg, pooling
@@ -224,3 +225,19 @@ def test_norms_and_powers() -> None:
         traced(lambda *v: NUMPY[np.linalg.multi_dot](v), *arrays), np.linalg.multi_dot(arrays), 1e-9
     )
     assert linalg.matmul_op.commutative is False
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("function", [np.convolve, np.correlate], ids=lambda f: f.__name__)
+def test_nothing_lies_beyond_the_ends_of_a_convolved_vector(function, mode):
+    """Zeros that are laid around an array would make NaN of infinity."""
+    for n, m in ((5, 2), (2, 5), (4, 4), (6, 1), (1, 1)):
+        x, y = np.arange(1.0, n + 1), np.arange(2.0, m + 2)
+        for places in ((0, None), (None, 0), (-1, None), (None, -1)):
+            u, v = x.copy(), y.copy()
+            if places[0] is not None:
+                u[places[0]] = np.inf
+            if places[1] is not None:
+                v[places[1]] = np.nan if m > 1 else np.inf
+            made = gc.compile(lambda u, v: function(u, v, mode))(u, v)
+            np.testing.assert_array_equal(made, function(u, v, mode))

@@ -13,7 +13,16 @@ from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.ops.arrange import moveaxis
 from graphc.ops.dims import Shape, rank_of, samples_of, shape_of, tensor_type
-from graphc.ops.registry import REAL, as_dtype, define, require, require_options
+from graphc.ops.registry import (
+    FLOATS,
+    REAL,
+    as_dtype,
+    define,
+    elementwise,
+    require,
+    require_options,
+)
+from graphc.ops.scalars import like
 from graphc.ops.shape import broadcast_to, reshape
 from graphc.ops.slicing import slice_extent
 from graphc.ops.value import (
@@ -99,6 +108,15 @@ def as_number(value: Any, element: DType) -> Any:
     return float(value) if element.is_float else int(value)
 
 
+elementwise(
+    "progression", lambda b, k, step, start: b.add(b.fma(k, step, like(b, k, -0.0)), start),
+    lambda k, step, start: k * step + start, arity=3, dtypes=FLOATS, flops=2, public_name="",
+    gradient=lambda ct, made, k, step, start: (ct * step, ct * k, ct),
+    doc="k * step + start with the product rounded by itself, as numbers that others are compared "
+    "with must be wherever they are computed.",
+)  # fmt: skip
+
+
 @public(np.linspace)
 def linspace(
     start: Any,
@@ -119,7 +137,8 @@ def linspace(
     step = (stop - start) / as_number(gaps, work.real)
     rank = max(rank_of(start), rank_of(stop))
     places = reshape(iota(count), (count,) + (1,) * rank)
-    made = functions.astype(places, work) * step + start
+    places = functions.astype(places, work)
+    made = places * step + start if work.is_complex else emit("progression", places, step, start)
     if endpoint and count > 1:
         made = functions.where(functions.equal(places, count - 1), stop, made)
     if dtype is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Composite, Library, Loops, Sample
 from graphc.ir.types import (
     F32,
@@ -39,6 +40,7 @@ from graphc.ops.registry import (
     sample_array,
 )
 from graphc.ops.shape import broadcast_to, reshape
+from graphc.ops.slicing import slice_axis
 from graphc.ops.solve_nest import Solve, solve_workspace
 from graphc.ops.value import as_value, common_element, emit, functions, public
 
@@ -252,14 +254,34 @@ def _floating(x: Any) -> Any:
     """x as f64 if it is integer, as f32 if its floats are narrower."""
     x = as_value(x)
     element = common_element(x)[0]
-    require(not element.is_complex, "complex matrices cannot be factorised yet")
+    require(not element.is_complex, "cholesky takes real matrices")
     return functions.astype(x, element.compute if element.is_float else F64)
+
+
+def _parted(a: Any) -> Any:
+    """Complex matrices x + iy as the real ones of twice the size that multiply columns of parts."""
+    x, y = functions.real(a), functions.imag(a)
+    upper = functions.concatenate([x, functions.negative(y)], -1)
+    return functions.concatenate([upper, functions.concatenate([y, x], -1)], -2)
+
+
+def _solve_complex(a: Any, b: Any) -> Any:
+    """The real system of the parts, solved."""
+    element = common_element(a, b)[0]
+    a, b = functions.astype(a, element), functions.astype(b, element)
+    made = solve(_parted(a), functions.concatenate([functions.real(b), functions.imag(b)], -2))
+    rows = shape_of(a)[-1]
+    top, bottom = slice_axis(made, -2, 0, rows), slice_axis(made, -2, rows, 2 * rows)
+    return functions.complex(top, bottom)
 
 
 @public(np.linalg.solve, name="linalg.solve")
 def solve(a: Any, b: Any) -> Any:
     """The x with a @ x = b, for stacked matrices; b is a vector or stacked matrices of columns."""
     vector = rank_of(b) == 1
+    if common_element(a, b)[0].is_complex:
+        made = _solve_complex(as_value(a), reshape(b, -1, 1) if vector else as_value(b))
+        return reshape(made, shape_of(made)[:-1]) if vector else made
     a, b = _floating(a), _floating(reshape(b, -1, 1) if vector else b)
     element = F64 if F64 in (common_element(a)[0], common_element(b)[0]) else F32
     a, b = functions.astype(a, element), functions.astype(b, element)
@@ -270,11 +292,35 @@ def solve(a: Any, b: Any) -> Any:
 @public(np.linalg.inv, name="linalg.inv")
 def inv(a: Any) -> Any:
     """The inverses of stacked matrices."""
-    a = _floating(a)
+    a = as_value(a) if common_element(a)[0].is_complex else _floating(a)
     return solve(a, eye(shape_of(a)[-1], dtype=common_element(a)[0]))
 
 
+MOST_PIVOTS = 32  # rows of a complex matrix whose elimination is written out
+
+
+def _complex_pivots(a: Any) -> Any:
+    """The pivots of complex matrices, with the signs of the exchanges: columns are eliminated one
+    after the other, what is left is one row and column smaller."""
+    f, pivots, size = functions, [], shape_of(a)[-1]
+    if not isinstance(size, int) or size > MOST_PIVOTS:
+        most = f"det and slogdet of complex matrices take up to {MOST_PIVOTS} rows"
+        raise TypeRuleError(f"{most}, not {size}")
+    for extent in range(size, 0, -1):
+        best = f.expand_dims(f.argmax(f.absolute(a[..., 0]), axis=-1, keepdims=True), -1)
+        row = f.take_along_axis(a, f.broadcast_to(best, (*shape_of(a)[:-2], 1, extent)), -2)
+        pivot = row[..., :1]
+        pivots.append(f.where(f.equal(best, 0), pivot, f.negative(pivot))[..., 0])
+        chosen = f.equal(f.reshape(f.arange(extent), (extent, 1)), best)
+        rest = f.where(chosen, a[..., :1, :], a)[..., 1:, :]
+        factor = rest[..., :1] / f.where(f.equal(pivot, 0), 1, pivot)
+        a = rest[..., 1:] - factor * row[..., 1:]
+    return f.concatenate(pivots, -1) if pivots else f.diagonal(a, 0, -2, -1)
+
+
 def _signs_and_diagonal(a: Any) -> tuple[Any, Any]:
+    if common_element(a)[0].is_complex:
+        return 1, _complex_pivots(as_value(a))
     packed, _, sign = emit("lu", _floating(a))
     return sign, functions.diagonal(packed, 0, -2, -1)
 

@@ -203,14 +203,32 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 def _correlation(a: Any, v: Any, mode: str) -> Any:
-    """sum over k of a[p + k] * v[k], v no longer than a."""
+    """sum over k of a[p + k] * v[k], v no longer than a.
+
+    Beyond the ends of a there is nothing, which times infinity is nothing, too.
+    """
     n = shape_of(v)[0]
     if isinstance(n, Dim):
         raise TypeRuleError(f"convolve: the length {n} of the shorter array is not known")
     require(mode in ("full", "same", "valid"), f"convolve: there is no mode {mode!r}")
     low, high = {"full": (n - 1, n - 1), "same": (n // 2, n - 1 - n // 2), "valid": (0, 0)}[mode]
-    made = conv(reshape(a, 1, 1, -1), reshape(v, 1, 1, -1), padding=[(low, high)])
-    return reshape(made, -1)
+    endless = common_element(a, v)[0].kind in "fc"
+    padding = (0, 0) if endless else (low, high)
+    made = reshape(conv(reshape(a, 1, 1, -1), reshape(v, 1, 1, -1), padding=[padding]), -1)
+    if not endless or not low + high:
+        return made
+    whole = shape_of(a)[0]
+    left = _overlapping(slice_axis(a, 0, 0, n - 1), v, low, -low)
+    right = _overlapping(slice_axis(a, 0, whole - (n - 1), whole), v, high, 0)
+    return functions.concatenate([left, made, right])
+
+
+def _overlapping(a: Any, v: Any, count: int, first: int) -> Any:
+    """sum over k of a[p + k + first] * v[k] for p < count, where a has such an element."""
+    places = functions.arange(first, first + count)[:, None] + functions.arange(shape_of(v)[0])
+    legal = functions.logical_and(places >= 0, places < shape_of(a)[0])
+    terms = functions.take(a, functions.where(legal, places, 0)) * v
+    return functions.sum(functions.where(legal, terms, 0), axis=1)
 
 
 def _longer_first(a: Any, v: Any) -> bool:
