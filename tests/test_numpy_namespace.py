@@ -72,3 +72,15 @@ def test_strings_of_dtypes_are_numpys_in_numpys_functions(title: str) -> None:
         x = np.ones(3, np.uint8)
         assert gc.compile(function)(x).dtype == function(x).dtype
     assert gc.compile(lambda x: x + gc.zeros(3, "i8"))(np.ones(3, np.int8)).dtype == np.int8
+
+
+def test_on_arrays_errors_are_numpys_too() -> None:
+    x = np.ones((2, 3))
+    for call, kind in (
+        (lambda: gnp.expand_dims(x, 9), IndexError),
+        (lambda: gnp.sum(x, axis=4), IndexError),
+        (lambda: gnp.squeeze(x, 0), ValueError),
+    ):
+        with pytest.raises(gc.GraphError) as caught:
+            call()
+        assert isinstance(caught.value, kind)

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import GraphError
 from graphc.frontend.calls import callee
 from graphc.frontend.dispatch import linked
+from graphc.frontend.refusal import as_numpy_raises
 from graphc.hints import missing
 from graphc.ops.value import NUMPY, PUBLIC, current
 
@@ -36,7 +38,10 @@ class Function:
             return callee(self.numpy)(*args, **kwargs)
         if kwargs.get("device") in (None, "cpu"):  # where eager arrays are
             kwargs.pop("device", None)
-        made = self.eager(*args, **kwargs)
+        try:
+            made = self.eager(*args, **kwargs)
+        except GraphError as error:
+            raise as_numpy_raises(error, self.numpy, args, kwargs) from None
         if type(made) is np.ndarray and not made.flags.writeable and self.numpy not in _SHARED:
             return made.copy()  # NumPy's may be written
         return made
