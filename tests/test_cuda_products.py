@@ -190,7 +190,7 @@ def test_what_is_no_product(name: str) -> None:
     assert not products_of(function, *specs)
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("f32", "i32"), ("f32", "u32"), ("bf16", "f16")])
+@pytest.mark.parametrize(("kind", "bits"), [("f32", "i32"), ("f32", "u32")])
 def test_bits_are_no_activation(kind: str, bits: str) -> None:
     graph = gc.parse(f"""gir 1
 graph @f(%0 x: {kind}[32,64], %1 w: {kind}[64,48]) {{

@@ -111,7 +111,7 @@ def test_the_same_image_with_any_number_of_threads(
         monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / str(threads)))
         function = gc.compile(layer, threads=threads)
         function(*arguments)
-        image = function._compile(next(iter(function._variants.values()))).image
+        image = function.executable(*arguments).image
         images.append((image.objects, image.support))
     assert images[0] == images[1] == images[2]
     assert len(images[0][0]) > 1

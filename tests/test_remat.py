@@ -126,8 +126,8 @@ def test_random_programs_under_limits(seed: int) -> None:
 
 
 def test_parity_makes_what_is_computed_again_equal_in_every_bit() -> None:
-    found = under_limits(program(5), shares=(0.95, 0.8), parity=True)
-    assert found["same bits"] == 2
+    found = under_limits(program(5), shares=(0.95, 0.9, 0.85), parity=True)
+    assert found["same bits"] and not found["last bits"]
 
 
 def test_what_follows_from_constants_alone_is_computed_again() -> None:
@@ -150,7 +150,7 @@ def limited(function: Any, *args: Any) -> None:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     most = image.arena_bytes + sum(slot.nbytes for slot in image.results)
     fitted = 0
-    for share in (0.95, 0.9, 0.8, 0.7, 0.6):
+    for share in (1.4, 0.95, 0.9, 0.8, 0.7, 0.6):  # the first leaves room for stacks, which count
         try:
             made = gc.compile(function, threads=1, memory_limit=int(share * most))(*args)
         except gc.LimitError:

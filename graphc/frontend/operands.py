@@ -5,6 +5,7 @@ Arguments nest in tuples, lists and dicts, as NumPy takes them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,15 +67,18 @@ def _plain(leaf: Any) -> Any:
 
 
 def mapped(given: Any, change: Callable[[Any], Any]) -> Any:
-    """A nesting with other leaves; named tuples stay what they are."""
-    if isinstance(given, tuple):
+    """A nesting with other leaves, or the very same where none is another; named tuples stay what
+    they are, and other classes of tuples are nobody's to make anew.
+    """
+    if isinstance(given, tuple | list):
         items = [mapped(item, change) for item in given]
-        make = getattr(type(given), "_make", None)
-        return make(items) if make is not None else tuple(items)
-    if type(given) is list:
-        return [mapped(item, change) for item in given]
+        if all(map(operator.is_, items, given)):
+            return given
+        make = list if type(given) is list else getattr(type(given), "_make", None)
+        return make(items) if make else tuple(items) if type(given) is tuple else given
     if type(given) is dict:
-        return {key: mapped(item, change) for key, item in given.items()}
+        made = {key: mapped(item, change) for key, item in given.items()}
+        return given if all(map(operator.is_, made.values(), given.values())) else made
     if isinstance(given, slice):
         return slice(*(change(part) for part in (given.start, given.stop, given.step)))
     return change(given)
