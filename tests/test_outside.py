@@ -459,3 +459,16 @@ def test_outside_of_traces_it_happens_at_once(capsys: pytest.CaptureFixture[str]
         gc.assert_(1.0)
     assert gc.callback(np.sin, gc.spec((), "f64"), 1.0) == np.sin(1)
     assert gc.callback(lambda x: (x, x), None, 1.0) is None
+
+
+def test_shapes_may_be_symbols(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    sines = gc.compile(lambda x: gc.callback(np.sin, gc.spec(x.shape, "f64"), x))
+    for n in (0, 1, 2, 5, 7):
+        x = np.arange(float(n))
+        assert np.array_equal(sines(x), np.sin(x))
+    shown = gc.compile(lambda x: (gc.print("{}", x), x + 1)[1])
+    gc.save(tmp_path / "shown.gir", shown.graph(gc.spec(("n",), "f64")))
+    loaded = gc.load(tmp_path / "shown.gir")
+    for n in (2, 3):
+        loaded(np.zeros(n))
+        assert capsys.readouterr().out == f"{np.zeros(n)}\n"

@@ -53,8 +53,9 @@ def callback(function: Callable[..., Any], result_specs: Any, *values: Any) -> A
     result_specs   gc.spec(shape, dtype) of the array that it returns, any nesting of them for a
                    nesting of arrays, or None: then what it returns is not looked at
 
-    It runs on the thread of the run and may not use variables of the program that calls it.  It has
-    no gradient: take gc.stop_gradient of a value, or write gc.custom_grad.  An exception in it is a
+    It runs on the thread of the run, which holds the containers of its variables: a callback that
+    uses one which the program writes waits forever; pass the value as an operand.  It has no
+    gradient: take gc.stop_gradient of a value, or write gc.custom_grad.  An exception in it is a
     RunError of the run with the exception as its cause, as is a result of another dtype or shape.
     """
     if not callable(function):
