@@ -84,3 +84,8 @@ def test_on_arrays_errors_are_numpys_too() -> None:
         with pytest.raises(gc.GraphError) as caught:
             call()
         assert isinstance(caught.value, kind)
+
+
+def test_limits_are_of_dtypes_and_of_arrays() -> None:
+    assert gnp.finfo(np.float32).eps == gnp.finfo(np.ones(2, "f4")).eps == np.finfo("f4").eps
+    assert gc.compile(lambda x: x + gnp.iinfo(x).max)(np.array([-1], "i2")) == [2**15 - 2]

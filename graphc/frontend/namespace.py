@@ -15,7 +15,7 @@ from graphc.frontend.calls import callee
 from graphc.frontend.dispatch import linked
 from graphc.frontend.refusal import as_numpy_raises
 from graphc.hints import missing
-from graphc.ops.value import NUMPY, PUBLIC, current
+from graphc.ops.value import NUMPY, PUBLIC, Value, current
 
 _CONVERTS = (np.asarray, np.array, np.from_dlpack)  # of arrays, these are NumPy's business
 _SHARED = (np.broadcast_to, np.real, np.imag)  # NumPy's are views, too
@@ -57,11 +57,22 @@ class Function:
         return Function, (self.numpy, self.eager)
 
 
+def _limits(numpy: Any) -> Callable[[Any], Any]:
+    def limits(type: Any, /) -> Any:
+        """The limits of a dtype, or of that of an array: NumPy's object of this name."""
+        return numpy(type.dtype if isinstance(type, np.ndarray | Value) else type)
+
+    limits.__name__ = limits.__qualname__ = numpy.__name__
+    return limits
+
+
 def function_of(module: str, name: str, numpy: ModuleType) -> Any:
     """What `graphc.numpy.<name>` is. Raises AttributeError, with what may have been meant."""
     if name.startswith("_") or not hasattr(numpy, name):
         raise missing(module, name, dir(numpy))
     found = getattr(numpy, name)
+    if found in (np.finfo, np.iinfo):
+        return _limits(found)
     if isinstance(found, type) or not callable(found):
         return found  # dtypes, constants, modules
     ours = NUMPY.get(found) if found not in _CONVERTS else None

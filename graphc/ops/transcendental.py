@@ -55,11 +55,11 @@ def _atanh_inverse_slope(x: Any, y: Any) -> Any:
 
 def _expm1(x: Any) -> Any:
     """NumPy's, but exp(x) - 1 for complex numbers far from 0, where NumPy's limits are NaN."""
-    made = np.expm1(x)
-    if made.dtype.kind != "c":
-        return made
-    far = ~(np.abs(x.real) < 64)
-    made.real[far], made.imag[far] = np.exp(x[far]).real - 1, np.exp(x[far]).imag
+    if x.dtype.kind != "c":
+        return np.expm1(x)
+    made, whole, far = np.array(np.expm1(x)), np.exp(x), ~(np.abs(x.real) < 64)
+    np.copyto(made.real, whole.real - 1, where=far)
+    np.copyto(made.imag, whole.imag, where=far)
     return made
 
 
