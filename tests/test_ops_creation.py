@@ -127,3 +127,13 @@ def test_edges_between_traced_ends_are_numpys_to_the_last_bit():
         x = rng.integers(-40, 40, 50)
         for made, right in zip(counted(x), np.histogram(x, 7), strict=True):
             np.testing.assert_array_equal(made, right)
+
+
+@pytest.mark.parametrize("k", [-(2**70), -(2**63), -4, -3, 0, 5, 6, 2**63, 2**70])
+def test_diagonals_beyond_the_corners_are_empty(k):
+    """As NumPy's; from 2**63 on, where NumPy overflows, as the nearest k it takes."""
+    near, x = max(-9, min(k, 9)), np.arange(15.0).reshape(3, 5)
+    np.testing.assert_array_equal(gc.compile(lambda x: np.triu(x, k))(x), np.triu(x, near))
+    np.testing.assert_array_equal(gc.compile(lambda x: np.tril(x, k))(x), np.tril(x, near))
+    np.testing.assert_array_equal(gc.eye(3, 5, k), np.eye(3, 5, near))
+    np.testing.assert_array_equal(gc.tri(3, 5, k), np.tri(3, 5, near))

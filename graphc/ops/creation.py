@@ -244,7 +244,9 @@ def empty_like(
 
 
 def band(rows: Dimension, columns: Dimension, k: Any, compare: str) -> Any:
-    """The bool matrix of `column compare row + k`."""
+    """The bool matrix of `column compare row + k`; all k beyond a corner are alike."""
+    if isinstance(k, int) and isinstance(rows, int) and isinstance(columns, int):
+        k = max(-rows, min(k, columns))
     row = reshape(iota(rows), (rows, 1)) + k
     return getattr(functions, compare)(iota(columns), row)
 
