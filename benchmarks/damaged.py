@@ -22,10 +22,10 @@ import numpy as np
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.frontend.weights import Weights, write_weights
+from graphc.frontend.files.weights import Weights, write_weights
 from graphc.ir.literal import literal
-from graphc.runtime import artifact
-from graphc.runtime.image import Image
+from graphc.runtime.files import artifact
+from graphc.runtime.load.program import Image
 
 NUMBERS = (b"0", b"1", b"-1", b"64", b"4096", b"9223372036854775807", b"1e30", b"true", b"null")
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
-from graphc.runtime.execute import Executable
-from graphc.runtime.trace import trace
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.observe.trace import trace
 
 HERE, THERE = "cpu:0", "cpu:1"
 HOPS = 32

@@ -118,7 +118,7 @@ def fetched(result: Any) -> np.ndarray:
 def copy_rate() -> float:
     """Bytes per second, read and written, of a copy from the GPU's memory to itself."""
     from graphc.runtime.cuda.interface import COMPUTE, open_driver
-    from graphc.runtime.devices import present_chip
+    from graphc.runtime.devices.registry import present_chip
 
     driver = open_driver(present_chip(), GPU[0])
     driver.enter()

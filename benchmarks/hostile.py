@@ -35,20 +35,20 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
-from graphc.codegen import steps
+from graphc.codegen.table import steps
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.loaded import LoadedGraph
+from graphc.frontend.files.loaded import LoadedGraph
 from graphc.ir.graph import Graph, Node, Program, infer
 from graphc.ir.op import OPS, Scalar
 from graphc.ir.parse import parse
 from graphc.ir.place import Buffer
 from graphc.ir.text import literals, show
 from graphc.ir.types import F32, TupleType, Type, tensor
-from graphc.ops.interpret import interpret
-from graphc.passes import block
-from graphc.runtime import execute, frame
-from graphc.runtime.execute import Executable, stop_all
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.tiling import block
+from graphc.runtime.call import execute, frame
+from graphc.runtime.call.execute import Executable, stop_all
 
 LATE = ("partition", "schedule", "fuse", "tile", "pack", "plan")
 BATCH = 2000  # mutations of one child process
@@ -618,7 +618,7 @@ def run_fenced(loaded: LoadedGraph, given: list[Any]) -> list[Any]:
 
 
 def gc_executable(image: Any) -> Any:
-    from graphc.runtime.cluster import executable
+    from graphc.runtime.devices.multi_device import executable
 
     return executable(image)
 

@@ -36,10 +36,10 @@ import numpy as np
 import graphc as gc
 from graphc.ir.channels import ends, spanning
 from graphc.ir.graph import Graph, Program
-from graphc.ops.interpret import interpret
-from graphc.passes.cost import CostModel
-from graphc.passes.simulate import Costs, simulate
-from graphc.runtime.trace import numbered, trace
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.simulate import Costs, simulate
+from graphc.runtime.observe.trace import numbered, trace
 
 SIZE, DEPTH = 3, 3
 SEARCH = 0.02  # seconds of search for a better placement: any will do here

@@ -15,12 +15,12 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor
-from graphc.ops.control import param_node
+from graphc.ops.control.control import param_node
 from graphc.passes import pipeline
-from graphc.passes.assignment import Problem, evaluate, lower_bound
-from graphc.passes.gap import brute_force
-from graphc.passes.greedy import greedy
-from graphc.passes.improve import improve, local_search
+from graphc.passes.placement.assignment import Problem, evaluate, lower_bound
+from graphc.passes.placement.gap import brute_force
+from graphc.passes.placement.greedy import greedy
+from graphc.passes.placement.improve import improve, local_search
 
 STAGES = ("place", "partition", "schedule")
 SECONDS = 1.0  # of search, at the nominal speed

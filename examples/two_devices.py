@@ -37,9 +37,9 @@ from sentence_similarity import (
 import graphc as gc
 from graphc.config import Config
 from graphc.ir.place import parse_device
-from graphc.passes.measured import cost_model
-from graphc.passes.simulate import simulate
-from graphc.runtime.trace import trace, write
+from graphc.passes.placement.measured import cost_model
+from graphc.passes.placement.simulate import simulate
+from graphc.runtime.observe.trace import trace, write
 
 DEVICES = ["cpu:0", "cpu:1"]
 FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -26,15 +26,15 @@ from graphc.errors import (
 if TYPE_CHECKING:
     from os import PathLike
 
-    from graphc.frontend.decorator import compile as compile
-    from graphc.frontend.saved import parse as parse
-    from graphc.frontend.saved import show as show
-    from graphc.frontend.spec import spec as spec
+    from graphc.frontend.compile.decorator import compile as compile
+    from graphc.frontend.files.saved import parse as parse
+    from graphc.frontend.files.saved import show as show
+    from graphc.frontend.trace.spec import spec as spec
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Array": "graphc.runtime.array",
+    "Array": "graphc.runtime.call.array",
     "CSVLogger": "graphc.learn.callbacks",
     "Callback": "graphc.learn.callbacks",
     "Checkpoints": "graphc.learn.checkpoints",
@@ -44,55 +44,55 @@ _HOMES = {
     "LearningRateLogger": "graphc.learn.callbacks",
     "Model": "graphc.learn.model",
     "Program": "graphc.ir.graph",
-    "Session": "graphc.frontend.session",
-    "Variable": "graphc.frontend.variable",
-    "assert_": "graphc.frontend.outside",
-    "callback": "graphc.frontend.outside",
-    "checkpoint": "graphc.frontend.markers",
-    "compile": "graphc.frontend.decorator",
-    "colocate": "graphc.frontend.placement",
-    "cond": "graphc.frontend.control",
-    "container": "graphc.frontend.variable",
-    "custom_grad": "graphc.frontend.markers",
-    "custom_op": "graphc.ops.custom",
-    "device": "graphc.frontend.placement",
-    "fori": "graphc.frontend.control",
-    "grad": "graphc.frontend.grad",
-    "gradient_report": "graphc.frontend.gradients",
-    "gradients": "graphc.frontend.gradients",
-    "hessian": "graphc.frontend.grad",
-    "jacobian": "graphc.frontend.grad",
-    "jvp": "graphc.frontend.grad",
+    "Session": "graphc.frontend.session.session",
+    "Variable": "graphc.frontend.session.variable",
+    "assert_": "graphc.frontend.transforms.outside",
+    "callback": "graphc.frontend.transforms.outside",
+    "checkpoint": "graphc.frontend.transforms.markers",
+    "compile": "graphc.frontend.compile.decorator",
+    "colocate": "graphc.frontend.trace.placement",
+    "cond": "graphc.frontend.transforms.control",
+    "container": "graphc.frontend.session.variable",
+    "custom_grad": "graphc.frontend.transforms.markers",
+    "custom_op": "graphc.ops.control.custom",
+    "device": "graphc.frontend.trace.placement",
+    "fori": "graphc.frontend.transforms.control",
+    "grad": "graphc.frontend.transforms.grad",
+    "gradient_report": "graphc.frontend.transforms.gradients",
+    "gradients": "graphc.frontend.transforms.gradients",
+    "hessian": "graphc.frontend.transforms.grad",
+    "jacobian": "graphc.frontend.transforms.grad",
+    "jvp": "graphc.frontend.transforms.grad",
     "load_checkpoint": "graphc.learn.checkpoints",
-    "map": "graphc.frontend.control",
-    "name": "graphc.frontend.trace",
-    "parse": "graphc.frontend.saved",
-    "print": "graphc.frontend.outside",
-    "profile": "graphc.frontend.calibrate",
-    "register_pytree": "graphc.frontend.tree",
-    "reset_container": "graphc.frontend.variable",
-    "save": "graphc.frontend.saved",
+    "map": "graphc.frontend.transforms.control",
+    "name": "graphc.frontend.trace.trace",
+    "parse": "graphc.frontend.files.saved",
+    "print": "graphc.frontend.transforms.outside",
+    "profile": "graphc.frontend.compile.calibrate",
+    "register_pytree": "graphc.frontend.trace.tree",
+    "reset_container": "graphc.frontend.session.variable",
+    "save": "graphc.frontend.files.saved",
     "save_checkpoint": "graphc.learn.checkpoints",
-    "scan": "graphc.frontend.control",
-    "show": "graphc.frontend.saved",
-    "spec": "graphc.frontend.spec",
-    "variables": "graphc.frontend.variable",
-    "stop_gradient": "graphc.frontend.markers",
-    "switch": "graphc.frontend.control",
-    "to_device": "graphc.frontend.resident",
-    "value_and_grad": "graphc.frontend.grad",
-    "vjp": "graphc.frontend.grad",
-    "while_loop": "graphc.frontend.control",
+    "scan": "graphc.frontend.transforms.control",
+    "show": "graphc.frontend.files.saved",
+    "spec": "graphc.frontend.trace.spec",
+    "variables": "graphc.frontend.session.variable",
+    "stop_gradient": "graphc.frontend.transforms.markers",
+    "switch": "graphc.frontend.transforms.control",
+    "to_device": "graphc.frontend.compile.device_args",
+    "value_and_grad": "graphc.frontend.transforms.grad",
+    "vjp": "graphc.frontend.transforms.grad",
+    "while_loop": "graphc.frontend.transforms.control",
 }
 
 _MODULES = {
     "data": "graphc.learn.data",
-    "linalg": "graphc.ops.products",
+    "linalg": "graphc.ops.linalg.products",
     "nn": "graphc.learn.nn",
     "numpy": "graphc.numpy",
     "optim": "graphc.learn.optim",
     "parallel": "graphc.learn.parallel",
-    "random": "graphc.ops.random",
+    "random": "graphc.ops.random.random",
 }
 
 _ERRORS = (
@@ -118,10 +118,10 @@ def load(path: str | PathLike[str], **options: Any) -> Any:
     shares this program's.
     """
     if str(path).endswith(".gcx"):
-        from graphc.runtime.loaded import load as load_compiled
+        from graphc.runtime.files.loaded import load as load_compiled
 
         return load_compiled(path, **options)
-    from graphc.frontend.saved import load as load_graph
+    from graphc.frontend.files.saved import load as load_graph
 
     return load_graph(path, **options)
 
@@ -141,19 +141,19 @@ def __getattr__(name: str) -> Any:
 
 
 def _public(name: str) -> Any:
-    from graphc.ops.value import PUBLIC
+    from graphc.ops.record.value import PUBLIC
 
     if name not in PUBLIC:
         from graphc.hints import missing
 
         raise missing("graphc", name, __dir__())
-    from graphc.frontend.dispatch import linked
+    from graphc.frontend.trace.dispatch import linked
 
     return linked(name)
 
 
 def __dir__() -> list[str]:
-    from graphc.ops.value import PUBLIC
+    from graphc.ops.record.value import PUBLIC
 
     return sorted(
         {*_HOMES, *_MODULES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"}

@@ -1,6 +1,6 @@
 """`python -m graphc`."""
 
-from graphc.cli import main
+from graphc.cli.commands import main
 
 if __name__ == "__main__":
     main()

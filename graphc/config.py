@@ -10,8 +10,8 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.hints import meant
-from graphc.runtime.device import default_threads
-from graphc.runtime.devices import LARGEST, kind_of, present_chip
+from graphc.runtime.devices.device import default_threads
+from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
 _SHORT = (True, False, "truncate", "nearest", "saturate")
 _COSTS = ("static", "measured")

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
-from graphc.codegen.cuda.chip import SIMULATED
-from graphc.codegen.cuda.compile import pointed_dtype
-from graphc.codegen.cuda.contract import Contract, Launches, contract_launches
-from graphc.codegen.cuda.contract_plan import Matrix, Tile
+from graphc.codegen.gpu.arch import SIMULATED
+from graphc.codegen.gpu.compile import pointed_dtype
+from graphc.codegen.gpu.contract import Contract, Launches, contract_launches
+from graphc.codegen.gpu.contract_plan import Matrix, Tile
 from graphc.codegen.lowering.contraction import form_of
 from graphc.gpu import cuda
 from graphc.ir.graph import Graph
 from graphc.ir.types import DTYPES, Type
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 TILES = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4), Tile(8, 16, 2, 8, 8), Tile(4, 4, 8, 2, 2))
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 2e-2}

@@ -16,8 +16,8 @@ from graphc.ir.parse import parse
 from graphc.ir.place import Device, parse_device
 from graphc.ir.text import show
 from graphc.ir.verify import one_device_per_graph, verify
-from graphc.ops.interpret import interpret
-from graphc.passes.partition import partition
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.devices.partition import partition
 from graphc.passes.pipeline import STAGES, apply
 
 CPUS = tuple(parse_device(f"cpu:{k}") for k in range(4))

@@ -6,8 +6,8 @@ import numpy as np
 
 from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import OPS, Composite
-from graphc.ops.interpret import interpret
-from graphc.ops.value import Trace, literal_type, tracing
+from graphc.ops.record.value import Trace, literal_type, tracing
+from graphc.ops.reference.interpreter import interpret
 
 
 def traced(function, arrays):

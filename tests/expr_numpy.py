@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from graphc.codegen.loops import Expr, Scalars, postorder
 from graphc.ir.types import BOOL, DType
-from graphc.ops import transcendental
-from graphc.ops.casts import cast_reference
-from graphc.ops.registry import Pair
-from graphc.ops.transcendental import in_f64
+from graphc.loops.nest import Expr, Scalars, postorder
+from graphc.loops.scalars import Pair
+from graphc.ops.math import transcendental
+from graphc.ops.math.casts import cast_reference
+from graphc.ops.math.transcendental import in_f64
 
 
 class Operands(Scalars):

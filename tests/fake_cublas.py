@@ -16,11 +16,12 @@ from product_reference import compute, matrices
 
 from graphc.errors import GraphError
 from graphc.record import record
-from graphc.runtime.cuda import driver, interface, products
+from graphc.runtime.cuda import driver, interface
+from graphc.runtime.cuda import gemm_choice as products
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.product import Product
-from graphc.runtime.image import Image
-from graphc.runtime.table import CALL, operands_of, rows
+from graphc.runtime.load.program import Image
+from graphc.runtime.load.table import CALL, operands_of, rows
 
 PLANS, WORKSPACE = 3, 256
 

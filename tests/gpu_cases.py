@@ -32,12 +32,12 @@ from runtime_kernels import INCREMENT as CPU_INCREMENT
 from runtime_kernels import image as cpu_image
 
 from graphc.errors import RunError
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Origin
-from graphc.runtime.profile import profile
-from graphc.runtime.table import ABSENT, ARENA, TableBuilder
-from graphc.runtime.trace import trace
-from graphc.runtime.variable import container
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.variable import container
+from graphc.runtime.load.program import Origin
+from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
+from graphc.runtime.observe.profile import profile
+from graphc.runtime.observe.trace import trace
 
 # ------------------------------------------------------------------------------ one device
 

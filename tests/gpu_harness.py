@@ -15,8 +15,8 @@ import pytest
 
 from graphc.codegen import kernels
 from graphc.codegen.build import build
-from graphc.codegen.cuda import chip
-from graphc.codegen.cuda.chip import Chip
+from graphc.codegen.gpu import arch as chip
+from graphc.codegen.gpu.arch import Chip
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph
@@ -24,7 +24,7 @@ from graphc.ir.op import Sample
 from graphc.ir.types import dtype
 from graphc.passes import pipeline
 from graphc.runtime.cuda.interface import Driver, open_driver
-from graphc.runtime.devices import present_chip
+from graphc.runtime.devices.registry import present_chip
 
 SIMULATED = present_chip() == "simulator"
 GPU = ["gpu:0"]

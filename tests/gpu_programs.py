@@ -14,10 +14,10 @@ from runtime_kernels import support
 
 import graphc as gc
 from graphc.errors import STATUS
-from graphc.runtime.cluster import Cluster
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Channel, Image, Slot, StateSlot
-from graphc.runtime.table import ABSENT, ARENA, TableBuilder
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.load.program import Channel, Image, Slot, StateSlot
+from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 
 COUNT = 4
 NBYTES = 4 * COUNT

@@ -11,9 +11,9 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.op import OPS, Op, Sample
 from graphc.ir.types import TupleType, Type, dtype, tensor
-from graphc.ops.control import param_node
-from graphc.ops.interpret import interpret
-from graphc.passes.gradient import gradient
+from graphc.ops.control.control import param_node
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.normalise.gradient import gradient
 
 DIRECTIONS = 3
 FIVE_POINTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))

@@ -18,7 +18,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.liveness import planned_bytes
 from graphc.ir.text import show
-from graphc.passes import remat
+from graphc.passes.memory import remat
 
 SHARES = (0.95, 0.8, 0.65, 0.5, 0.35, 0.2)  # of the memory that is planned without a limit
 

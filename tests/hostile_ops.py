@@ -31,14 +31,14 @@ import numpy as np
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.frontend.loaded import LoadedGraph
+from graphc.frontend.files.loaded import LoadedGraph
 from graphc.ir.graph import Graph
 from graphc.ir.op import OPS, Attr, Compute, Op, Sample, Scalar
 from graphc.ir.parse import parse
 from graphc.ir.types import DTYPES, AnyType, TupleType, dtype, leaves
 from graphc.ir.verify import verify
-from graphc.ops.interpret import interpret
-from graphc.ops.value import emit, literal_type
+from graphc.ops.record.value import emit, literal_type
+from graphc.ops.reference.interpreter import interpret
 
 gc.sum  # noqa: B018  a public name fills the op table
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.loops import (
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, DType
+from graphc.loops.nest import (
     Assign,
     Declare,
     Expr,
@@ -27,7 +28,6 @@ from graphc.codegen.loops import (
     Update,
     postorder,
 )
-from graphc.ir.types import BF16, BOOL, F16, F32, F64, DType
 
 
 def wrap(value: int, dtype: DType) -> int:

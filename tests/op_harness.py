@@ -13,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.loops import (
+from graphc.errors import RunError
+from graphc.ir.graph import Builder, Node
+from graphc.ir.op import OPS, Compute, Contraction, Library, Op
+from graphc.ir.types import I64, TupleType, dtype, tensor
+from graphc.loops.nest import (
     Assign,
     Buffer,
     Declare,
@@ -24,12 +28,8 @@ from graphc.codegen.loops import (
     Statement,
     postorder,
 )
-from graphc.errors import RunError
-from graphc.ir.graph import Builder, Node
-from graphc.ir.op import OPS, Compute, Contraction, Library, Op
-from graphc.ir.types import I64, TupleType, dtype, tensor
-from graphc.ops.registry import Pair
-from graphc.ops.value import Trace, Value, tracing
+from graphc.loops.scalars import Pair
+from graphc.ops.record.value import Trace, Value, tracing
 
 
 def array_type(array: Any) -> Any:

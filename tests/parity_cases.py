@@ -10,7 +10,7 @@ import numpy as np
 import graphc as gc
 from graphc.ir.op import OPS, Op, Sample, Scalar
 from graphc.ir.types import BF16, DType, dtype
-from graphc.ops.value import emit
+from graphc.ops.record.value import emit
 
 gc.sum  # noqa: B018  a public name fills the op table
 

@@ -15,14 +15,14 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.build import build_image
-from graphc.codegen.cuda.build import CudaCompiler, packed
+from graphc.codegen.gpu.build import CudaCompiler, packed
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.passes import pipeline
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.product import Matrix, Product
-from graphc.runtime.image import Image, numpy_dtype
-from graphc.runtime.memory import address_of
-from graphc.runtime.table import CALL, calls_until, operands_of, rows
+from graphc.runtime.load.program import Image, numpy_dtype
+from graphc.runtime.load.table import CALL, calls_until, operands_of, rows
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 

@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 
-from graphc.codegen.native.support import support_object
-from graphc.codegen.target import host, optimise_and_object
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Image, Origin, Slot
-from graphc.runtime.table import TableBuilder
+from graphc.codegen.llvm.target import host, optimise_and_object
+from graphc.codegen.runtime.support import support_object
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.load.program import Image, Origin, Slot
+from graphc.runtime.load.table import TableBuilder
 
 HEAD = """
 define i32 @{name}(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {{

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from op_harness import node_of
 
-from graphc.codegen.cuda.emit import maker
-from graphc.codegen.source_helpers import storage_dtype
+from graphc.codegen.gpu.emit import maker
+from graphc.codegen.python.helpers import storage_dtype
 from graphc.gpu import SIMULATED, cuda
 from graphc.ir.op import OPS, CudaCode
 from graphc.ir.types import DTYPES, Type, leaves
-from graphc.ops.cuda_factor import SINGULAR
-from graphc.ops.cuda_solve import OUT_OF_RANGE
-from graphc.ops.factor_launches import cholesky_code, lu_code, solve_code
-from graphc.ops.launches import Machine
-from graphc.ops.scan_launches import cumulative_code, nonzero_code
-from graphc.ops.scatter_launches import route_of, scatter_code, spread_code
-from graphc.ops.sort_launches import argsort_code, sort_code, topk_code
+from graphc.ops.index.scatter_launches import route_of, scatter_code, spread_code
+from graphc.ops.linalg.factor_cuda import SINGULAR
+from graphc.ops.linalg.factor_launches import cholesky_code, lu_code, solve_code
+from graphc.ops.linalg.solve_cuda import OUT_OF_RANGE
+from graphc.ops.record.launches import Machine
+from graphc.ops.reduce.scan_launches import cumulative_code, nonzero_code
+from graphc.ops.sort.sort_launches import argsort_code, sort_code, topk_code
 
 assert SIMULATED
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # integers wrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import graphc as gc
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 X = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
 

@@ -18,15 +18,17 @@ from safetensors import safe_open
 
 import graphc as gc
 from benchmarks.damaged import X, compiled_files, model, parts, weights_files
-from graphc.cli import main
-from graphc.codegen.target import host
+from graphc.cli.commands import main
+from graphc.codegen.llvm.target import host
 from graphc.errors import GraphError, RunError
-from graphc.frontend.weights import Weights
-from graphc.runtime import artifact, device, load
-from graphc.runtime.gcx import digest, read_key
-from graphc.runtime.image import Image, Origin
-from graphc.runtime.opened import OpenFile
-from graphc.runtime.table import TableBuilder
+from graphc.frontend.files.weights import Weights
+from graphc.runtime.devices import device
+from graphc.runtime.files import artifact
+from graphc.runtime.files.gcx import digest, read_key
+from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.load import load
+from graphc.runtime.load.program import Image, Origin
+from graphc.runtime.load.table import TableBuilder
 
 
 def saved(tmp_path, **changes) -> tuple[Image, object]:
@@ -363,7 +365,7 @@ def test_files_that_are_not_there_or_cannot_be_written(tmp_path):
 FRESH = """
 import sys
 import numpy as np
-from graphc.runtime import artifact
+from graphc.runtime.files import artifact
 executable = artifact.load(sys.argv[1])
 executable.run([np.ones(slot.shape, slot.dtype.replace("f32", "f4")) for slot in executable.params])
 """
@@ -376,7 +378,7 @@ def test_a_fresh_process_runs_without_any_compiler(tmp_path):
     command = [sys.executable, "-X", "importtime", "-c", FRESH, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "graphc.runtime.execute" in imported
+    assert "graphc.runtime.call.execute" in imported
     for name in imported:
         assert name.split(".")[0] not in FORBIDDEN and not name.startswith(FORBIDDEN_PARTS), name
 

@@ -44,7 +44,7 @@ def packed_bytes(name: str, arguments: tuple[object, ...]) -> int:
     """
     if name.split("-")[0] not in ("gemm", "mlp", "lstm"):
         return 0
-    from graphc.frontend.tree import flatten
+    from graphc.frontend.trace.tree import flatten
 
     return sum(leaf.nbytes for leaf in flatten(arguments)[0] if leaf.ndim == 2)
 

@@ -19,10 +19,11 @@ from graphc.ir.graph import Graph
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.parse import parse
 from graphc.ir.text import show
-from graphc.ops.interpret import interpret
-from graphc.passes import block as blocks
-from graphc.passes import groups, pipeline
-from graphc.passes.block import level_of
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes import pipeline
+from graphc.passes.fusion import groups
+from graphc.passes.tiling import block as blocks
+from graphc.passes.tiling.block import level_of
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 

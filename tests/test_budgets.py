@@ -11,14 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 import graphc as gc
-from graphc import cli_common, limits
-from graphc.cli import cli
+from graphc import limits
+from graphc.cli import common as cli_common
+from graphc.cli.commands import cli
 from graphc.codegen.cache import Cache
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError
-from graphc.frontend.loaded import LoadedGraph
-from graphc.frontend.saved import parse
-from graphc.runtime import files, load
+from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.saved import parse
+from graphc.runtime.files import files
+from graphc.runtime.load import load
 
 PUSHES = """graph @f(%0 x: f32[1000]) {
   %1 = stack() {type=f32[1000]} : stack<f32[1000]>

@@ -14,7 +14,7 @@ import pytest
 
 from graphc.codegen import cache
 from graphc.codegen.cache import Cache, Entry, key_of
-from graphc.codegen.target import named
+from graphc.codegen.llvm.target import named
 
 TARGET = named("x86-64-v3")
 KEYS = [key_of(f"kernel {i}", TARGET) for i in range(40)]
@@ -144,7 +144,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from graphc.codegen.cache import Cache, key_of
-from graphc.codegen.target import named
+from graphc.codegen.llvm.target import named
 target = named("x86-64-v3")
 keys = [key_of(f"kernel {i}", target) for i in range(40)]
 for round in range(30):

@@ -22,8 +22,8 @@ from safetensors import safe_open
 import graphc as gc
 from graphc import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.errors import CheckpointError
-from graphc.frontend.tree import flatten
-from graphc.runtime import checkpoint as files
+from graphc.frontend.trace.tree import flatten
+from graphc.runtime.files import checkpoint as files
 
 ROOT = Path(__file__).parents[1]
 

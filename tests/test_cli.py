@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.cli import main
-from graphc.runtime import artifact
+from graphc.cli.commands import main
+from graphc.runtime.files import artifact
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((6, 8)).astype(np.float32)
@@ -86,7 +86,7 @@ def python(code, **environment):
 
 def test_import_is_light():
     heavy = "{'numba', 'scipy', 'lark', 'llvmlite', 'numpy', 'rich'}"
-    code = f"import sys, graphc, graphc.cli; print(sorted({heavy} & sys.modules.keys()))"
+    code = f"import sys, graphc, graphc.cli.commands; print(sorted({heavy} & sys.modules.keys()))"
     assert python(code).stdout.strip() == "[]"
 
 
@@ -175,7 +175,7 @@ def test_running_a_compiled_file_leaves_the_compiler_out(folder, run):
     arguments = ["run", "alone.gcx", *feeds("."), "-o", "alone.npz"]
     code = (
         f"import os, sys; os.chdir({str(folder)!r})\n"
-        f"from graphc.cli import main; main({arguments!r})\n"
+        f"from graphc.cli.commands import main; main({arguments!r})\n"
         "banned = ('numba', 'lark', 'llvmlite', 'graphc.frontend', 'graphc.passes', "
         "'graphc.codegen', 'graphc.ir', 'graphc.ops')\n"
         "print([m for m in sys.modules if m.startswith(banned)])\n"
@@ -409,7 +409,7 @@ def test_json_errors(folder, run):
 def test_names_with_code_in_them(tmp_path, run):
     name = "x\"; import os; os.abort()\n'"
     graph = gc.compile(lambda d: np.tanh(d[name]) * 2).graph({name: X})
-    from graphc.frontend.saved import save
+    from graphc.frontend.files.saved import save
 
     save(tmp_path / "odd.gir", graph)
     np.save(tmp_path / "x.npy", X)
@@ -419,7 +419,7 @@ def test_names_with_code_in_them(tmp_path, run):
 
 
 def test_mismatch_exits_with_3(folder, run, monkeypatch):
-    from graphc.ops import interpret
+    from graphc.ops.reference import interpreter as interpret
 
     wrong = lambda graph, arrays, **options: [np.asarray(r) + 1 for r in EXPECTED.values()]
     monkeypatch.setattr(interpret, "interpret", wrong)
@@ -488,7 +488,7 @@ def test_a_check_bounds_short_transfers_that_no_sum_follows(tmp_path, run):
 
 
 def test_a_wrong_cut_is_a_mismatch(wide, run, monkeypatch):
-    from graphc import cli_check
+    from graphc.cli import check as cli_check
 
     interpreted = cli_check.Reference._interpret
 
@@ -503,7 +503,7 @@ def test_a_wrong_cut_is_a_mismatch(wide, run, monkeypatch):
 
 
 def test_traced_runs_keep_what_kernels_cost(wide, run, tmp_path, monkeypatch):
-    from graphc.passes.measured import load
+    from graphc.passes.placement.measured import load
 
     monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
     command = ("run", wide, "--seed", "1", "--trace", tmp_path / "t.json")

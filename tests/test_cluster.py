@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.native.support import support_ir
-from graphc.codegen.target import host
+from graphc.codegen.llvm.target import host
+from graphc.codegen.runtime.support import support_ir
 from graphc.errors import GraphError
-from graphc.runtime import artifact
-from graphc.runtime.cluster import Cluster
-from graphc.runtime.image import Channel
+from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.files import artifact
+from graphc.runtime.load.program import Channel
 
 TWO = ["cpu:0", "cpu:1"]
 X = np.random.default_rng(0).standard_normal((32, 32)).astype("f4")

@@ -14,8 +14,8 @@ from test_cluster import X, made, there_and_back
 
 import graphc as gc
 from graphc.errors import RunError
-from graphc.runtime import cluster
-from graphc.runtime.cluster import Cluster
+from graphc.runtime.devices import multi_device as cluster
+from graphc.runtime.devices.multi_device import Cluster
 
 
 def pick(x: Any, index: Any) -> Any:
@@ -194,7 +194,7 @@ def test_a_failure_beside_a_long_kernel_is_known_at_once() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_kernels_in_parts_give_the_same_bits(threads: int, monkeypatch: Any) -> None:
     from graphc.codegen import kernels
-    from graphc.runtime.table import CALL, rows
+    from graphc.runtime.load.table import CALL, rows
 
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 700, 700)).astype("f4")

@@ -17,9 +17,9 @@ from test_properties import same
 import graphc as gc
 from graphc.codegen.build import build
 from graphc.ir.graph import Graph, Program
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.runtime.execute import Executable
+from graphc.runtime.call.execute import Executable
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 SEEDS = st.integers(0, 1000)

@@ -13,13 +13,13 @@ from graphc.errors import FeedError, GraphError
 from graphc.ir.graph import Builder, Graph, Program
 from graphc.ir.op import OPS
 from graphc.ir.parse import parse
-from graphc.ops.control import param_node
-from graphc.ops.interpret import interpret
-from graphc.ops.value import literal_type
+from graphc.ops.control.control import param_node
+from graphc.ops.record.value import literal_type
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.budget import result_error
-from graphc.passes.compress import compress, compressed, explanation
-from graphc.passes.conditioning import factors, weights
+from graphc.passes.devices.compress import compress, compressed, explanation
+from graphc.passes.devices.conditioning import factors, weights
+from graphc.passes.devices.error_budget import result_error
 
 X = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((3, 16, 16)).astype(np.float32)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import graphc as gc
 from graphc.ir.graph import Graph, Node
-from graphc.ops.interpret import interpret
-from graphc.passes import prologues
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.fusion import prologues
 
 MANY = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 EXTENTS = [0, 1, 2, 7, 16, 17, 33, 70, 300]

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphc.codegen import contract
-from graphc.codegen.contract import Contraction, Dim, Plan
-from graphc.codegen.contract.layout import Flag, Word
-from graphc.codegen.target import Target, host, machine, optimise_and_object
-from graphc.ops.packing import pack_panels
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm import Contraction, Dim, Plan
+from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.llvm.target import Target, host, machine, optimise_and_object
+from graphc.ops.linalg.packing import pack_panels
 
 NUMPY: dict[str, Any] = {
     "f32": np.float32,
@@ -625,7 +625,7 @@ def test_nothing_is_read_behind_the_operands(dtype: str) -> None:
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "znver4", "neoverse-n1"])
 def test_core_compiles_for_other_machines(cpu: str) -> None:
-    from graphc.codegen.target import named
+    from graphc.codegen.llvm.target import named
 
     for dtype in ("f32", "bf16", "f16", "i8"):
         for module in contract.core_of(dtype, contract.hardware_of(named(cpu))):
@@ -656,7 +656,7 @@ def test_a_bf16_row_without_a_partner_meets_no_neighbour() -> None:
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3"])
 def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphc.codegen.target import named
+    from graphc.codegen.llvm.target import named
 
     if not host().triple.startswith("x86"):
         pytest.skip("needs an x86 machine")

@@ -7,10 +7,10 @@ import pytest
 from test_contract import Problem, call, core, linked_core, matrix
 
 import graphc as gc
-from graphc.codegen import contract
-from graphc.codegen.contract import Plan
-from graphc.codegen.contract.layout import Flag, Word, copy_bit
-from graphc.codegen.target import host
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm import Plan
+from graphc.codegen.gemm.layout import Flag, Word, copy_bit
+from graphc.codegen.llvm.target import host
 
 # A second level so small that every B is worth packing, and a third one that needs several units.
 SMALL = contract.host_target()._replace(l2=64 << 10, l3=8 << 20)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from test_contract import call, core, matrix
 
-from graphc.codegen import contract
-from graphc.codegen.contract import Contraction, Dim
-from graphc.codegen.contract.hardware import Hardware
-from graphc.codegen.contract.layout import Flag, Word
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm import Contraction, Dim
+from graphc.codegen.gemm.hardware import Hardware
+from graphc.codegen.gemm.layout import Flag, Word
 
 # 14 rows of a tile, but 12 ways in a set of the first level.
 MACHINE = Hardware(64, 32, True, True, 48 << 10, 256 << 10, 16 << 20)

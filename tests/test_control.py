@@ -17,10 +17,10 @@ from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.parse import parse
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.runtime.execute import Executable
-from graphc.runtime.profile import profile
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.observe.profile import profile
 
 POWER = """graph @power(%0 x: f64[], %1 n: i64[]) {
   %2 = const() {value=f64[](1.0)} : f64[]

@@ -11,16 +11,16 @@ import pytest
 from test_control import compiled, equal
 
 import graphc as gc
-from graphc.cli import main
-from graphc.codegen.carries import Carry, layout_of
+from graphc.cli.commands import main
+from graphc.codegen.table.carries import Carry, layout_of
 from graphc.config import Config
 from graphc.errors import GraphError, ParseError, RunError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.parse import parse
 from graphc.ir.regions import scheduled_graphs
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.runtime.table import COPY, rows
+from graphc.runtime.load.table import COPY, rows
 
 PARAMS = "%0 n: i64[], %1 x: f32[4]"
 EYE = np.arange(4, dtype=np.float32)

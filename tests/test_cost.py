@@ -11,15 +11,23 @@ import pytest
 import graphc as gc
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.calibrate import observe
+from graphc.frontend.compile.calibrate import observe
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import parse_device
 from graphc.ir.types import F32, tensor, tuple_type
-from graphc.passes.cost import GUESSED_ROUNDS, CostModel, key_of
-from graphc.passes.measured import _FIELDS, LATEST, Measured, cost_model, load, of_runs, store
-from graphc.passes.place import place
+from graphc.passes.placement.cost import GUESSED_ROUNDS, CostModel, key_of
+from graphc.passes.placement.measured import (
+    _FIELDS,
+    LATEST,
+    Measured,
+    cost_model,
+    load,
+    of_runs,
+    store,
+)
+from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
-from graphc.runtime.devices import Kind, Link, Rates, register_device
+from graphc.runtime.devices.registry import Kind, Link, Rates, register_device
 
 CPU, OTHER, NULL = (parse_device(name) for name in ("unit:0", "unit:1", "null:0"))
 X = gc.spec((8, 8), "f32")
@@ -125,7 +133,7 @@ def test_kernels_are_told_apart_by_what_they_compute() -> None:
 
 
 def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
-    from graphc.frontend.loaded import LoadedGraph
+    from graphc.frontend.files.loaded import LoadedGraph
 
     graph = gc.compile(lambda x: np.tanh(x @ x) @ x).graph(gc.spec((256, 256), "f32"))
     built = LoadedGraph(graph, Config.create(threads=1)).build()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.runtime.image import Image
-from graphc.runtime.table import CALL, rows
+from graphc.runtime.load.program import Image
+from graphc.runtime.load.table import CALL, rows
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 

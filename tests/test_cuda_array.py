@@ -14,11 +14,11 @@ from gpu_programs import DOUBLE, INCREMENT, NBYTES, WHOLE, X, image, twice, vect
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError, LimitError
-from graphc.runtime.array import Array
-from graphc.runtime.cuda.foreign import adopted
-from graphc.runtime.dlpack import _exported, capsule
-from graphc.runtime.execute import Executable
-from graphc.runtime.table import TableBuilder
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.dlpack import _exported, capsule
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.cuda.interop import adopted
+from graphc.runtime.load.table import TableBuilder
 
 __all__ = ["fake"]
 

@@ -17,7 +17,7 @@ PROGRAM = """
 import numpy as np
 import graphc as gc
 from gpu_programs import X, pair, twice
-from graphc.runtime.trace import trace
+from graphc.runtime.observe.trace import trace
 
 executable = twice("sm_90")
 for _ in range(3):

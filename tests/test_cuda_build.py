@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.cli import main
-from graphc.codegen.cuda import compile as compiling
-from graphc.codegen.cuda import toolkit
-from graphc.codegen.cuda.build import CudaCompiler, packed, unpacked
-from graphc.codegen.cuda.chip import ARCHITECTURES, chip_of
-from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.launch import Launch
-from graphc.codegen.numba_route import execute
+from graphc.cli.commands import main
+from graphc.codegen.gpu import compile as compiling
+from graphc.codegen.gpu import toolkit
+from graphc.codegen.gpu.arch import ARCHITECTURES, chip_of
+from graphc.codegen.gpu.build import CudaCompiler, packed, unpacked
+from graphc.codegen.gpu.compile import compile_ptx
+from graphc.codegen.gpu.launch import Launch
+from graphc.codegen.numba.route import execute
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.engine import build
+from graphc.frontend.compile.engine import build
 from graphc.ir.types import BOOL, F32
-from graphc.runtime import artifact
+from graphc.runtime.files import artifact
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -265,7 +265,7 @@ def test_the_cache_keeps_cubin_and_ptx(own_cache: Path) -> None:
 SECOND = """
 import sys, numpy as np, graphc as gc
 from graphc.config import Config
-from graphc.frontend.engine import build
+from graphc.frontend.compile.engine import build
 def model(x):
     return np.tanh(x * 2).sum(axis=1)
 graph = gc.compile(model).graph(gc.spec((3, 4), "f32"))

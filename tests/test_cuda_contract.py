@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.cuda import toolkit
-from graphc.codegen.cuda.chip import Chip
-from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.contract import Contract, Launches, contract_launches
-from graphc.codegen.cuda.contract_plan import DOUBLE, MATRICES, SINGLE, Matrix, Thin, Tile, cut
-from graphc.codegen.cuda.contract_thin import thin_cut
-from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.gpu import toolkit
+from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.compile import compile_ptx
+from graphc.codegen.gpu.contract import Contract, Launches, contract_launches
+from graphc.codegen.gpu.contract_plan import DOUBLE, MATRICES, SINGLE, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contract_thin import thin_cut
+from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
 from graphc.ir.graph import Graph
 

@@ -17,18 +17,18 @@ import pytest
 from contract_simulator import LAYOUTS, TOLERANCE, Spec, drawn, region_of, shapes
 
 from graphc import gpu
-from graphc.codegen.contract.form import normalise, total
-from graphc.codegen.cuda.chip import Chip
-from graphc.codegen.cuda.compile import pointed_dtype
-from graphc.codegen.cuda.contract import Contract
-from graphc.codegen.cuda.contract_plan import Cut, Thin, Tile, filled
-from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.gemm.form import normalise, total
+from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.compile import pointed_dtype
+from graphc.codegen.gpu.contract import Contract
+from graphc.codegen.gpu.contract_plan import Cut, Thin, Tile, filled
+from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.lowering.contraction import form_of
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-DEVICE = "graphc.codegen.cuda.contract_device"
+DEVICE = "graphc.codegen.gpu.contract_device"
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,10 @@ from test_cuda_products import PRODUCTS, TOLERANCES, X, f32, values
 
 import graphc as gc
 from graphc.errors import RunError
-from graphc.ops.interpret import interpret
-from graphc.runtime.cuda.trial import Trial
-from graphc.runtime.execute import Executable
-from graphc.runtime.profile import profile
+from graphc.ops.reference.interpreter import interpret
+from graphc.runtime.cuda.autotune import Trial
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.observe.profile import profile
 
 Trial.near = lambda *_: True  # the kernels of the stub do nothing
 

@@ -33,11 +33,11 @@ from gpu_programs import (
 )  # fmt: skip
 
 from graphc.errors import GraphError, LimitError
-from graphc.runtime import devices
+from graphc.runtime.call.execute import Executable
 from graphc.runtime.cuda import driver
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Origin
-from graphc.runtime.table import ABSENT, ARENA, TableBuilder
+from graphc.runtime.devices import registry as devices
+from graphc.runtime.load.program import Origin
+from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
 
 __all__ = ["fake"]
 

@@ -12,17 +12,17 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.build import Compilers, writer_of
-from graphc.codegen.cuda import toolkit
-from graphc.codegen.cuda.chip import Chip, chip_of
-from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.launch import Launch
+from graphc.codegen.gpu import toolkit
+from graphc.codegen.gpu.arch import Chip, chip_of
+from graphc.codegen.gpu.compile import compile_ptx
+from graphc.codegen.gpu.launch import Launch
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.engine import stages_of
+from graphc.frontend.compile.engine import stages_of
 from graphc.ir.graph import Program
 from graphc.ir.op import OPS, Alias, Sample
 from graphc.ir.types import dtype
-from graphc.ops.value import emit
+from graphc.ops.record.value import emit
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 gc.sum  # noqa: B018  a public name fills the op table

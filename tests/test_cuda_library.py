@@ -16,11 +16,11 @@ import pytest
 from op_harness import node_of
 
 import graphc as gc
-from graphc.codegen.cuda import toolkit
-from graphc.codegen.cuda.chip import chip_of
-from graphc.codegen.cuda.compile import compile_ptx
-from graphc.codegen.cuda.launch import Launch, Scratch
-from graphc.codegen.cuda.library import (
+from graphc.codegen.gpu import toolkit
+from graphc.codegen.gpu.arch import chip_of
+from graphc.codegen.gpu.compile import compile_ptx
+from graphc.codegen.gpu.launch import Launch, Scratch
+from graphc.codegen.gpu.library import (
     adapter_launches,
     code_launches,
     described,
@@ -210,7 +210,7 @@ import numpy as np
 import graphc as gc
 from graphc.codegen.build import Compilers, writer_of
 from graphc.config import Config
-from graphc.frontend.engine import stages_of
+from graphc.frontend.compile.engine import stages_of
 
 def function(x, i):
     y = np.cumsum(x, axis=0) * 2

@@ -17,10 +17,10 @@ from test_artifact import edited
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.ops.interpret import interpret
-from graphc.runtime import artifact
+from graphc.ops.reference.interpreter import interpret
 from graphc.runtime.cuda.product import Product, read
-from graphc.runtime.table import rows
+from graphc.runtime.files import artifact
+from graphc.runtime.load.table import rows
 
 TOLERANCES = {"f16": 4e-3, "bf16": 4e-2, "f32": 2e-5, "f64": 1e-12}
 

@@ -15,10 +15,10 @@ from fake_cuda import CHIP, FakeCuda, Status, fake
 from gpu_programs import ALONE, DOUBLE, FAIL, LESS, NBYTES, WHOLE, X, check, image, pair, twice
 
 from graphc.errors import GraphError, RunError
-from graphc.runtime.cluster import Cluster, disconnect, reconnect
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Origin
-from graphc.runtime.table import ARENA, TableBuilder
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.devices.multi_device import Cluster, disconnect, reconnect
+from graphc.runtime.load.program import Origin
+from graphc.runtime.load.table import ARENA, TableBuilder
 
 __all__ = ["fake"]
 

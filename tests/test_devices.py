@@ -12,14 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
-from graphc.cli import main
+from graphc.cli.commands import main
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.place import Device, Spec, parse_device, parse_place, parse_spec
-from graphc.passes import measured
-from graphc.passes.measured import Measured
-from graphc.runtime import cluster
-from graphc.runtime.devices import Link, Rates, check_device, kind_of, kinds, register_device
+from graphc.passes.placement import measured
+from graphc.passes.placement.measured import Measured
+from graphc.runtime.devices import multi_device as cluster
+from graphc.runtime.devices.registry import (
+    Link,
+    Rates,
+    check_device,
+    kind_of,
+    kinds,
+    register_device,
+)
 
 NAMES = st.from_regex(r"[a-z]\w{0,5}", fullmatch=True).filter(lambda n: n.isascii())
 NUMBERS = st.integers(0, 99)
@@ -300,7 +307,7 @@ def test_a_constraint_needs_a_device(saved, invoke) -> None:
 
 def test_costs_that_cannot_be_kept(saved, invoke, tmp_path, monkeypatch) -> None:
     """A calibration says so; a run has its results all the same."""
-    from graphc.frontend import calibrate
+    from graphc.frontend.compile import calibrate
 
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(calibrate, "calibrate", lambda: Measured({"cpu": kind_of("cpu")}, {}))

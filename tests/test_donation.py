@@ -10,7 +10,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import RunError
-from graphc.frontend.decorator import CompiledFunction
+from graphc.frontend.compile.decorator import CompiledFunction
 
 rng = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ import graphc as gc
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import planned_bytes
 from graphc.ir.types import leaves
-from graphc.passes import fuse
+from graphc.passes.fusion import fuse
 
 RNG = np.random.default_rng(5)
 LAYERS, WIDTH = 6, 48

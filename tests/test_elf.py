@@ -12,9 +12,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graphc.codegen.target import host, named, optimise_and_object
+from graphc.codegen.llvm.target import host, named, optimise_and_object
 from graphc.errors import GraphError
-from graphc.runtime import elf, load
+from graphc.runtime.load import elf, load
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="needs x86-64 Linux"

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from loop_evaluator import Evaluator
 
 import graphc as gc
-from graphc.codegen import llvm as llvm_emitter
-from graphc.codegen import numba_route, source
-from graphc.codegen import target as targets
 from graphc.codegen.build import build, kernel_texts
-from graphc.codegen.loop_facts import work_stride
-from graphc.codegen.loops import Buffer, Expr, Kernel, Register, Scalars
+from graphc.codegen.llvm import kernel as llvm_emitter
+from graphc.codegen.llvm import target as targets
+from graphc.codegen.numba import route as numba_route
+from graphc.codegen.python import source
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.types import (
@@ -38,8 +37,10 @@ from graphc.ir.types import (
     U8,
     DType,
 )
+from graphc.loops.facts import work_stride
+from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 from graphc.passes import pipeline
-from graphc.runtime import elf
+from graphc.runtime.load import elf
 
 HOST = targets.host()
 REAL = [d for d in DTYPES.values() if d.kind != "c"]

@@ -13,10 +13,10 @@ import pytest
 from runtime_kernels import DOUBLE, INCREMENT, doubler, failing, image, vector
 
 from graphc.errors import FeedError, LimitError, RunError
-from graphc.runtime import entry
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Slot
-from graphc.runtime.table import TableBuilder
+from graphc.runtime.call import entry
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.load.program import Slot
+from graphc.runtime.load.table import TableBuilder
 
 X = np.arange(8, dtype="f4")
 

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphc as gc
-from graphc.codegen import contract
-from graphc.codegen.contract.layout import Flag, Word
-from graphc.codegen.lowering.finished import FEWEST_ROWS, LONGEST_ROW, SHORTEST_ROW, reduces
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.lowering.row_epilogue import FEWEST_ROWS, LONGEST_ROW, SHORTEST_ROW, reduces
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import dtype
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -13,7 +13,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError, TraceError
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 X = np.arange(12.0).reshape(3, 4)
 OUTSIDE = np.zeros((3, 4))
@@ -423,7 +423,7 @@ def test_compiled_functions_inside_a_trace_become_calls():
 
 
 def test_symbolic_specs_trace_and_specialise():
-    from graphc.frontend.specialise import specialise
+    from graphc.frontend.compile.specialise import specialise
 
     def f(x, w):
         return np.tanh(x @ w).sum(axis=0)
@@ -452,7 +452,7 @@ def test_dimension_arithmetic():
 
 
 def test_signature_reasons():
-    from graphc.frontend.signature import Binder, difference, signature_of
+    from graphc.frontend.compile.signature import Binder, difference, signature_of
 
     def f(x, mode="a", n=1):
         return x

@@ -13,7 +13,7 @@ import pytest
 from op_harness import node_of
 
 import graphc as gc
-from graphc.codegen.function_key import ONE_OF_A_KIND, function_text
+from graphc.codegen.numba.function_key import ONE_OF_A_KIND, function_text
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Library
 

@@ -12,8 +12,8 @@ from gradient_harness import check_region, gradient_graph, is_float, noise, regi
 
 from graphc.config import Config
 from graphc.ir.op import OPS, Sample
-from graphc.ops.interpret import interpret
-from graphc.passes.dce import dce
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.normalise.dce import dce
 
 RNG = np.random.default_rng(5)
 ZEROS = np.array([[2.0, 3, -4, 5], [2, 0, -4, 5], [0, 3, 0, 5], [0, 0, 0, 0]])

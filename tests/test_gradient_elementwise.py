@@ -15,10 +15,10 @@ from graphc.errors import TypeRuleError
 from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import OPS, Op, Sample, Scalar
 from graphc.ir.types import F64, tensor
-from graphc.ops.control import param_node
-from graphc.ops.interpret import interpret
-from graphc.ops.value import Trace, tracing
-from graphc.ops.value import functions as f
+from graphc.ops.control.control import param_node
+from graphc.ops.record.value import Trace, tracing
+from graphc.ops.record.value import functions as f
+from graphc.ops.reference.interpreter import interpret
 
 SMOOTH = [op for _, op in sorted(OPS.items()) if isinstance(op.lower, Scalar) and op.differentiable]
 STEPS = (3e-2, 3.1e-3, 2.9e-4)  # odd ratios: jumps of a step function do not agree by chance

@@ -15,8 +15,8 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Sample
 from graphc.ir.types import Type
-from graphc.ops import attention_gradient
-from graphc.ops.value import emit
+from graphc.ops.nn import attention_gradient
+from graphc.ops.record.value import emit
 
 
 def check_function(function: Callable[[Any], Any], x: Any, bound: float = 1e-7) -> None:

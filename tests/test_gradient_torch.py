@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import graphc as gc
 from graphc.config import Config
-from graphc.ops.interpret import interpret
-from graphc.passes.gradient import gradient
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.normalise.gradient import gradient
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other autodiff")
 

@@ -25,9 +25,9 @@ from benchmarks.hostile_graphs import graphs
 from graphc import limits
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.loaded import LoadedGraph
-from graphc.frontend.saved import parse, show
-from graphc.ops.interpret import interpret
+from graphc.frontend.files.loaded import LoadedGraph
+from graphc.frontend.files.saved import parse, show
+from graphc.ops.reference.interpreter import interpret
 
 def peak():
     # In megabytes; where Linux tells them, without those of the process that started this one.

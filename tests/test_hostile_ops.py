@@ -20,7 +20,7 @@ from graphc.ir.parse import parse
 from graphc.ir.types import F32, I32, tensor
 from graphc.ir.verify import verify
 from graphc.limits import limit
-from graphc.ops.value import emit
+from graphc.ops.record.value import emit
 
 COUNT = int(os.environ.get("GRAPHC_HOSTILE", "60"))
 

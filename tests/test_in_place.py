@@ -10,12 +10,12 @@ import pytest
 
 import graphc as gc
 from graphc.codegen.kernels import spec_of
-from graphc.codegen.loops import For, Statement, Store
 from graphc.config import Config
 from graphc.errors import RunError
 from graphc.ir.graph import Program as Planned
 from graphc.ir.place import Buffer
 from graphc.ir.regions import scheduled_graphs
+from graphc.loops.nest import For, Statement, Store
 
 COUNT = int(os.environ.get("GRAPHC_WRITES", "40"))
 SHAPES = [(7,), (4, 5), (3, 4, 5), (2, 1, 6)]

@@ -55,7 +55,7 @@ HUGE = """
 import os, signal, sys, threading
 import numpy as np
 import graphc as gc
-from graphc.frontend.loaded import LoadedGraph
+from graphc.frontend.files.loaded import LoadedGraph
 
 call = LoadedGraph(gc.parse(sys.argv[1]))
 arrays = [np.ones(kind.dims, kind.dtype.numpy) for kind in call.types]

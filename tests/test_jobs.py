@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen import cache, jobs, target
-from graphc.codegen.jobs import together
-from graphc.codegen.pieces import LARGEST, Piece, grouped, objects_of
-from graphc.codegen.target import host
+from graphc.codegen import cache
+from graphc.codegen.llvm import parallel_compile as jobs
+from graphc.codegen.llvm import target
+from graphc.codegen.llvm.objects import LARGEST, Piece, grouped, objects_of
+from graphc.codegen.llvm.parallel_compile import together
+from graphc.codegen.llvm.target import host
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +134,8 @@ def test_a_code_generator_belongs_to_a_thread() -> None:
 
 INTERRUPT = """
 import os, signal, threading, time
-from graphc.codegen import jobs
-from graphc.codegen.jobs import together
+from graphc.codegen.llvm import parallel_compile as jobs
+from graphc.codegen.llvm.parallel_compile import together
 
 jobs.processors = lambda: 2
 
@@ -172,7 +174,7 @@ FORK = """
 import os, signal, threading, time
 from llvmlite import binding as llvm
 from llvmlite.binding import ffi
-import graphc.codegen.unlocked
+import graphc.codegen.llvm.nolock
 
 entered = threading.Event()
 
@@ -203,7 +205,7 @@ def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> No
 
 FORK_AT_WORK = """
 import os, signal, threading
-from graphc.codegen.target import host, machine
+from graphc.codegen.llvm.target import host, machine
 
 own, theirs = machine(host()), []
 made, forked = threading.Event(), threading.Event()
@@ -241,9 +243,9 @@ def test_a_forked_child_takes_no_code_generator_that_was_at_work() -> None:
 LEFT_LOCKED = """
 import sys
 from llvmlite.binding import ffi
-from graphc.codegen import jobs
-from graphc.codegen.pieces import Piece, objects_of
-from graphc.codegen.target import host
+from graphc.codegen.llvm import parallel_compile as jobs
+from graphc.codegen.llvm.objects import Piece, objects_of
+from graphc.codegen.llvm.target import host
 
 jobs.processors = lambda: 2
 ffi.lib._lock.__enter__()  # an interrupt came before the call that this was for

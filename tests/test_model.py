@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 from graphc.learn.progress import Progress, duration
 
 ROOT = Path(__file__).parents[1]

@@ -14,8 +14,8 @@ import pytest
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.decorator import UNKNOWN, CompiledFunction
-from graphc.frontend.tree import flatten, register_pytree, unflatten
+from graphc.frontend.compile.decorator import UNKNOWN, CompiledFunction
+from graphc.frontend.trace.tree import flatten, register_pytree, unflatten
 
 X = np.arange(4, dtype="f4")
 Pair = namedtuple("Pair", "w b")

@@ -10,7 +10,7 @@ from nn_helpers import KEY, RNG, both, close, draw
 
 import graphc as gc
 from graphc.errors import GraphError
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 from graphc.learn import nn
 
 # ------------------------------------------------------------------------------- models

@@ -7,7 +7,7 @@ import pytest
 from nn_helpers import KEY, both, close, draw
 
 import graphc as gc
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 from graphc.learn import nn
 from graphc.learn.nn import layouts
 

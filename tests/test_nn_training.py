@@ -8,7 +8,7 @@ from nn_helpers import KEY, close, draw
 
 import graphc as gc
 from graphc import nn, optim
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 from graphc.learn.nn import layouts
 
 

@@ -13,7 +13,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Structural
 from graphc.ir.types import TupleType, dtype
-from graphc.ops.value import emit, literal_type
+from graphc.ops.record.value import emit, literal_type
 
 gc.sum  # noqa: B018  a public name fills the op table
 

@@ -9,7 +9,7 @@ from expand import run_composite
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Composite
 from graphc.ir.types import leaves
-from graphc.ops.value import literal_type
+from graphc.ops.record.value import literal_type
 
 # Those with regions have no samples: tests/test_control.py and test_gradient_markers.py run them.
 COMPOSITES = [

@@ -13,8 +13,8 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Builder
 from graphc.ir.op import OPS
 from graphc.ir.types import I64, symbol, tensor
-from graphc.ops import creation, padding
-from graphc.ops.value import NUMPY, Trace, tracing
+from graphc.ops.record.value import NUMPY, Trace, tracing
+from graphc.ops.shape import creation, padding
 
 X = np.arange(12.0).reshape(3, 4) ** 2
 N = np.arange(12, dtype=np.int32).reshape(3, 4) * 3

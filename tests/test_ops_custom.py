@@ -11,7 +11,7 @@ from op_harness import lowered, same, traced
 import graphc as gc
 from graphc.errors import RunError, TypeRuleError
 from graphc.ir.types import F32, I64, tensor
-from graphc.ops.custom import custom_op
+from graphc.ops.control.custom import custom_op
 
 
 def _smooth(x: Any, out: Any) -> None:

@@ -7,8 +7,8 @@ import pytest
 from expand import expanded, traced
 
 import graphc as gc
-from graphc.ops.interpret import interpret
-from graphc.ops.value import NUMPY
+from graphc.ops.record.value import NUMPY
+from graphc.ops.reference.interpreter import interpret
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 6))

@@ -13,7 +13,7 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Scalar
 from graphc.ir.types import DTYPES, dtype
-from graphc.ops.value import NUMPY, PUBLIC, literal_type
+from graphc.ops.record.value import NUMPY, PUBLIC, literal_type
 
 SCALAR = [name for name, op in OPS.items() if isinstance(op.lower, Scalar)]
 RTOL = {"f16": 1e-3, "bf16": 8e-3, "f32": 5e-7, "f64": 4e-15, "c64": 2e-6, "c128": 2e-14}

@@ -11,8 +11,8 @@ from op_harness import check_samples, lowered, same, traced
 
 from graphc.errors import RunError, TraceError
 from graphc.ir.op import OPS
-from graphc.ops import gather, indexing
-from graphc.ops.value import NUMPY
+from graphc.ops.index import gather, indexing
+from graphc.ops.record.value import NUMPY
 
 X = np.arange(120.0).reshape(2, 3, 4, 5)
 V = np.arange(7, dtype=np.int32)

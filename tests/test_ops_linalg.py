@@ -11,8 +11,10 @@ from op_harness import check_samples, same, traced
 import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
-from graphc.ops import conv, einsum, linalg, pooling
-from graphc.ops.value import NUMPY
+from graphc.ops.linalg import einsum
+from graphc.ops.linalg import matmul as linalg
+from graphc.ops.nn import conv, pooling
+from graphc.ops.record.value import NUMPY
 
 RNG = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphc.errors import GraphError
-from graphc.ops.value import PUBLIC
+from graphc.ops.record.value import PUBLIC
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 6, 5)).astype(np.float32)

@@ -11,8 +11,8 @@ from expand import expanded, traced
 import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.types import DTYPES
-from graphc.ops.interpret import interpret
-from graphc.ops.value import NUMPY, PUBLIC
+from graphc.ops.record.value import NUMPY, PUBLIC
+from graphc.ops.reference.interpreter import interpret
 
 NAMES = [n for n in DTYPES if n != "bf16"]
 RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}

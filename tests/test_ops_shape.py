@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from op_harness import check_samples, same, traced
 
-from graphc.codegen.loops import Scalars
 from graphc.codegen.lowering.evaluate import reshape_groups, reshaped_index
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, symbol, tensor
-from graphc.ops import arrange, linalg, shape, slicing
-from graphc.ops.dims import resolve_shape
-from graphc.ops.value import NUMPY, PUBLIC
+from graphc.loops.nest import Scalars
+from graphc.ops.linalg import matmul as linalg
+from graphc.ops.record.dims import resolve_shape
+from graphc.ops.record.value import NUMPY, PUBLIC
+from graphc.ops.shape import manipulation as arrange
+from graphc.ops.shape import shape, slicing
 
 X = np.arange(24.0).reshape(2, 3, 4)
 V = np.arange(7, dtype=np.int32)

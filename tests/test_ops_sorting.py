@@ -12,8 +12,9 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import DTYPES
-from graphc.ops import counting, quantiles, sorting
-from graphc.ops.value import NUMPY
+from graphc.ops.record.value import NUMPY
+from graphc.ops.reduce import counting, quantiles
+from graphc.ops.sort import sorting
 
 RNG = np.random.default_rng(1)
 X = RNG.integers(0, 9, (4, 7)).astype(np.float64)

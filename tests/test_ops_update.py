@@ -10,9 +10,9 @@ from op_harness import check_samples, lowered, same, traced
 
 from graphc.errors import GraphError, RunError, TraceError
 from graphc.ir.op import OPS
-from graphc.ops import dynamic, update
-from graphc.ops.scatter import scatter_rows
-from graphc.ops.value import METHODS
+from graphc.ops.index import dynamic, update
+from graphc.ops.index.scatter import scatter_rows
+from graphc.ops.record.value import METHODS
 
 X = np.arange(60.0).reshape(3, 4, 5)
 V = np.arange(7, dtype=np.int32)

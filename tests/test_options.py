@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.ops.value import NUMPY, PUBLIC
+from graphc.ops.record.value import NUMPY, PUBLIC
 
 X = np.linspace(0.1, 0.9, 9).reshape(3, 3)
 # What each is called with beside its options.

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 Statement = tuple[Any, ...]
 SEEDS = range(int(os.environ.get("GRAPHC_OUTSIDE_SEEDS", "12")))
@@ -404,7 +404,7 @@ def test_files_print_and_assert_but_call_nothing(tmp_path: Any, capsys: Any) -> 
 
 
 def test_compiled_files_refuse(tmp_path: Any) -> None:
-    from graphc.runtime.artifact import save
+    from graphc.runtime.files.artifact import save
 
     run = gc.compile(lambda x: (gc.print("x {}", x), x)[1])
     with pytest.raises(gc.GraphError, match="calls no Python"):

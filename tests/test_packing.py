@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen import contract
-from graphc.codegen.contract import Contraction, Dim
-from graphc.codegen.target import host
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm import Contraction, Dim
+from graphc.codegen.llvm.target import host
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
@@ -21,10 +21,10 @@ from graphc.ir.op import OPS
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.ir.types import F32
-from graphc.ops.interpret import interpret
-from graphc.ops.packing import pack_panels
+from graphc.ops.linalg.packing import pack_panels
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes.pipeline import run
-from graphc.runtime import artifact
+from graphc.runtime.files import artifact
 
 gc.sum  # noqa: B018  a public name fills the op table
 

@@ -16,8 +16,8 @@ import pytest
 from loop_evaluator import rounded
 
 import graphc as gc
+from graphc.codegen.llvm.target import host
 from graphc.codegen.lowering.ordered import LANES, STRETCH
-from graphc.codegen.target import host
 from graphc.ir.types import F32
 
 RNG = np.random.default_rng(0)
@@ -199,7 +199,7 @@ def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> Non
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from test_cuda_gate import CHIPS, launches_of
 
-    from graphc.codegen.cuda.compile import compile_ptx
+    from graphc.codegen.gpu.compile import compile_ptx
 
     function, specs = KERNELS[name]
     launches = launches_of(function, tuple(gc.spec(*s) for s in specs), parity=True)
@@ -216,7 +216,7 @@ def test_the_patterns_find_what_they_forbid() -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from test_cuda_gate import CHIPS, launches_of
 
-    from graphc.codegen.cuda.compile import compile_ptx
+    from graphc.codegen.gpu.compile import compile_ptx
 
     function, specs = KERNELS["product and sum"]
     launches = launches_of(function, tuple(gc.spec(*s) for s in specs))

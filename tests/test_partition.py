@@ -30,9 +30,9 @@ from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import STORED
 from graphc.ir.parse import parse
-from graphc.ops.interpret import interpret
-from graphc.passes.cse import cse
-from graphc.passes.partition import partition
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes.devices.partition import partition
+from graphc.passes.normalise.cse import cse
 
 ON = ("@/job:localhost/device:cpu:0", "@/job:localhost/device:cpu:1")
 X = np.linspace(-2, 2, 4, dtype=np.float32)

@@ -20,15 +20,15 @@ from graphc.ir.liveness import live_bytes
 from graphc.ir.parse import parse
 from graphc.ir.text import show
 from graphc.ir.types import TupleType
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.cse import cse
-from graphc.passes.dce import dce
-from graphc.passes.fold import fold
-from graphc.passes.fuse import fuse
-from graphc.passes.groups import Groups
-from graphc.passes.place import place
-from graphc.passes.plan import Arena
+from graphc.passes.fusion.fuse import fuse
+from graphc.passes.fusion.groups import Groups
+from graphc.passes.memory.plan import Arena
+from graphc.passes.normalise.cse import cse
+from graphc.passes.normalise.dce import dce
+from graphc.passes.normalise.fold import fold
+from graphc.passes.placement.place import place
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG = Config(threads=1)

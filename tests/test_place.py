@@ -16,16 +16,16 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of, parse_device
 from graphc.passes import pipeline
-from graphc.passes.assignment import assignments, evaluate, lower_bound
-from graphc.passes.cost import CostModel
-from graphc.passes.gap import brute_force, gap_of
-from graphc.passes.greedy import greedy
-from graphc.passes.improve import improve, local_search
-from graphc.passes.measured import Measured, store
-from graphc.passes.place import place
+from graphc.passes.placement.assignment import assignments, evaluate, lower_bound
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.gap import brute_force, gap_of
+from graphc.passes.placement.greedy import greedy
+from graphc.passes.placement.improve import improve, local_search
+from graphc.passes.placement.measured import Measured, store
+from graphc.passes.placement.place import place
+from graphc.passes.placement.simulate import simulate
 from graphc.passes.reasons import collecting
-from graphc.passes.simulate import simulate
-from graphc.runtime.devices import Link, Rates, register_device
+from graphc.runtime.devices.registry import Link, Rates, register_device
 
 MICRO = 1e-6
 TWO = ["cpu:0", "cpu:1"]
@@ -260,7 +260,7 @@ def test_loops_whose_layers_are_constrained_apart_have_no_place_of_their_own() -
 
 def check_stages(function: object, *arrays: np.ndarray) -> None:
     """Every stage up to schedule gives the reference's result, prints and parses."""
-    from graphc.ops.interpret import interpret
+    from graphc.ops.reference.interpreter import interpret
 
     graph = gc.compile(function, devices=TWO).graph(*arrays)
     wanted = interpret(graph, arrays)

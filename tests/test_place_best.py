@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.placement import random_problem
 from graphc.config import Config
-from graphc.passes.assignment import Problem, assignments, evaluate
-from graphc.passes.exact import Exact
-from graphc.passes.gap import brute_force
-from graphc.passes.greedy import greedy
-from graphc.passes.improve import improve
+from graphc.passes.placement.assignment import Problem, assignments, evaluate
+from graphc.passes.placement.exact import Exact
+from graphc.passes.placement.gap import brute_force
+from graphc.passes.placement.greedy import greedy
+from graphc.passes.placement.improve import improve
 
 SEEDS = range(11, 16)
 LONG = 1e9

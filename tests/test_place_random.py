@@ -13,11 +13,11 @@ from graphc.config import Config
 from graphc.ir import verify
 from graphc.ir.graph import Graph
 from graphc.ir.place import Constraint, Device, device_of, parse_device, parse_spec
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.cost import CostModel
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.simulate import simulate
 from graphc.passes.reasons import collecting
-from graphc.passes.simulate import simulate
 from tests.graphs import arguments, random_graphs
 
 DEVICES = ("cpu:0", "cpu:1", "sim:0")

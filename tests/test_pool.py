@@ -19,10 +19,10 @@ from runtime_kernels import (
 )
 
 from graphc.errors import GraphError, RunError
-from graphc.runtime import device
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Slot
-from graphc.runtime.table import TableBuilder
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.devices import device
+from graphc.runtime.load.program import Slot
+from graphc.runtime.load.table import TableBuilder
 
 
 def test_concurrent_callers_get_their_own_arena():

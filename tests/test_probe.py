@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from graphc.codegen import cache, probe
-from graphc.codegen.target import host
+from graphc.codegen import cache
+from graphc.codegen.llvm import probe
+from graphc.codegen.llvm.target import host
 
 PROGRAM = """
 import sys

@@ -14,9 +14,9 @@ from runtime_kernels import (
 )
 
 from graphc.errors import RunError
-from graphc.runtime.execute import Executable
-from graphc.runtime.profile import profile
-from graphc.runtime.table import ABSENT, TableBuilder
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.load.table import ABSENT, TableBuilder
+from graphc.runtime.observe.profile import profile
 
 
 def test_profile_times_every_row():

@@ -14,7 +14,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Program
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,8 +11,8 @@ from expr_numpy import Operands, evaluate
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
 from graphc.ir.types import U32
-from graphc.ops import random
-from graphc.ops.threefry import threefry, threefry_reference
+from graphc.ops.random import random
+from graphc.ops.random.threefry import threefry, threefry_reference
 
 # Random123's kat_vectors for threefry2x32, 20 rounds: counter, key, result.
 KNOWN = [

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.sound import covered
+from graphc.codegen.lowering.check_kernels import covered
 from graphc.config import Config
 from graphc.errors import GraphError, VerifyError
-from graphc.frontend.loaded import LoadedGraph
+from graphc.frontend.files.loaded import LoadedGraph
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from gradient_programs import program, under_limits
 import graphc as gc
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
-from graphc.passes.remat import waiting_values
+from graphc.passes.memory.remat import waiting_values
 
 LAYERS, ROWS, WIDTH = 64, 512, 32
 rng = np.random.default_rng(0)

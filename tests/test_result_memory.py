@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.runtime import memory
-from graphc.runtime.memory import LARGE, address_of, result_array
+from graphc.runtime.call import memory
+from graphc.runtime.call.memory import LARGE, address_of, result_array
 
 F32 = np.dtype(np.float32)
 ROWS = LARGE // 4096

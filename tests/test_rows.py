@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen import llvm, source
-from graphc.codegen.loops import For, Kernel, Prefetch, walk
+from graphc.codegen.llvm import kernel as llvm
+from graphc.codegen.llvm.target import host
 from graphc.codegen.lowering.lower import lower_loops
 from graphc.codegen.lowering.rows import FAR_BYTES
-from graphc.codegen.target import host
+from graphc.codegen.python import source
 from graphc.config import Config
 from graphc.ir.graph import Program
+from graphc.loops.nest import For, Kernel, Prefetch, walk
 from graphc.passes import pipeline
 
 FAR = FAR_BYTES // 8  # elements of f32 that are read and written

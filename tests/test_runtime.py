@@ -17,12 +17,12 @@ from runtime_kernels import (
     vector,
 )
 
-from graphc.codegen.target import host, optimise_and_object
+from graphc.codegen.llvm.target import host, optimise_and_object
 from graphc.errors import FeedError, GraphError, RunError
-from graphc.runtime import load
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Slot
-from graphc.runtime.table import ABSENT, TableBuilder
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.load import load
+from graphc.runtime.load.program import Slot
+from graphc.runtime.load.table import ABSENT, TableBuilder
 
 
 def test_two_steps_through_the_arena():

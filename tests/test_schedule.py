@@ -17,11 +17,11 @@ from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program, Rewriter, rebuild
 from graphc.ir.parse import parse
 from graphc.passes import pipeline
-from graphc.passes.cost import CostModel
+from graphc.passes.devices.schedule import explanation, scheduled
+from graphc.passes.devices.slack import holds, windows
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.simulate import simulate
 from graphc.passes.reasons import duration
-from graphc.passes.schedule import explanation, scheduled
-from graphc.passes.simulate import simulate
-from graphc.passes.slack import holds, windows
 
 MICRO = 1e-6
 HERE, THERE = "@/job:localhost/device:cpu:0", "@/job:localhost/device:cpu:1"

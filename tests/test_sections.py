@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.loops import For, If, walk
 from graphc.codegen.lowering.lower import lower_loops
+from graphc.loops.nest import For, If, walk
 
 RNG = np.random.default_rng(11)
 

@@ -22,19 +22,19 @@ from runtime_kernels import image as one_image
 
 import graphc as gc
 from graphc.codegen.build import build
-from graphc.codegen.segments import segments
+from graphc.codegen.table.segments import segments
 from graphc.errors import GraphError, RunError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import arena_intervals, peak_bytes, roots
 from graphc.passes import pipeline
-from graphc.passes.plan import LATE
-from graphc.runtime import artifact
-from graphc.runtime.agenda import Agenda, agenda_of
-from graphc.runtime.cluster import Cluster
-from graphc.runtime.frame import Part
-from graphc.runtime.image import Image
-from graphc.runtime.table import END, JUMP, TableBuilder, rows
-from graphc.runtime.trace import trace
+from graphc.passes.memory.plan import LATE
+from graphc.runtime.call.frame import Part
+from graphc.runtime.devices.agenda import Agenda, agenda_of
+from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.files import artifact
+from graphc.runtime.load.program import Image
+from graphc.runtime.load.table import END, JUMP, TableBuilder, rows
+from graphc.runtime.observe.trace import trace
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 X = np.random.default_rng(0).standard_normal((48, 48)).astype("f4") / 8

@@ -16,7 +16,7 @@ import graphc as gc
 from graphc.errors import TraceError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.verify import verify
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 # ------------------------------------------------------------------------------------ pruning
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import graphc as gc
 from graphc.errors import FeedError, RunError
-from graphc.frontend.partial import PartialRun
+from graphc.frontend.session.partial_run import PartialRun
 from graphc.ir.graph import Graph
 from graphc.ir.op import STORED
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 CHAIN = """
 graph @chain(%0 a: f32[2], %1 b: f32[2], %2 c: f32[2]) {

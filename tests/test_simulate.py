@@ -11,12 +11,12 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import OPS
 from graphc.ir.place import parse_device
-from graphc.passes.cost import CostModel
-from graphc.passes.events import NEVER, NO_RESOURCE, Tasks, run
-from graphc.passes.partition import partition
-from graphc.passes.place import place
-from graphc.passes.simulate import simulate
-from graphc.passes.timeline import Timeline
+from graphc.passes.devices.partition import partition
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.events import NEVER, NO_RESOURCE, Tasks, run
+from graphc.passes.placement.place import place
+from graphc.passes.placement.simulate import simulate
+from graphc.passes.placement.timeline import Timeline
 
 MICRO = 1e-6
 CPU0, CPU1 = parse_device("cpu:0"), parse_device("cpu:1")

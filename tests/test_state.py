@@ -14,8 +14,8 @@ from state_harness import X, agree
 
 import graphc as gc
 from graphc.errors import GraphError, RunError, TraceError, TypeRuleError
-from graphc.ops.interpret import interpret
-from graphc.runtime import variable as runtime
+from graphc.ops.reference.interpreter import interpret
+from graphc.runtime.call import variable as runtime
 
 # ------------------------------------------------------------------------------------ outside
 

@@ -11,9 +11,9 @@ import pytest
 from test_artifact import edited
 
 import graphc as gc
-from graphc.cli import main
+from graphc.cli.commands import main
 from graphc.errors import GraphError, RunError
-from graphc.runtime import artifact
+from graphc.runtime.files import artifact
 
 SECOND = """
 import sys, numpy as np, graphc as gc

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.loops import Kernel
-from graphc.codegen.lowering import tall
+from graphc.codegen.lowering import split_reduction as tall
 from graphc.codegen.lowering.lower import lower_loops
 from graphc.codegen.lowering.space import space_of
-from graphc.codegen.lowering.tall import Shape, rows_together
+from graphc.codegen.lowering.split_reduction import Shape, rows_together
+from graphc.loops.nest import Kernel
 
 RNG = np.random.default_rng(5)
 FOLDS = ("sum", "mean", "max", "min", "argmax", "argmin")

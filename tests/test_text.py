@@ -20,7 +20,7 @@ from graphc.ir.op import OPS
 from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.ir.types import DTYPES
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
 TEXT = """gir 1

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen import contract
-from graphc.codegen.contract.hardware import kind_of
-from graphc.codegen.contract.layout import Word
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.hardware import kind_of
+from graphc.codegen.gemm.layout import Word
 
 RNG = np.random.default_rng(23)
 

@@ -12,11 +12,11 @@ import pytest
 from test_cluster import TWO, X, made, ping_pong, there_and_back
 
 import graphc as gc
-from graphc.cli import main
+from graphc.cli.commands import main
 from graphc.errors import GraphError, LimitError
-from graphc.runtime import profile as profiling
-from graphc.runtime.profile import profile
-from graphc.runtime.trace import Trace, trace, write
+from graphc.runtime.observe import profile as profiling
+from graphc.runtime.observe.profile import profile
+from graphc.runtime.observe.trace import Trace, trace, write
 
 
 def traced(function: Any, **options: Any) -> tuple[list[np.ndarray], Trace]:

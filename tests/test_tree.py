@@ -12,7 +12,7 @@ import pytest
 
 import graphc as gc
 from graphc.errors import TraceError
-from graphc.frontend.tree import (
+from graphc.frontend.trace.tree import (
     LEAF,
     exact,
     flatten,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 RNG = np.random.default_rng(5)
 

@@ -13,8 +13,9 @@ import graphc as gc
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.types import dtype
-from graphc.ops.interpret import interpret
-from graphc.passes import pipeline, turned
+from graphc.ops.reference.interpreter import interpret
+from graphc.passes import pipeline
+from graphc.passes.tiling import output_transpose as turned
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11, "i32": 0}

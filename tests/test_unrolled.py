@@ -18,9 +18,9 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Program
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor
-from graphc.ops.control import param_node
+from graphc.ops.control.control import param_node
 from graphc.passes import pipeline
-from graphc.passes.joined import joined
+from graphc.passes.loops.dot_merger import joined
 
 CONFIG = Config(threads=1)
 

@@ -11,9 +11,9 @@ import pytest
 from ulp_table import BELOW_ZERO, LEFT_OF_ZERO, measure, measure_left
 from vecmath_reference import NUMPY, arity, optimised, points, run, run_by_numba, special_points
 
-from graphc.codegen.loops import Scalars, postorder
-from graphc.codegen.vecmath import FUNCTIONS
 from graphc.ir.types import F32, F64
+from graphc.loops.nest import Scalars, postorder
+from graphc.loops.vecmath import FUNCTIONS
 
 TIGHT = {"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos"}
 TIGHT |= {

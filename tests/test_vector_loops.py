@@ -13,11 +13,11 @@ from loop_evaluator import Evaluator
 from test_emitters import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
 
 import graphc as gc
-from graphc.codegen import llvm
-from graphc.codegen import target as targets
-from graphc.codegen.llvm_module import widened
-from graphc.codegen.loops import Buffer, Kernel, Scalars
+from graphc.codegen.llvm import kernel as llvm
+from graphc.codegen.llvm import target as targets
+from graphc.codegen.llvm.module import widened
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
+from graphc.loops.nest import Buffer, Kernel, Scalars
 
 NARROW = targets.named("x86-64-v3" if "x86" in HOST.triple else "neoverse-n1")
 TARGETS = {"masks or not": HOST, "no masks": NARROW}

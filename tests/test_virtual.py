@@ -16,12 +16,12 @@ import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Program
-from graphc.ops.interpret import State, interpret
+from graphc.ops.reference.interpreter import State, interpret
 from graphc.passes import pipeline
-from graphc.passes.cost import CostModel
-from graphc.passes.schedule import scheduled
-from graphc.passes.simulate import Costs, simulate
-from graphc.passes.virtual import Executed, execute
+from graphc.passes.devices.schedule import scheduled
+from graphc.passes.placement.cost import CostModel
+from graphc.passes.placement.simulate import Costs, simulate
+from graphc.passes.placement.virtual import Executed, execute
 
 MICRO = 1e-6
 LINKS = ("pair", "parallel", "serial")

@@ -14,7 +14,7 @@ import pytest
 import graphc as gc
 from graphc.ir.parse import parse
 from graphc.ir.text import show
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 WINOGRAD, DIRECT = 8e-6, 2e-6
 RNG = np.random.default_rng(17)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from vecmath_reference import arity, operations, points, reference, run, ulp_errors
 
-from graphc.codegen.vecmath import FUNCTIONS
 from graphc.ir.types import F32, F64
+from graphc.loops.vecmath import FUNCTIONS
 
 LEFT_OF_ZERO = {"lgamma", "digamma"}
 BELOW_ZERO = {"exp_below_zero"}

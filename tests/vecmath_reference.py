@@ -15,12 +15,12 @@ import llvmlite.binding as llvm
 import mpmath as mp
 import numpy as np
 
-from graphc.codegen import llvm as llvm_emitter
-from graphc.codegen import numba_route
-from graphc.codegen import target as targets
-from graphc.codegen.loops import Buffer, For, Kernel, Scalars, postorder
-from graphc.codegen.vecmath import FUNCTIONS
+from graphc.codegen.llvm import kernel as llvm_emitter
+from graphc.codegen.llvm import target as targets
+from graphc.codegen.numba import route as numba_route
 from graphc.ir.types import F32, F64, DType
+from graphc.loops.nest import Buffer, For, Kernel, Scalars, postorder
+from graphc.loops.vecmath import FUNCTIONS
 
 BLOCK = 1024
 Pairs = tuple[np.ndarray, np.ndarray]  # a value as the sum of two float64

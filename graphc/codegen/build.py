@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.codegen import cache, contract, llvm
-from graphc.codegen.function_key import ONE_OF_A_KIND, function_text
+from graphc.codegen import cache
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.kernels import Spec
-from graphc.codegen.loops import Kernel
-from graphc.codegen.messages import channels_of
-from graphc.codegen.packed import hardware_for
-from graphc.codegen.pieces import Piece, objects_of
-from graphc.codegen.segments import answered
-from graphc.codegen.steps import TableWriter
-from graphc.codegen.target import Target, assembly, host, named
+from graphc.codegen.llvm import kernel as llvm
+from graphc.codegen.llvm.objects import Piece, objects_of
+from graphc.codegen.llvm.target import Target, assembly, host, named
+from graphc.codegen.numba.function_key import ONE_OF_A_KIND, function_text
+from graphc.codegen.table.messages import channels_of
+from graphc.codegen.table.segments import answered
+from graphc.codegen.table.steps import TableWriter
 from graphc.config import Config
 from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
@@ -32,15 +33,16 @@ from graphc.ir.liveness import largest_live, peak_bytes
 from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.limits import check_within
+from graphc.loops.nest import Kernel
 from graphc.record import record
-from graphc.runtime.cluster import executable
-from graphc.runtime.device import needed_features
-from graphc.runtime.devices import check_device
-from graphc.runtime.execute import Executable
-from graphc.runtime.image import Image, Origin, Slot, StateSlot
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.devices.device import needed_features
+from graphc.runtime.devices.multi_device import executable
+from graphc.runtime.devices.registry import check_device
+from graphc.runtime.load.program import Image, Origin, Slot, StateSlot
 
 if TYPE_CHECKING:
-    from graphc.codegen.cuda.build import CudaCompiled, CudaCompiler
+    from graphc.codegen.gpu.build import CudaCompiled, CudaCompiler
 
 PLACEHOLDER = "kernel"  # what a kernel is called until its text is complete
 HOOKS = ("epilogue", "prologue_a", "prologue_b")
@@ -122,7 +124,8 @@ class Compiler:
 
     def kernel(self, kernel: Kernel) -> str:
         if self.config.backend == "numba":
-            from graphc.codegen import numba_route, source
+            from graphc.codegen.numba import route as numba_route
+            from graphc.codegen.python import source
 
             text = source.emit(kernel)
             symbol = self.piece(
@@ -161,7 +164,7 @@ class Compiler:
         return symbol
 
     def library(self, spec: Spec) -> str:
-        from graphc.codegen import numba_route
+        from graphc.codegen.numba import route as numba_route
 
         assert spec.library is not None
         function, kinds, ranged = spec.library
@@ -273,7 +276,7 @@ class Compilers:
         if runs_on != "cuda":
             return runs_on, config, self.cpu
         if self.gpu is None:
-            from graphc.codegen.cuda.build import CudaCompiler
+            from graphc.codegen.gpu.build import CudaCompiler
 
             self.gpu = CudaCompiler(config)
         return runs_on, config, self.gpu
@@ -286,7 +289,7 @@ class Compilers:
         support = compiled.support
         if self.gpu is None:
             return [image_of(writer, target, linked, support) for writer in writers]
-        from graphc.codegen.cuda.build import on_gpu
+        from graphc.codegen.gpu.build import on_gpu
 
         compiled.gpu = gpu = self.gpu.finish()
         compiled.compiled += gpu.compiled
@@ -362,14 +365,15 @@ def largest_values(graph: Graph) -> tuple[tuple[int, Origin], ...]:
 
 def kernel_sources(compiled: Compiled) -> dict[str, str]:
     """The readable source of every kernel, by file name; what Numba compiles where it does."""
-    from graphc.codegen import numba_route, source
+    from graphc.codegen.numba import route as numba_route
+    from graphc.codegen.python import source
 
     files = {}
     for symbol, kernel in compiled.kernels.items():
         emit = numba_route.kernel_text if symbol in compiled.by_numba else source.emit
         files[f"{symbol}.py"] = emit(renamed(kernel, symbol))
     if compiled.gpu is not None:
-        from graphc.codegen.cuda.build import sources
+        from graphc.codegen.gpu.build import sources
 
         files.update(sources(compiled.gpu))
     return files
@@ -378,7 +382,7 @@ def kernel_sources(compiled: Compiled) -> dict[str, str]:
 def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
     """Files of a dump: readable source, LLVM IR and assembly (or PTX) of every kernel, as the
     compiler that made it has them."""
-    from graphc.codegen import numba_route
+    from graphc.codegen.numba import route as numba_route
 
     target = target_of(config.for_device(None))
     files = kernel_sources(compiled)
@@ -393,7 +397,7 @@ def kernel_texts(compiled: Compiled, config: Config) -> dict[str, str]:
         if symbol.startswith("graphc_"):  # parts of contraction cores
             files[f"{symbol}.ll"] = text
     if compiled.gpu is not None:
-        from graphc.codegen.cuda.build import ptx_texts
+        from graphc.codegen.gpu.build import ptx_texts
 
         files.update(ptx_texts(compiled.gpu))
     return files

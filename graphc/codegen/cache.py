@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphc.record import record
-from graphc.runtime.files import cache_folder, new_file, read_ordinary
+from graphc.runtime.files.files import cache_folder, new_file, read_ordinary
 
 if TYPE_CHECKING:
-    from graphc.codegen.target import Target
+    from graphc.codegen.llvm.target import Target
 
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
@@ -57,7 +57,7 @@ class Pack:
 
 def key_of(text: str, target: Target, *options: object) -> str:
     """The key of a kernel: its canonical text, the target, `options` and the compiler's version."""
-    from graphc.codegen.probe import probe  # which keeps its answers in a cache
+    from graphc.codegen.llvm.probe import probe  # which keeps its answers in a cache
 
     return digest(text, target.cpu, target.features, target.triple, probe().compiler, *options)
 

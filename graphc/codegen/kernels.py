@@ -12,28 +12,28 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from graphc.codegen import contract
-from graphc.codegen.contract.layout import Flag, Word
-from graphc.codegen.copies import pieces_of
-from graphc.codegen.cuda.launch import Launch, Operand
-from graphc.codegen.loop_facts import LOOK, unit_work, work_stride
-from graphc.codegen.loops import Kernel
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
+from graphc.codegen.gpu.launch import Launch, Operand
+from graphc.codegen.lowering.check_kernels import check_kernel
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.codegen.lowering.finished import FinishedRows, reduces
+from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
-from graphc.codegen.lowering.patch import patched_param
 from graphc.codegen.lowering.prologue import prologue
+from graphc.codegen.lowering.row_epilogue import FinishedRows, reduces
+from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.lowering.windows import windowed
-from graphc.codegen.packed import check_packed, hardware_for, stored_in
-from graphc.codegen.partial import PartialSums, parts_of, plan_parts, whole_plan
-from graphc.codegen.sound import check_kernel
+from graphc.codegen.table.copies import pieces_of
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
+from graphc.loops.facts import LOOK, unit_work, work_stride
+from graphc.loops.nest import Kernel
 from graphc.record import record
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _make(node: Node, config: Config) -> Spec:
         )  # fmt: skip
     kind = node.attrs["kind"]
     if config.backend == "cuda":
-        from graphc.codegen.cuda.specs import cuda_spec
+        from graphc.codegen.gpu.specs import cuda_spec
 
         return cuda_spec(region, kind, config)
     if kind == "library" and not written(region):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.codegen.kernels import Spec
-from graphc.codegen.messages import message_bytes, recv_rows
-from graphc.codegen.steps import TableWriter
+from graphc.codegen.table.messages import message_bytes, recv_rows
+from graphc.codegen.table.steps import TableWriter
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.regions import talks
 from graphc.ir.types import leaves
-from graphc.runtime.table import CONSTANTS
+from graphc.runtime.load.table import CONSTANTS
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiler
-    from graphc.codegen.cuda.build import CudaCompiler
+    from graphc.codegen.gpu.build import CudaCompiler
 
 
 class NullWriter(TableWriter):

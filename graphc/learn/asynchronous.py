@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphc.errors import GraphError
-from graphc.frontend.decorator import compile
-from graphc.frontend.grad import value_and_grad
-from graphc.frontend.variable import Variable
+from graphc.frontend.compile.decorator import compile
+from graphc.frontend.session.variable import Variable
+from graphc.frontend.transforms.grad import value_and_grad
 from graphc.learn.inflight import together
 from graphc.learn.optim import Optimiser
 from graphc.learn.trees import tree_map

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphc.errors import CheckpointError
-from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
-from graphc.frontend.variable import Variable
-from graphc.runtime.checkpoint import (
+from graphc.frontend.session.variable import Variable
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten, unique_names
+from graphc.runtime.files.checkpoint import (
     Arrays,
     Clock,
     Folder,

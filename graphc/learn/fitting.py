@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import CheckpointError, FeedError
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 from graphc.learn.callbacks import Callbacks, History, as_callback
 from graphc.learn.checkpoints import Checkpoints
 from graphc.learn.loader import Loader

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphc.errors import FeedError
-from graphc.frontend.tree import flatten, leaf_names, unflatten
+from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
 from graphc.learn.prefetch import Prefetched
 
 Array = np.ndarray[Any, Any]

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import FeedError, GraphError
-from graphc.frontend.decorator import compile
-from graphc.frontend.grad import value_and_grad
-from graphc.frontend.tree import flatten, unflatten
+from graphc.frontend.compile.decorator import compile
+from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.frontend.transforms.grad import value_and_grad
 from graphc.hints import explained
 from graphc.learn.callbacks import Callback, History
 from graphc.learn.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
@@ -32,7 +32,7 @@ from graphc.learn.data import arrays
 from graphc.learn.fitting import Fit, Totals, pair
 from graphc.learn.loader import Loader, Stream
 from graphc.learn.trees import parameter_count, tree_map
-from graphc.ops import random
+from graphc.ops.random import random
 
 Function = Callable[..., Any]
 Forward = Callable[[Any, Any, Any, Any, bool], tuple[Any, Any]]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
-from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.hints import explained, missing
 from graphc.ir.types import DType
 from graphc.learn.recipe import Call, recipe
@@ -32,9 +32,9 @@ from graphc.learn.schedules import (
     warm_up,
 )
 from graphc.learn.trees import matched, tree_map
-from graphc.ops.registry import require
-from graphc.ops.value import element_of, is_python_number
-from graphc.ops.value import functions as f
+from graphc.ops.record.families import require
+from graphc.ops.record.value import element_of, is_python_number
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 __all__ = [

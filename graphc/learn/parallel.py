@@ -16,17 +16,17 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from graphc.errors import GraphError, TraceError, TypeRuleError
-from graphc.frontend.placement import colocate, device
-from graphc.frontend.tree import TreeDef, flatten, leaf_names, unflatten
-from graphc.frontend.variable import Variable
+from graphc.frontend.session.variable import Variable
+from graphc.frontend.trace.placement import colocate, device
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
 from graphc.ir.types import Dim
 from graphc.learn.asynchronous import Asynchronous, AsynchronousRun
 from graphc.learn.inflight import Flight, concurrent
 from graphc.learn.nn.layer import Layer, as_layer
 from graphc.learn.trees import matched
-from graphc.ops.registry import require
-from graphc.ops.value import Value, current
-from graphc.ops.value import functions as f
+from graphc.ops.record.families import require
+from graphc.ops.record.value import Value, current
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 __all__ = [

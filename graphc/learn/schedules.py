@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.learn.recipe import recipe
-from graphc.ops.registry import require
-from graphc.ops.value import functions as f
+from graphc.ops.record.families import require
+from graphc.ops.record.value import functions as f
 
 Schedule = Callable[[Any], Any]
 

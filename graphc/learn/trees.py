@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.tree import TreeDef, flatten, leaf_names, refill, unflatten
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, refill, unflatten
 
 
 def matched(tree: TreeDef, value: Any, what: str) -> list[Any]:

@@ -29,7 +29,7 @@ __array_namespace_info__ = np.__array_namespace_info__  # type: ignore[misc]
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from graphc.frontend.namespace import function_of
+    from graphc.frontend.trace.namespace import function_of
 
     found = globals()[name] = function_of("graphc.numpy", name, np)
     return found

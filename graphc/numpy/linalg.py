@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from graphc.frontend.namespace import function_of
+    from graphc.frontend.trace.namespace import function_of
 
     found = globals()[name] = function_of("graphc.numpy.linalg", name, np.linalg)
     return found

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from graphc.codegen.contents import every_value_is_found
+from graphc.codegen.table.contents import every_value_is_found
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, VerifyError, uncomputable
@@ -18,25 +18,25 @@ from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
-from graphc.passes.cluster import cluster
-from graphc.passes.compress import compress
-from graphc.passes.cse import cse
-from graphc.passes.dce import dce
-from graphc.passes.fold import fold
-from graphc.passes.fuse import fuse
-from graphc.passes.gradient import gradient
-from graphc.passes.hoist import hoist
-from graphc.passes.pack import pack
-from graphc.passes.partition import partition
-from graphc.passes.place import place
-from graphc.passes.plan import plan
+from graphc.passes.devices.compress import compress
+from graphc.passes.devices.partition import partition
+from graphc.passes.devices.schedule import schedule
+from graphc.passes.fusion.cluster import cluster
+from graphc.passes.fusion.fuse import fuse
+from graphc.passes.loops.hoist import hoist
+from graphc.passes.memory.pack import pack
+from graphc.passes.memory.plan import plan
+from graphc.passes.memory.received import received
+from graphc.passes.memory.remat import remat
+from graphc.passes.normalise.cse import cse
+from graphc.passes.normalise.dce import dce
+from graphc.passes.normalise.fold import fold
+from graphc.passes.normalise.gradient import gradient
+from graphc.passes.normalise.simplify import simplify
+from graphc.passes.normalise.state import state, state_is_threaded
+from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
-from graphc.passes.received import received
-from graphc.passes.remat import remat
-from graphc.passes.schedule import schedule
-from graphc.passes.simplify import simplify
-from graphc.passes.state import state, state_is_threaded
-from graphc.passes.tile import scratched, tile
+from graphc.passes.tiling.tile import scratched, tile
 from graphc.record import record
 
 Stages = Graph | Program

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gpu_harness import opened
 
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE
-from graphc.runtime.memory import address_of
 
 
 @pytest.fixture(autouse=True)

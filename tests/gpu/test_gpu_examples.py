@@ -16,7 +16,7 @@ from gpu_harness import SIMULATED, need_gpu, rng
 from minilm_reference import Reference, weights_path
 
 import graphc as gc
-from graphc.frontend.tree import flatten
+from graphc.frontend.trace.tree import flatten
 
 need_gpu()
 pytestmark = pytest.mark.gpu

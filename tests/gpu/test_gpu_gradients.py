@@ -22,7 +22,7 @@ from test_gradient_functions import FUNCTIONS
 import graphc as gc
 from graphc.ir.graph import Graph
 from graphc.ir.op import Op, Sample
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 need_gpu()
 pytestmark = pytest.mark.gpu

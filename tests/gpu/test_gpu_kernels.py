@@ -25,12 +25,12 @@ from test_emitters import (
     special,
 )
 
-from graphc.codegen.cuda import chip
-from graphc.codegen.cuda.chip import Chip
-from graphc.codegen.cuda.compile import pointed_dtype
-from graphc.codegen.cuda.emit import launches_of
-from graphc.codegen.loops import Buffer, Expr, Kernel, Register, Scalars
+from graphc.codegen.gpu import arch as chip
+from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.compile import pointed_dtype
+from graphc.codegen.gpu.emit import launches_of
 from graphc.ir.types import F64, I32, DType
+from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 
 need_gpu()
 if not SIMULATED:

@@ -10,7 +10,7 @@ import pytest
 from gpu_harness import GPU, need_gpu, rng, sized
 
 import graphc as gc
-from graphc.ops.scatter import scatter_rows
+from graphc.ops.index.scatter import scatter_rows
 
 need_gpu()
 pytestmark = pytest.mark.gpu

@@ -23,7 +23,7 @@ from gpu_harness import (
 from gpu_models import COMPLEX, MODELS, inputs
 
 import graphc as gc
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 need_gpu()
 pytestmark = pytest.mark.gpu

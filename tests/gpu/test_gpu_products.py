@@ -20,10 +20,10 @@ from product_reference import compute
 import graphc as gc
 from benchmarks import gpu as benchmark
 from graphc.errors import GraphError
-from graphc.runtime.cuda import products
+from graphc.runtime.cuda import gemm_choice as products
 from graphc.runtime.cuda.interface import Streamed
 from graphc.runtime.cuda.product import Product
-from graphc.runtime.profile import profile
+from graphc.runtime.observe.profile import profile
 
 need_gpu()
 pytestmark = pytest.mark.gpu

@@ -13,7 +13,7 @@ from test_blocks import attention
 
 import graphc as gc
 from graphc.errors import GraphError, RunError
-from graphc.passes import block as blocks
+from graphc.passes.tiling import block as blocks
 from graphc.runtime.cuda.interface import ALIGNMENT
 
 need_gpu()

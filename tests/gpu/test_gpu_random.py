@@ -16,7 +16,7 @@ from test_state_random import check_program
 
 from graphc.ir.graph import Graph
 from graphc.ir.place import parse_device
-from graphc.ops.interpret import interpret
+from graphc.ops.reference.interpreter import interpret
 
 need_gpu()
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.folds import (
     combined,
@@ -33,7 +32,8 @@ from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.op import Compute
 from graphc.ir.types import F32, F64, DType
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Buffer, Expr, Scalars
+from graphc.loops.scalars import Pair
 
 COLUMNS = 512  # columns folded at once
 ROWS = 8  # rows folded at once where one operand is read, ...

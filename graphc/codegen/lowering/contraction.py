@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from graphc.codegen import contract
-from graphc.codegen.contract.layout import Word
-from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.layout import Word
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
 from graphc.codegen.lowering.space import dims_of
@@ -23,7 +22,8 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Scalar
 from graphc.ir.types import DType, Type
-from graphc.ops.dims import row_major_strides
+from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
+from graphc.ops.record.dims import row_major_strides
 from graphc.record import record
 
 EPILOGUE_PARAMS = 4

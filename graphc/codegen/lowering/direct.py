@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.loops import Expr, Kernel, Register
 from graphc.codegen.lowering.contraction import axes_along, form_of, result_axes
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph
+from graphc.loops.nest import Expr, Kernel, Register
 
 Terms = list[tuple[Expr, int]]
 

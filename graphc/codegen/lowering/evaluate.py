@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.errors import GraphError
 from graphc.ir.graph import Node
 from graphc.ir.op import Alias, Compute, Scalar
 from graphc.ir.types import BOOL, DType, Type
-from graphc.ops.dims import row_major_strides
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Buffer, Expr, Scalars
+from graphc.loops.scalars import Pair
+from graphc.ops.record.dims import row_major_strides
 
 Index = tuple[Expr, ...]
 Element = Any  # Expr, or Pair of Exprs for complex

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from graphc.codegen.loops import Expr, Scalars
 from graphc.codegen.lowering.evaluate import Element, tensor_type, to_compute, to_storage
 from graphc.ir.graph import Node
 from graphc.ir.op import Reduction
 from graphc.ir.types import DType
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Expr, Scalars
+from graphc.loops.scalars import Pair
 
 
 def reduction_of(node: Node) -> Reduction:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from graphc.codegen.loops import Kernel
 from graphc.codegen.lowering.columns import Columns
+from graphc.codegen.lowering.concat_boxes import Pieces, pieces_of
+from graphc.codegen.lowering.custom_nest import Written
+from graphc.codegen.lowering.in_place_update import Patch
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.ordered import Ordered
 from graphc.codegen.lowering.padding import Padding, pads_rows
-from graphc.codegen.lowering.patch import Patch
-from graphc.codegen.lowering.pieces import Pieces, pieces_of
 from graphc.codegen.lowering.rows import Rows
-from graphc.codegen.lowering.sections import Sections, count_of, sections_of
 from graphc.codegen.lowering.space import Space, space_of
-from graphc.codegen.lowering.tall import Tall, is_tall
+from graphc.codegen.lowering.split_concat import Sections, count_of, sections_of
+from graphc.codegen.lowering.split_reduction import Tall, is_tall
 from graphc.codegen.lowering.tiles import Tiles, crossing_loop
-from graphc.codegen.lowering.written import Written
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
+from graphc.loops.nest import Kernel
 
 # Work that pays for waking a thread: elements that are copied, and flops that take as long as one.
 GRAIN_ELEMENTS, ELEMENT_FLOPS = 16384, 8

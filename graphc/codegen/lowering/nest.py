@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphc.codegen.loops import Buffer, Expr, Kernel, Scalars, Statement
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Scalar
 from graphc.ir.types import DType, Type, leaves
+from graphc.loops.nest import Buffer, Expr, Kernel, Scalars, Statement
 
 
 class Nest:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphc.codegen.loops import Buffer, Expr, Scalars
 from graphc.codegen.lowering.evaluate import Element, Elements, tensor_type
 from graphc.ir.graph import Node
 from graphc.ir.op import Contraction
 from graphc.ir.types import F32, I32, I64, DType
-from graphc.ops.dims import row_major_strides
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Buffer, Expr, Scalars
+from graphc.loops.scalars import Pair
+from graphc.ops.record.dims import row_major_strides
 
 # What contractions widen while they read, and to what.
 NARROW = {"bf16": F32, "f16": F32, "i8": I32, "u8": I32, "i16": I32, "u16": I32}

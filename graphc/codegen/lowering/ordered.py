@@ -19,14 +19,14 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from graphc.codegen.loops import Buffer, Expr
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.folds import initial, is_carried, prepared, reduction_of
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.types import DType
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Buffer, Expr
+from graphc.loops.scalars import Pair
 
 LANES = 256
 STRETCH = 16 * LANES  # elements whose f32 are added in f32

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from graphc.codegen.loops import Expr
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.ir.graph import Graph, Node
+from graphc.loops.nest import Expr
 
 
 def pads_rows(region: Graph) -> bool:

@@ -10,12 +10,12 @@ nodes, as the epilogue does over a tile, so only a block of the operand ever exi
 
 from __future__ import annotations
 
-from graphc.codegen import contract
-from graphc.codegen.contract.layout import Word
-from graphc.codegen.loops import Buffer, Kernel, Scalars
+from graphc.codegen import gemm as contract
+from graphc.codegen.gemm.layout import Word
 from graphc.codegen.lowering.contraction import EPILOGUE_PARAMS, Form, index_at, sum_of
 from graphc.codegen.lowering.evaluate import Elements, store_element, tensor_type
 from graphc.ir.graph import Graph, Node
+from graphc.loops.nest import Buffer, Kernel, Scalars
 
 PARAMS = EPILOGUE_PARAMS
 

@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from graphc.codegen.loops import Buffer, Expr, Register
 from graphc.codegen.lowering.evaluate import (
     Element,
     load_element,
@@ -36,7 +35,8 @@ from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
 from graphc.ir.types import F32, F64, DType
-from graphc.ops.registry import Pair
+from graphc.loops.nest import Buffer, Expr, Register
+from graphc.loops.scalars import Pair
 
 BLOCK = 4096  # elements per unit of a single long loop
 STAGE_FLOPS = 8.0  # a value of so many flops is staged rather than computed in two passes

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
-from graphc.codegen.loops import Buffer, Expr, Scalars, postorder
 from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.operands import affine
@@ -20,6 +19,7 @@ from graphc.codegen.lowering.space import Axes, Space
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64
+from graphc.loops.nest import Buffer, Expr, Scalars, postorder
 
 TILE = 16
 SMALLEST = 8  # extents below this are not worth a tile

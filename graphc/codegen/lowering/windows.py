@@ -12,7 +12,7 @@ from collections import Counter
 
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.ir.graph import Graph, Node
-from graphc.ops.dims import row_major_strides
+from graphc.ops.record.dims import row_major_strides
 
 
 def windowed(region: Graph) -> tuple[Graph, tuple[int, ...]]:

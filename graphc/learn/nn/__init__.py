@@ -28,7 +28,7 @@ from graphc.learn.nn.metrics import accuracy, binary_accuracy
 from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.trees import parameter_count
-from graphc.ops.value import functions
+from graphc.ops.record.value import functions
 
 relu, leaky_relu, elu, selu = (
     functions.relu, functions.leaky_relu, functions.elu, functions.selu

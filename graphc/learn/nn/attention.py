@@ -7,10 +7,10 @@ from typing import Any
 from graphc.learn.nn.init import Initialiser
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.learn.nn.layers import GLOROT, Dense
-from graphc.ops import random
-from graphc.ops.registry import require
-from graphc.ops.value import as_value
-from graphc.ops.value import functions as f
+from graphc.ops.random import random
+from graphc.ops.record.families import require
+from graphc.ops.record.value import as_value
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 PARTS = ("query", "key", "value", "output")

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.learn.recipe import recipe
-from graphc.ops import random
-from graphc.ops.products import cholesky, solve
-from graphc.ops.registry import require
-from graphc.ops.value import functions as f
+from graphc.ops.linalg.products import cholesky, solve
+from graphc.ops.random import random
+from graphc.ops.record.families import require
+from graphc.ops.record.value import functions as f
 
 Initialiser = Callable[[Any, Sequence[int], Any], Any]
 

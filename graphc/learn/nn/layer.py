@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.errors import TraceError
-from graphc.ops import random
-from graphc.ops.value import functions as f
+from graphc.ops.random import random
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 

@@ -9,11 +9,11 @@ from graphc.errors import TraceError
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, glorot_uniform, uniform
 from graphc.learn.nn.layer import Layer, biased, parameter
-from graphc.ops import random
-from graphc.ops.dims import shape_of
-from graphc.ops.registry import require
-from graphc.ops.value import as_value, element_of
-from graphc.ops.value import functions as f
+from graphc.ops.random import random
+from graphc.ops.record.dims import shape_of
+from graphc.ops.record.families import require
+from graphc.ops.record.value import as_value, element_of
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 GLOROT = glorot_uniform()

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.ops.value import as_value
-from graphc.ops.value import functions as f
+from graphc.ops.record.value import as_value
+from graphc.ops.record.value import functions as f
 
 Params = dict[str, Any]
 

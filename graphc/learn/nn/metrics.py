@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.ops.dims import shape_of
-from graphc.ops.registry import require
-from graphc.ops.value import functions as f
+from graphc.ops.record.dims import shape_of
+from graphc.ops.record.families import require
+from graphc.ops.record.value import functions as f
 
 
 def accuracy(logits: Any, labels: Any, axis: int = -1) -> Any:

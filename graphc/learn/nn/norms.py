@@ -7,9 +7,9 @@ from typing import Any
 
 from graphc.errors import TraceError
 from graphc.learn.nn.layer import Layer, parameter
-from graphc.ops.registry import normalise_axis, require
-from graphc.ops.value import as_value, element_of
-from graphc.ops.value import functions as f
+from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.value import as_value, element_of
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 

@@ -13,16 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from graphc.frontend.control import scan
+from graphc.frontend.transforms.control import scan
 from graphc.ir.types import Dim
 from graphc.ir.types import dtype as as_dtype
 from graphc.learn.nn.init import Initialiser, orthogonal
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.learn.nn.layers import GLOROT
-from graphc.ops import random
-from graphc.ops.registry import require
-from graphc.ops.value import as_value, element_of
-from graphc.ops.value import functions as f
+from graphc.ops.random import random
+from graphc.ops.record.families import require
+from graphc.ops.record.value import as_value, element_of
+from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 ORTHOGONAL = orthogonal()

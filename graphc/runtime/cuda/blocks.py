@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import LimitError
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, Driver
-from graphc.runtime.memory import address_of
 
 GRANULE = 512
 KEPT_BYTES = 1 << 30

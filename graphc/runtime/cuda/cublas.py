@@ -14,10 +14,10 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.places import alignment, place
 from graphc.runtime.cuda.product import Matrix, Product
-from graphc.runtime.memory import address_of
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.driver import Cuda

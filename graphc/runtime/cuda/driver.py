@@ -19,8 +19,8 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import CAPTURE, DeviceError, check_process
-from graphc.runtime.memory import address_of
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.cublas import CublasLt

@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.runtime.call.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
+from graphc.runtime.call.frame import (
+    BASES,
+    CANCEL,
+    KERNELS,
+    LOG,
+    OPERANDS,
+    TABLE,
+    THREADS,
+    WORDS,
+    Frame,
+)
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver, Streamed
+from graphc.runtime.cuda.interpreter import Walk
 from graphc.runtime.cuda.messages import Boxes, Post
 from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.plan import Direct, Reached, Recorder, Stopped, Stretch, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.transfer import Transfer
-from graphc.runtime.cuda.walk import Walk
-from graphc.runtime.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
-from graphc.runtime.frame import BASES, CANCEL, KERNELS, LOG, OPERANDS, TABLE, THREADS, WORDS, Frame
-from graphc.runtime.image import Image
-from graphc.runtime.memory import address_of
-from graphc.runtime.table import BRANCH, FIRST_PARAM, TableBuilder, rows
+from graphc.runtime.load.program import Image
+from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphc.errors import LimitError
 from graphc.runtime.cuda.blocks import DeviceBlock, pool_of
 from graphc.runtime.cuda.interface import Driver
-from graphc.runtime.image import Image, Origin
+from graphc.runtime.load.program import Image, Origin
 
 SHOWN = 6  # tensors that an error names
 

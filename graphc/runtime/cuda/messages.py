@@ -6,7 +6,7 @@
     GPU to GPU      the channel only says that a value is there; the streams wait for one another,
                     and the receiver copies from the memory of the sender
 
-Channels belong to native code (`graphc.codegen.native.channels`).  A row that sends or receives is
+Channels belong to native code (`graphc.codegen.runtime.channels`).  A row that sends or receives is
 run by the native walker, as a table of that row alone, without the GIL.
 """
 
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.record import record
+from graphc.runtime.call.failure import explain, keep
+from graphc.runtime.call.frame import BASES, DEVICE, KERNELS, ROW, TABLE, TEAM, WORDS, Frame
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
 from graphc.runtime.cuda.native import callback, status_of
 from graphc.runtime.cuda.plan import Stopped
-from graphc.runtime.failure import explain, keep
-from graphc.runtime.frame import BASES, DEVICE, KERNELS, ROW, TABLE, TEAM, WORDS, Frame
-from graphc.runtime.image import Channel, Image
-from graphc.runtime.memory import address_of
-from graphc.runtime.table import ARENA, CONSTANTS, TableBuilder
+from graphc.runtime.load.program import Channel, Image
+from graphc.runtime.load.table import ARENA, CONSTANTS, TableBuilder
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.frame import DeviceFrame

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from graphc.runtime import pool
-from graphc.runtime.array import Array
+from graphc.runtime.call import pool
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.frame import Frame, Part
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.cuda.device_variables import Mirrors
 from graphc.runtime.cuda.frame import DeviceFrame
+from graphc.runtime.cuda.gemm_choice import Products
 from graphc.runtime.cuda.interface import COMPUTE, Driver, Streamed, open_driver
 from graphc.runtime.cuda.memory import Memory
-from graphc.runtime.cuda.mirror import Mirrors
-from graphc.runtime.cuda.products import Products
-from graphc.runtime.frame import Frame, Part
-from graphc.runtime.image import Image, Slot, numpy_dtype
-from graphc.runtime.memory import address_of
-from graphc.runtime.table import stack_slots
+from graphc.runtime.load.program import Image, Slot, numpy_dtype
+from graphc.runtime.load.table import stack_slots
 
 
 class DevicePart(Part):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.runtime.call.failure import CANCELLED
+from graphc.runtime.call.frame import CANCEL
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver, Streamed
-from graphc.runtime.failure import CANCELLED
-from graphc.runtime.frame import CANCEL
-from graphc.runtime.memory import address_of
-from graphc.runtime.table import SEND, WAIT
+from graphc.runtime.load.table import SEND, WAIT
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.frame import DeviceFrame

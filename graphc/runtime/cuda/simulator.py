@@ -19,8 +19,8 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.cuda.interface import Multiplier, check_process
-from graphc.runtime.memory import address_of, aligned_bytes
 
 GRANULE = 256  # device memory is aligned to this
 _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

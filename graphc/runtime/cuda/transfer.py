@@ -14,12 +14,12 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 
+from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.blocks import DeviceBlock
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.native import status_of
-from graphc.runtime.image import Image
-from graphc.runtime.memory import address_of
+from graphc.runtime.load.program import Image
 
 SMALL = 1 << 14  # bytes up to which a value is copied twice rather than by itself
 _GRANULE = 256

@@ -1,0 +1,127 @@
+"""`graphc audit`: parameters, bytes and flops of a graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli.common import MODEL, json_option, load_graph, print_json, print_table
+
+_MOST_CONSTANTS = 40
+
+
+@click.command("audit")
+@click.argument("model", type=MODEL)
+@json_option
+def audit_command(model: Path, as_json: bool) -> None:
+    """Count the parameters per variable and constant, bytes and flops of MODEL."""
+    loaded = load_graph(model, weights=False)
+    record = audit(loaded.graph)
+    if as_json:
+        print_json(record)
+        return
+    inputs, constants = record["inputs"], record["constants"]
+    columns = ["name", "type", "elements", "bytes"]
+    print_table("inputs", columns, [tuple(row.values()) for row in inputs])
+    if record["variables"]:
+        click.echo()
+        print_table("variables", columns, [tuple(row.values()) for row in record["variables"]])
+    if constants:
+        click.echo()
+        shown = sorted(constants, key=lambda row: -int(row["bytes"] or 0))[:_MOST_CONSTANTS]
+        print_table("constants", columns, [tuple(row.values()) for row in shown])
+    click.echo()
+    ops = [tuple(row.values()) for row in record["ops"]]
+    print_table("ops", ["op", "nodes", "flops", "bytes moved"], ops)
+    click.echo()
+    total = record["total"]
+    click.echo(
+        f"{total['parameters']:,} parameters in {total['constants']} constants and "
+        f"{total['variables']} variables ({total['parameter_bytes']:,} bytes), "
+        f"{total['nodes']:,} nodes, "
+        f"{total['flops']:,.0f} flops, {total['bytes']:,.0f} bytes moved"
+    )
+
+
+def audit(value: Any) -> dict[str, Any]:
+    """Inputs, variables, constants of more than one element, cost per op and totals, as plain
+    data.
+    """
+    flops: dict[str, float] = defaultdict(float)
+    moved: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    constants: dict[Any, dict[str, Any]] = {}
+    variables: dict[Any, dict[str, Any]] = {}
+    for node in nodes_of(value):
+        counts[node.op.name] += 1
+        work, traffic = cost_of(node)
+        flops[node.op.name] += work
+        moved[node.op.name] += traffic
+        if node.op.name == "const" and node.type.shape:
+            literal = node.attrs["value"]
+            constants.setdefault(literal.key, _tensor(f"%{node.id}", node.type))
+        elif node.op.name in ("read", "assign"):
+            name = f"{node.attrs['container']}/{node.attrs['name']}"
+            variables.setdefault(name, _tensor(name, node.type))
+    held = [*constants.values(), *variables.values()]
+    return {
+        "inputs": [_tensor(p.attrs["name"], p.type) for p in value.params],
+        "variables": list(variables.values()),
+        "constants": list(constants.values()),
+        "ops": [
+            {"op": op, "nodes": counts[op], "flops": flops[op], "bytes": moved[op]}
+            for op in sorted(counts, key=lambda op: (-flops[op], -counts[op], op))
+        ],
+        "total": {
+            "nodes": sum(counts.values()),
+            "constants": len(constants),
+            "variables": len(variables),
+            "parameters": sum(row["elements"] or 0 for row in held),
+            "parameter_bytes": sum(row["bytes"] or 0 for row in held),
+            "flops": sum(flops.values()),
+            "bytes": sum(moved.values()),
+        },
+    }
+
+
+def nodes_of(value: Any) -> Iterator[Any]:
+    """Every node that computes, bodies of regions in place of the nodes that hold them."""
+    pending = list(reversed(getattr(value, "graphs", (value,))))
+    while pending:
+        graph = pending.pop()
+        for node in graph.nodes:
+            if node.regions:
+                pending.extend(node.regions)
+            else:
+                yield node
+
+
+def cost_of(node: Any) -> tuple[float, float]:
+    """(flops, bytes moved) of a node; zero where a dimension is symbolic or nothing is computed."""
+    from graphc.ir.op import Alias, Structural
+    from graphc.ir.types import Type, leaves
+
+    every = [kind for n in (node, *node.inputs) for kind in leaves(n.type)]
+    kinds = [kind for kind in every if isinstance(kind, Type) and kind.is_static]
+    if len(kinds) != len(every):
+        return 0.0, 0.0
+    if isinstance(node.op.lower, Structural | Alias):
+        return 0.0, 0.0
+    if node.op.cost is not None:
+        found: tuple[float, float] = node.op.cost(node)
+        return found
+    return 0.0, float(sum(kind.nbytes for kind in kinds))
+
+
+def _tensor(name: str, kind: Any) -> dict[str, Any]:
+    static = getattr(kind, "is_static", False)
+    return {
+        "name": name,
+        "type": str(kind),
+        "elements": kind.size if static else None,
+        "bytes": kind.nbytes if static else None,
+    }

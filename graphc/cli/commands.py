@@ -1,0 +1,105 @@
+"""The command line: `graphc compile`, `run`, `show`, `diff`, `passes`, `devices`, `bench` ...
+
+Exit status: 0 done, 1 the input is wrong (one clear message), 2 wrong usage, 3 a mismatch.
+Command modules import nothing heavy before they run, so `graphc --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from graphc.errors import GraphError
+from graphc.hints import meant
+
+_COMMANDS = {
+    "compile": "graphc.cli.compile",
+    "run": "graphc.cli.run",
+    "show": "graphc.cli.show",
+    "diff": "graphc.cli.diff",
+    "passes": "graphc.cli.system",
+    "devices": "graphc.cli.system",
+    "bench": "graphc.cli.bench",
+    "audit": "graphc.cli.audit",
+    "cache": "graphc.cli.system",
+}
+_SUMMARIES = {
+    "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
+    "run": "Run a graph, a compiled graph or any dumped stage on arrays from files.",
+    "show": "Print a graph, a later stage of it, or its generated kernels.",
+    "diff": "Compare two graphs node by node; exit 3 if they differ.",
+    "passes": "List the stages of the compiler and what holds after each.",
+    "devices": "List the devices of this machine.",
+    "bench": "Time the calls of a graph on random arrays.",
+    "audit": "Count parameters, bytes and flops of a graph.",
+    "cache": "List or clear the cache of compiled kernels.",
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they run; help needs their summaries only."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            hint = meant(name, _COMMANDS) or f"commands are {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"there is no command {name!r}: {hint}", context)
+        found: click.Command = getattr(importlib.import_module(_COMMANDS[name]), f"{name}_command")
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "--version", package_name="graphc", message="graphc %(version)s")
+def cli() -> None:
+    """graphc: a graph compiler for Python. Every stage of a model can be read, run and compared."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = cli.main(arguments, prog_name="graphc", standalone_mode=False)
+    except GraphError as error:
+        _fail(str(error), error, "--json" in arguments)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except MemoryError:
+        _fail("not enough memory", None, "--json" in arguments)
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    else:
+        sys.stdout.flush()
+        if isinstance(status, int) and status:  # what a Mismatch ends as
+            sys.exit(status)
+
+
+def _fail(text: str, error: GraphError | None, as_json: bool) -> None:
+    click.echo(f"error: {text}", err=True)
+    if as_json:
+        record: dict[str, Any] = {"error": error.message if error else text}
+        if error is not None and error.location is not None:
+            record["file"], record["line"] = error.location
+        click.echo(json.dumps(record))
+    sys.exit(1)
+
+
+class Mismatch(click.exceptions.Exit):
+    """Two things that should be equal are not: exit status 3."""
+
+    def __init__(self) -> None:
+        super().__init__(3)

@@ -1,0 +1,206 @@
+"""`graphc run`: a graph, a compiled graph or a dumped stage on arrays from files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli.common import (
+    MODEL,
+    complete_feeds,
+    config_options,
+    json_option,
+    load_graph,
+    make_config,
+    print_json,
+    print_table,
+    progress,
+    read_feeds,
+    write_results,
+)
+from graphc.cli.trace import BLAMED, COLUMNS, Tracer, as_dicts
+from graphc.errors import GraphError
+from graphc.limits import limit
+
+_SHOWN_ELEMENTS = 6
+
+
+@click.command("run")
+@click.argument("model", type=MODEL)
+@click.option("--feed", "feeds", multiple=True, metavar="NAME=FILE", help=".npy, .npz or a number.")
+@click.option("-o", "--output", type=MODEL, help="Write the results to this .npz file.")
+@click.option("--engine", type=click.Choice(["compiled", "reference"]), default="compiled")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Draw the parameters that have no feed from this seed."
+)
+@click.option("--check", is_flag=True, help="Compare compiled and reference results; exit 3.")
+@click.option("--rebuild", is_flag=True, help="Compile the graph inside a .gcx file again.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=MODEL,
+    metavar="FILE",
+    help="Write what ran when: .json for chrome://tracing or Perfetto, .html for a page.",
+)
+@click.option(
+    "--require-signature",
+    type=MODEL,
+    metavar="KEY",
+    help="Run a .gcx file only if it was signed with this key file.",
+)
+@config_options
+@json_option
+def run_command(
+    model: Path,
+    feeds: tuple[str, ...],
+    output: Path | None,
+    engine: str,
+    seed: int | None,
+    check: bool,
+    rebuild: bool,
+    trace_file: Path | None,
+    require_signature: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run MODEL (.gir, .gcx or any file of a dump) and print or write its results."""
+    if trace_file is not None and engine == "reference":
+        raise GraphError("--trace shows compiled runs", hint="leave --engine reference out")
+    given = read_feeds(feeds)
+    compiled = model.suffix == ".gcx" and not rebuild
+    if compiled and engine == "compiled" and not check:
+        tracer = Tracer(trace_file)
+        names, results = _run_compiled(model, given, seed, tracer, options, require_signature)
+        lost = None
+    else:
+        from graphc.runtime.files.gcx import read_key
+
+        config = make_config(options)
+        if config.memory_limit is None:
+            config = replace(config, stack_bytes=limit("stack_bytes"))
+        tracer = Tracer(trace_file, config)
+        key = read_key(require_signature) if require_signature is not None else None
+        loaded = load_graph(model, config, key=key)
+        names, results, lost = _run_graph(loaded, given, seed, (engine, check), tracer)
+    if output is not None:
+        write_results(output, names, results)
+    _report(names, results, output, tracer, lost, as_json)
+
+
+def _run_compiled(
+    model: Path,
+    feeds: dict[str, Any],
+    seed: int | None,
+    tracer: Tracer,
+    options: dict[str, Any],
+    signed: Path | None,
+) -> tuple[tuple[str, ...], list[Any]]:
+    """A .gcx file, without importing the compiler."""
+    from graphc.runtime.files.loaded import load
+
+    for name, value in options.items():
+        if value not in (None, ()) and name != "threads":
+            option = name.replace("_", "-")
+            raise GraphError(
+                f"--{option} has no effect on {model.name}, which is compiled already",
+                hint="--rebuild compiles the graph that the file holds",
+            )
+
+    loaded = load(
+        model, threads=options.get("threads"), require_signature=signed,
+        stack_bytes=limit("stack_bytes"),
+    )  # fmt: skip
+    if seed is not None:
+        from graphc.ir.types import DTYPES, tensor
+
+        slots = loaded.executable.params
+        types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
+        feeds = complete_feeds(feeds, loaded.params, types, seed)
+    arrays = loaded.arrays(loaded.arrange((), feeds))
+    return loaded.result_names, tracer.run(loaded.executable, arrays)
+
+
+def _run_graph(
+    loaded: Any,
+    feeds: dict[str, Any],
+    seed: int | None,
+    engines: tuple[str, bool],
+    tracer: Tracer,
+) -> tuple[tuple[str, ...], list[Any], list[tuple[Any, ...]] | None]:
+    """Names, results and, with a check, what short transfers change about them."""
+    from graphc.cli.check import reference
+
+    engine, check = engines
+    feeds = complete_feeds(feeds, loaded.params, loaded.types, seed)
+    values = loaded.arrange((), feeds)
+    other, config = reference(loaded), loaded.config
+    compresses = bool(config.compress) or config.error_budget is not None
+    built = None
+    if engine == "compiled" or check or compresses:
+        arrays = loaded.check(values)
+        with progress("compiling", len(loaded.graph)):
+            built = loaded.build(*(a.shape for a in arrays))
+    if engine == "reference" and not check:
+        return loaded.result_names, other.run(built, values), None
+    assert built is not None
+    if not check:
+        return loaded.result_names, tracer.run(built.executable, arrays, built), None
+    wanted = other.run(built, values)
+    other.record(built)
+    compiled = tracer.run(built.executable, arrays, built)
+    other.compare(built, values, compiled, wanted)
+    return loaded.result_names, compiled if engine == "compiled" else wanted, other.lost
+
+
+def _report(
+    names: tuple[str, ...],
+    results: list[Any],
+    output: Path | None,
+    tracer: Tracer,
+    lost: list[tuple[Any, ...]] | None,
+    as_json: bool,
+) -> None:
+    if as_json:
+        found = {
+            "output": str(output) if output else None,
+            "results": [_describe(name, r) for name, r in zip(names, results)],
+        }
+        if lost is not None:
+            from graphc.cli.check import lost_dicts
+
+            found["compression"] = lost_dicts(lost)
+        print_json({**found, **as_dicts(tracer)})
+        return
+    rows = [(name, str(r.dtype), list(r.shape), _preview(r)) for name, r in zip(names, results)]
+    print_table("results", ["result", "dtype", "shape", "values"], rows)
+    if output is not None:
+        click.echo(f"written to {output}")
+    if lost is not None:
+        from graphc.cli.check import COLUMNS as LOST
+        from graphc.cli.check import lost_rows
+
+        print_table("compression", LOST, lost_rows(lost))
+    if tracer.rows is not None:
+        print_table("devices", COLUMNS, tracer.rows)
+        if tracer.blamed:
+            print_table("farthest from the simulation", BLAMED, tracer.blamed)
+        click.echo(f"trace written to {tracer.path}")
+        if tracer.kept:
+            count, path = tracer.kept
+            click.echo(f'measured costs of {count} kernels and ops, for costs="measured": {path}')
+
+
+def _describe(name: str, result: Any) -> dict[str, Any]:
+    record = {"name": name, "dtype": str(result.dtype), "shape": list(result.shape)}
+    if result.size <= _SHOWN_ELEMENTS and result.dtype.kind in "biuf":
+        record["values"] = result.tolist()
+    return record
+
+
+def _preview(result: Any) -> str:
+    flat = result.reshape(-1)[:_SHOWN_ELEMENTS]
+    shown = " ".join(f"{v:.6g}" if result.dtype.kind in "f" else str(v) for v in flat)
+    return shown + (" ..." if result.size > _SHOWN_ELEMENTS else "")

@@ -1,0 +1,89 @@
+"""`graphc show`: a graph, a later stage of it, or its kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli.common import (
+    MODEL,
+    config_options,
+    json_option,
+    load_graph,
+    make_config,
+    print_json,
+)
+from graphc.cli.compile import binding_option, bound_shapes, parse_bindings, target_option
+from graphc.errors import GraphError
+from graphc.hints import meant
+
+
+@click.command("show")
+@click.argument("model", type=MODEL)
+@click.option("--after", metavar="PASS", help="Show the graph after this pass.")
+@binding_option
+@click.option("--kernels", is_flag=True, help="Show the generated kernels as Python source.")
+@target_option
+@config_options
+@json_option
+def show_command(
+    model: Path,
+    after: str | None,
+    bindings: tuple[str, ...],
+    kernels: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print MODEL as text."""
+    config, binding = make_config(options), parse_bindings(bindings)
+    loaded = load_graph(model, config, weights=kernels or after is not None)
+    if kernels:
+        _show_kernels(loaded, binding, as_json)
+        return
+    value = loaded.bound(binding) if binding else loaded.graph
+    _print_graph(value if after is None else _after(loaded, value, after), as_json)
+
+
+def _after(loaded: Any, graph: Any, name: str) -> Any:
+    from graphc.frontend.compile.engine import stages_of
+    from graphc.passes.pipeline import STAGES
+
+    names = [stage.name for stage in STAGES]
+    if name not in names:
+        hint = meant(name, names) or f"passes are {', '.join(names)}"
+        raise GraphError(f"there is no pass {name!r}", hint=hint)
+    made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
+    if name not in made:
+        raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")
+    return made[name]
+
+
+def _print_graph(value: Any, as_json: bool) -> None:
+    from graphc.frontend.files.saved import show
+
+    text = show(value)
+    if not as_json:
+        click.echo(text, nl=False)
+        return
+    print_json(
+        {
+            "name": value.name,
+            "nodes": len(value),
+            "params": [{"name": p.attrs["name"], "type": str(p.type)} for p in value.params],
+            "results": [str(r.type) for r in value.results],
+            "text": text,
+        }
+    )
+
+
+def _show_kernels(loaded: Any, binding: dict[str, int], as_json: bool) -> None:
+    from graphc.codegen.build import kernel_sources, kernel_texts
+
+    built = loaded.build(*bound_shapes(loaded, binding))
+    if as_json:
+        print_json(kernel_texts(built.kernels, loaded.config))
+        return
+    for name, text in kernel_sources(built.kernels).items():
+        click.echo(f"# {name}\n{text.rstrip()}\n")

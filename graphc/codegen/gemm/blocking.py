@@ -1,0 +1,394 @@
+"""Planning of a contraction: the route through the core, cache blocks, work units, workspace.
+
+Every function writes its words of `params`.
+"""
+
+from math import gcd
+from typing import NamedTuple
+
+from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of
+from graphc.codegen.gemm.hardware import Hardware, Kind
+from graphc.codegen.gemm.layout import Flag, Word
+
+GRAIN_WORK = 1 << 18
+UNIT_WORK = 1 << 20
+# Between units a run may be cancelled: more multiply-adds in one have so many rows at most.
+LONG_UNIT, LONG_ROWS = 1 << 32, 512
+VECTOR_COLUMNS = 4096
+DOT_ROWS = 8
+# Rows up to which dot products in tiles beat a packed copy of a B that is contiguous in k.
+DOT_TILE_ROWS = 16
+# Rows up to which whole rows of B are added up where these lie pages apart: tiles would read short
+# pieces that evict each other.
+FEW_ROWS = 3
+# Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
+WAYS = 128
+# Row tiles up to which B is read in place however large it is.
+FEW_TILES = 12
+PAGE = 4096
+# Rows of a register tile from which it computes as fast as it loads.
+LEAST_TILE = 12
+# Steps of k up to which storing C is what takes time: rows of so many tiles are then written one
+# after another.
+SHALLOW, WIDE = 64, 8
+# Panels of a single cache line have no neighbour to fetch along: copies pay early.
+LINE, SOME_TILES, LONG_SUM = 64, 9, 128
+LATE_BYTES = 2 << 20
+# How often an A in place may be read for less of B to be packed at once; it costs no time.
+READ_AGAIN = 4
+DEEPEST_BLOCK = 512
+TILE_COLUMNS = 512
+# The share of the second level that a tile of whole rows may take.
+TILE_SHARE = 3
+# What starting a unit costs, in multiply-adds.
+UNIT_OVERHEAD = 1 << 12
+# What reading an element from the third level and copying it cost, in multiply-adds.
+READ_WORK, COPY_WORK = 4, 8
+# What storing an element of the result costs, in multiply-adds.
+STORE_WORK = 16
+# What starting at another row of B costs a matrix-vector product, in multiply-adds.
+ROW_WORK = 64
+# Batch elements per thread from which they alone are shared evenly.
+MANY_BATCHES = 8
+# A share of the work that two calls per thread may cost more than one.
+LATE_GAIN = 1 / 32
+
+
+class Sizes(NamedTuple):
+    """Extents of the groups and cost of the whole contraction."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return self.batch * self.m * self.n * self.k
+
+
+def route(
+    kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
+) -> int:
+    """Flags: matrix-vector or tiles, and which operands are packed. `made`: which are computed."""
+    n, k = groups.n, groups.k
+    step_a, step_b = step_of(k, "a"), step_of(k, "b")
+    plain_n = not n or step_of(n, "b") == 1
+    few = DOT_ROWS if kind.converts or not kind.floating else DOT_TILE_ROWS
+    if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b and not made:
+        pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
+        dots = not k or (step_b == 1 and not (plain_n and n))
+        if dots and not hardware.ordered:
+            return Flag.DOTS | pack_x
+        apart = step_b * kind.memory_bytes % PAGE == 0
+        if k and plain_n and sizes.m <= (FEW_ROWS if apart else 1) and sizes.n >= kind.columns:
+            return Flag.ROWS | pack_x
+    flags = made
+    if made & Flag.MADE_B:
+        flags |= 0 if across(n, "b") else Flag.LATE
+    elif packed_b:
+        flags |= Flag.PACKED_B
+    elif (
+        kind.converts
+        or step_b is None
+        or not plain_n
+        or _worth_b(kind, hardware, sizes)
+        or (not hardware.masked and sizes.n % kind.columns)
+    ):
+        flags |= Flag.PACK_B
+        flags |= Flag.COPIES if step_b and n and plain_n and not kind.converts else 0
+    in_place = kind.pairs and step_a == 1 and sizes.k % 2 == 0
+    if not made & Flag.MADE_A and (
+        (kind.converts and not in_place)
+        or step_a is None
+        or _worth_a(kind, hardware, groups, sizes)
+    ):
+        flags |= Flag.PACK_A
+    return flags
+
+
+def in_pairs(words: list[int], kind: Kind) -> bool:
+    """Whether k is counted in pairs: tiles multiply them, matrix-vector products do not."""
+    return kind.pairs and not words[Word.FLAGS] & Flag.VECTOR
+
+
+def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
+    """Whether B is read often enough, from badly enough, for a packed copy to pay.
+
+    Tiles fetch the next panel while they use one, so a small B is read in place; the copy itself
+    costs little (`Flag.COPIES`).
+    """
+    tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
+    if kind.columns * kind.bytes <= LINE:
+        return tiles > SOME_TILES and sizes.k >= LONG_SUM
+    return tiles > FEW_TILES and extent > hardware.l2 // 2
+
+
+def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
+    """Whether rows (or steps of k) of A lie so that they evict each other from a cache.
+
+    Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
+    """
+    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
+        return False
+    if _share_sets(kind, groups):
+        return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
+    apart = hardware.l2 // WAYS
+    strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
+    return any(stride and stride % apart == 0 for stride in strides)
+
+
+def _share_sets(kind: Kind, groups: Groups) -> bool:
+    """Whether the same place of neighbouring rows of A belongs to one set of the first level."""
+    strides = [loop.a * kind.memory_bytes for loop in groups.m[-1:]]
+    return any(stride and stride % PAGE == 0 for stride in strides)
+
+
+def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> int:
+    """Most rows of a register tile: what a set of the first level holds, where rows share one.
+
+    Lower tiles cost a little, a copy of an A that comes from far away costs more.
+    """
+    ways = hardware.l1 // PAGE // 2 * 2
+    copied = flags & (Flag.PACK_A | Flag.MADE_A)
+    shared = not copied and _share_sets(kind, groups)
+    if shared and LEAST_TILE <= ways < kind.rows and sizes.m * sizes.k * kind.bytes > hardware.l2:
+        return ways
+    return kind.rows
+
+
+def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
+    """Whether sums need a workspace tile: C is not rows of contiguous sums."""
+    if kind.converts or (groups.n and step_of(groups.n, "c") != 1):
+        return True
+    return epilogue and step_of(groups.m, "c") is None
+
+
+def block(
+    words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, threads: int, whole_rows: bool
+) -> None:
+    """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
+    flags, size = words[Word.FLAGS], kind.bytes
+    deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
+    pieces = max(1, -(-sizes.k // deepest))
+    depth = max(1, -(-sizes.k // pieces))
+    rows = max(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
+    rows = min(rows, 256 // kind.rows * kind.rows)
+    widest = sizes.n
+    if flags & (Flag.DOTS | Flag.ROWS):
+        widest = VECTOR_COLUMNS
+    if flags & Flag.PACK_B:
+        widest = hardware.l3 // 8 // max(1, sizes.k * size)
+        narrow = 4 * kind.columns if not whole_rows else sizes.n
+        if sizes.m <= rows or widest < narrow:
+            words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
+            widest = LATE_BYTES // (depth * size)
+        elif not flags & (Flag.PACK_A | Flag.MADE_A):
+            widest = max(narrow, widest // READ_AGAIN)
+    if flags & Flag.MADE_B:
+        widest = hardware.l2 // (depth * size)
+    if whole_rows:
+        widest = sizes.n
+        fit = hardware.l2 // TILE_SHARE // (sizes.n * size) // kind.rows * kind.rows
+        rows = max(kind.rows, min(rows, fit))
+        rows = even_share(sizes.m, -(-sizes.m // rows), kind.rows)
+    elif flags & Flag.TILE:
+        widest = min(widest, TILE_COLUMNS)
+    stores = sizes.k <= SHALLOW and sizes.m * sizes.n * size > hardware.l2
+    others = flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
+    if stores and not others and sizes.n >= WIDE * kind.columns:
+        rows = kind.rows
+    words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
+    widest = max(widest, kind.columns)
+    columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
+    longest = max(LONG_ROWS, LONG_UNIT // max(1, columns * sizes.k)) // rows * rows
+    unit_rows = min(unit_rows, longest)
+    words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
+    words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
+    words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
+    words[Word.FINISH_COLUMNS] = columns if whole_rows else min(columns, 8 * kind.columns)
+    if words[Word.ROW_UNITS] == 1 and sizes.m <= rows:
+        words[Word.FLAGS] |= Flag.SAME_ROWS
+    if words[Word.COLUMN_UNITS] == 1 and sizes.k <= depth:
+        words[Word.FLAGS] |= Flag.SAME_COLUMNS
+
+
+def _units(
+    flags: int, kind: Kind, sizes: Sizes, widest: int, threads: int, whole_rows: bool
+) -> tuple[int, int]:
+    """Columns and rows of a work unit: at most `widest` columns, equal loads for all threads.
+
+    A thread gets one or two contiguous calls; two, so that one that is late leaves work for the
+    others, unless that packs, reads or pads too much more.
+    """
+    parts = -(-sizes.n // widest)
+    whole = even_share(sizes.n, parts, kind.columns), max(1, sizes.m)
+    most = min(2 * threads, _effort(sizes) // UNIT_WORK)
+    if threads == 1 or most < 2 or sizes.batch >= MANY_BATCHES * threads:
+        return whole
+    best, least = whole, _load(flags, kind, sizes, whole, threads)
+    for share in sorted({min(threads, most), most}):
+        wanted = share // gcd(share, sizes.batch)
+        cuts = []
+        for down in range(wanted if whole_rows else 1, wanted + 1):
+            if wanted % down:
+                continue
+            across = wanted // down * -(-parts // (wanted // down))
+            columns = even_share(sizes.n, across, kind.columns)
+            cuts.append((columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)))
+        loads = [_load(flags, kind, sizes, cut, threads) for cut in cuts]
+        load = min(loads)
+        if load < least * (1 + LATE_GAIN if share > threads else 1):
+            best, least = cuts[loads.index(load)], min(load, least)
+    return best
+
+
+def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: int) -> int:
+    """What the busiest thread has to do with units of (columns, rows), in multiply-adds.
+
+    Matrix-vector products read B once; tiles are paid in full, and so is every copy.
+    """
+    columns, rows = unit
+    units = sizes.batch * -(-sizes.n // columns) * -(-sizes.m // rows)
+    if flags & (Flag.DOTS | Flag.ROWS):
+        work = (rows * columns + (ROW_WORK if flags & Flag.ROWS else 0)) * sizes.k
+    else:
+        work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
+    copied = columns if flags & (Flag.PACK_B | Flag.LATE | Flag.MADE_B) else 0
+    copied += rows if flags & (Flag.PACK_A | Flag.MADE_A) else 0
+    work += sizes.k * (READ_WORK * (rows + columns) + COPY_WORK * copied) + UNIT_OVERHEAD
+    return -(-units // threads) * work
+
+
+def _effort(sizes: Sizes) -> int:
+    """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores."""
+    return sizes.work * (1 + 16 // max(1, sizes.m)) + STORE_WORK * sizes.batch * sizes.m * sizes.n
+
+
+def grain_of(sizes: Sizes, units: int) -> int:
+    """Units worth a call of their own; a unit costs something however small it is."""
+    each = max(UNIT_OVERHEAD, _effort(sizes) // max(1, units))
+    return max(1, min(units, GRAIN_WORK // each))
+
+
+def even_share(total: int, parts: int, step: int) -> int:
+    """A share of `total` in `parts` equal parts, as a multiple of `step`."""
+    return _round(-(-total // max(1, parts)), step)
+
+
+def _round(value: int, step: int) -> int:
+    """The next multiple of `step`, at least one."""
+    return max(step, -(-value // step) * step)
+
+
+def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: Groups) -> None:
+    """Offsets and single-dim steps in bytes. In-place operands are stepped by these."""
+    size = kind.memory_bytes
+    first, second = contraction.offset_a, contraction.offset_b
+    if groups.swapped:
+        first, second = second, first
+    words[Word.OFFSET_A], words[Word.OFFSET_B] = first * size, second * size
+    words[Word.OFFSET_C] = contraction.offset_c * size
+    words[Word.STEP_A] = (step_of(groups.k, "a") or 0) * size * (2 if in_pairs(words, kind) else 1)
+    words[Word.STEP_B] = (step_of(groups.k, "b") or 0) * size
+    words[Word.LEAD_C] = step_of(groups.m, "c") or 0
+
+
+def made_in_place(words: list[int], kind: Kind, sizes: Sizes, groups: Groups) -> Groups:
+    """The groups with strides of blocks in the workspace for operands that are computed."""
+    depth, flags = words[Word.K_BLOCK], words[Word.FLAGS]
+    if flags & Flag.MADE_A:
+        rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
+        line, step = _block_strides(kind, depth, rows, across(groups.m, "a"))
+        m, k = laid_out(groups.m, "a", line), laid_out(groups.k, "a", step)
+        groups, words[Word.LINE_A] = groups._replace(m=m, k=k), line * kind.bytes
+    if flags & Flag.MADE_B:
+        turned = across(groups.n, "b")
+        line, step = _block_strides(kind, depth, words[Word.UNIT_COLUMNS], turned)
+        n, k = laid_out(groups.n, "b", line), laid_out(groups.k, "b", step)
+        groups, words[Word.LINE_B] = groups._replace(n=n, k=k), line * kind.bytes
+    return groups
+
+
+def _block_strides(kind: Kind, depth: int, extent: int, turned: bool) -> tuple[int, int]:
+    """How far rows (or columns) and steps of k are apart in a block; those of one k lie together
+    if `turned`. Lines are a vector longer than needed, which spreads cache sets.
+    """
+    lead = _round(extent if turned else depth, kind.lanes) + kind.lanes
+    return (1, lead) if turned else (lead, 1)
+
+
+def across(loops: list[Loop], field: str) -> bool:
+    """Whether an operand is contiguous along a group."""
+    return any(getattr(loop, field) == 1 for loop in loops)
+
+
+def put_panels(words: list[int], kind: Kind, groups: Groups, sizes: Sizes) -> int:
+    """Panel layout of B; returns its bytes. Spare rows take the overhang of transposition."""
+    depth = words[Word.K_BLOCK] if words[Word.FLAGS] & Flag.LATE else sizes.k
+    step = (depth + kind.lanes) * kind.columns * kind.bytes + 64
+    words[Word.PANEL_STEP] = step
+    one = _round(sizes.n, kind.columns) // kind.columns * step
+    batches = packed_batches(groups, sizes)
+    words[Word.PACKED_STEP] = one if batches > 1 else 0
+    return batches * one
+
+
+def packed_batches(groups: Groups, sizes: Sizes) -> int:
+    """Number of different B matrices."""
+    return sizes.batch if any(loop.b for loop in groups.batch) else 1
+
+
+def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
+    """Lay out one thread's workspace and return its bytes; unused regions are empty."""
+    flags = words[Word.FLAGS]
+    vector = flags & (Flag.DOTS | Flag.ROWS)
+    rows = max(1, sizes.m) if vector else min(words[Word.ROW_BLOCK], max(1, sizes.m))
+    depth = sizes.k if vector else words[Word.K_BLOCK]
+    columns = min(words[Word.UNIT_COLUMNS], _round(sizes.n, kind.columns))
+    padded = rows + kind.lanes
+    row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
+    lead = columns + kind.lanes
+    words[Word.ROW_STEP], words[Word.TILE_LEAD] = row_step, lead
+    packs_b = flags & (Flag.PACK_B | Flag.LATE)
+    tile = rows * lead * kind.bytes if flags & Flag.TILE else 0
+    panels = columns // kind.columns * words[Word.PANEL_STEP] if packs_b else 0
+    packed_a = padded * row_step if flags & Flag.PACK_A else 0
+    packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
+    tables_k = (2 if in_pairs(words, kind) else 1) * depth * 8 if flags & packs_k else 0
+    line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]
+    made_a = max(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0
+    made_b = max(line_b * columns, words[Word.STEP_B] * depth) if flags & Flag.MADE_B else 0
+    position = 0
+    for word, extent in (
+        *((word, rows * 8 + 8) for word in _ROW_TABLES),
+        *((word, columns * 8) for word in _COLUMN_TABLES),
+        *((word, tables_k) for word in _K_TABLES),
+        (Word.SCRATCH, kind.columns * kind.bytes),
+        (Word.BLOCK_A, packed_a),
+        (Word.TILE, tile),
+        (Word.PANELS_B, panels),
+        (Word.MADE_A, made_a),
+        (Word.MADE_B, made_b),
+    ):
+        words[word] = position
+        position += -(-extent // 64) * 64
+    # An odd number of lines keeps the threads' regions out of each other's cache sets.
+    words[Word.WORKSPACE] = position = (position // 64 | 1) * 64
+    return position
+
+
+_ROW_TABLES = (Word.ROW_A, Word.ROW_A_RUN, Word.ROW_C, Word.ROW_PACKED, Word.ROW_OUT)
+_COLUMN_TABLES = (Word.COLUMN_B, Word.COLUMN_B_RUN, Word.COLUMN_C, Word.COLUMN_C_RUN)
+_K_TABLES = (Word.K_A, Word.K_A_RUN, Word.K_B, Word.K_B_RUN)
+
+
+def put_dims(words: list[int], word: int, loops: list[Loop], size: int) -> None:
+    """Append the dims of a group in bytes; an empty group is one dim of extent one."""
+    words[word] = max(1, len(loops))
+    words[word - Word.BATCH_DIMS + Word.BATCH_AT] = len(words)
+    if not loops:
+        words += (1, 0, 0, 0)
+    for loop in loops:
+        words += (loop.extent, loop.a * size, loop.b * size, loop.c * size)

@@ -1,0 +1,157 @@
+"""What the contraction core needs to know of a machine and of a data type.
+
+`Hardware` holds the vector shape and the cache sizes, `Kind` the LLVM spelling of one data type
+and the register tile chosen for it. Both only size things: a core built for one cache size is
+right on any other.
+"""
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+from graphc.codegen.llvm.target import Target, host
+
+CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+CACHE_FALLBACK = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
+
+
+class Hardware(NamedTuple):
+    """Vector bytes, vector registers, cheap masked access, f16 conversions, cache bytes.
+
+    `brain`: products of pairs of bf16 added to f32 in one instruction.  `ordered`: every sum is
+    made term by term in the order of k, by fused multiply-adds, as any machine can.
+    """
+
+    vector: int
+    registers: int
+    masked: bool
+    half: bool
+    l1: int
+    l2: int
+    l3: int
+    brain: bool = False
+    ordered: bool = False
+
+    @property
+    def attributes(self) -> str:
+        """Function attributes that keep LLVM from halving the vectors we ask for."""
+        width = self.vector * 8
+        return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+
+
+class Kind(NamedTuple):
+    """One data type: LLVM element type in memory and in registers, sizes, and its register tile.
+
+    `rows` x `vectors` accumulators of `lanes` elements form the micro tile; `transpose` says
+    whether square blocks are worth transposing in registers while packing. `pairs`: packed A and B
+    hold pairs of neighbours in k, and tiles multiply and add whole pairs.
+    """
+
+    name: str
+    memory: str
+    element: str
+    memory_bytes: int
+    bytes: int
+    lanes: int
+    rows: int
+    vectors: int
+    transpose: bool
+    pairs: bool = False
+
+    @property
+    def columns(self) -> int:
+        """Width of the micro tile in elements."""
+        return self.lanes * self.vectors
+
+    @property
+    def dots(self) -> int:
+        """Columns that the dot product kernel takes together; their sums fit one vector."""
+        return min(4, self.lanes)
+
+    @property
+    def dot_rows(self) -> int:
+        """Rows of a tile of dot products: as many sums as leave registers for the operands."""
+        return 4 if self.rows > 6 else 2
+
+    @property
+    def floating(self) -> bool:
+        """Whether sums are floating point."""
+        return self.element in ("float", "double")
+
+    @property
+    def converts(self) -> bool:
+        """Whether elements change format between memory and registers."""
+        return self.memory != self.element
+
+
+# name -> (memory type, register type, bytes in memory, bytes in registers)
+FORMATS = {
+    "f32": ("float", "float", 4, 4),
+    "f64": ("double", "double", 8, 8),
+    "f16": ("i16", "float", 2, 4),
+    "bf16": ("i16", "float", 2, 4),
+    "i8": ("i8", "i8", 1, 1),
+    "i16": ("i16", "i16", 2, 2),
+    "i32": ("i32", "i32", 4, 4),
+    "i64": ("i64", "i64", 8, 8),
+    "bool": ("i8", "i8", 1, 1),
+    # Small integers whose products are summed in i32.
+    "i8_i32": ("i8", "i32", 1, 4),
+    "u8_i32": ("i8", "i32", 1, 4),
+    "i16_i32": ("i16", "i32", 2, 4),
+    "u16_i32": ("i16", "i32", 2, 4),
+}
+UNSIGNED = {"u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
+
+
+def core_dtype(dtype: str) -> str:
+    """The data type whose core computes `dtype`: wrap-around sums do not depend on signedness."""
+    return UNSIGNED.get(dtype, dtype)
+
+
+@functools.cache
+def kind_of(dtype: str, hardware: Hardware) -> Kind:
+    """The `Kind` of a data type on a machine; KeyError for a type without a core (complex)."""
+    name = core_dtype(dtype)
+    memory, element, memory_bytes, size = FORMATS[name]
+    lanes = hardware.vector // size
+    floating = element in ("float", "double")
+    if not floating:
+        return Kind(
+            name, memory, element, memory_bytes, size, lanes, 6, 2 if size >= 4 else 1, False
+        )
+    rows = 14 if hardware.registers >= 32 else 6
+    pairs = name == "bf16" and hardware.brain
+    return Kind(name, memory, element, memory_bytes, size, lanes, rows, 2, True, pairs)
+
+
+@functools.cache
+def hardware_of(target: Target) -> Hardware:
+    """The vector unit of a compilation target, with this machine's cache sizes."""
+    l1, l2, l3 = (cache_size(level) for level in (1, 2, 3))
+    many = target.vector_bits == 512 or not target.triple.startswith(("x86", "i686"))
+    masked = target.vector_bits == 512
+    registers = 32 if many else 16
+    return Hardware(target.vector_bytes, registers, masked, target.half, l1, l2, l3, target.brain)
+
+
+@functools.cache
+def host_target() -> Hardware:
+    """The machine we run on."""
+    return hardware_of(host())
+
+
+@functools.cache
+def cache_size(level: int) -> int:
+    """Bytes of the data cache of a level as the kernel reports it, or else a common size."""
+    for folder in sorted(CACHE_FOLDER.glob("index*")):
+        try:
+            if (folder / "type").read_text().strip() == "Instruction":
+                continue
+            if int((folder / "level").read_text()) != level:
+                continue
+            text = (folder / "size").read_text().strip()
+            return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+        except (OSError, ValueError):
+            continue
+    return CACHE_FALLBACK[level]

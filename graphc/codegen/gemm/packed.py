@@ -1,0 +1,91 @@
+"""Which constants contractions read as panels, and whether a region was packed for this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphc.codegen import gemm as contract
+from graphc.codegen.llvm.target import named
+from graphc.codegen.lowering.contraction import Form, form_of
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import root
+from graphc.ir.op import Contraction
+
+# One row reads a matrix once, as fast as memory gives it; panels only help what is far away.
+FEW_ROWS, FAR_BYTES = 2, 4 << 20
+LEAST_BYTES = 4096
+
+
+def hardware_for(config: Config) -> contract.Hardware:
+    """The vector unit of the machine that a config compiles for, and how it is to sum."""
+    _, _, cpu = config.target.partition(":")
+    found = contract.hardware_of(named(cpu)) if cpu else contract.host_target()
+    return found._replace(brain=False, ordered=True) if config.parity else found
+
+
+def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
+    """The operand of a fused contraction that is better packed ahead, and its panels.
+
+    It is a constant that nothing else in the region reads. Panels are read in order however the
+    constant lies, so all but a single row gain from them.
+    """
+    if not any(root(source).op.name == "const" for source in node.inputs):
+        return None
+    region = node.regions[0]
+    if any(n.op.name == "unpack" for n in region.nodes):
+        return None
+    form = form_of(region)
+    panels = contract.panels(form.normal(), hardware_for(config))
+    if panels is None:
+        return None
+    source = form.reads[panels.operand].source
+    if form.computed[panels.operand]:
+        return None
+    position = next(k for k, p in enumerate(region.params) if p is source)
+    nbytes = tensor_type(source).nbytes
+    if root(node.inputs[position]).op.name != "const" or nbytes < LEAST_BYTES:
+        return None
+    if panels.rows < FEW_ROWS and nbytes < FAR_BYTES:
+        return None
+    return (position, panels) if _is_read_once(region, source) else None
+
+
+def _is_read_once(region: Graph, source: Node) -> bool:
+    """Only a chain of views leads from a parameter to the contraction."""
+    node = source
+    while not isinstance(node.op.lower, Contraction):
+        readers = [(n, k) for n in region.nodes for k, i in enumerate(n.inputs) if i is node]
+        if len(readers) != 1 or node in region.results:
+            return False
+        node = readers[0][0]
+    return True
+
+
+def layout_of(panels: contract.Panels) -> dict[str, Any]:
+    """The attributes of `pack` and `unpack`."""
+    return {
+        name: getattr(panels, name)
+        for name in ("batch", "k", "n", "offset", "columns", "step", "together")
+    }
+
+
+def stored_in(source: Node) -> Node:
+    """The parameter whose memory holds a source of a contraction."""
+    return source.inputs[0] if source.op.name == "unpack" else source
+
+
+def check_packed(form: Form, config: Config) -> bool:
+    """Does the contraction read panels? Raises GraphError for panels of another machine."""
+    unpacked = [k for k, read in enumerate(form.reads) if read.source.op.name == "unpack"]
+    if not unpacked:
+        return False
+    panels = contract.panels(form.normal(), hardware_for(config))
+    attrs = form.reads[unpacked[0]].source.attrs
+    if panels is None or [panels.operand] != unpacked:
+        raise GraphError("a contraction cannot read these panels")
+    if any(attrs[name] != value for name, value in layout_of(panels).items()):
+        raise GraphError("constants are packed for another machine", hint="compile the graph anew")
+    return True

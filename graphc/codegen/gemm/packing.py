@@ -1,0 +1,363 @@
+"""Index tables and packing for the contraction core.
+
+A group of dims (say the n of a convolution: image, row, column) is one linear index to the tiles.
+`fill` turns a range of it into a table of byte offsets and, beside it, how many entries from each
+one on are contiguous. Packing and scattering read those runs, so plain matrices move whole
+vectors, patches of an image move row segments, and anything else still moves element by element.
+
+    panel p of B:   k0: [ 32 columns ]  k1: [ 32 columns ] ...   columns past the end: anything
+    block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...      the pad spreads cache sets
+"""
+
+from graphc.codegen.gemm.emit import Body
+from graphc.codegen.gemm.layout import DIM_WORDS, Word
+from graphc.codegen.gemm.vector import Core
+
+ROW_CHUNK = 16
+# Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.
+AHEAD = 256
+
+
+def emit_offset(core: Core) -> None:
+    """`offset(params, group, field, index)`: byte offset of a linear index over a group of dims."""
+    arguments = [("ptr", "params"), ("i64", "group"), ("i64", "field"), ("i64", "index")]
+    body = Body("offset", arguments, "i64")
+    dims, count = _dims(body)
+    rest, total = body.local("i64", "%index"), body.local("i64", 0)
+    with body.loop(1, count) as position:
+        dim = body.mul(body.sub(count, position), DIM_WORDS)
+        extent = body.word(dims, dim)
+        stride = body.word(dims, body.add(dim, "%field"))
+        linear = rest.get()
+        total.set(body.add(total.get(), body.mul(body.rem(linear, extent), stride)))
+        rest.set(body.div(linear, extent))
+    # What is left is the index of the outermost dim.
+    outermost = body.mul(rest.get(), body.word(dims, "%field"))
+    body.do(f"ret i64 {body.add(total.get(), outermost)}")
+    core.finish(body)
+
+
+def _dims(body: Body) -> tuple[str, str]:
+    """Address and number of the dims of group `%group` (the word that holds their number)."""
+    start = body.word("%params", body.add("%group", Word.BATCH_AT - Word.BATCH_DIMS))
+    return body.at("%params", start, "i64"), body.word("%params", "%group")
+
+
+FILL_ARGUMENTS = [
+    ("ptr", "params"),
+    ("ptr", "work"),
+    *[("i64", name) for name in ("table", "run", "group", "field", "start", "count")],
+]
+
+
+def emit_fill(core: Core) -> None:
+    """Offsets of indices start .. start+count-1 into a table, contiguous runs into another.
+
+    `table` and `run` are the words of `params` that say where in the workspace; run 0 is none.
+    """
+    body = Body("fill", FILL_ARGUMENTS)
+    table = body.at("%work", body.word("%params", "%table"))
+    dims, number = _dims(body)
+    last = body.mul(body.sub(number, 1), DIM_WORDS)
+    extent = body.word(dims, last)
+    stride = body.word(dims, body.add(last, "%field"))
+    done = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", done.get(), "%count")):
+        here = done.get()
+        linear = body.add("%start", here)
+        inner = body.rem(linear, extent)
+        base = body.new(f"call i64 @offset(ptr %params, i64 %group, i64 %field, i64 {linear})")
+        length = body.least(body.sub(extent, inner), body.sub("%count", here))
+        with body.loop(0, length) as step:
+            value = body.add(base, body.mul(step, stride))
+            body.put(table, body.add(here, step), value)
+        done.set(body.add(here, length))
+    with body.when(body.test("ne", "%run", 0)):
+        _fill_runs(core, body, table)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _fill_runs(core: Core, body: Body, table: str) -> None:
+    """Walk the table backwards: a run grows while neighbours are one element apart."""
+    runs = body.at("%work", body.word("%params", "%run"))
+    run = body.local("i64", 0)
+    following = body.local("i64", 0)
+    with body.loop(0, "%count") as step:
+        position = body.sub(body.sub("%count", 1), step)
+        value = body.word(table, position)
+        near = body.test("eq", body.sub(following.get(), value), core.kind.memory_bytes)
+        near = body.both(near, body.test("ne", step, 0))
+        length = body.choose(near, "i64", body.add(run.get(), 1), 1)
+        body.put(runs, position, length)
+        run.set(length)
+        following.set(value)
+
+
+def emit_transpose(core: Core) -> None:
+    """`transpose(to, to_step, from, offsets, limit, part)`: a square block, columns to rows.
+
+    Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid lanes; lane r of
+    all sources becomes row r at to + r * to_step.
+    """
+    lanes, memory = core.kind.lanes, core.kind.memory
+    arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
+    body = Body("transpose", [*arguments, ("i64", "limit"), ("i64", "part")])
+    last = body.sub("%limit", 1)
+    rows = []
+    for source in range(lanes):
+        place = body.at("%from", body.word("%offsets", body.least(source, last)))
+        core.prefetch(body, body.at(place, AHEAD), False)
+        rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
+    for number, row in enumerate(transposed(core, body, rows)):
+        target = body.at("%to", body.mul("%to_step", number))
+        body.store(core.vector(lanes), row, target, core.size)
+    body.do("ret void")
+    core.finish(body)
+
+
+def transposed(core: Core, body: Body, rows: list[str]) -> list[str]:
+    """Transpose a square of vectors: inside 16-byte blocks first, then whole blocks.
+
+    Both kinds of shuffle are cheap single instructions, which arbitrary permutations are not.
+    """
+    lanes = core.kind.lanes
+    block = min(lanes, 16 // core.size)
+    groups = [
+        _turn_blocks(core, body, rows[start : start + block], block)
+        for start in range(0, lanes, block)
+    ]
+    made = [""] * lanes
+    for column, vectors in enumerate(zip(*groups)):
+        for position, value in enumerate(_swap_blocks(core, body, list(vectors), block)):
+            made[position * block + column] = value
+    return made
+
+
+def _turn_blocks(core: Core, body: Body, rows: list[str], block: int) -> list[str]:
+    """Transpose every 16-byte block of as many rows as a block has lanes, in log2 rounds."""
+    width = 1
+    while width < block:
+        mixed = [""] * block
+        for start in range(0, block, 2 * width):
+            for step in range(width):
+                pair = rows[start + step], rows[start + step + width]
+                for half in (0, 1):
+                    order = _interleaved(core.kind.lanes, block, half * block // 2, width)
+                    mixed[start + 2 * step + half] = core.pick(body, core.kind.lanes, *pair, order)
+        rows, width = mixed, 2 * width
+    return rows
+
+
+def _interleaved(lanes: int, block: int, half: int, width: int) -> list[int]:
+    """Lane order that interleaves runs of `width` lanes from one half of every block of a pair."""
+    return [
+        source + run + lane
+        for base in range(half, lanes, block)
+        for run in range(base, base + block // 2, width)
+        for source in (0, lanes)
+        for lane in range(width)
+    ]
+
+
+def _swap_blocks(core: Core, body: Body, vectors: list[str], block: int) -> list[str]:
+    """Transpose a square of 16-byte blocks: result q holds block q of every vector."""
+    if len(vectors) == 1:
+        return vectors
+    lanes = core.kind.lanes
+    halves = []
+    for odd in (0, block):
+        order = [
+            source + start + lane
+            for source in (0, lanes)
+            for start in range(odd, lanes, 2 * block)
+            for lane in range(block)
+        ]
+        pairs = zip(vectors[::2], vectors[1::2])
+        halves.append([core.pick(body, lanes, a, b, order) for a, b in pairs])
+    swapped = (_swap_blocks(core, body, half, block) for half in halves)
+    return [value for pair in zip(*swapped) for value in pair]
+
+
+PACK_ARGUMENTS = [
+    ("ptr", "to"),
+    ("i64", "to_step"),
+    ("ptr", "from"),
+    ("ptr", "line"),
+    ("ptr", "line_run"),
+    ("i64", "lines"),
+    ("ptr", "k"),
+    ("ptr", "k_run"),
+    ("i64", "count"),
+]
+
+
+def emit_pack_a(core: Core) -> str:
+    """Copy `lines` rows of A, `count` steps of k each, to rows that are `to_step` bytes apart."""
+    body = Body("pack_a", PACK_ARGUMENTS)
+    start = body.local("i64", 0)
+    scattered = body.test("eq", body.word("%k_run", 0), 1)
+    with body.during(lambda: body.test("slt", start.get(), "%lines")):
+        line = start.get()
+        group = body.least(body.sub("%lines", line), core.kind.lanes)
+        enough = body.test("sge", body.word("%line_run", line), group)
+        square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
+        if not core.turns or core.kind.pairs:
+            square = "false"
+        advance = body.local("i64", 1)
+        with body.when(square):
+            _transpose_a(core, body, line, group)
+            advance.set(group)
+        with body.when(body.negate(square)):
+            _copy_row(core, body, line)
+        start.set(body.add(line, advance.get()))
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
+    """Rows that are neighbours in memory: square blocks through registers."""
+    if not core.turns or core.kind.pairs:
+        return
+    source = body.at("%from", body.word("%line", line))
+    with body.loop(0, "%count", core.kind.lanes) as k:
+        target = body.at("%to", body.add(body.mul(line, "%to_step"), body.mul(k, core.size)))
+        offsets = body.at("%k", k, "i64")
+        body.do(
+            f"call void @transpose(ptr {target}, i64 %to_step, ptr {source}, ptr {offsets},"
+            f" i64 {body.sub('%count', k)}, i64 {group})"
+        )
+
+
+def _copy_row(core: Core, body: Body, line: str) -> None:
+    """One row, run by run, a vector at a time."""
+    lanes, memory = core.kind.lanes, core.kind.memory
+    source = body.at("%from", body.word("%line", line))
+    target = body.at("%to", body.mul(line, "%to_step"))
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), "%count")):
+        k = position.get()
+        run = body.word("%k_run", k)
+        start = body.at(source, body.word("%k", k))
+        to = body.at(target, k, core.kind.element)
+        main = body.mul(body.div(run, lanes), lanes)
+        with body.loop(0, main, lanes) as step:
+            place = body.at(start, step, memory)
+            value = body.load(core.vector(lanes, memory), place, core.kind.memory_bytes)
+            value = core.widen(body, lanes, value)
+            body.store(core.vector(lanes), value, body.at(to, step, core.kind.element), core.size)
+        rest = body.sub(run, main)
+        with body.when(body.test("sgt", rest, 0)):
+            value = core.load_part(body, lanes, body.at(start, main, memory), rest, memory)
+            value = core.widen(body, lanes, value)
+            body.store(core.vector(lanes), value, body.at(to, main, core.kind.element), core.size)
+        position.set(body.add(k, run))
+
+
+def emit_pack_b(core: Core) -> str:
+    """Copy `lines` columns of B, `count` steps of k, to panels that are `to_step` bytes apart.
+
+    Where columns are contiguous, a few rows of k at a time go to all panels, so the source is
+    read as long forward streams.
+    """
+    columns = core.kind.columns
+    body = Body("pack_b", PACK_ARGUMENTS)
+    wide = body.test("sgt", body.word("%line_run", 0), 1)
+    chunk = body.choose(wide, "i64", ROW_CHUNK, "%count")
+    with body.loop(0, "%count", chunk) as first:
+        stop = body.least("%count", body.add(first, chunk))
+        with body.loop(0, "%lines", columns) as line:
+            width = body.least(columns, body.sub("%lines", line))
+            panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
+            square = body.both(
+                body.test("eq", body.word("%line_run", line), 1),
+                body.test("sgt", body.word("%k_run", first), 1),
+            )
+            if not core.turns:
+                square = "false"
+            with body.when(square):
+                _transpose_b(core, body, panel, line, width, (first, stop))
+            with body.when(body.negate(square)):
+                _copy_panel(core, body, panel, line, width, (first, stop))
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _transpose_b(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns contiguous in k: square blocks; the next run overwrites rows past this one."""
+    if not core.turns:
+        return
+    lanes, step = core.kind.lanes, core.kind.columns * core.size
+    position = body.local("i64", span[0])
+    with body.during(lambda: body.test("slt", position.get(), span[1])):
+        k = position.get()
+        part = body.least(body.word("%k_run", k), lanes)
+        source = body.at("%from", body.word("%k", k))
+        with body.loop(0, width, lanes) as column:
+            shift = body.add(body.mul(k, step), body.mul(column, core.size))
+            offsets = body.at("%line", body.add(line, column), "i64")
+            body.do(
+                f"call void @transpose(ptr {body.at(panel, shift)}, i64 {step}, ptr {source},"
+                f" ptr {offsets}, i64 {body.sub(width, column)}, i64 {part})"
+            )
+        position.set(body.add(k, part))
+
+
+def _copy_panel(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns in contiguous runs: each run is one partial vector per row of k."""
+    lanes, memory = core.kind.columns, core.kind.memory
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), width)):
+        column = position.get()
+        place = body.add(line, column)
+        part = body.least(body.word("%line_run", place), body.sub(width, column))
+        source = body.at("%from", body.word("%line", place))
+        single = body.test("eq", part, 1)
+        with body.when(single), body.loop(span[0], span[1]) as k:
+            place = body.at(source, body.word("%k", k))
+            value = body.load(core.vector(1, memory), place, core.kind.memory_bytes)
+            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
+            body.store(core.vector(1), core.widen(body, 1, value), target, core.size)
+        with body.when(body.negate(single)), body.loop(span[0], span[1]) as k:
+            place = body.at(source, body.word("%k", k))
+            value = core.widen(body, lanes, core.load_part(body, lanes, place, part, memory))
+            target = body.at(panel, body.add(body.mul(k, lanes), column), core.kind.element)
+            core.store_part(body, lanes, value, target, part, core.kind.element)
+        position.set(body.add(column, part))
+
+
+SCATTER_ARGUMENTS = [
+    ("ptr", "tile"),
+    ("i64", "step"),
+    ("ptr", "c"),
+    ("ptr", "row"),
+    ("ptr", "column"),
+    ("ptr", "column_run"),
+    ("i64", "rows"),
+    ("i64", "columns"),
+]
+
+
+def emit_scatter(core: Core) -> str:
+    """Write a finished tile to C wherever its rows and columns lie, in C's memory format."""
+    lanes, memory = core.kind.lanes, core.kind.memory
+    body = Body("scatter", SCATTER_ARGUMENTS)
+    with body.loop(0, "%rows") as row:
+        source = body.at("%tile", body.mul(row, "%step"))
+        target = body.at("%c", body.word("%row", row))
+        position = body.local("i64", 0)
+        with body.during(lambda: body.test("slt", position.get(), "%columns")):
+            column = position.get()
+            part = body.least(body.word("%column_run", column), lanes)
+            place = body.at(source, column, core.kind.element)
+            value = core.load_part(body, lanes, place, part, core.kind.element)
+            value = core.narrow(body, lanes, value)
+            place = body.at(target, body.word("%column", column))
+            core.store_part(body, lanes, value, place, part, memory)
+            position.set(body.add(column, part))
+    body.do("ret void")
+    return core.finish(body)

@@ -1,0 +1,180 @@
+"""Packing of bf16 for CPUs that multiply pairs: an element of a panel is two neighbours in k.
+
+    B   k0  [ a b c d ]          panel   [ ae bf cg dh ]      tiles: c += a0 * b0 + a1 * b1
+        k1  [ e f g h ]
+
+Bits are moved, never converted. A last row without a partner is paired with zeros. The multiply-add
+takes subnormal numbers as zero, products are exact in f32, and the two products of a pair are added
+to the sum one after the other, rounding each time.
+"""
+
+from graphc.codegen.gemm.emit import Body, Operand
+from graphc.codegen.gemm.packing import PACK_ARGUMENTS, ROW_CHUNK, transposed
+from graphc.codegen.gemm.vector import Core
+
+MEMORY = "i16"
+
+
+def emit_transpose_pairs(core: Core) -> None:
+    """`transpose(to, to_step, from, offsets, limit, part)`: columns of pairs to rows of a panel.
+
+    Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid halves.
+    """
+    lanes = core.kind.lanes
+    arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
+    body = Body("transpose", [*arguments, ("i64", "limit"), ("i64", "part")])
+    last = body.sub("%limit", 1)
+    rows = []
+    for source in range(lanes):
+        place = body.at("%from", body.word("%offsets", body.least(source, last)))
+        halves = core.load_part(body, 2 * lanes, place, "%part", MEMORY)
+        rows.append(_as_sums(core, body, halves, f"<{2 * lanes} x i16>"))
+    for number, row in enumerate(transposed(core, body, rows)):
+        body.store(core.vector(lanes), row, body.at("%to", body.mul("%to_step", number)), core.size)
+    body.do("ret void")
+    core.finish(body)
+
+
+def _as_sums(core: Core, body: Body, value: str, kind: str) -> str:
+    """Pairs as a vector of the register type, bit by bit."""
+    return body.new(f"bitcast {kind} {value} to {core.vector(core.kind.lanes)}")
+
+
+def _couple(body: Body, lanes: int, even: str, odd: str) -> str:
+    """Two vectors of halves as one vector of pairs."""
+    halves, pairs = f"<{lanes} x i16>", f"<{lanes} x i32>"
+    low = body.new(f"zext {halves} {even} to {pairs}")
+    high = body.new(f"shl {pairs} {body.new(f'zext {halves} {odd} to {pairs}')}, splat (i32 16)")
+    return body.new(f"or {pairs} {low}, {high}")
+
+
+def _load_pair(core: Core, body: Body, lanes: int, source: str, k: Operand, part: Operand) -> str:
+    """Rows k and k + 1 of a strip of columns as pairs; zeros for a row past the last one."""
+    last = body.sub("%count", 1)
+    halves = []
+    for step in (0, 1):
+        row = body.add(k, step)
+        place = body.at(source, body.word("%k", body.least(row, last)))
+        value = core.load_part(body, lanes, place, part, MEMORY)
+        exists = body.test("sle", row, last)
+        halves.append(body.choose(exists, f"<{lanes} x i16>", value, "zeroinitializer"))
+    return _couple(body, lanes, *halves)
+
+
+def emit_pack_b_pairs(core: Core) -> str:
+    """As `pack_b`, with `count` steps of k in memory."""
+    columns = core.kind.columns
+    body = Body("pack_b", PACK_ARGUMENTS)
+    wide = body.test("sgt", body.word("%line_run", 0), 1)
+    chunk = body.choose(wide, "i64", ROW_CHUNK, "%count")
+    with body.loop(0, "%count", chunk) as first:
+        stop = body.least("%count", body.add(first, chunk))
+        with body.loop(0, "%lines", columns) as line:
+            width = body.least(columns, body.sub("%lines", line))
+            panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
+            whole = body.test("sge", body.word("%k_run", first), body.sub(stop, first))
+            square = body.both(body.test("eq", body.word("%line_run", line), 1), whole)
+            square = square if core.turns else "false"
+            with body.when(square):
+                _turn_columns(core, body, panel, line, width, (first, stop))
+            with body.when(body.negate(square)):
+                _couple_columns(core, body, panel, line, width, (first, stop))
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _turn_columns(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns that are contiguous in k: pairs lie ready, squares of them are transposed."""
+    if not core.turns:
+        return
+    lanes, step = core.kind.lanes, core.kind.columns * core.size
+    with body.loop(span[0], span[1], 2 * lanes) as k:
+        part = body.least(body.sub(span[1], k), 2 * lanes)
+        source = body.at("%from", body.word("%k", k))
+        with body.loop(0, width, lanes) as column:
+            shift = body.add(body.mul(body.div(k, 2), step), body.mul(column, core.size))
+            offsets = body.at("%line", body.add(line, column), "i64")
+            body.do(
+                f"call void @transpose(ptr {body.at(panel, shift)}, i64 {step}, ptr {source},"
+                f" ptr {offsets}, i64 {body.sub(width, column)}, i64 {part})"
+            )
+
+
+def _couple_columns(
+    core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
+) -> None:
+    """Columns in contiguous runs: two rows of k become one row of pairs."""
+    lanes = core.kind.columns
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), width)):
+        column = position.get()
+        place = body.add(line, column)
+        part = body.least(body.word("%line_run", place), body.sub(width, column))
+        source = body.at("%from", body.word("%line", place))
+        with body.loop(span[0], span[1], 2) as k:
+            pairs = _load_pair(core, body, lanes, source, k, part)
+            target = body.at(panel, body.add(body.mul(body.div(k, 2), lanes), column), "i32")
+            core.store_part(body, lanes, pairs, target, part, "i32")
+        position.set(body.add(column, part))
+
+
+def emit_pack_a_pairs(core: Core) -> str:
+    """As `pack_a`, with `count` steps of k in memory; an odd row ends with a zero."""
+    body = Body("pack_a_pairs", PACK_ARGUMENTS)
+    start = body.local("i64", 0)
+    scattered = body.test("eq", body.word("%k_run", 0), 1)
+    with body.during(lambda: body.test("slt", start.get(), "%lines")):
+        line = start.get()
+        group = body.least(body.sub("%lines", line), core.kind.lanes)
+        enough = body.test("sge", body.word("%line_run", line), group)
+        square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
+        square = square if core.turns else "false"
+        advance = body.local("i64", 1)
+        with body.when(square):
+            _turn_rows(core, body, line, group)
+            advance.set(group)
+        with body.when(body.negate(square)):
+            _copy_row(core, body, line)
+        start.set(body.add(line, advance.get()))
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:
+    """Rows that are neighbours in memory: a square of pairs through registers."""
+    if not core.turns:
+        return
+    lanes = core.kind.lanes
+    source = body.at("%from", body.word("%line", line))
+    with body.loop(0, "%count", 2 * lanes) as k:
+        columns = [
+            _as_sums(
+                core, body, _load_pair(core, body, lanes, source, body.add(k, 2 * pair), group),
+                f"<{lanes} x i32>",
+            )
+            for pair in range(lanes)
+        ]  # fmt: skip
+        for number, row in enumerate(transposed(core, body, columns)):
+            shift = body.mul(body.add(line, number), "%to_step")
+            target = body.at("%to", body.add(shift, body.mul(k, core.kind.memory_bytes)))
+            body.store(core.vector(lanes), row, target, core.size)
+
+
+def _copy_row(core: Core, body: Body, line: str) -> None:
+    """One row, run by run, a vector at a time."""
+    lanes = 2 * core.kind.lanes
+    source = body.at("%from", body.word("%line", line))
+    target = body.at("%to", body.mul(line, "%to_step"))
+    position = body.local("i64", 0)
+    with body.during(lambda: body.test("slt", position.get(), "%count")):
+        k = position.get()
+        run = body.word("%k_run", k)
+        start, to = body.at(source, body.word("%k", k)), body.at(target, k, MEMORY)
+        with body.loop(0, run, lanes) as step:
+            part = body.sub(run, step)
+            value = core.load_part(body, lanes, body.at(start, step, MEMORY), part, MEMORY)
+            core.store_part(body, lanes, value, body.at(to, step, MEMORY), part, MEMORY)
+        position.set(body.add(k, run))
+    body.store(MEMORY, 0, body.at(target, "%count", MEMORY), 2)

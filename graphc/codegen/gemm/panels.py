@@ -1,0 +1,360 @@
+"""Blocks of a contraction in generated code: tiles of a panel, panels of a block, finishing.
+
+block: for each row block:  for each k block:  pack A;  sweep
+sweep: for each panel: strip                            last k block: finish per column group
+strip: row tiles
+"""
+
+from graphc.codegen.gemm.emit import Body, Local, Operand
+from graphc.codegen.gemm.frame import Frame
+from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
+from graphc.codegen.gemm.vector import Core
+
+# Steps of k from which a tile lasts long enough for C to be fetched while it runs.
+LONG = 96
+# Rows of B that a tile which makes a panel of them fetches ahead.
+ROWS_AHEAD = 32
+CANCELLED = -1  # the status of a contraction that saw the cancel flag, whose address is `bufs[-1]`
+
+BLOCK_ARGUMENTS = [
+    ("ptr", "core"),
+    ("ptr", "bufs"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i64", "thread"),
+    ("ptr", "epilogue"),
+    ("i64", "batch"),
+    ("i1", "first"),
+    ("ptr", "a"),
+    ("ptr", "b"),
+    ("ptr", "c"),
+    ("i64", "i0"),
+    ("i64", "i1"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("ptr", "prologue_a"),
+    ("ptr", "prologue_b"),
+]
+
+FINISH_ARGUMENTS = [
+    ("ptr", "core"),
+    ("ptr", "bufs"),
+    ("ptr", "params"),
+    ("ptr", "work"),
+    ("i64", "thread"),
+    ("ptr", "epilogue"),
+    ("i64", "batch"),
+    ("ptr", "c"),
+    ("i64", "i0"),
+    ("i64", "i1"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "unit_j"),
+]
+
+
+def emit_finish(core: Core) -> None:
+    """Hand finished rows i0..i1, columns j0..j1 to the epilogue, or scatter the workspace tile.
+
+    `c` is C of this batch element; `unit_j` the column at which the workspace tile starts.
+    """
+    body = Body("finish", FINISH_ARGUMENTS, "i32")
+    frame = Frame(body)
+    staged = frame.has(Flag.TILE)
+    lead = body.choose(staged, "i64", frame.get(Word.TILE_LEAD), frame.get(Word.LEAD_C))
+    corner = body.add(body.mul("%i0", lead), "%unit_j")
+    shifted = body.at(frame.work(Word.TILE), body.mul(body.sub(0, corner), core.size))
+    status = body.local("i32", 0)
+    called = body.new("icmp ne ptr %epilogue, null")
+    pointers = body.slot("ptr", MAX_EXTRAS + 2)
+    numbers = body.slot("i64", 4)
+    with body.when(called):
+        tile = body.choose(staged, "ptr", shifted, "%c")
+        body.store("ptr", tile, pointers, 8)
+        body.store("ptr", frame.buffer(2), body.at(pointers, 1, "ptr"), 8)
+        with body.loop(0, frame.get(Word.EXTRAS)) as extra:
+            source = body.at("%bufs", body.add(extra, 4), "ptr")
+            place = body.at(pointers, body.add(extra, 2), "ptr")
+            body.store("ptr", body.load("ptr", source, 8), place, 8)
+        for index, value in enumerate(("%batch", "%j0", "%j1", lead)):
+            body.put(numbers, index, value)
+        result = body.new(
+            f"call i32 %epilogue(ptr {pointers}, ptr {numbers}, i64 %i0, i64 %i1, i64 %thread)"
+        )
+        status.set(result)
+    with body.when(body.both(staged, body.negate(called))):
+        rows, columns = body.sub("%i1", "%i0"), body.sub("%j1", "%j0")
+        frame.fill(Word.ROW_OUT, 0, Word.M_DIMS, Field.C, "%i0", rows)
+        frame.fill(Word.COLUMN_C, Word.COLUMN_C_RUN, Word.N_DIMS, Field.C, "%j0", columns)
+        corner = body.add(body.mul("%i0", lead), "%j0")
+        source = body.at(shifted, body.mul(corner, core.size))
+        body.do(
+            f"call void {frame.function(Slot.SCATTER)}(ptr {source},"
+            f" i64 {body.mul(lead, core.size)}, ptr %c, ptr {frame.work(Word.ROW_OUT)},"
+            f" ptr {frame.work(Word.COLUMN_C)}, ptr {frame.work(Word.COLUMN_C_RUN)},"
+            f" i64 {rows}, i64 {columns})"
+        )
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+STRIP_ARGUMENTS = [
+    ("ptr", "core"),
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "count"),
+    ("ptr", "c"),
+    ("ptr", "row_c"),
+    ("i64", "columns"),
+    ("i64", "add"),
+    ("i64", "rows"),
+    ("i64", "tiles"),
+    ("ptr", "ahead"),
+    ("i64", "ahead_step"),
+    ("i64", "ahead_shift"),
+]
+
+
+def emit_strip(core: Core) -> None:
+    """All row tiles of one panel. Rows are dealt evenly, so no tile is left with a thin remainder.
+
+    Tiles have an even number of rows. If the number of rows is odd, the tables have one entry
+    more: a row of A that exists and a row of C that is scratch.
+    """
+    kind = core.kind
+    body = Body("strip", STRIP_ARGUMENTS, "i32")
+    frame = Frame(body)
+    pairs = body.div(body.add("%rows", 1), 2)
+    base, longer = body.div(pairs, "%tiles"), body.rem(pairs, "%tiles")
+    narrow = body.test("sle", "%columns", kind.lanes)
+    tiles = body.choose(narrow, "i64", Slot.NARROW, Slot.TILES)
+    first, status = body.local("i64", 0), body.local("i32", 0)
+    with body.loop(0, "%tiles") as tile:
+        start = first.get()
+        more = body.new(f"zext i1 {body.test('slt', tile, longer)} to i64")
+        half = body.add(base, more)
+        height = body.mul(half, 2)
+        first.set(body.add(start, height))
+        table_a = body.at("%row_a", start, "i64")
+        table_c = body.at("%row_c", start, "i64")
+        with body.when(body.test("sgt", "%count", LONG)):
+            _prefetch_rows(core, body, table_c, height)
+        ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
+        missing = _run_tile(body, frame.function(body.add(tiles, half)), (table_a, table_c, ahead))
+        status.set(body.new(f"or i32 {status.get()}, {missing}"))
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+def _prefetch_rows(core: Core, body: Body, table: str, height: str) -> None:
+    """Fetch the rows of C that a tile will write when it is done."""
+    kind = core.kind
+    with body.loop(0, height) as row:
+        place = body.at("%c", body.word(table, row))
+        for part in range(kind.vectors):
+            core.prefetch(body, body.at(place, part * kind.lanes, kind.element), True)
+
+
+def _run_tile(body: Body, tile: str, place: tuple[str, str, str]) -> str:
+    """Call a register tile; the status says if the core has none of this height."""
+    status = body.local("i32", 1)
+    with body.when(body.new(f"icmp ne ptr {tile}, null")):
+        body.do(
+            f"call void {tile}(ptr %a, ptr {place[0]}, i64 %step_a, ptr %b, i64 %step_b,"
+            f" i64 %count, ptr %c, ptr {place[1]}, i64 %columns, i64 %add, ptr {place[2]},"
+            " i64 %ahead_step)"
+        )
+        status.set(0)
+    return status.get()
+
+
+SWEEP_ARGUMENTS = [
+    *BLOCK_ARGUMENTS[:7],
+    ("i1", "copies"),
+    ("ptr", "source"),
+    ("ptr", "c"),
+    ("i64", "i"),
+    ("i64", "rows"),
+    ("i64", "j0"),
+    ("i64", "j1"),
+    ("i64", "k"),
+    ("i64", "count"),
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "panel_step"),
+    ("i64", "origin"),
+]
+
+
+def emit_sweep(core: Core) -> None:
+    """All panels of one row block and k block; after the last k block, finish by groups."""
+    body = Body("sweep", SWEEP_ARGUMENTS, "i32")
+    frame = Frame(body)
+    kind = core.kind
+    panel_row = kind.columns * core.size
+    staged = frame.has(Flag.TILE)
+    base = body.choose(staged, "ptr", frame.work(Word.TILE), "%c")
+    left = body.choose(staged, "i64", "%j0", 0)
+    last = body.test("sge", body.add("%k", "%count"), frame.get(Word.K))
+    odd = body.test("ne", body.rem("%rows", 2), 0)
+    # While one panel is used, its row tiles share the fetching of the next one.
+    most = frame.get(Word.TILE_ROWS)
+    tiles = body.div(body.add("%rows", body.sub(most, 1)), most)
+    share = body.div(body.add(panel_row - 1, tiles), tiles)
+    packed = body.test("eq", "%step_b", panel_row)
+    ahead_step = body.choose(packed, "i64", share, "%step_b")
+    ahead_shift = body.choose(packed, "i64", body.mul(share, "%count"), 64)
+    group = frame.get(Word.FINISH_COLUMNS)
+    status = body.local("i32", 0)
+    with body.loop("%j0", "%j1", group) as first:
+        stop = body.least("%j1", body.add(first, group))
+        with body.loop(first, stop, kind.columns) as j:
+            number = body.div(body.sub(j, "%origin"), kind.columns)
+            b = body.at("%b", body.mul(number, "%panel_step"))
+            c = body.at(base, body.sub(j, left), kind.element)
+            with body.when(odd):
+                scratch = body.new(f"ptrtoint ptr {frame.work(Word.SCRATCH)} to i64")
+                there = body.new(f"ptrtoint ptr {c} to i64")
+                body.put(frame.work(Word.ROW_C), "%rows", body.sub(scratch, there))
+            made = body.local("i64", 0)
+            with body.when("%copies"):
+                made.set(_make_panel(core, body, frame, (b, c, j), tiles))
+            table_a = body.at("%row_a", made.get(), "i64")
+            table_c = body.at(frame.work(Word.ROW_C), made.get(), "i64")
+            rest = body.sub("%rows", made.get())
+            fewer = body.new(f"zext i1 {body.test('ne', made.get(), 0)} to i64")
+            with body.when(body.test("sgt", rest, 0)):
+                missing = body.new(
+                    f"call i32 @strip(ptr %core, ptr %a, ptr {table_a}, i64 %step_a, ptr {b},"
+                    f" i64 %step_b, i64 %count, ptr {c}, ptr {table_c},"
+                    f" i64 {body.sub('%j1', j)}, i64 %k, i64 {rest}, i64 {body.sub(tiles, fewer)},"
+                    f" ptr {body.at(b, '%panel_step')}, i64 {ahead_step}, i64 {ahead_shift})"
+                )
+                status.set(body.new(f"or i32 {status.get()}, {missing}"))
+        with body.when(last):
+            result = body.new(
+                "call i32 @finish(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
+                f" ptr %epilogue, i64 %batch, ptr %c, i64 %i, i64 {body.add('%i', '%rows')},"
+                f" i64 {first}, i64 {stop}, i64 %j0)"
+            )
+            status.set(body.new(f"or i32 {status.get()}, {result}"))
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+def _make_panel(
+    core: Core, body: Body, frame: Frame, place: tuple[str, str, str], tiles: str
+) -> str:
+    """Make the panel of columns from j on; returns the rows that were computed meanwhile.
+
+    The first tile reads B in place and leaves a copy, which hides the time that reading takes. A
+    panel that no tile of this core can make is packed.
+    """
+    kind, (panel, c, j) = core.kind, place
+    pairs = body.div(body.add("%rows", 1), 2)
+    half = body.div(body.add(pairs, body.sub(tiles, 1)), tiles)
+    step, columns = frame.get(Word.STEP_B), body.sub("%j1", j)
+    source = body.at(body.at("%source", body.mul("%k", step)), j, kind.memory)
+    ahead = body.at(source, body.mul(step, ROWS_AHEAD))
+    least = kind.columns - kind.lanes + 1 if core.hardware.masked else kind.columns
+    wide = body.test("sge", columns, least)
+    made = body.local("i64", 0)
+    tile = frame.function(body.add(half, Slot.COPIES))
+    with body.when(body.both(wide, body.new(f"icmp ne ptr {tile}, null"))):
+        made.set(body.least(body.mul(half, 2), "%rows"))
+        body.do(
+            f"call void {tile}(ptr %a, ptr %row_a, i64 %step_a, ptr {source}, i64 {step},"
+            f" i64 %count, ptr {c}, ptr {frame.work(Word.ROW_C)}, i64 {columns}, i64 %k,"
+            f" ptr {ahead}, i64 {step}, ptr {panel})"
+        )
+    with body.when(body.test("eq", made.get(), 0)):
+        stop = body.least(body.add(j, kind.columns), "%j1")
+        _call_pack(body, "%source", panel, (j, stop), ("%k", body.add("%k", "%count")), "true")
+    return made.get()
+
+
+def emit_block(core: Core) -> None:
+    """Rows i0..i1, columns j0..j1 of one batch element: pack, then blocks of rows and of k."""
+    body = Body("block", BLOCK_ARGUMENTS, "i32")
+    frame = Frame(body)
+    panel_row = core.kind.columns * core.size
+    depth = frame.get(Word.K)
+    early, late = frame.has(Flag.PACK_B), frame.has(Flag.LATE)
+    store = frame.work(Word.PANELS_B)
+    # In place, "panels" are `columns` elements apart and rows of B are the matrix's own.
+    origin = body.local("i64", 0)
+    panel_shift, row_shift = body.local("i64", panel_row), body.local("i64", frame.get(Word.STEP_B))
+    flags = frame.get(Word.FLAGS)
+    packed = body.new(f"and i64 {flags}, {Flag.PACK_B | Flag.LATE | Flag.PACKED_B}")
+    with body.when(body.test("ne", packed, 0)):
+        panel_shift.set(frame.get(Word.PANEL_STEP))
+        row_shift.set(panel_row)
+    copied = body.new(f"or i1 {early}, {late}")
+    with body.when(copied):
+        origin.set("%j0")
+    copies = frame.has(Flag.COPIES)
+    with body.when(body.both(early, body.negate(copies))):
+        _call_pack(body, "%b", store, ("%j0", "%j1"), (0, depth))
+    status = body.local("i32", 0)
+    pack_a = frame.has(Flag.PACK_A)
+    with body.loop("%i0", "%i1", frame.get(Word.ROW_BLOCK)) as i:
+        rows = body.least(frame.get(Word.ROW_BLOCK), body.sub("%i1", i))
+        row_a = frame.rows(i, rows)
+        going = body.new(f"icmp ne i32 {status.get()}, {CANCELLED}")
+        k, more = body.local("i64", 0), body.local("i1", going)
+        with body.during(more.get):
+            here = k.get()
+            count = body.least(frame.get(Word.K_BLOCK), body.sub(depth, here))
+            following = body.add(here, count)
+            in_a, in_b = frame.operands((i, rows), (here, count), status)
+            panels = body.choose(copied, "ptr", store, in_b)
+            with body.when(body.both(late, body.negate(copies))):
+                _call_pack(body, in_b, store, ("%j0", "%j1"), (here, following))
+            a = body.local("ptr", body.at(in_a, body.mul(here, frame.get(Word.STEP_A))))
+            with body.when(pack_a):
+                frame.pack_rows(rows, here, count)
+                a.set(frame.work(Word.BLOCK_A))
+            step_a = body.choose(pack_a, "i64", core.size, frame.get(Word.STEP_A))
+            ready = body.choose(late, "i64", here, 0)
+            new = body.new(f"or i1 {late}, {body.both(early, body.test('eq', i, '%i0'))}")
+            b = body.at(panels, body.mul(body.sub(here, ready), row_shift.get()))
+            result = body.new(
+                "call i32 @sweep(ptr %core, ptr %bufs, ptr %params, ptr %work, i64 %thread,"
+                f" ptr %epilogue, i64 %batch, i1 {body.both(new, copies)}, ptr %b, ptr %c,"
+                f" i64 {i}, i64 {rows}, i64 %j0, i64 %j1, i64 {here},"
+                f" i64 {count}, ptr {a.get()}, ptr {row_a}, i64 {step_a}, ptr {b},"
+                f" i64 {row_shift.get()}, i64 {panel_shift.get()}, i64 {origin.get()})"
+            )
+            status.set(body.new(f"or i32 {status.get()}, {result}"))
+            k.set(following)
+            more.set(body.test("slt", following, depth))
+            with body.when(more.get()):
+                _look(body, status, more)
+    body.do(f"ret i32 {status.get()}")
+    core.finish(body)
+
+
+def _look(body: Body, status: Local, more: Local) -> None:
+    """Go on no more if the run is cancelled: a sum of several blocks may be a long one."""
+    flag = body.load("ptr", body.at("%bufs", -1, "ptr"), 8)
+    now = body.new(f"load atomic i64, ptr {flag} monotonic, align 8")
+    with body.when(body.test("ne", now, 0)):
+        status.set(CANCELLED)
+        more.set("false")
+
+
+def _call_pack(
+    body: Body, b: str, store: str, columns: tuple[str, str], span: tuple[Operand, Operand],
+    first: str = "%first",
+) -> None:  # fmt: skip
+    """Pack these columns and rows of B, each given as first and end."""
+    body.do(
+        f"call void @pack_columns(ptr %core, ptr %params, ptr %work, i1 {first}, ptr {b},"
+        f" ptr {store}, i64 {columns[0]}, i64 {columns[1]}, i64 {span[0]}, i64 {span[1]})"
+    )

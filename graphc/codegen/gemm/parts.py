@@ -1,0 +1,60 @@
+"""Which functions a core needs for a plan.
+
+A program has one core per data type with what all its plans need.
+"""
+
+from graphc.codegen.gemm.form import Groups, total
+from graphc.codegen.gemm.hardware import Kind
+from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
+
+MOST_UNITS = 64
+# From so many products on, of so few multiplications each, the walk takes a good part of the time.
+MANY, SMALL = 32, 32**3
+
+
+def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
+    """The `Part`s of the core that a plan runs through."""
+    flags, columns = words[Word.FLAGS], words[Word.N]
+    parts = Part.ORDERED if ordered else 0
+    each = words[Word.M] * columns * words[Word.DEPTH]
+    parts |= Part.BRISK if total(groups.batch) >= MANY and each <= SMALL else 0
+    parts |= Part.PACK_A if flags & Flag.PACK_A else 0
+    if flags & (Flag.PACK_B | Flag.LATE):
+        parts |= Part.PACK_B
+    parts |= Part.SCATTER if flags & Flag.TILE else 0
+    across_a = parts & Part.PACK_A and any(loop.a == 1 for loop in groups.m)
+    across_b = parts & Part.PACK_B and any(loop.b == 1 for loop in groups.k)
+    if across_a or across_b:
+        parts |= Part.TURNS
+    if flags & (Flag.DOTS | Flag.ROWS):
+        dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
+        return parts | (dots if flags & Flag.DOTS else Part.ROWS)
+    if 0 < columns % kind.columns <= kind.lanes:
+        parts |= Part.NARROW
+    for height in _heights(words, kind):
+        parts |= height_bit(height)
+    rows = min(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
+    if flags & Flag.COPIES and rows:
+        parts |= copy_bit(max(_cut(rows, kind)))
+    return parts | Part.TILES
+
+
+def _heights(words: list[int], kind: Kind) -> set[int]:
+    """Heights of the tiles into which the row blocks of any run of units are cut."""
+    units, most = words[Word.ROW_UNITS], words[Word.ROW_BLOCK]
+    if units > MOST_UNITS:
+        return set(range(2, kind.rows + 1, 2))
+    runs = {count * words[Word.UNIT_ROWS] for count in range(1, units)}
+    runs |= {words[Word.M] - first * words[Word.UNIT_ROWS] for first in range(units)}
+    blocks = {run % most for run in runs} | {min(run, most) for run in runs}
+    found = set()
+    for rows in blocks - {0}:
+        found |= _cut(rows, kind)
+    return found
+
+
+def _cut(rows: int, kind: Kind) -> set[int]:
+    """Heights of the tiles into which a block of rows is cut."""
+    pairs = -(-rows // 2)
+    base, longer = divmod(pairs, -(-pairs // (kind.rows // 2)))
+    return {2 * base, 2 * (base + (longer > 0))}

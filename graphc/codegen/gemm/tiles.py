@@ -1,0 +1,307 @@
+"""Register tiles of the contraction core, and the two matrix-vector kernels.
+
+A tile keeps `rows` x `vectors` accumulators in registers while it walks k:
+
+        B  k -> |  b0 b1  |            one load per vector of the row
+       A |      +---------+
+    row  | a_i  | c_i0 c_i1            one broadcast per row, one fused multiply-add per accumulator
+         v      +---------+
+
+Rows of A are addressed through a table of byte offsets plus one running k offset, so the same
+code reads a packed block, a plain or transposed matrix, or any other separable layout in place.
+Where the CPU multiplies pairs of bf16, "a_i" and each lane of a row of B are two neighbours in k.
+Every variant adds the products of one element in order of k, so a result does not depend on how
+the rows were cut into tiles or threads.
+"""
+
+from collections.abc import Callable
+
+from graphc.codegen.gemm.emit import Body, Local, Operand
+from graphc.codegen.gemm.vector import Core
+
+ROW_GROUP = 8
+
+TILE_ARGUMENTS = [
+    ("ptr", "a"),
+    ("ptr", "row_a"),
+    ("i64", "step_a"),
+    ("ptr", "b"),
+    ("i64", "step_b"),
+    ("i64", "count"),
+    ("ptr", "c"),
+    ("ptr", "row_c"),
+    ("i64", "columns"),
+    ("i64", "add"),
+    ("ptr", "ahead"),
+    ("i64", "ahead_step"),
+]
+
+
+def tile_name(rows: int, vectors: int, copies: bool = False) -> str:
+    """Name of a register tile."""
+    return f"tile_{rows}x{vectors}{'_copy' if copies else ''}"
+
+
+def tile_parts(heights: list[int], rows: int) -> tuple[int, ...]:
+    """The tiles that make up an even number of rows, out of those that exist."""
+    first = max(height for height in heights if height <= rows)
+    return (first, *tile_parts(heights, rows - first)) if first < rows else (first,)
+
+
+def emit_tile(core: Core, rows: int, vectors: int, copies: bool = False) -> str:
+    """`rows` rows times `columns` <= `vectors` vectors of C, from `count` steps of k.
+
+    `add` not zero: add to what C holds; where sums are ordered, go on from it. Columns past the
+    last one are read from B only if B is packed or reads are masked. `copies`: what is read goes to
+    a panel, too, and so many bytes are fetched ahead, wherever lines begin.
+    """
+    lanes = vectors * core.kind.lanes
+    vector, element, size = core.vector(lanes), core.kind.element, core.size
+    arguments = [*TILE_ARGUMENTS, ("ptr", "panel")] if copies else TILE_ARGUMENTS
+    body = Body(tile_name(rows, vectors, copies), arguments)
+    sums = [body.local(vector, "zeroinitializer") for _ in range(rows)]
+    mask = core.mask(body, lanes, "%columns") if core.hardware.masked else ""
+    if core.hardware.ordered:
+        _continue_sums(core, body, lanes, sums, mask)
+    starts = [body.at("%a", body.word("%row_a", row)) for row in range(rows)]
+    row_b, offset = body.local("ptr", "%b"), body.local("i64", 0)
+    ahead = body.local("ptr", "%ahead")
+    panel = body.local("ptr", "%panel" if copies else "null")
+    with body.loop(0, "%count"):
+        soon = ahead.get()
+        core.prefetch(body, soon, False)
+        core.prefetch(body, body.at(soon, 64), False)
+        ahead.advance(body.at(soon, "%ahead_step"))
+        source, here = row_b.get(), offset.get()
+        if core.hardware.masked:
+            values = core.load_masked(body, lanes, source, mask, element)
+        else:
+            values = body.load(vector, source, size)
+        if copies:
+            core.prefetch(body, body.at(soon, lanes * size - 1), False)
+            body.store(vector, values, panel.get(), size)
+            panel.advance(body.at(panel.get(), lanes * size))
+        for start, total in zip(starts, sums, strict=True):
+            scalar = body.load(element, body.at(start, here), size)
+            spread = core.splat(body, lanes, scalar)
+            total.set(core.accumulate(body, lanes, spread, values, total.get()))
+        row_b.advance(body.at(source, "%step_b"))
+        offset.advance(body.add(here, "%step_a"))
+    targets = [body.at("%c", body.word("%row_c", row)) for row in range(rows)]
+    results = [total.get() for total in sums]
+    add: Operand = 0 if core.hardware.ordered else "%add"
+    if core.hardware.masked:
+        _finish_masked(core, body, lanes, targets, results, mask, add)
+    else:
+        _finish_plain(core, body, lanes, targets, results, add)
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: str) -> None:
+    """Begin with what C holds, if asked."""
+    element, more = core.kind.element, body.test("ne", "%add", 0)
+    full = body.test("sge", "%columns", lanes)
+
+    def begin(when: str, load: Callable[[str], str]) -> None:
+        with body.when(body.both(more, when)):
+            for row, total in enumerate(sums):
+                total.set(load(body.at("%c", body.word("%row_c", row))))
+
+    if core.hardware.masked:
+        begin("true", lambda target: core.load_masked(body, lanes, target, mask, element))
+        return
+    begin(full, lambda target: body.load(core.vector(lanes), target, core.size))
+    begin(body.negate(full), lambda t: core.load_part(body, lanes, t, "%columns", element))
+
+
+def _finish_masked(
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], mask: str,
+    add: Operand,
+) -> None:  # fmt: skip
+    """Store the sums under a mask, after adding what is there if asked."""
+    element = core.kind.element
+    sums = [body.local(core.vector(lanes), value) for value in results]
+    with body.when(body.test("ne", add, 0)):
+        for target, total in zip(targets, sums, strict=True):
+            old = core.load_masked(body, lanes, target, mask, element)
+            total.set(core.plus(body, lanes, old, total.get()))
+    for target, total in zip(targets, sums, strict=True):
+        core.store_masked(body, lanes, total.get(), target, mask, element)
+
+
+def _finish_plain(
+    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], add: Operand
+) -> None:
+    """Store full tiles with plain stores and partial ones through the out-of-line helpers."""
+    vector, element, size = core.vector(lanes), core.kind.element, core.size
+    sums = [body.local(vector, value) for value in results]
+    full = body.test("sge", "%columns", lanes)
+    with body.when(body.both(full, body.test("ne", add, 0))):
+        for target, total in zip(targets, sums, strict=True):
+            total.set(core.plus(body, lanes, body.load(vector, target, size), total.get()))
+    with body.when(full):
+        for target, total in zip(targets, sums, strict=True):
+            body.store(vector, total.get(), target, size)
+    with body.when(body.test("slt", "%columns", lanes)):
+        for target, total in zip(targets, sums, strict=True):
+            with body.when(body.test("ne", add, 0)):
+                old = core.load_part(body, lanes, target, "%columns", element)
+                total.set(core.plus(body, lanes, old, total.get()))
+            core.store_part(body, lanes, total.get(), target, "%columns", element)
+
+
+DOT_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "b"),
+    ("ptr", "column_b"),
+    ("i64", "first"),
+    ("i64", "stop"),
+    ("i64", "count"),
+    ("ptr", "y"),
+]
+
+
+def emit_dots(core: Core, columns: int, unroll: int) -> str:
+    """`y[c] = sum_k x[k] * B[k, c]` for c in first..stop, `columns` at a time, contiguous in k.
+
+    Sums in `unroll` vector accumulators per column and a final tree: short error chains.
+    """
+    body = Body(f"dots_{columns}", DOT_ARGUMENTS)
+    lanes, element = core.kind.lanes, core.kind.element
+    main = body.mul(body.div("%count", lanes * unroll), lanes * unroll)
+    with body.loop("%first", "%stop", columns) as first:
+        starts = [
+            body.at("%b", body.word("%column_b", body.add(first, column)))
+            for column in range(columns)
+        ]
+        results = _dot_products(core, body, starts, main, unroll)
+        place = body.at("%y", first, element)
+        body.store(core.vector(columns), core.totals(body, results), place, core.size)
+    body.do("ret void")
+    return core.finish(body)
+
+
+def _dot_products(core: Core, body: Body, starts: list[str], main: str, unroll: int) -> list[str]:
+    """One vector of partial sums per column."""
+    lanes, element, memory = core.kind.lanes, core.kind.element, core.kind.memory
+    vector = core.vector(lanes)
+    sums = [[body.local(vector, "zeroinitializer") for _ in range(unroll)] for _ in starts]
+    with body.loop(0, main, lanes * unroll) as k:
+        for part in range(unroll):
+            here = body.add(k, part * lanes)
+            x = body.load(vector, body.at("%x", here, element), core.size)
+            for start, totals in zip(starts, sums):
+                place = body.at(start, here, memory)
+                raw = body.load(core.vector(lanes, memory), place, core.kind.memory_bytes)
+                value = core.widen(body, lanes, raw)
+                totals[part].set(core.multiply_add(body, lanes, x, value, totals[part].get()))
+    with body.loop(main, "%count", lanes) as k:
+        rest = body.sub("%count", k)
+        x = core.load_part(body, lanes, body.at("%x", k, element), rest, element)
+        for start, totals in zip(starts, sums):
+            raw = core.load_part(body, lanes, body.at(start, k, memory), rest, memory)
+            value = core.widen(body, lanes, raw)
+            totals[0].set(core.multiply_add(body, lanes, x, value, totals[0].get()))
+    results = []
+    for totals in sums:
+        first, *others = (total.get() for total in totals)
+        for other in others:
+            first = core.plus(body, lanes, first, other)
+        results.append(first)
+    return results
+
+
+DOT_TILE_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "row_a"),
+    ("ptr", "b"),
+    ("ptr", "column_b"),
+    ("i64", "count"),
+    ("ptr", "y"),
+    ("ptr", "row_c"),
+]
+
+
+def emit_dot_tile(core: Core, rows: int) -> str:
+    """`y[r, c] = sum_k x[r, k] * B[k, c]` for a few rows and columns, contiguous in k.
+
+    One vector accumulator per sum, whatever the height: a sum does not depend on its neighbours.
+    """
+    columns, lanes = core.kind.dots, core.kind.lanes
+    element, memory = core.kind.element, core.kind.memory
+    body = Body(f"dot_tile_{rows}", DOT_TILE_ARGUMENTS)
+    left = [body.at("%x", body.word("%row_a", row)) for row in range(rows)]
+    right = [body.at("%b", body.word("%column_b", column)) for column in range(columns)]
+    kind = core.vector(lanes)
+    sums = [[body.local(kind, "zeroinitializer") for _ in right] for _ in left]
+    main = body.mul(body.div("%count", lanes), lanes)
+
+    def step(k: str, load: Callable[[str, str, int], str]) -> None:
+        values = [
+            core.widen(body, lanes, load(body.at(start, k, memory), memory, core.kind.memory_bytes))
+            for start in right
+        ]
+        for start, totals in zip(left, sums, strict=True):
+            x = load(body.at(start, k, element), element, core.size)
+            for value, total in zip(values, totals, strict=True):
+                total.set(core.multiply_add(body, lanes, x, value, total.get()))
+
+    with body.loop(0, main, lanes) as k:
+        step(k, lambda place, of, align: body.load(core.vector(lanes, of), place, align))
+    with body.when(body.test("slt", main, "%count")):
+        rest = body.sub("%count", main)
+        step(main, lambda place, of, align: core.load_part(body, lanes, place, rest, of))
+    for row, totals in enumerate(sums):
+        made = core.totals(body, [total.get() for total in totals])
+        body.store(core.vector(columns), made, body.at("%y", body.word("%row_c", row)), core.size)
+    body.do("ret void")
+    return core.finish(body)
+
+
+ROWS_ARGUMENTS = [
+    ("ptr", "x"),
+    ("ptr", "b"),
+    ("i64", "step"),
+    ("ptr", "y"),
+    ("i64", "columns"),
+    ("i64", "add"),
+]
+
+
+def emit_rows(core: Core, rows: int) -> str:
+    """`y[j] (+)= sum_r x[r] * B[r, j]` over `rows` rows of B that are contiguous in j.
+
+    Each row is one forward stream, which is what the prefetcher likes.
+    """
+    lanes, element, size = core.kind.columns, core.kind.element, core.size
+    vector, memory = core.vector(lanes), core.kind.memory
+    body = Body(f"rows_{rows}", ROWS_ARGUMENTS)
+    factors, starts = [], []
+    for row in range(rows):
+        scalar = body.load(element, body.at("%x", row, element), size)
+        factors.append(core.splat(body, lanes, scalar))
+        starts.append(body.at("%b", body.mul("%step", row)))
+    main = body.mul(body.div("%columns", lanes), lanes)
+    fresh = body.test("eq", "%add", 0)
+    with body.loop(0, main, lanes) as j:
+        place = body.at("%y", j, element)
+        old = body.load(vector, place, size)
+        total = body.choose(fresh, vector, "zeroinitializer", old)
+        for factor, start in zip(factors, starts, strict=True):
+            raw = body.load(
+                core.vector(lanes, memory), body.at(start, j, memory), core.kind.memory_bytes
+            )
+            total = core.multiply_add(body, lanes, factor, core.widen(body, lanes, raw), total)
+        body.store(vector, total, place, size)
+    with body.when(body.test("slt", main, "%columns")):
+        rest = body.sub("%columns", main)
+        place = body.at("%y", main, element)
+        old = core.load_part(body, lanes, place, rest, element)
+        total = body.choose(fresh, vector, "zeroinitializer", old)
+        for factor, start in zip(factors, starts, strict=True):
+            raw = core.load_part(body, lanes, body.at(start, main, memory), rest, memory)
+            total = core.multiply_add(body, lanes, factor, core.widen(body, lanes, raw), total)
+        core.store_part(body, lanes, total, place, rest, element)
+    body.do("ret void")
+    return core.finish(body)

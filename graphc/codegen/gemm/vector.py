@@ -1,0 +1,323 @@
+"""Vector building blocks of the contraction core: partial access, multiply-add, conversions.
+
+A "part" is the first `count` lanes of a vector: memory behind it is never touched. AVX-512 masks
+do that for free; elsewhere a small out-of-line function goes through the stack.
+"""
+
+from collections.abc import Callable
+
+from graphc.codegen.gemm.emit import Body, Operand
+from graphc.codegen.gemm.hardware import Hardware, Kind
+
+
+class Core:
+    """The module under construction: its functions, its declarations and the vector vocabulary.
+
+    `turns`: copies of A and B may transpose squares in registers.
+    """
+
+    def __init__(self, kind: Kind, hardware: Hardware, turns: bool = True) -> None:
+        self.kind = kind
+        self.hardware = hardware
+        self.turns = turns and kind.transpose
+        self.functions: dict[str, str] = {}
+        self.declared: set[str] = {
+            f"declare i64 @llvm.s{which}.i64(i64, i64)" for which in ("min", "max")
+        }
+
+    def finish(self, body: Body, linkage: str = "internal") -> str:
+        """Add a finished function and return its name."""
+        attributes = f"noinline nounwind {self.hardware.attributes}"
+        self.functions[body.name] = body.text(linkage, attributes)
+        return body.name
+
+    def once(self, name: str, build: Callable[[str], Body]) -> str:
+        """Build an internal helper on first use."""
+        if name not in self.functions:
+            self.finish(build(name))
+        return name
+
+    def module(self) -> str:
+        """The text of the whole module."""
+        return "\n".join([*sorted(self.declared), "", *self.functions.values()])
+
+    # -- types ----------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element in registers."""
+        return self.kind.bytes
+
+    def vector(self, lanes: int, element: str | None = None) -> str:
+        """LLVM type of a vector of register elements (or of `element`)."""
+        return f"<{lanes} x {element or self.kind.element}>"
+
+    def splat(self, body: Body, lanes: int, value: Operand, element: str | None = None) -> str:
+        """A vector with the same value in every lane."""
+        kind = self.vector(lanes, element)
+        scalar = element or self.kind.element
+        first = body.new(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        return body.new(
+            f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    # -- partial access -------------------------------------------------------------------------
+
+    def mask(self, body: Body, lanes: int, count: Operand) -> str:
+        """Lanes below `count` (0 <= count) as a vector of bits."""
+        narrow = body.new(f"trunc i64 {count} to i32")
+        wide = self.splat(body, lanes, narrow, "i32")
+        iota = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        return body.new(f"icmp ugt <{lanes} x i32> {wide}, <{iota}>")
+
+    def load_masked(self, body: Body, lanes: int, pointer: str, mask: str, element: str) -> str:
+        """Load the lanes of a mask; the others are zero."""
+        kind = f"<{lanes} x {element}>"
+        name = f"@llvm.masked.load.v{lanes}{short(element)}.p0"
+        self.declared.add(f"declare {kind} {name}(ptr, i32, <{lanes} x i1>, {kind})")
+        align = width(element)
+        return body.new(
+            f"call {kind} {name}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask},"
+            f" {kind} zeroinitializer)"
+        )
+
+    def store_masked(
+        self, body: Body, lanes: int, value: str, pointer: str, mask: str, element: str
+    ) -> None:
+        """Store the lanes of a mask."""
+        kind = f"<{lanes} x {element}>"
+        name = f"@llvm.masked.store.v{lanes}{short(element)}.p0"
+        self.declared.add(f"declare void {name}({kind}, ptr, i32, <{lanes} x i1>)")
+        align = width(element)
+        body.do(
+            f"call void {name}({kind} {value}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})"
+        )
+
+    def load_part(self, body: Body, lanes: int, pointer: str, count: Operand, element: str) -> str:
+        """Load the first `count` lanes; the others are zero."""
+        if self.hardware.masked:
+            return self.load_masked(body, lanes, pointer, self.mask(body, lanes, count), element)
+        kind = f"<{lanes} x {element}>"
+        helper = self.once(
+            f"load_{element}_{lanes}", lambda name: load_helper(name, lanes, element)
+        )
+        return body.new(f"call {kind} @{helper}(ptr {pointer}, i64 {count})")
+
+    def store_part(
+        self, body: Body, lanes: int, value: str, pointer: str, count: Operand, element: str
+    ) -> None:
+        """Store the first `count` lanes."""
+        if self.hardware.masked:
+            mask = self.mask(body, lanes, count)
+            self.store_masked(body, lanes, value, pointer, mask, element)
+            return
+        helper = self.once(
+            f"store_{element}_{lanes}", lambda name: store_helper(name, lanes, element)
+        )
+        body.do(f"call void @{helper}(<{lanes} x {element}> {value}, ptr {pointer}, i64 {count})")
+
+    def prefetch(self, body: Body, pointer: str, write: bool) -> None:
+        """Ask for a cache line: one to write, or one to read later (from the second level)."""
+        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        hint = "i32 1, i32 3" if write else "i32 0, i32 2"
+        body.do(f"call void @llvm.prefetch.p0(ptr {pointer}, {hint}, i32 1)")
+
+    # -- arithmetic -----------------------------------------------------------------------------
+
+    def multiply_add(self, body: Body, lanes: int, a: str, b: str, c: str) -> str:
+        """a * b + c by lanes: fused where possible, integers wrap around, bool is or/and."""
+        kind = self.vector(lanes)
+        if self.kind.floating:
+            fused = "fma" if self.hardware.ordered else "fmuladd"
+            name = f"@llvm.{fused}.v{lanes}{short(self.kind.element)}"
+            self.declared.add(f"declare {kind} {name}({kind}, {kind}, {kind})")
+            return body.new(f"call {kind} {name}({kind} {a}, {kind} {b}, {kind} {c})")
+        product = body.new(f"{'and' if self.kind.name == 'bool' else 'mul'} {kind} {a}, {b}")
+        return self.plus(body, lanes, product, c)
+
+    def accumulate(self, body: Body, lanes: int, a: str, b: str, c: str) -> str:
+        """What tiles do: c + a * b by lanes, or c + a0 * b0 + a1 * b1 where lanes hold pairs."""
+        if not self.kind.pairs:
+            return self.multiply_add(body, lanes, a, b, c)
+        name = "@llvm.x86.avx512bf16.dpbf16ps.512"
+        kind, pairs = "<16 x float>", "<32 x bfloat>"
+        self.declared.add(f"declare {kind} {name}({kind}, {pairs}, {pairs})")
+        parts = []
+        for start in range(0, lanes, 16):
+            which = list(range(start, start + 16))
+            x, y, z = (self.pick(body, lanes, value, value, which) for value in (a, b, c))
+            x, y = (body.new(f"bitcast {kind} {value} to {pairs}") for value in (x, y))
+            parts.append(body.new(f"call {kind} {name}({kind} {z}, {pairs} {x}, {pairs} {y})"))
+        if len(parts) == 1:
+            return parts[0]
+        low, high = parts
+        return self.pick(body, 16, low, high, list(range(32)))
+
+    def plus(self, body: Body, lanes: int, a: str, b: str) -> str:
+        """a + b lane by lane."""
+        name = "fadd" if self.kind.floating else "or" if self.kind.name == "bool" else "add"
+        return body.new(f"{name} {self.vector(lanes)} {a}, {b}")
+
+    def totals(self, body: Body, values: list[str]) -> str:
+        """The sums of all lanes of several vectors (a power of two of them), as one short vector.
+
+        Rounds that put halves of two vectors side by side and add; then one vector folds onto
+        itself.
+
+            a a a a   b b b b   ->   a a b b  +  a a b b   ->   a b a b (4 columns: a b c d ...)
+        """
+        lanes, count = self.kind.lanes, len(values)
+        segment = lanes
+        while len(values) > 1:
+            half, paired = segment // 2, []
+            for left, right in zip(values[::2], values[1::2], strict=True):
+                low: list[int] = []
+                high: list[int] = []
+                for source in (0, lanes):
+                    for start in range(0, lanes, segment):
+                        low += range(source + start, source + start + half)
+                        high += range(source + start + half, source + start + segment)
+                parts = (self.pick(body, lanes, left, right, which) for which in (low, high))
+                paired.append(self.plus(body, lanes, *parts))
+            values, segment = paired, half
+        total = values[0]
+        while segment > 1:
+            segment //= 2
+            turned = [lane ^ segment for lane in range(lanes)]
+            total = self.plus(body, lanes, total, self.pick(body, lanes, total, total, turned))
+        return self.pick(body, lanes, total, total, list(range(0, lanes, lanes // count)))
+
+    def pick(self, body: Body, lanes: int, a: str, b: str, which: list[int]) -> str:
+        """Chosen lanes of two vectors side by side."""
+        kind = self.vector(lanes)
+        order = ", ".join(f"i32 {lane}" for lane in which)
+        return body.new(f"shufflevector {kind} {a}, {kind} {b}, <{len(which)} x i32> <{order}>")
+
+    # -- memory format --------------------------------------------------------------------------
+
+    def widen(self, body: Body, lanes: int, value: str) -> str:
+        """Convert a vector from its memory format to its register format."""
+        if not self.kind.converts:
+            return value
+        if not self.kind.floating:
+            extend = "zext" if self.kind.name.startswith("u") else "sext"
+            memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
+            return body.new(f"{extend} {memory} {value} to {element}")
+        if self.kind.name == "f16":
+            return widen_half(self, body, lanes, value)
+        bits = body.new(f"zext <{lanes} x i16> {value} to <{lanes} x i32>")
+        high = body.new(f"shl <{lanes} x i32> {bits}, splat (i32 16)")
+        return body.new(f"bitcast <{lanes} x i32> {high} to <{lanes} x float>")
+
+    def narrow(self, body: Body, lanes: int, value: str) -> str:
+        """Convert a vector from its register format to its memory format, to nearest even."""
+        if not self.kind.converts:
+            return value
+        if not self.kind.floating:
+            memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
+            return body.new(f"trunc {element} {value} to {memory}")
+        if self.kind.name == "f16":
+            return narrow_half(self, body, lanes, value)
+        return narrow_brain(body, lanes, value)
+
+
+def short(element: str) -> str:
+    """The suffix by which LLVM names an element type in intrinsic names."""
+    return {"float": "f32", "double": "f64"}.get(element, element)
+
+
+def width(element: str) -> int:
+    """Bytes of an LLVM element type."""
+    return {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}[element]
+
+
+def load_helper(name: str, lanes: int, element: str) -> Body:
+    """`<lanes x element> name(ptr, count)`: element by element through the stack."""
+    kind = f"<{lanes} x {element}>"
+    body = Body(name, [("ptr", "source"), ("i64", "count")], kind)
+    buffer = body.slot(kind)
+    body.store(kind, "zeroinitializer", buffer, 16)
+    with body.loop(0, body.least("%count", lanes)) as lane:
+        value = body.load(element, body.at("%source", lane, element), width(element))
+        body.store(element, value, body.at(buffer, lane, element), width(element))
+    body.do(f"ret {kind} {body.load(kind, buffer, 16)}")
+    return body
+
+
+def store_helper(name: str, lanes: int, element: str) -> Body:
+    """`name(<lanes x element>, ptr, count)`: element by element through the stack."""
+    kind = f"<{lanes} x {element}>"
+    body = Body(name, [(kind, "value"), ("ptr", "target"), ("i64", "count")])
+    buffer = body.slot(kind)
+    body.store(kind, "%value", buffer, 16)
+    with body.loop(0, body.least("%count", lanes)) as lane:
+        value = body.load(element, body.at(buffer, lane, element), width(element))
+        body.store(element, value, body.at("%target", lane, element), width(element))
+    body.do("ret void")
+    return body
+
+
+def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
+    """f16 bits to f32: in hardware, or exponent arithmetic by a multiplication with 2^112."""
+    if core.hardware.half:
+        half = body.new(f"bitcast <{lanes} x i16> {value} to <{lanes} x half>")
+        return body.new(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
+    kind, real = f"<{lanes} x i32>", f"<{lanes} x float>"
+    bits = body.new(f"zext <{lanes} x i16> {value} to {kind}")
+    body_bits = body.new(
+        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32767)')}, splat (i32 13)"
+    )
+    sign = body.new(
+        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32768)')}, splat (i32 16)"
+    )
+    small = body.new(f"bitcast {kind} {body_bits} to {real}")
+    scaled = body.new(f"fmul {real} {small}, splat (float 0x46F0000000000000)")
+    finite = body.new(f"bitcast {real} {scaled} to {kind}")
+    special = body.new(f"icmp uge {kind} {body_bits}, splat (i32 {0x7C00 << 13})")
+    exponent = body.new(f"or {kind} {body_bits}, splat (i32 {0x7F800000})")
+    magnitude = body.new(f"select <{lanes} x i1> {special}, {kind} {exponent}, {kind} {finite}")
+    return body.new(f"bitcast {kind} {body.new(f'or {kind} {magnitude}, {sign}')} to {real}")
+
+
+def narrow_half(core: Core, body: Body, lanes: int, value: str) -> str:
+    """f32 to f16 bits, to nearest even: in hardware, or by adding a magic number (F. Giesen)."""
+    kind, real, short_kind = f"<{lanes} x i32>", f"<{lanes} x float>", f"<{lanes} x i16>"
+    if core.hardware.half:
+        half = body.new(f"fptrunc {real} {value} to <{lanes} x half>")
+        return body.new(f"bitcast <{lanes} x half> {half} to {short_kind}")
+    bits = body.new(f"bitcast {real} {value} to {kind}")
+    sign = body.new(f"and {kind} {bits}, splat (i32 -2147483648)")
+    size = body.new(f"xor {kind} {bits}, {sign}")
+    small_sum = body.new(
+        f"fadd {real} {body.new(f'bitcast {kind} {size} to {real}')}, splat (float 5.000000e-01)"
+    )
+    small = body.new(
+        f"sub {kind} {body.new(f'bitcast {real} {small_sum} to {kind}')}, splat (i32 {126 << 23})"
+    )
+    odd = body.new(f"and {kind} {body.new(f'lshr {kind} {size}, splat (i32 13)')}, splat (i32 1)")
+    rebased = body.new(f"add {kind} {size}, splat (i32 {((15 - 127) << 23) + 0xFFF})")
+    normal = body.new(f"lshr {kind} {body.new(f'add {kind} {rebased}, {odd}')}, splat (i32 13)")
+    nan = body.new(f"icmp ugt {kind} {size}, splat (i32 {255 << 23})")
+    huge = body.new(
+        f"select <{lanes} x i1> {nan}, {kind} splat (i32 32256), {kind} splat (i32 31744)"
+    )
+    tiny = body.new(f"icmp ult {kind} {size}, splat (i32 {113 << 23})")
+    above = body.new(f"icmp uge {kind} {size}, splat (i32 {143 << 23})")
+    inner = body.new(f"select <{lanes} x i1> {tiny}, {kind} {small}, {kind} {normal}")
+    chosen = body.new(f"select <{lanes} x i1> {above}, {kind} {huge}, {kind} {inner}")
+    signed = body.new(f"or {kind} {chosen}, {body.new(f'lshr {kind} {sign}, splat (i32 16)')}")
+    return body.new(f"trunc {kind} {signed} to {short_kind}")
+
+
+def narrow_brain(body: Body, lanes: int, value: str) -> str:
+    """f32 to bf16 bits, to nearest even; NaN stays NaN."""
+    kind, real = f"<{lanes} x i32>", f"<{lanes} x float>"
+    bits = body.new(f"bitcast {real} {value} to {kind}")
+    odd = body.new(f"and {kind} {body.new(f'lshr {kind} {bits}, splat (i32 16)')}, splat (i32 1)")
+    biased = body.new(f"add {kind} {body.new(f'add {kind} {bits}, splat (i32 32767)')}, {odd}")
+    nan = body.new(f"fcmp uno {real} {value}, {value}")
+    quiet = body.new(f"or {kind} {bits}, splat (i32 4194304)")
+    chosen = body.new(f"select <{lanes} x i1> {nan}, {kind} {quiet}, {kind} {biased}")
+    return body.new(
+        f"trunc {kind} {body.new(f'lshr {kind} {chosen}, splat (i32 16)')} to <{lanes} x i16>"
+    )

@@ -1,0 +1,74 @@
+"""Loops as lanes share them: every lane has columns of its own, and folds them where rows are
+folded.
+
+    parallel for block of columns:
+        vector for c in block:                 neighbouring lanes read neighbouring elements
+            r0 = identity
+            for r in reduced:  r0 = r0 + x[r, c]
+            store finish(r0)
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+
+from graphc.codegen.lowering.evaluate import split_index, tensor_type
+from graphc.codegen.lowering.rows import Rows
+from graphc.ir.graph import Node
+from graphc.loops.nest import Expr
+
+BLOCK = 1024  # elements of a unit: four for each of 256 lanes
+COLUMNS = 256  # columns of a unit that are folded: one for each lane
+STAGED_BYTES = 16 << 10  # of a row that lanes keep in shared memory
+
+
+class LongRows(Rows):
+    """Rows that a group of lanes folds; only a row that fits shared memory is staged."""
+
+    asks = False
+
+    def staged(
+        self, levels: dict[int, int], full: list[Node], reductions: list[Node]
+    ) -> list[Node]:
+        length = math.prod(loop.extent for loop in self.space.loops if loop.reduced)
+        found, room = [], STAGED_BYTES
+        for node in super().staged(levels, full, reductions):
+            room -= length * tensor_type(node).dtype.itemsize
+            if room >= 0:
+                found.append(node)
+        return found
+
+
+class Columns(Rows):
+    """Groups that fold an outer axis or none: a column is a row, or an element, of one lane."""
+
+    def body(self) -> None:
+        space, b = self.space, self.b
+        self.registers = {}
+        kept = [loop for loop in space.loops if not loop.reduced]
+        reduced = [loop for loop in space.loops if loop.reduced]
+        line, width = kept.pop(), COLUMNS if reduced else BLOCK
+        blocks = -(-line.extent // width)
+        self.units = math.prod(loop.extent for loop in kept) * blocks
+        with ExitStack() as stack:
+            values: dict[int, Expr] = {}
+            start, stop = b.integer(0), b.integer(line.extent)
+            if self.units > 1:
+                unit = stack.enter_context(b.loop(self.units, "parallel"))
+                *parts, block = split_index(b, unit, (*(k.extent for k in kept), blocks))
+                values = {loop.place: part for loop, part in zip(kept, parts, strict=True)}
+                if blocks > 1:
+                    start = b.mul(block, b.integer(width))
+                    stop = b.op("min", b.add(start, b.integer(width)), stop)
+            values[line.place] = stack.enter_context(b.loop(stop, "vector", start))
+            if reduced:
+                self.row(values, reduced)
+            else:
+                self.store_full(values, self.region.results)
+
+    def staged(
+        self, levels: dict[int, int], full: list[Node], reductions: list[Node]
+    ) -> list[Node]:
+        """Nothing: scratch memory is shared by the lanes."""
+        return []

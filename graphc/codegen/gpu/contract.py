@@ -1,0 +1,173 @@
+"""Contractions on a GPU: which kernels run a fused contraction, and their sources.
+
+tile     blocks of the result through shared memory      thin     few rows or few columns
+matrix   the same on tensor cores, for f16 and bf16
+
+Sums of a few products are left to `lowering.direct`, a loop for each element of the result.
+
+Long sums of few tiles are split between blocks; a second launch adds the parts, in order.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.contract_block import BlockSource
+from graphc.codegen.gpu.contract_finish import Finish, accumulator_of, buffers_of
+from graphc.codegen.gpu.contract_matrix import MatrixSource
+from graphc.codegen.gpu.contract_plan import Cut, Matrix, Thin, Tile, cut
+from graphc.codegen.gpu.contract_text import Lines
+from graphc.codegen.gpu.contract_thin import ThinSource, thin_cut
+from graphc.codegen.gpu.contract_tile import TileSource
+from graphc.codegen.gpu.emit import HEADER, maker
+from graphc.codegen.gpu.launch import Buffers, Launch, Operand
+from graphc.codegen.lowering.contraction import Form, form_of
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph
+from graphc.ir.types import BF16, F16, F32, DType
+
+IMPORTS = """\
+from graphc.codegen.gpu.contract_device import dots, is_aligned, keep, load, outer, plus, read
+from graphc.codegen.gpu.contract_device import repeat, widen, widen_bf16, widen_f16, write
+from graphc.codegen.gpu.contract_device import write_column
+"""
+MATRIX_IMPORTS = """\
+from graphc.codegen.gpu.contract_fragments import copy, products_bf16, products_f16
+from graphc.codegen.gpu.contract_fragments import wait_for_copies
+"""
+SHORTEST = 5  # products of a sum that are worth tiles
+RESIDENT = 512  # threads that a processor has room for: at most 128 registers each
+JOIN_THREADS, JOIN_BLOCKS = 256, 1024
+
+SOURCES: dict[type, type[BlockSource | ThinSource]] = {
+    Tile: TileSource, Matrix: MatrixSource, Thin: ThinSource,
+}  # fmt: skip
+
+Launches = tuple[tuple[Launch, ...], int]
+
+
+def contract_launches(
+    region: Graph, chip: Chip, strict: bool = False, check_finite: bool = False,
+    ordered: bool = False,
+) -> Launches | None:  # fmt: skip
+    """The launches that run a region with a contraction, and the bytes of workspace they share.
+
+    Buffers are the parameters of the region, its results, and the workspace.  Results may lie where
+    the region reads them element by element.  `ordered`: as the ordered core of a CPU sums.  None
+    where a loop over the result is what to run.  Raises GraphError for constants packed for a CPU.
+    """
+    form = form_of(region)
+    if any(read.source.op.name == "unpack" for read in form.reads):
+        raise GraphError("constants are packed for another machine", hint="compile the graph anew")
+    if any(form.computed) or list(form.shown) != sorted(form.shown):
+        raise GraphError("kernels are fused for another machine", hint="compile the graph anew")
+    products = 1
+    for _, extent, _, _, _ in form.dims:
+        products *= extent
+    sums = tensor_type(form.node)
+    if not products or sums.dtype.is_complex or products < SHORTEST * sums.size:
+        return None
+    if form.element in (F16, BF16) and sums.dtype.compute is not F32:
+        return None
+    contract = Contract(region, form, chip, strict, check_finite)
+    return contract.in_order() if ordered else contract.launches()
+
+
+def operands_of(region: Graph) -> tuple[Operand, ...]:
+    """Where the buffers of a kernel lie: parameters, then results."""
+    operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
+    return (*operands, *(("out", k, 0) for k in range(len(region.results))))
+
+
+class Contract:
+    """Makes the launches of one region."""
+
+    def __init__(
+        self, region: Graph, form: Form, chip: Chip, strict: bool = False, check: bool = False
+    ) -> None:
+        self.region, self.form, self.chip = region, form, chip
+        self.strict, self.check = strict, check
+        self.accumulator: DType = accumulator_of(tensor_type(form.node).dtype)
+        self.buffers: Buffers = tuple((b.dtype, b.size) for b in buffers_of(region))
+        self.operands = operands_of(region)
+
+    def launches(self, tile: Tile | Matrix | None = None, splits: int | None = None) -> Launches:
+        """The launches for a tile, or for what seems best."""
+        made: Cut | None = None
+        if tile is None:
+            made = thin_cut(self.form, self.chip, 1 if self.strict else splits)
+        return self.of(made or cut(self.form, self.chip, tile, splits, self.strict))
+
+    def of(self, made: Cut) -> Launches:
+        """The launches for a cut."""
+        finish = Finish(self.region, self.form, made, self.strict, self.check)
+        names = [repr(b) for b in finish.buffers]
+        threads = made.tile.threads
+        if made.splits == 1:
+            text = self.source(made, names).text(finish.text())
+            return (self.launch(text, self.buffers, self.operands, made.blocks, threads),), 0
+        return self.split_launches(made, finish, names)
+
+    def in_order(self) -> Launches | None:
+        """Each sum in one thread, in the order of k; None where the last piece would be filled up
+        with zeros: added to a sum of -0 they make it +0.
+        """
+        made = cut(self.form, self.chip, strict=True)
+        return None if made.k % made.tile.depth else self.launches(made.tile, 1)
+
+    def split_launches(self, made: Cut, finish: Finish, names: list[str]) -> Launches:
+        """Parts of sums to the workspace; then their totals, part by part, and what follows."""
+        size, count = made.batch * made.m * made.n, len(self.region.params)
+        extra = self.accumulator, size * made.splits
+        work: Operand = ("work", 0, 0)
+        first = self.launch(
+            self.source(made, [*names[:count], "work"]).text([]), (*self.buffers[:count], extra),
+            (*self.operands[:count], work), made.blocks, made.tile.threads,
+        )  # fmt: skip
+        threads = min(self.chip.threads, JOIN_THREADS)
+        blocks = max(1, min(JOIN_BLOCKS, -(-size // threads), self.chip.blocks))
+        text = "\n".join([*finish.text(), join_text(made, names, blocks * threads)])
+        second = self.launch(
+            text, (*self.buffers, extra), (*self.operands, work), blocks, threads
+        )  # fmt: skip
+        return (first, second), extra[1] * self.accumulator.itemsize
+
+    def source(self, made: Cut, names: list[str]) -> BlockSource | ThinSource:
+        where = {param: k for k, param in enumerate(self.region.params)}
+        a, b = (where[read.source] for read in self.form.reads)
+        return SOURCES[type(made.tile)](
+            self.form, made, self.accumulator, (a, b), names, self.chip.simulated
+        )
+
+    def launch(
+        self, text: str, buffers: Buffers, operands: tuple[Operand, ...], blocks: int, threads: int
+    ) -> Launch:
+        imports = IMPORTS + (MATRIX_IMPORTS if "= products_" in text else "")
+        whole = HEADER.replace("\nhelper =", imports + "\nhelper =", 1) + text
+        return Launch(
+            whole, maker(whole), buffers, operands, blocks, threads,
+            exact=self.strict, resident=max(1, RESIDENT // threads),
+        )  # fmt: skip
+
+
+def join_text(made: Cut, names: list[str], step: int) -> str:
+    """The second launch of split sums."""
+    size, out = made.batch * made.m * made.n, Lines()
+
+    def element() -> None:
+        out.line("total = (work[e],)")
+        out.block(
+            f"for part in range({size}, {made.splits * size}, {size}):",
+            lambda: out.line("total = plus(total, (work[part + e],))"),
+        )
+        place = [f"e // {made.m * made.n}", f"e // {made.n} % {made.m}", f"e % {made.n}"]
+        out.line(f"finish({', '.join([*place, 'total[0]', *names, 'status', 'row'])})")
+
+    def body() -> None:
+        out.line(f"# {size} sums of {made.splits} parts")
+        out.line("thread = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x")
+        out.block(f"for e in range(thread, {size}, {step}):", element)
+
+    out.line("")
+    out.block(f"def kernel({', '.join([*names, 'work', 'status', 'row'])}):", body)
+    return "\n".join([*out.lines, ""])

@@ -1,0 +1,86 @@
+"""What a fused node needs to run on a GPU."""
+
+from __future__ import annotations
+
+from graphc.codegen.gpu.arch import chip_of
+from graphc.codegen.gpu.columns import Columns, LongRows
+from graphc.codegen.gpu.contract import contract_launches
+from graphc.codegen.gpu.emit import launches_of
+from graphc.codegen.gpu.launch import Launch
+from graphc.codegen.gpu.library import library_spec
+from graphc.codegen.gpu.nests import nest_launches
+from graphc.codegen.gpu.ordered import OrderedRows, WideColumns
+from graphc.codegen.gpu.product import product_of
+from graphc.codegen.kernels import Spec, copy_spec, rules
+from graphc.codegen.lowering.direct import direct
+from graphc.codegen.lowering.in_place_update import patched_param
+from graphc.codegen.lowering.lower import folds_columns, lower_patch, lower_written
+from graphc.codegen.lowering.rows import Rows
+from graphc.codegen.lowering.space import space_of
+from graphc.codegen.table.copies import pieces_of
+from graphc.config import Config
+from graphc.ir.graph import Graph
+from graphc.ir.op import Reduction
+from graphc.loops.nest import Kernel
+from graphc.runtime.cuda.product import Product
+
+
+def cuda_spec(region: Graph, kind: str, config: Config) -> Spec:
+    """The launches of a region of the given kind of fused node."""
+    if kind == "loop" and (pieces := pieces_of(region)) is not None:
+        return copy_spec(pieces)
+    if kind == "library":
+        return library_spec(region, config)
+    if kind in ("contract", "staged"):
+        made = contract_launches(
+            region, chip_of(config.target), **rules(config), ordered=config.parity
+        )
+        if made is not None:
+            return spec(*made, product=product_of(region, config, made[0]))
+        kernel = direct(region, "kernel", **rules(config), parity=config.parity)
+        return loop_spec(kernel, region, config)
+    if kind == "nest":
+        made = nest_launches(region, config, loop_kernel)
+        if made is not None:
+            return spec(*made)
+        return loop_spec(lower_written(region, "kernel", **rules(config))[0], region, config)
+    patch = None
+    if (param := patched_param(region)) is not None:
+        changed = lower_patch(region, "kernel", **rules(config))[0]
+        patch = param, loop_spec(changed, region, config)
+    return loop_spec(loop_kernel(region, config), region, config, patch)
+
+
+def loop_kernel(region: Graph, config: Config) -> Kernel:
+    """The loops of a region in the shape that lanes can share."""
+    space = space_of(region)
+    folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
+    columns = bool(space.loops) and (not folds or folds_columns(region, space))
+    if config.parity:
+        shape: type[Rows] = WideColumns if columns else OrderedRows
+    else:
+        shape = Columns if columns else LongRows
+    return shape(region, space, "kernel", *rules(config).values()).lower()
+
+
+def loop_spec(
+    kernel: Kernel, region: Graph, config: Config, patch: tuple[int, Spec] | None = None
+) -> Spec:
+    """The launches of a loop kernel."""
+    operands = [("in", k, 0) for k in range(len(region.params))]
+    operands += [("out", k, 0) for k in range(len(region.results))]
+    launches, workspace = launches_of(kernel, tuple(operands), chip_of(config.target))
+    return spec(launches, workspace, patch)
+
+
+def spec(
+    launches: tuple[Launch, ...],
+    workspace: int,
+    patch: tuple[int, Spec] | None = None,
+    product: Product | None = None,
+) -> Spec:
+    """What runs launches one after another."""
+    operands = tuple(operand for launch in launches for operand in launch.operands)
+    return Spec(
+        "cuda", operands, 1, 0, (), workspace, launches=launches, patch=patch, product=product
+    )

@@ -1,0 +1,94 @@
+"""Loops whose lanes take four neighbouring elements at once, read and written as one vector each.
+
+    for i1 in range(lane * 4, 1024, 1024):  # vector, by 4
+        v0_0, v0_1, v0_2, v0_3 = load4(a0, i0 * 1024 + i1)
+        ...
+        store4(a1, i0 * 1024 + i1, w0_0, w0_1, w0_2, w0_3)
+
+A vector must lie at a multiple of its size.  Memory that a kernel is given begins so if its own
+size is such a multiple: it lies in an arena, or is a slice of a row of slices of this size.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from graphc.codegen.gpu.thread_map import trips
+from graphc.codegen.lowering.ordered import LANES
+from graphc.loops.nest import Declare, Expr, For, Kernel, Store, Update, expressions, postorder
+from graphc.record import record
+
+WIDTH = 4
+
+
+@record(frozen=True)
+class Vectors:
+    """The loads and stores of a loop that are made four at a time."""
+
+    loads: tuple[Expr, ...]
+    stores: tuple[Store, ...]
+
+
+def vectors_of(loop: For, kernel: Kernel, near: frozenset[int]) -> Vectors | None:
+    """How a loop reads and writes vectors; None if it cannot or has nothing to gain."""
+    if not all(isinstance(s, Declare | Update | Store) for s in loop.body):
+        return None
+    if kernel.strict and trips(loop) <= LANES:
+        return None  # the lanes of an ordered sum are for as many threads
+    start, stop = position(loop.start, loop.variable), position(loop.stop, loop.variable)
+    if start is None or stop is None or start[1] % WIDTH or stop[1] % WIDTH:
+        return None
+    buffers = {b.index: b for b in kernel.buffers}
+
+    def fits(buffer: int, index: Expr) -> bool | None:
+        """Whether an access is a vector; None if it prevents vectors."""
+        found = position(index, loop.variable)
+        if buffer in near or (found is not None and found[0] == 0):
+            return False
+        size = buffers[buffer].size * buffers[buffer].dtype.itemsize
+        aligned = size % (WIDTH * buffers[buffer].dtype.itemsize) == 0
+        small = buffers[buffer].dtype.kind != "b" and buffers[buffer].dtype.itemsize in (2, 4)
+        return (
+            True if found and found[0] == 1 and not found[1] % WIDTH and aligned and small else None
+        )
+
+    roots = [e for s in loop.body for e in expressions(s)]
+    loads = {e: fits(e.data[0], e.args[0]) for e in postorder(roots) if e.op == "load"}
+    stores = {s: fits(s.buffer.index, s.index) for s in loop.body if isinstance(s, Store)}
+    found = [*loads.values(), *stores.values()]
+    if None in found or True not in found:
+        return None
+    return Vectors(
+        tuple(e for e, fit in loads.items() if fit), tuple(s for s, fit in stores.items() if fit)
+    )
+
+
+def position(expr: Expr, variable: Expr) -> tuple[int, int] | None:
+    """(how far one step of the variable goes, a divisor of the rest: 0 if that is 0), or None."""
+    match expr.op:
+        case "const":
+            return 0, abs(int(expr.data))
+        case "var" if expr is variable:
+            return 1, 0
+        case "add" | "sub" | "min" | "max" | "mul":
+            pass
+        case _:
+            return None if depends(expr, variable) else (0, 1)
+    left, right = (position(a, variable) for a in expr.args)
+    if left is None or right is None:
+        return None
+    if expr.op == "mul":
+        if left[0] and right[0]:
+            return None
+        factor = right if right[0] == 0 else left
+        other = left if factor is right else right
+        if other[0] and expr.args[1 if factor is right else 0].op != "const":
+            return None
+        return other[0] * factor[1], other[1] * factor[1]
+    if expr.op in ("min", "max"):
+        return None if left[0] or right[0] else (0, gcd(left[1], right[1]))
+    return left[0] + (right[0] if expr.op == "add" else -right[0]), gcd(left[1], right[1])
+
+
+def depends(expr: Expr, variable: Expr) -> bool:
+    return any(e is variable for e in postorder([expr]))

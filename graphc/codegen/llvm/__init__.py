@@ -1,0 +1,1 @@
+"""Loop nests as LLVM IR, and from there to object code."""

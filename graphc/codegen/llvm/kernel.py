@@ -1,0 +1,406 @@
+"""Loop IR to LLVM IR text: the CPU product route.
+
+`emit` writes one kernel, `emit_module` many kernels that share their math functions.  The text is
+meant to be easy for LLVM: bottom-tested loops, one induction variable each, no aliasing between
+buffers, wrap-free index arithmetic where bounds prove it, and vector instructions (`llvm_vector`).
+LLVM's loop vectoriser gets the loops that are too irregular for that.
+
+Sums.  An `add` update of an f32 register is carried in f64: chunks of 256 terms are summed in
+f32, a few terms to a lane, and their totals in f64.  An f64 register is summed in a tree of
+chunks:
+
+    for i in 0..n:  r += v        ==>      for c in 0..n step 1024:        (levels of 32 above that)
+                                               p = 0
+                                               for i in c..min(c + 1024, n):  p += v
+                                               r += p
+
+`strict` kernels sum in order in the register's own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphc.codegen.llvm import scalar as llvm_scalar
+from graphc.codegen.llvm.loops import LoopWriter
+from graphc.codegen.llvm.module import Functions, Module, Slot
+from graphc.codegen.llvm.scalar import MEMORY, TYPES
+from graphc.codegen.llvm.target import Target
+from graphc.codegen.llvm.vector import vector_loops
+from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
+from graphc.errors import GraphError
+from graphc.ir.types import F64, DType
+from graphc.loops.facts import (
+    Changes,
+    SumPlan,
+    dissolves,
+    looks,
+    loop_range,
+    step_of,
+    work_stride,
+)
+from graphc.loops.nest import (
+    Assign,
+    Buffer,
+    Declare,
+    Expr,
+    Fail,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Register,
+    Statement,
+    Store,
+    Update,
+    expressions,
+    walk,
+)
+
+LINE = 64  # bytes
+CANCELLED = -1  # the status of a kernel that saw the cancel flag
+
+
+def emit(kernel: Kernel, target: Target, functions: Functions | None = None) -> str:
+    """LLVM IR text of a module that holds this kernel alone."""
+    return emit_module([kernel], target, functions)
+
+
+def emit_module(
+    kernels: Iterable[Kernel], target: Target, functions: Functions | None = None
+) -> str:
+    """LLVM IR text of one module: every kernel, and each math function it uses once."""
+    module = Module(target, functions)
+    for kernel in kernels:
+        module.parts.append(KernelWriter(module, kernel).text())
+    return module.text()
+
+
+class KernelWriter(LoopWriter):
+    """Writes one kernel. Registers are stack slots, which SROA turns into values."""
+
+    def __init__(self, module: Module, kernel: Kernel, vectors: bool = True) -> None:
+        super().__init__(module)
+        self.in_vectors = vectors
+        self.kernel = kernel
+        self.contract = "" if kernel.strict or kernel.exact else " contract"
+        self.loose = "" if kernel.strict else " reassoc contract"
+        self.zeros = kernel.strict
+        self.entry: list[str] = []
+        self.pointers: dict[int, str] = {}
+        self.slots: dict[int, Slot] = {}
+        self.sums = SumPlan(kernel)
+        self.changes = Changes(kernel)
+        self.looks = looks(kernel)
+        self.passing: set[Expr] = set()  # known values that a statement may make stale
+        self.aliases: dict[int, str] = {}
+        self.status = ""  # slot that collects failures inside a vector loop
+        self.depth = 0
+        self.flag = ""  # the address of the cancel flag, where a loop looks at it
+
+    def text(self) -> str:
+        self.block(self.kernel.body)
+        if self.left and self.in_vectors:  # LLVM's pipeline runs anyway: it gets all loops
+            return KernelWriter(self.module, self.kernel, vectors=False).text()
+        head = (
+            f"define i32 @{self.kernel.name}(ptr noalias readonly %bufs,"
+            " ptr noalias readonly %params, i64 %lo, i64 %hi, i64 %thread) #0 {"
+        )
+        start = "  br label %body\nbody:"
+        return "\n".join([head, *self.entry, start, *self.lines, "  ret i32 0", "}"])
+
+    # -- values
+
+    def at_entry(self, text: str) -> str:
+        name = self.fresh("%e")
+        self.entry.append(f"  {name} = {text}")
+        return name
+
+    def write(self, expr: Expr, operands: list[str]) -> str:
+        match expr.op:
+            case "load":
+                return self.load(expr, operands[0])
+            case "reg":
+                return self.read(expr.data[0])
+            case "param":
+                # Loaded at entry: a value cached there is valid everywhere.
+                slot = self.at_entry(f"getelementptr inbounds i64, ptr %params, i64 {expr.data}")
+                return self.at_entry(f"load i64, ptr {slot}, align 8")
+            case "var":
+                raise GraphError(f"loop variable i{expr.data} is used outside its loop")
+        return super().write(expr, operands)
+
+    def remember(self, expr: Expr, name: str) -> None:
+        super().remember(expr, name)
+        if self.changes.needs(expr):
+            self.passing.add(expr)
+
+    def forget(self, statement: Statement) -> None:
+        """Values that read what the statement writes have to be computed again."""
+        written = self.changes.writes(statement)
+        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
+        for expr in stale:
+            self.values.pop(expr, None)
+        self.passing.difference_update(stale)
+
+    def pointer(self, buffer: Buffer) -> str:
+        found = self.pointers.get(buffer.index)
+        if found is None:
+            slot = self.at_entry(f"getelementptr inbounds ptr, ptr %bufs, i64 {buffer.index}")
+            found = self.at_entry(f"load ptr, ptr {slot}, align 8")
+            if buffer.mode == "work":
+                offset = self.at_entry(f"mul nuw nsw i64 %thread, {work_stride(buffer)}")
+                found = self.at_entry(f"getelementptr inbounds i8, ptr {found}, i64 {offset}")
+            self.pointers[buffer.index] = found
+        return found
+
+    def access(self, buffer: Buffer) -> str:
+        """The metadata that says: no other buffer of this kernel overlaps this one."""
+        if not self.aliases:
+            self.aliases = self.module.scopes(len(self.kernel.buffers))
+        if not self.groups:
+            return self.aliases[buffer.index]
+        # Groups of several loops are listed in a node of their own.
+        group = self.groups[0] if len(self.groups) == 1 else self.module.note(*self.groups)
+        return f"{self.aliases[buffer.index]}, !llvm.access.group {group}"
+
+    def address(self, buffer: Buffer, index: str) -> str:
+        kind = MEMORY[buffer.dtype.name]
+        return self.emit(f"getelementptr inbounds {kind}, ptr {self.pointer(buffer)}, i64 {index}")
+
+    def load(self, expr: Expr, index: str) -> str:
+        buffer = self.kernel.buffers[expr.data[0]]
+        kind = MEMORY[buffer.dtype.name]
+        where = self.address(buffer, index)
+        size, note = buffer.dtype.itemsize, self.access(buffer)
+        loaded = self.emit(f"load {kind}, ptr {where}, align {size}{note}")
+        return self.emit(f"icmp ne i8 {loaded}, 0") if buffer.dtype.kind == "b" else loaded
+
+    # -- registers
+
+    def storage(self, register: Register) -> DType:
+        """The type that a register is carried in."""
+        return F64 if register.index in self.sums.wide else register.dtype
+
+    def slot(self, register: Register, storage: DType | None = None) -> str:
+        storage = storage or self.storage(register)
+        name = self.at_entry(f"alloca {TYPES[storage.name]}")
+        self.slots[register.index] = (name, register.dtype, storage)
+        return name
+
+    def read(self, index: int) -> str:
+        name, dtype, storage = self.slots[index]
+        loaded = self.emit(f"load {TYPES[storage.name]}, ptr {name}")
+        return llvm_scalar.cast(self, loaded, storage, dtype)
+
+    def set(self, register: Register, value: str) -> None:
+        name, dtype, storage = self.slots[register.index]
+        self.set_slot(name, storage, llvm_scalar.cast(self, value, dtype, storage))
+
+    def set_slot(self, slot: str, dtype: DType, value: str) -> None:
+        self.lines.append(f"  store {TYPES[dtype.name]} {value}, ptr {slot}")
+
+    def update(self, register: Register, combine: str, value: str) -> None:
+        name, dtype, storage = self.slots[register.index]
+        kind = TYPES[storage.name]
+        value = llvm_scalar.cast(self, value, dtype, storage)
+        now = self.emit(f"load {kind}, ptr {name}")
+        self.set_slot(name, storage, self.combine(combine, storage, now, value))
+
+    # -- statements
+
+    def block(self, body: Sequence[Statement]) -> None:
+        """Write statements in a scope of their own."""
+        self.scopes.append([])
+        for statement in body:
+            self.statement(statement)
+            self.forget(statement)
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case For():
+                self.loop(statement)
+                return
+            case If():
+                self.when(statement)
+                return
+        values = [self.value(e) for e in expressions(statement)]
+        match statement:
+            case Declare(register=register):
+                self.slot(register)
+                self.set(register, values[0])
+            case Assign(register=register):
+                self.set(register, values[0])
+            case Update(register=register, combine=combine):
+                self.update(register, combine, values[0])
+            case Store(buffer=buffer):
+                self.store(buffer, *values)
+            case Prefetch(buffer=buffer, count=count):
+                self.prefetch(buffer, values[0], count)
+            case Fail(code=code):
+                self.fail(values[0], code)
+
+    def store(self, buffer: Buffer, index: str, value: str) -> None:
+        if buffer.dtype.kind == "b":
+            value = self.emit(f"zext i1 {value} to i8")
+        where = self.address(buffer, index)
+        kind, size = MEMORY[buffer.dtype.name], buffer.dtype.itemsize
+        note = self.access(buffer)
+        self.lines.append(f"  store {kind} {value}, ptr {where}, align {size}{note}")
+
+    def prefetch(self, buffer: Buffer, index: str, count: int) -> None:
+        """A hint per line, at its last element: the first one may lie in the line before."""
+        kind, size, write = MEMORY[buffer.dtype.name], buffer.dtype.itemsize, buffer.mode != "in"
+        for start in range(0, count, LINE // size):
+            last = self.emit(f"add nsw i64 {index}, {min(start + LINE // size, count) - 1}")
+            where = self.emit(f"getelementptr {kind}, ptr {self.pointer(buffer)}, i64 {last}")
+            hint = f"ptr {where}, i32 {int(write)}, i32 3, i32 1"
+            self.lines.append(f"  call void @llvm.prefetch.p0({hint})")
+
+    def fail(self, condition: str, code: int) -> None:
+        if not self.status:
+            self.leave(condition, str(code))
+            return
+        # A loop with an exit inside does not vectorise: keep the highest code, leave after it.
+        now = self.emit(f"load i32, ptr {self.status}")
+        seen = self.emit(f"select i1 {condition}, i32 {code}, i32 0")
+        worst = self.emit(f"call i32 @llvm.umax.i32(i32 {now}, i32 {seen})")
+        self.lines.append(f"  store i32 {worst}, ptr {self.status}")
+
+    def leave(self, condition: str, code: str) -> None:
+        out, on = self.fresh("fail"), self.fresh("go")
+        rare = self.module.note('!"branch_weights"', "i32 1", "i32 1048575")
+        self.lines.append(f"  br i1 {condition}, label %{out}, label %{on}, !prof {rare}")
+        self.lines += [f"{out}:", f"  ret i32 {code}", f"{on}:"]
+
+    def when(self, statement: If) -> None:
+        then, done = self.fresh("then"), self.fresh("done")
+        condition = self.value(statement.condition)
+        self.lines += [f"  br i1 {condition}, label %{then}, label %{done}", f"{then}:"]
+        self.block(statement.body)
+        self.lines += [f"  br label %{done}", f"{done}:"]
+
+    # -- loops
+
+    def loop(self, statement: For) -> None:
+        start, stop = self.value(statement.start), self.value(statement.stop)
+        self.forget(statement)  # later iterations see what earlier ones wrote
+        if statement.kind == "parallel":
+            if self.depth:
+                raise GraphError("a parallel loop must be outermost")
+            start, stop = (
+                bound if start == "0" else self.emit(f"add nsw i64 {start}, {bound}")
+                for bound in ("%lo", "%hi")
+            )
+        self.ranges[statement.variable] = loop_range(statement, self.ranges)
+        outer_status = self.status
+        dissolved = statement.kind != "parallel" and dissolves(statement, bool(self.groups))
+        plain = dissolved or self.groups or not self.in_vectors
+        vectors = None if plain else facts_of(statement, self.kernel, self.changes)
+        grouped = statement.kind == "vector" and vectors is None
+        if grouped:
+            self.groups.append(self.module.note(distinct=True))
+        collects = statement.kind == "vector" and not outer_status
+        if collects and any(isinstance(s, Fail) for s in walk(statement.body)):
+            self.status = self.at_entry("alloca i32")
+            self.lines.append(f"  store i32 0, ptr {self.status}")
+        self.depth += 1
+        if dissolved:
+            self.copies(statement)
+        else:
+            steps = step_of(statement, self.sums)
+            every = self.looks.get(statement.variable)
+            count = count_of(statement, self.range)
+            self.chunks(statement, start, stop, steps, vectors, count, every)
+        self.depth -= 1
+        if grouped:
+            self.groups.pop()
+        if self.status != outer_status:
+            worst = self.emit(f"load i32, ptr {self.status}")
+            self.leave(self.emit(f"icmp ne i32 {worst}, 0"), worst)
+            self.status = outer_status
+
+    def copies(self, statement: For) -> None:
+        """A short loop as one copy of its body per iteration."""
+        for i in range(int(statement.start.data), int(statement.stop.data)):
+            self.iteration(statement, str(i))
+
+    def iteration(self, statement: For, i: str) -> None:
+        self.values[statement.variable] = i
+        self.block(statement.body)
+        del self.values[statement.variable]
+
+    def chunks(
+        self,
+        statement: For,
+        start: str,
+        stop: str,
+        steps: tuple[int, ...],
+        vectors: VectorFacts | None,
+        count: int | None,
+        every: int | None = None,
+    ) -> None:
+        """The loop itself, under one loop per chunk size, each with partial sums of its own.
+
+        With `every` it looks at the cancel flag after about so many iterations.
+        """
+        if every is not None and (not steps or steps[0] <= every):
+            self.watched(statement, start, stop, steps, vectors, every)
+            return
+        if not steps:
+            if vectors is not None:
+                start = vector_loops(self, vectors, start, stop, count)
+            kind = "rest" if vectors is not None else statement.kind
+            if start != stop:
+                self.counted(start, stop, 1, kind, lambda i: self.iteration(statement, i))
+            return
+        even = count is not None and count % steps[0] == 0
+
+        def chunk(first: str) -> None:
+            last = self.emit(f"add nsw i64 {first}, {steps[0]}")
+            if not even:
+                last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
+            narrow = self.sums.narrow.get(statement.variable, [])
+            summed = narrow or self.sums.partial[statement.variable]
+            saved = {k: self.slots[k] for k in summed}
+            for index, (_, dtype, storage) in saved.items():
+                kind = dtype if narrow else storage
+                self.set_slot(self.slot(Register(index, dtype), kind), kind, "-0.0")
+            inner = steps[0] if even else None
+            self.chunks(statement, first, last, steps[1:], vectors, inner, every)
+            for index, outer in saved.items():
+                total = self.read(index)
+                self.slots[index] = outer
+                self.update(Register(index, outer[1]), "add", total)
+
+        self.counted(start, stop, steps[0], "serial", chunk)
+
+    def watched(
+        self,
+        statement: For,
+        start: str,
+        stop: str,
+        steps: tuple[int, ...],
+        vectors: VectorFacts | None,
+        every: int,
+    ) -> None:
+        """A very long loop in parts, after each of which the kernel may be stopped."""
+        length = every // steps[0] * steps[0] if steps else every
+
+        def part(first: str) -> None:
+            last = self.emit(f"add nsw i64 {first}, {length}")
+            last = self.emit(f"call i64 @llvm.smin.i64(i64 {last}, i64 {stop})")
+            self.chunks(statement, first, last, steps, vectors, None)
+            now = self.emit(f"load atomic i64, ptr {self.cancel_flag()} monotonic, align 8")
+            self.leave(self.emit(f"icmp ne i64 {now}, 0"), str(CANCELLED))
+
+        self.counted(start, stop, length, "serial", part)
+
+    def cancel_flag(self) -> str:
+        """Its address, which lies before those of the buffers."""
+        if not self.flag:
+            slot = self.at_entry("getelementptr inbounds ptr, ptr %bufs, i64 -1")
+            self.flag = self.at_entry(f"load ptr, ptr {slot}, align 8")
+        return self.flag

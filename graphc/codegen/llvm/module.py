@@ -1,0 +1,232 @@
+"""One LLVM module as text, and what the writers of kernels and of math functions share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
+from graphc.codegen.llvm.target import Target
+from graphc.errors import GraphError
+from graphc.ir.types import DType
+from graphc.loops.facts import Range, index_range
+from graphc.loops.nest import Expr, Scalars
+
+Functions = Mapping[str, Callable[..., Expr]]
+Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
+
+_KIND = r"(?P<kind>i\d+|half|float|double)"
+_LITERAL = r"(?P<literal>-?\d[\w.]*|true|false)"
+_SUFFIX = r"(?<=\.)(?P<suffix>f32|f64|i\d+)(?=\()"
+_FLAG = r"(?P<flag>, i1 false\)$)"  # of an intrinsic: no value
+_TOKENS = re.compile(rf"{_FLAG}|(?<![\w.%@#])(?:{_KIND}|{_LITERAL})(?![\w.])|{_SUFFIX}")
+
+
+def widened(text: str, lanes: int) -> str:
+    """The text of an instruction over scalars as the same one over vectors.
+
+    Types, names of functions and literals change; a literal has the type that was named last.
+    """
+    last = ""
+
+    def wide(match: re.Match[str]) -> str:
+        nonlocal last
+        found = match.group()
+        if match["kind"]:
+            last = found
+            return f"<{lanes} x {found}>"
+        if match["literal"]:
+            return f"splat ({last} {found})"
+        return f"v{lanes}{found}" if match["suffix"] else found
+
+    return _TOKENS.sub(wide, text)
+
+
+class Module:
+    """Collects function texts and numbers metadata."""
+
+    def __init__(self, target: Target, functions: Functions | None = None) -> None:
+        self.target = target
+        self.functions = functions
+        self.parts: list[str] = []
+        self.metadata: list[str] = []
+        self.notes: dict[str, str] = {}
+        self.math: dict[tuple[str, DType, int], str] = {}
+
+    def note(self, *items: str, distinct: bool = False, itself: bool = False) -> str:
+        """The metadata node of these items. `itself`: distinct, and its own first item."""
+        key = ", ".join(items)
+        if not (distinct or itself) and key in self.notes:
+            return self.notes[key]
+        name = f"!{len(self.metadata)}"
+        if distinct or itself:
+            inside = f"{name}, {key}" if key and itself else name if itself else key
+            self.metadata.append(f"{name} = distinct !{{{inside}}}")
+            return name
+        self.metadata.append(f"{name} = !{{{key}}}")
+        self.notes[key] = name
+        return name
+
+    def scopes(self, count: int) -> dict[int, str]:
+        """The metadata that says of each of so many buffers: no other one overlaps it."""
+        domain = self.note(itself=True)
+        made = [self.note(domain, itself=True) for _ in range(count)]
+        others = [self.note(*(s for s in made if s is not own)) for own in made]
+        return {
+            k: f", !alias.scope {self.note(own)}, !noalias {rest}"
+            for k, (own, rest) in enumerate(zip(made, others, strict=True))
+        }
+
+    def math_function(self, name: str, dtype: DType, count: int, lanes: int = 1) -> str:
+        """The symbol of a math function over one type, written when first asked for."""
+        key = (name, dtype, lanes)
+        if key not in self.math:
+            self.math[key] = f"@vm.{name}.{dtype}"
+            self.parts.append(FunctionWriter(self, lanes).math(self.math[key], name, dtype, count))
+        return self.math[key]
+
+    def builder(self, name: str) -> Callable[..., Expr]:
+        if self.functions is None:
+            from graphc.loops.vecmath import FUNCTIONS
+
+            self.functions = FUNCTIONS
+        if name not in self.functions:
+            raise GraphError(f"no math function named {name}")
+        return self.functions[name]
+
+    def text(self) -> str:
+        bits = self.target.vector_bits
+        plain = '"no-builtins"'  # no calls of memset or libm appear by themselves
+        attributes = [
+            f'attributes #0 = {{ nounwind mustprogress {plain} "prefer-vector-width"="{bits}" }}',
+            f"attributes #1 = {{ alwaysinline nounwind willreturn memory(none) {plain} }}",
+        ]
+        return "\n".join([*self.parts, *attributes, *self.metadata, ""])
+
+
+class FunctionWriter:
+    """Writes the body of one LLVM function: numbered values, and which expression has which name.
+
+    An expression is written where it is first needed and known from there to the end of its scope.
+    """
+
+    def __init__(self, module: Module, lanes: int = 1) -> None:
+        self.module = module
+        self.lanes = lanes  # elements of a value; its instructions are written as for one
+        self.half = module.target.half
+        self.contract = ""
+        self.loose = ""  # the flags of updates
+        self.zeros = False
+        self.lines: list[str] = []
+        self.values: dict[Expr, str] = {}
+        self.scopes: list[list[Expr]] = []
+        self.ranges: dict[Expr, Range | None] = {}
+        self.count = 0
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def emit(self, text: str) -> str:
+        name = self.fresh("%v")
+        self.lines.append(f"  {name} = {self.wide(text)}")
+        return name
+
+    def wide(self, text: str) -> str:
+        return text if self.lanes == 1 else widened(text, self.lanes)
+
+    def range(self, expr: Expr) -> Range | None:
+        return index_range(expr, self.ranges)
+
+    def value(self, root: Expr) -> str:
+        """The name of an expression's value, after writing whatever of it is not known yet."""
+        found = self.values.get(root)
+        if found is not None:
+            return found
+        pending = [root]
+        while pending:
+            expr = pending[-1]
+            missing = [a for a in self.operands(expr) if a not in self.values]
+            if missing:
+                pending.extend(reversed(missing))
+                continue
+            pending.pop()
+            if expr not in self.values:
+                operands = [self.values[a] for a in self.operands(expr)]
+                self.remember(expr, self.write(expr, operands))
+        return self.values[root]
+
+    def operands(self, expr: Expr) -> tuple[Expr, ...]:
+        """What has to be known before the expression is written."""
+        return expr.args
+
+    def remember(self, expr: Expr, name: str) -> None:
+        self.values[expr] = name
+        if self.scopes:
+            self.scopes[-1].append(expr)
+
+    def write(self, expr: Expr, operands: list[str]) -> str:
+        if expr.op == "const":
+            return literal(expr.data, expr.dtype)
+        if expr.op == "call":
+            return self.call(expr, operands)
+        return INSTRUCTIONS[expr.op](self, expr, operands)
+
+    def call(self, expr: Expr, operands: list[str]) -> str:
+        symbol = self.module.math_function(expr.data, expr.dtype, len(operands), self.lanes)
+        kind = TYPES[expr.dtype.name]
+        return self.emit(f"call {kind} {symbol}({', '.join(f'{kind} {o}' for o in operands)})")
+
+    def math(self, symbol: str, name: str, dtype: DType, count: int) -> str:
+        """A math function as an LLVM function that is always inlined."""
+        scalars = Scalars()
+        arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
+        self.values.update({a: f"%x{i}" for i, a in enumerate(arguments)})
+        result = self.value(self.module.builder(name)(scalars, *arguments))
+        kind = TYPES[dtype.name]
+        formal = ", ".join(f"{kind} %x{i}" for i in range(count))
+        head = f"define internal {self.wide(f'{kind} {symbol}({formal})')} #1 {{"
+        return "\n".join([head, *self.lines, f"  ret {self.wide(f'{kind} {result}')}", "}"])
+
+    def combine(self, op: str, dtype: DType, now: str, value: str) -> str:
+        """A register's value after an update; the type is that of its slot."""
+        kind = TYPES[dtype.name]
+        if op in ("min", "max"):
+            if dtype.kind == "f":
+                # The sign of a zero is left open, as in NumPy: that halves the instructions.
+                return intrinsic(self, f"{op}imum", dtype, (now, value), " nsz")
+            return minmax(self, op, dtype, (now, value))
+        if dtype.kind == "f":
+            return self.emit(f"f{op}{self.loose} {kind} {now}, {value}")
+        return self.emit(f"{op} {kind} {now}, {value}")
+
+    def suffix(self, kind: str) -> str:
+        """What an intrinsic over vectors of this type has in its name."""
+        return f"v{self.lanes}{({'float': 'f32', 'double': 'f64'}).get(kind, kind)}"
+
+    def across(self, combine: str, dtype: DType, vector: str) -> str:
+        """The instruction that combines all lanes."""
+        kind = TYPES[dtype.name]
+        given = f"{widened(kind, self.lanes)} {vector}"
+        flags = ""
+        if dtype.kind == "f" and combine in ("min", "max"):
+            name, flags = f"f{combine}imum", " nsz"
+        elif dtype.kind == "f":
+            start = "-0.0" if combine == "add" else "1.0"
+            name, flags, given = f"f{combine}", self.loose, f"{kind} {start}, {given}"
+        elif combine in ("min", "max") and dtype.kind != "b":
+            name = f"{'s' if dtype.kind == 'i' else 'u'}{combine}"
+        else:
+            name = {"min": "and", "max": "or"}.get(combine, combine)
+        symbol = f"@llvm.vector.reduce.{name}.{self.suffix(kind)}"
+        return f"call{flags} {kind} {symbol}({given})"
+
+
+def neutral(combine: str, dtype: DType) -> str:
+    """What changes nothing when it is combined."""
+    if dtype.kind == "f":
+        value = {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": -float("inf")}[combine]
+        return literal(value.hex(), dtype)
+    lowest = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    ends = {"min": lowest ^ -1, "max": lowest, "and": -1, "mul": 1}
+    return literal(ends.get(combine, 0), dtype)

@@ -1,0 +1,71 @@
+"""Pieces: texts that LLVM or Numba makes object code of, several at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from graphc.codegen import gemm as contract
+from graphc.codegen.llvm.nolock import settled
+from graphc.codegen.llvm.parallel_compile import together
+from graphc.codegen.llvm.target import Target, optimise_and_object
+from graphc.codegen.runtime.support import support_object
+from graphc.record import record
+
+LARGEST = 16_000  # characters of the texts in one object: 20 to 40 ms of LLVM's work
+_CORES = re.compile(r"@(graphc_contract_\w+)\(")
+
+
+@record(frozen=True)
+class Piece:
+    """One thing to compile: its symbol, its cache key and how to make object code of it."""
+
+    symbol: str
+    key: str
+    text: str  # LLVM IR, or "" when `make` compiles it
+    make: Callable[[], bytes] | None = None
+    core: contract.Module | None = None
+    is_kept: bool = True  # in the cache
+
+
+def objects_of(
+    pieces: Iterable[Piece], target: Target, opt: int, threads: int
+) -> tuple[bytes, list[tuple[bytes, list[Piece]]]]:
+    """The support object, and the object code of the pieces with what each object defines.
+
+    LLVM works in several threads, on the long jobs first; what lies in which object does not depend
+    on how many. Numba's compiler runs in this one only.
+    """
+    pieces = list(pieces)
+    plain = [piece for piece in pieces if piece.make is None]
+    groups = grouped(plain)
+
+    def job(group: list[Piece]) -> Callable[[], bytes]:
+        texts, core = [piece.text for piece in group], group[0].core
+        if core is not None:
+            return lambda: contract.compile_core(texts, core.inner, target)
+        return lambda: optimise_and_object(texts, target, opt)
+
+    with settled():
+        *codes, support = together([*map(job, groups), lambda: support_object(target)], threads)
+    made = list(zip(codes, groups, strict=True))
+    return support, made + [(p.make(), [p]) for p in pieces if p.make is not None]
+
+
+def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """What goes into one object each, the longest first.
+
+    A later process may want one kernel of an object: all of them must need the same cores.
+    """
+    alike: dict[object, list[list[Piece]]] = {}
+    for piece in pieces:
+        inner = piece.core.inner if piece.core else None
+        groups = alike.setdefault((inner, frozenset(_CORES.findall(piece.text))), [[]])
+        if groups[-1] and size(groups[-1]) + len(piece.text) > LARGEST:
+            groups.append([])
+        groups[-1].append(piece)
+    return sorted((g for groups in alike.values() for g in groups), key=size, reverse=True)
+
+
+def size(group: Iterable[Piece]) -> int:
+    return sum(len(piece.text) for piece in group)

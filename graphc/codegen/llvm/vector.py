@@ -1,0 +1,198 @@
+"""Vector loops of a kernel as vector instructions.
+
+LLVM's loop vectoriser costs more than everything else it does for a kernel, and needs most of its
+pipeline to run first.  A loop that `VectorFacts` finds simple is written as what it would make of
+it:
+
+    i of 0..count, a whole number of vectors at a time:     what is the same for all i: ahead of it
+        a vector per value, sums in a vector per register
+    the sums of the lanes
+
+What is left of other counts follows: whole vectors, and one that a mask cuts where the machine has
+masks.  Where it has none, a scalar loop does those iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphc.codegen.llvm.lanes import VectorWriter
+from graphc.codegen.llvm.loops import lane_mask
+from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
+from graphc.ir.types import BOOL
+from graphc.loops.facts import loop_range
+from graphc.loops.nest import (
+    Assign,
+    Declare,
+    Fail,
+    For,
+    Statement,
+    Store,
+    Update,
+    expressions,
+)
+
+if TYPE_CHECKING:
+    from graphc.codegen.llvm.kernel import KernelWriter
+
+
+class VectorLoop(VectorWriter):
+    """Writes one loop."""
+
+    # -- the loop
+
+    def loop(self, start: str, stop: str, count: int | None) -> None:
+        """All iterations from start to stop; how many there are, where that is known."""
+        k, name = self.kernel, self.kernel.fresh("")
+        self.start = start
+        k.lines += [f"  br label %before{name}", f"before{name}:"]
+        if count is None:
+            runs = k.emit(f"icmp slt i64 {start}, {stop}")
+            k.lines.append(f"  br i1 {runs}, label %ahead{name}, label %end{name}")
+        else:
+            k.lines.append(f"  br label %ahead{name}")
+        k.lines.append(f"ahead{name}:")
+        total = k.emit(f"sub nsw i64 {stop}, {start}") if count is None else str(count)
+        whole = self.whole(total)
+        outer, k.lines = k.lines, []
+        k.scopes.append([])
+        self.vectors(whole, total)
+        body, k.lines = k.lines, outer
+        k.lines += self.before
+        k.lines += body
+        for register, combine in self.facts.carried.items():
+            self.collect(register, combine)
+        for expr in k.scopes.pop():
+            k.values.pop(expr, None)
+        k.lines += [f"  br label %end{name}", f"end{name}:"]
+
+    def whole(self, total: str) -> str:
+        """How many of all iterations are done all copies at a time."""
+        step = self.lanes * self.shape.copies
+        if not self.shape.apart:
+            return "0"
+        if total.isdigit():
+            return str(int(total) // step * step)
+        left = self.kernel.emit(f"urem i64 {total}, {step}")  # three copies are no power of two
+        return self.kernel.emit(f"sub nsw i64 {total}, {left}")
+
+    def vectors(self, whole: str, total: str) -> None:
+        """The iterations up to `whole`, and the rest: at once where its vectors are counted."""
+        copies, lanes = self.shape.copies, self.lanes
+        self.part("0", whole, copies)
+        if whole.isdigit() and total.isdigit() and self.shape.apart:
+            self.total = total
+            if left := int(total) - int(whole):
+                self.part(whole, str(int(whole) + lanes), -(-left // lanes))
+        elif copies > 1 or self.shape.masked:
+            self.total = total
+            self.part(whole, total, 1)
+
+    def part(self, first: str, last: str, copies: int) -> None:
+        """Iterations from first to last, with masks if there is a `total`."""
+        step = self.lanes * copies
+
+        def body(at: str) -> None:
+            self.at = at
+            self.pointers.clear()
+            self.known = [{} for _ in range(copies)]
+            self.masks = [self.cut(copy * self.lanes) for copy in range(copies)]
+            self.block(self.facts.loop.body)
+
+        if first.isdigit() and last.isdigit() and int(last) <= int(first) + step:
+            if first != last:
+                body(first)
+        else:
+            self.kernel.counted(first, last, step, "rest", body)
+
+    def cut(self, ahead: int) -> str:
+        """The mask of a vector so far ahead, if it may not be whole."""
+        if not self.total or not self.shape.masked:
+            return ""
+        if self.at.isdigit() and self.total.isdigit():
+            at = int(self.at) + ahead
+            if at + self.lanes <= int(self.total):
+                return ""
+            return lane_mask(self.kernel, self.total, str(at), self.lanes)
+        return lane_mask(self.kernel, self.total, self.at, self.lanes)
+
+    # -- statements
+
+    def turns(self) -> Iterator[None]:
+        """Each copy after the other."""
+        for copy, (mask, values) in enumerate(zip(self.masks, self.known, strict=True)):
+            self.copy, self.mask, self.values = copy, mask, values
+            yield
+
+    def block(self, body: Sequence[Statement]) -> None:
+        """Write statements, each for all copies, in a scope of their own."""
+        outer = [set(values) for values in self.known]
+        for statement in body:
+            self.statement(statement)
+            written = self.kernel.changes.writes(statement)
+            for values in self.known:
+                for expr in [e for e in values if self.kernel.changes.needs(e) & written]:
+                    del values[expr]
+        for values, before in zip(self.known, outer, strict=True):
+            for expr in values.keys() - before:
+                del values[expr]
+
+    def statement(self, statement: Statement) -> None:
+        if isinstance(statement, For):
+            self.copies(statement)
+        elif isinstance(statement, Fail) and self.facts.fixed(statement.condition):
+            value = self.fixed(statement.condition)
+            with self.ahead():
+                self.kernel.fail(value, statement.code)
+        else:
+            root = expressions(statement)[-1]
+            values = [self.value(root) for _ in self.turns()]
+            for value, _ in zip(values, self.turns(), strict=True):
+                self.finish(statement, value)
+
+    def finish(self, statement: Statement, value: str) -> None:
+        """What one copy does with the value of its statement."""
+        match statement:
+            case Declare(register=register):
+                self.declare(register, value)
+            case Assign(register=register):
+                self.set(register, value)
+            case Update(register=register, combine=combine):
+                self.update(register, combine, value)
+            case Store(buffer=buffer, index=index):
+                self.store(buffer, index, value)
+            case Fail(code=code):
+                if self.mask:
+                    value = self.emit(f"and i1 {value}, {self.mask}")
+                self.kernel.fail(self.kernel.emit(self.across("or", BOOL, value)), code)
+
+    def copies(self, statement: For) -> None:
+        """A short loop as one copy of its body per iteration."""
+        variable, k = statement.variable, self.kernel
+        self.ranges[variable] = loop_range(statement, self.ranges)
+        for i in range(int(statement.start.data), int(statement.stop.data)):
+            k.values[variable] = str(i)
+            self.block(statement.body)
+            del k.values[variable]
+
+
+def vector_loops(
+    kernel: KernelWriter, facts: VectorFacts, start: str, stop: str, count: int | None
+) -> str:
+    """Write a loop as far as vectors reach; what is left begins where the answer says."""
+    shape = shape_of(facts, kernel.module.target, count)
+    if shape is None:
+        return start
+    kernel.loops += 1
+    if shape.masked or (count is not None and count % shape.lanes == 0):
+        VectorLoop(kernel, facts, shape).loop(start, stop, count)
+        return stop
+    whole = str(count // shape.lanes * shape.lanes) if count is not None else ""
+    if not whole:
+        many = kernel.emit(f"sub nsw i64 {stop}, {start}")
+        many = kernel.emit(f"call i64 @llvm.smax.i64(i64 {many}, i64 0)")
+        whole = kernel.emit(f"and i64 {many}, {-shape.lanes}")
+    middle = kernel.emit(f"add nsw i64 {start}, {whole}")
+    VectorLoop(kernel, facts, shape).loop(start, middle, int(whole) if count else None)
+    return middle

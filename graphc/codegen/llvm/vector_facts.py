@@ -1,0 +1,252 @@
+"""Which loops are written as vector instructions, and in what shape.
+
+A `vector` loop qualifies when every value it loads or stores lies side by side from one iteration
+to the next or in one place, and what it combines across iterations may be combined in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from graphc.codegen.llvm.target import Target
+from graphc.loops.facts import Changes, Range, dissolves
+from graphc.loops.nest import (
+    Assign,
+    Declare,
+    Expr,
+    Fail,
+    For,
+    Kernel,
+    Statement,
+    Store,
+    Update,
+    postorder,
+)
+from graphc.record import record
+
+_CALL = 16  # what a math function counts for, in instructions
+_MOST_COPIES = 4
+_LIGHT = 24  # instructions of all copies together ...
+_CHAIN = 96  # ... and of a loop whose copies need not wait for one another's sums
+_MOST_LANES = 64
+_FEW = 4  # vectors and a half of light work are so many halves: they cross fewer lines
+_HEAVY = 96  # instructions beside which those that mask them do not count
+_MASKS = 512  # vector bits from which on every instruction takes a mask
+
+
+@record(frozen=True)
+class Shape:
+    """Elements per instruction, copies of the body per iteration; whether masks cut the last
+    vector, and whether the vectors before it go without.
+    """
+
+    lanes: int
+    copies: int
+    masked: bool
+    apart: bool = True
+
+
+class VectorFacts:
+    """What a vector loop looks like from one iteration to the next."""
+
+    def __init__(self, loop: For, kernel: Kernel, changes: Changes) -> None:
+        self.loop = loop
+        self.strict = kernel.strict
+        self.changes = changes
+        self.written = changes.writes(loop)
+        self.inner = {s.register.index for s in _inside(loop.body) if isinstance(s, Declare)}
+        self.carried: dict[int, str] = {}  # registers of outside, how they are combined
+        self.weight = 0
+        self.itemsize = 1
+        self._variables = {s.variable for s in _inside(loop.body) if isinstance(s, For)}
+        self._strides: dict[Expr, int | None] = {}
+        self._known: dict[Expr, bool] = {}
+        self._seen: set[Expr] = set()
+        self._checked: set[Expr] = set()
+
+    # -- expressions
+
+    def stride(self, expr: Expr) -> int | None:
+        """What an iteration adds to the value; None if that is not always the same."""
+        self._look(expr)
+        return self._strides[expr]
+
+    def known(self, expr: Expr) -> bool:
+        """It depends on no loop inside this one."""
+        self._look(expr)
+        return self._known[expr]
+
+    def fixed(self, expr: Expr) -> bool:
+        """It can be computed ahead of the loop."""
+        return self.stride(expr) == 0 and self._known[expr]
+
+    def _look(self, root: Expr) -> None:
+        if root in self._known:
+            return
+        for expr in postorder([root], self._seen):
+            self._strides[expr] = self._stride(expr)
+            self._known[expr] = expr not in self._variables and all(
+                self._known[a] for a in expr.args
+            )
+
+    def _stride(self, expr: Expr) -> int | None:
+        if expr is self.loop.variable:
+            return 1
+        steps = [self._strides[a] for a in expr.args]
+        if not self.written.isdisjoint(self.changes.needs(expr)):
+            return None
+        if not any(steps) and None not in steps:
+            return 0
+        if None in steps or expr.dtype.name != "i64":
+            return None
+        x, y = (*steps, 0)[:2]
+        assert x is not None
+        assert y is not None
+        if expr.op in ("add", "sub"):
+            return x + y if expr.op == "add" else x - y
+        if expr.op == "mul":
+            by = {a.data for a, step in zip(expr.args, steps, strict=True) if not step}
+            constant = all(a.op == "const" or s for a, s in zip(expr.args, steps, strict=True))
+            return (x or y) * by.pop() if constant and len(by) == 1 else None
+        return None
+
+    # -- whether it can be done
+
+    def possible(self) -> bool:
+        """Whether vector instructions can do all of the loop; counts them on the way."""
+        return all(self._allowed(s) for s in _inside(self.loop.body))
+
+    def _allowed(self, statement: Statement) -> bool:
+        match statement:
+            case For():
+                return dissolves(statement, in_vector=True)
+            case Declare(value=value):
+                return self._value(value)
+            case Assign(register=register, value=value):
+                return register.index in self.inner and self._value(value)
+            case Update(value=value):
+                return self._combines(statement) and self._value(value)
+            case Store(buffer=buffer, index=index, value=value):
+                self._counts(buffer.dtype.itemsize)
+                return self.stride(index) == 1 and self._value(value)
+            case Fail(condition=condition):
+                return self._value(condition)
+        return False
+
+    def _combines(self, update: Update) -> bool:
+        index, combine = update.register.index, update.combine
+        self._counts(1)
+        if index in self.inner:
+            return True
+        if self.strict and update.register.dtype.kind == "f" and combine in ("add", "mul"):
+            return False
+        return self.carried.setdefault(index, combine) == combine
+
+    def _value(self, root: Expr) -> bool:
+        pending = [root]
+        while pending:
+            expr = pending.pop()
+            if expr in self._checked or self.fixed(expr):
+                continue
+            self._checked.add(expr)
+            if not self._instruction(expr):
+                return False
+            if expr.op != "load":
+                pending.extend(expr.args)
+        return True
+
+    def _instruction(self, expr: Expr) -> bool:
+        self._counts(1 if expr.op == "var" else expr.dtype.itemsize)
+        match expr.op:
+            case "load":
+                return self.stride(expr.args[0]) == 1
+            case "reg":
+                return expr.data[0] in self.inner
+            case "idiv" | "irem":  # no vector instruction: one division for each lane
+                return False
+            case "call":
+                self.weight += _CALL
+        return True
+
+    def _counts(self, itemsize: int) -> None:
+        self.weight += 1
+        self.itemsize = max(self.itemsize, itemsize)
+
+
+def _inside(body: list[Statement]) -> Iterator[Statement]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, For):
+            yield from _inside(statement.body)
+
+
+def split(index: Expr) -> tuple[dict[Expr, int], int]:
+    """An index as terms, each so many times, plus a constant."""
+    if index.op == "const":
+        return {}, int(index.data)
+    if index.op in ("add", "sub"):
+        (terms, constant), (others, more) = map(split, index.args)
+        sign = 1 if index.op == "add" else -1
+        total = {e: terms.get(e, 0) + sign * others.get(e, 0) for e in {**terms, **others}}
+        return total, constant + sign * more
+    if index.op == "mul":
+        for factor, other in (index.args, index.args[::-1]):
+            if factor.op == "const":
+                terms, constant = split(other)
+                by = int(factor.data)
+                return {e: by * times for e, times in terms.items()}, by * constant
+    return {index: 1}, 0
+
+
+def facts_of(loop: For, kernel: Kernel, changes: Changes) -> VectorFacts | None:
+    """What there is to know of a loop that vector instructions can do; None for any other."""
+    if loop.kind != "vector":
+        return None
+    facts = VectorFacts(loop, kernel, changes)
+    return facts if facts.possible() else None
+
+
+def count_of(loop: For, bounds: Callable[[Expr], Range | None]) -> int | None:
+    """Iterations of a loop that runs over literals, or from an index to a literal more.
+
+    `bounds` says where an index certainly lies: blocks that are always full end at a minimum.
+    """
+    stop = loop.stop
+    if stop.op == "min":
+        x, y = (bounds(a) for a in stop.args)
+        if x is not None and y is not None and (x[1] <= y[0] or y[1] <= x[0]):
+            stop = stop.args[x[1] > y[0]]
+    if stop.op == "add" and loop.start in stop.args:
+        more = stop.args[stop.args[0] is loop.start]
+        return max(0, int(more.data)) if more.op == "const" else None
+    if stop.op == "const" and loop.start.op == "const":
+        return max(0, int(stop.data) - int(loop.start.data))
+    return None
+
+
+def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | None:
+    """How a loop that is `possible` is written; None if it is better left alone."""
+    if count == 0:
+        return None
+    lanes = min(target.lanes(facts.itemsize), _MOST_LANES)
+    masks = target.vector_bits >= _MASKS
+    if count is not None and count < lanes:
+        lanes = 1 << max(1, (count - 1).bit_length())
+    if count is not None and count < _FEW * lanes and facts.weight <= _LIGHT:
+        lanes //= 2 if count % lanes == lanes // 2 and lanes > 2 else 1
+    if count is not None and count % lanes == 0:
+        return Shape(lanes, _copies(facts, count // lanes), masked=False)
+    if not masks and count is not None and count < lanes:
+        return None
+    if masks and facts.weight > _HEAVY:
+        return Shape(lanes, 1, masked=True, apart=False)
+    return Shape(lanes, _copies(facts, count and count // lanes), masks)
+
+
+def _copies(facts: VectorFacts, trips: int | None) -> int:
+    """Copies that leave no vector over, if there are any; sums must not wait for one another."""
+    limit = _CHAIN if facts.carried else _LIGHT
+    most = min(max(1, limit // max(1, facts.weight)), trips or _MOST_COPIES, _MOST_COPIES)
+    even = [n for n in range(most, 0, -1) if trips is not None and trips % n == 0]
+    enough = most - 1 if facts.carried else 1
+    return next((n for n in even if n >= enough), most if facts.carried else 1)

@@ -1,0 +1,124 @@
+"""Sections: an element-wise group that reads arrays put together or padded, one part after another.
+
+An element that asks which piece it lies in is read through a mask, or gathered.  So every axis is
+cut where the answer changes, and each part has loops of its own that do not ask:
+
+    parallel for i:                         y = x + concatenate([a, b], axis=1)
+        vector for j in 0..4:   y[i, j] = x[i, j] + a[i, j]
+        vector for j in 4..10:  y[i, j] = x[i, j] + b[i, j - 4]
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from itertools import pairwise, product
+
+from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
+from graphc.codegen.lowering.nest import Nest, unique
+from graphc.codegen.lowering.operands import affine
+from graphc.codegen.lowering.rows import BLOCK
+from graphc.codegen.lowering.space import Axes, Space
+from graphc.ir.graph import Graph
+from graphc.ir.op import Reduction
+from graphc.ir.types import I64
+from graphc.loops.nest import Buffer, Expr, If, Scalars, postorder, walk
+
+MOST = 12  # sections: every one is code to be compiled
+
+Segment = tuple[int, int]  # start and stop
+
+
+def sections_of(region: Graph, space: Space) -> list[list[Segment]] | None:
+    """The segments of every loop, or None if no loop is cut, or into too many."""
+    folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
+    if folds or not space.loops:
+        return None
+    cuts = _cuts(region, space)
+    segments = [
+        list(pairwise(sorted({0, loop.extent, *cuts[k]}))) for k, loop in enumerate(space.loops)
+    ]
+    return segments if 1 < count_of(segments) <= MOST else None
+
+
+def count_of(segments: list[list[Segment]] | None) -> int:
+    return math.prod(map(len, segments or ()))
+
+
+def _cuts(region: Graph, space: Space) -> list[set[int]]:
+    """Where along each loop a condition that guards a read changes."""
+    b = Scalars()
+    variables = [b.make("var", I64, (), k) for k in range(len(space.loops))]
+    elements = Elements(b)
+    for number, param in enumerate(region.params):
+        kind = tensor_type(param)
+        factor = 2 if kind.dtype.is_complex else 1
+        elements.bind_buffer(param, Buffer(number, kind.dtype.real, kind.size * factor, "in"))
+    values = {loop.place: v for loop, v in zip(space.loops, variables, strict=True)}
+    for result in unique(region.results):
+        elements.at(result, space.index(b, values, tensor_type(result).dims))
+    found: list[set[int]] = [set() for _ in variables]
+    conditions = [s.condition for s in walk(b.body) if isinstance(s, If)]
+    for test in postorder(conditions):
+        terms = affine(b.sub(*test.args)) if test.op in ("lt", "ge") else None
+        terms = {} if terms is None else terms
+        cut = -terms.pop(None, 0)
+        for k, (variable, loop) in enumerate(zip(variables, space.loops, strict=True)):
+            if terms == {variable: 1} and 0 < cut < loop.extent:
+                found[k].add(cut)
+    return found
+
+
+class Sections(Nest):
+    """Lowers a group whose `sections_of` are more than one."""
+
+    def body(self) -> None:
+        b, segments = self.b, sections_of(self.region, self.space)
+        assert segments is not None
+        *outer, last = self.space.loops
+        self.units = math.prod(loop.extent for loop in outer)
+        self.elements_per_unit = last.extent
+        if not outer and last.extent > BLOCK:
+            self.units, self.elements_per_unit = -(-last.extent // BLOCK), BLOCK
+        with ExitStack() as stack:
+            unit = b.integer(0)
+            if self.units > 1:
+                unit = stack.enter_context(b.loop(self.units, "parallel"))
+            if not outer:
+                self.line({}, last, segments[-1], b.mul(unit, b.integer(BLOCK)))
+                return
+            parts = split_index(b, unit, tuple(loop.extent for loop in outer))
+            values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
+            for chosen in product(*segments[:-1]):
+                with ExitStack() as section:
+                    self.enter(section, outer, values, chosen)
+                    self.line(values, last, segments[-1])
+
+    def enter(
+        self, section: ExitStack, outer: list[Axes], values: dict[int, Expr],
+        chosen: tuple[Segment, ...],
+    ) -> None:  # fmt: skip
+        """Open the section in which every outer index lies in its segment."""
+        b = self.b
+        for loop, (start, stop) in zip(outer, chosen, strict=True):
+            index = values[loop.place]
+            for limit, test in ((start, "ge"), (stop, "lt")):
+                if 0 < limit < loop.extent:
+                    section.enter_context(b.when(b.compare(test, index, b.integer(limit))))
+            b.known[index] = start, stop - 1
+
+    def line(
+        self, values: dict[int, Expr], last: Axes, segments: list[Segment],
+        block: Expr | None = None,
+    ) -> None:  # fmt: skip
+        """The segments of the last loop, or what of them lies in a block of it."""
+        b = self.b
+        for start, stop in segments:
+            first, end = b.integer(start), b.integer(stop)
+            if block is not None:
+                first = b.op("max", first, block)
+                end = b.op("min", end, b.add(block, b.integer(BLOCK)))
+            with b.loop(end, "vector", first) as i:
+                b.known[i] = start, stop - 1
+                self.elements.memo.clear()
+                self.store_full({**values, last.place: i}, self.region.results)

@@ -1,0 +1,1 @@
+"""Object code through Numba, for library kernels and users' own functions."""

@@ -1,0 +1,1 @@
+"""Loop nests as readable Python that Numba accepts."""

@@ -1,0 +1,1 @@
+"""The step table: rows for kernels, control flow, blocks, copies and messages."""

@@ -1,0 +1,1 @@
+"""`gc.compile`: signatures, variants, the engine."""

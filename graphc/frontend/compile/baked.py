@@ -1,0 +1,335 @@
+"""What a trace has baked in: values that the function read from outside of its arguments.
+
+    @gc.compile
+    def predict(self, x):                    watched: self.weight, self.scale, global BIAS
+        return self.scaled(x @ self.weight + BIAS)
+
+A trace runs once, and what it read then is part of the graph.  So every later call looks whether
+these things are still what they were, and the function is traced again where they are not.  Which
+they are is read off the code of the function and of all functions of the user's that it refers to.
+
+Numbers and strings are watched by value, other objects by identity, arrays by identity and by their
+elements: all of them in small arrays, `SAMPLES` of them in large ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from graphc.captures import MISSING, Path, cells_of, paths
+from graphc.errors import TraceError
+from graphc.frontend.trace.calls import origin_of
+from graphc.frontend.trace.known_arrays import KnownArray
+from graphc.ops.record.value import Stateful, Value
+
+WHOLE_BYTES = 4096  # of an array whose elements are all compared: half a microsecond
+SAMPLES = 64  # elements of a larger one
+MOST_WATCHED = 1000
+MOST_DEPTH = 6  # of containers and objects in one another
+_SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_WRITES = frozenset((
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem",
+    "remove", "setdefault", "update",
+))  # fmt: skip
+_LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
+
+Get = Callable[[], Any]
+
+
+class Baked:
+    """What is watched. `holds()` is false once something has changed; `change()` says what."""
+
+    __slots__ = ("elements", "values")
+
+    def __init__(self) -> None:
+        self.values: list[tuple[Get, Any, str]] = []
+        self.elements: list[tuple[np.ndarray[Any, Any], bytes, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.elements)
+
+    def holds(self) -> bool:
+        """Whether everything is as it was."""
+        for get, value, _ in self.values:
+            now = get()
+            if now is not value and not _same(now, value):
+                return False
+        return all(sample.tobytes() == known for sample, known, _ in self.elements)
+
+    def change(self) -> str:
+        """What has changed, in words."""
+        for get, value, title in self.values:
+            now = get()
+            if now is not value and not _same(now, value):
+                return f"{title}: {_difference(value, now)}"
+        changed = (title for sample, known, title in self.elements if sample.tobytes() != known)
+        return f"{next(changed, 'nothing')}: its elements changed"
+
+
+def _same(now: Any, value: Any) -> bool:
+    if type(now) is not type(value):
+        return False
+    if isinstance(value, tuple):
+        pairs = zip(now, value)
+        return len(now) == len(value) and all(a is b or _same(a, b) for a, b in pairs)
+    if isinstance(value, float | complex | np.generic):  # 0.0 is not -0.0, not-a-number is itself
+        return repr(now) == repr(value)
+    return isinstance(value, _SCALARS) and now == value
+
+
+def _sample(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view of the elements that are compared."""
+    if array.nbytes <= WHOLE_BYTES:
+        return array
+    each = round(SAMPLES ** (1 / array.ndim))
+    return array[tuple(slice(None, None, max(1, extent // each)) for extent in array.shape)]
+
+
+def _difference(value: Any, now: Any) -> str:
+    before, after = _shown(value), _shown(now)
+    return f"{before} -> {after}" if before != after else f"{before} -> another"
+
+
+def _shown(value: Any) -> str:
+    if value is MISSING:
+        return "nothing"
+    if isinstance(value, _SCALARS):
+        return repr(value)[:40]
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple):
+        return f"{len(value)} items"
+    return f"a {type(value).__name__}"
+
+
+def baked(function: Callable[..., Any], owner: Any = None) -> Baked:
+    """What a trace of the function that has just ended read; `owner` is its first argument.
+
+    Raises TraceError where a traced array was stored outside, with the line that made it.
+    """
+    walk = _Walk(function)
+    walk.function(function, owner)
+    return walk.found
+
+
+class _Walk:
+    """Follows the paths in functions from what they begin with to the values at their ends."""
+
+    def __init__(self, root: Any) -> None:
+        self.found = Baked()
+        self.home = str(getattr(root, "__module__", "")).partition(".")[0]
+        self.seen: set[Any] = set()
+        self.kept: list[Any] = []  # objects whose identities are in `seen`
+
+    # -- functions
+
+    def function(self, function: Any, owner: Any = None) -> None:
+        """Watch what a function reads, if it is one of the user's."""
+        while not isinstance(function, FunctionType):
+            inner = _inside(function)
+            if inner is None:
+                return
+            function, owner = inner[0], inner[1] if inner[1] is not None else owner
+        code = function.__code__
+        if not self._is_new((id(code), id(owner), id(function)), function):
+            return
+        if hasattr(function, "__wrapped__"):
+            self.function(function.__wrapped__, owner)
+        origin = origin_of(code)
+        if origin != "user" and (origin == "graphc" or not self._is_ours(function.__module__)):
+            return
+        found, cells = paths(code), cells_of(function)
+        roots: dict[str, Any] = {}
+        if owner is not None and code.co_argcount:
+            roots[code.co_varnames[0]] = owner
+        own = {*code.co_varnames, *code.co_cellvars} - roots.keys()
+        for path in dict.fromkeys((*found.outer, *found.cells, *found.local, *found.stored)):
+            if path[0] not in own:
+                # What the function changes itself, a counter, say, is not watched for changes.
+                self._follow_from(path, function, cells, roots, path in found.stored)
+        if ("super",) in found.outer and owner is not None:
+            self._inherited(code.co_names, owner)
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.leaf(f"a default of {function.__name__}", value)
+
+    def _inherited(self, names: Sequence[str], owner: Any) -> None:
+        for kind in type(owner).__mro__[1:]:
+            for name in names:
+                if isinstance(vars(kind).get(name), FunctionType):
+                    self.function(vars(kind)[name], owner)
+
+    def _follow_from(
+        self,
+        path: Path,
+        function: Any,
+        cells: Mapping[str, Any],
+        roots: Mapping[str, Any],
+        stored: bool,
+    ) -> None:
+        """Follow a path of a function from its global, cell or argument."""
+        name, *attributes = path
+        if name in roots:
+            if attributes:
+                self._follow(name, roots[name], attributes, stored)
+            elif not stored:
+                self._parts(name, roots[name], 0)
+        elif name in cells:
+            get = functools.partial(getattr, cells[name], "cell_contents", MISSING)
+            self._watch(name, get, attributes, stored)
+        elif name in function.__globals__:
+            get = functools.partial(function.__globals__.get, name, MISSING)
+            self._watch(f"global {name}", get, attributes, stored)
+
+    def _watch(self, title: str, get: Get, attributes: Sequence[str], stored: bool) -> None:
+        try:
+            value = get()
+        except ValueError:  # a cell that is empty
+            return
+        _require_no_tracer(title, value)
+        if stored and not attributes:
+            return
+        if not isinstance(value, ModuleType | FunctionType | type):
+            self._note(get, value, title)
+        if attributes:
+            self._follow(title, value, attributes, stored)
+        else:
+            self.leaf(title, value)
+
+    def _follow(self, title: str, value: Any, attributes: Sequence[str], stored: bool) -> None:
+        """Follow attributes of an object or a module of the user's."""
+        name, *further = attributes
+        if isinstance(value, ModuleType):
+            if not self._is_ours(value.__name__):
+                return
+        elif isinstance(value, Value | Stateful | np.ndarray | np.generic):
+            self.leaf(title, value)
+            return
+        static = inspect.getattr_static(type(value), name, None)
+        own = _attributes(value)
+        if name not in own and isinstance(static, property):
+            self.function(static.fget, value)
+        elif name not in own and isinstance(static, FunctionType | classmethod | staticmethod):
+            self.function(getattr(static, "__func__", static), value)
+        elif name in own:
+            get = functools.partial(own.get, name, MISSING)
+            self._watch(f"{title}.{name}", get, further, stored)
+        elif isinstance(static, MemberDescriptorType) or not (
+            static is None or hasattr(static, "__get__")
+        ):  # a slot, or an attribute of the class
+            get = functools.partial(getattr, value, name, MISSING)
+            self._watch(f"{title}.{name}", get, further, stored)
+        else:
+            self.leaf(title, value, writes=name in _WRITES)
+
+    # -- values
+
+    def leaf(self, title: str, value: Any, depth: int = 0, writes: bool = False) -> None:
+        """Watch what a value is made of, if more than its identity tells what it is and the
+        function does not write to it.
+        """
+        if isinstance(value, KnownArray) and value.known is not None:
+            value = value.known  # NumPy's own work, kept as a cache of tables is
+        _require_no_tracer(title, value)
+        if isinstance(value, np.ndarray):
+            if not value.dtype.hasobject and self._is_new(id(value), value):
+                sample = _sample(value)
+                self.found.elements.append((sample, sample.tobytes(), title))
+        elif isinstance(value, (*_SCALARS, Stateful, Value, ModuleType, type)):
+            return
+        elif isinstance(value, list | tuple | dict | set):
+            self._items(title, value, depth, writes)
+        elif _inside(value) is not None or isinstance(value, FunctionType):
+            self.function(value)
+        else:
+            self._object(title, value, depth)
+
+    def _items(self, title: str, value: Any, depth: int, writes: bool) -> None:
+        if depth == MOST_DEPTH or not self._is_new(id(value), value):
+            return
+        items = value.values() if isinstance(value, dict) else value
+        if isinstance(value, list | dict) and not writes:
+            make = functools.partial(tuple, items)
+            self._note(make, make(), title)
+        names = value if isinstance(value, dict) else range(len(value))
+        for name, item in list(zip(names, items))[:MOST_WATCHED]:
+            self.leaf(f"{title}[{name!r}]", item, depth + 1, writes)
+
+    def _object(self, title: str, value: Any, depth: int) -> None:
+        """An object that the function calls, or hands on to others."""
+        kind = type(value)
+        if not self._is_new((id(value), "object"), value):
+            return
+        if self._is_ours(kind.__module__) or kind is SimpleNamespace:
+            called = inspect.getattr_static(kind, "__call__", None)
+            if isinstance(called, FunctionType):
+                self.function(called, value)
+                return
+            self._parts(title, value, depth)
+        elif kind.__module__.startswith("graphc.learn"):
+            self._parts(title, value, depth)
+
+    def _parts(self, title: str, value: Any, depth: int) -> None:
+        """All attributes of an object."""
+        own = _attributes(value)
+        if not own or depth == MOST_DEPTH or not self._is_new((id(value), "parts"), value):
+            return
+        for name, item in list(own.items()):
+            self._note(functools.partial(own.get, name, MISSING), item, f"{title}.{name}")
+            self.leaf(f"{title}.{name}", item, depth + 1)
+
+    # -- what is known
+
+    def _note(self, get: Get, value: Any, title: str) -> None:
+        if len(self.found.values) < MOST_WATCHED:
+            self.found.values.append((get, value, title))
+
+    def _is_new(self, key: Any, value: Any) -> bool:
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        self.kept.append(value)
+        return True
+
+    def _is_ours(self, module: Any) -> bool:
+        """Whether a module is the user's: no library, unless the function itself is part of it."""
+        root = str(module).partition(".")[0]
+        if root == self.home:
+            return True
+        if root in _LIBRARIES:
+            return False
+        file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
+        return "site-packages" not in file
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """The attributes of an object itself; an object may make up others."""
+    found = getattr(value, "__dict__", None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _inside(value: Any) -> tuple[Any, Any] | None:
+    """The function in a bound method, a partial or a compiled function, and what it is bound to."""
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, None
+    if type(value).__module__ == "graphc.frontend.compile.decorator":
+        return value.function, getattr(value, "instance", None)
+    return None
+
+
+def _require_no_tracer(title: str, value: Any) -> None:
+    if not isinstance(value, Value) or not value.owner.closed or value.known is not None:
+        return
+    raise TraceError(
+        f"{title} keeps a traced array after the function has returned",
+        location=value.node.loc,
+        hint="return it from the function, or keep it in a gc.Variable: v.assign(...)",
+    )

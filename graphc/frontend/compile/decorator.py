@@ -1,0 +1,487 @@
+"""`gc.compile`: a Python model function becomes a compiled one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from os import PathLike
+from types import MethodType
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
+from graphc.collector import collector_paused
+from graphc.config import Config
+from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
+from graphc.frontend.compile.baked import Baked, baked
+from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.nesting import NAMED
+from graphc.frontend.compile.signature import (
+    Binder,
+    Identity,
+    Literals,
+    Signature,
+    Weak,
+    difference,
+    not_arrays,
+    parameter_names,
+    parameter_type,
+    signature_of,
+)
+from graphc.frontend.compile.variant import UNKNOWN, Compile, Variant, no_entry, static_leaf
+from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.trace import (
+    Parameter,
+    defined_at,
+    locate,
+    trace_function,
+    without_internal_frames,
+)
+from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.ir.graph import Graph, Program
+from graphc.ir.op import OPS
+from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
+
+if TYPE_CHECKING:
+    from graphc.passes.pipeline import Record
+
+_ndarray = np.ndarray
+MOST_RECENT = 8  # calls with nested arguments that are known again
+
+
+def _plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call with plain arrays is known by."""
+    return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
+
+
+def _argument_names(option: str, given: Any) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in listed):
+        raise GraphError(
+            f"{option} takes names of arguments, got {given!r}", hint=f'{option}="x" or ("x", "y")'
+        )
+    return listed
+
+
+def _owner(signature: Signature) -> Any:
+    """The `self` of a method, unless it was declared static."""
+    first = signature.keys[0] if signature.keys else None
+    return first.value if isinstance(first, Identity) else None
+
+
+_functions: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
+class CompiledFunction:
+    """A model function that compiles itself for every new signature of its arguments.
+
+    `compiles` is the ledger: one `Compile` per compilation, with the reason for it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        config: Config,
+        static: Iterable[str] = (),
+        donate: Iterable[str] = (),
+        bound: bool = False,
+        literals: Literals | None = None,
+    ) -> None:
+        self.function = function
+        self.static = _argument_names("static", static)
+        self.donate = _argument_names("donate", donate)
+        self.config = replace(config, donate=self.donate)
+        self.compiles: list[Compile] = []
+        self._binder = Binder(function, self.static, bound, literals)
+        self._variants: dict[Signature, tuple[Variant, ...]] = {}
+        self._plain: dict[tuple[Any, ...], Variant] = {}
+        self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
+        self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
+        self._lock = threading.RLock()
+        _functions.add(self)
+        functools.update_wrapper(self, function, updated=())
+        for name in self.donate:
+            if name not in self._binder.names:
+                raise FeedError(
+                    f"donate names {name!r}, which is no argument of {self._binder.title}",
+                    location=defined_at(function),
+                )
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, where that leads to it; else by its function and options."""
+        title: str = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for name in title.split("."):
+            found = getattr(found, name, None)
+        if found is self and not (self.__module__ == "__main__" and _by_value()):
+            return title
+        config = replace(self.config, dump=None, sample=None)
+        return _again, (self.function, config, self.static, self.donate, self._binder.bound)
+
+    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<graphc function {getattr(self, '__name__', '?')}, {len(self.compiles)} compiled>"
+
+    # -------------------------------------------------------------------------------- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
+        try:
+            if not _ACTIVE.stack:
+                entry, variant = self._last
+                made = entry(*args, kwargs, NAMED) if kwargs else entry(*args)
+                if made is not None:  # a call like the latest one
+                    if variant.is_finished and made.__class__ is not int:
+                        return made
+                    return variant.answer(made)
+                made = self._known(args, kwargs)
+                if made is not UNKNOWN:
+                    return made
+            return self._call(args, kwargs)
+        except GraphError as error:
+            cause, shown = error.__cause__, self._explained(error, args, kwargs)
+            raise without_internal_frames(shown) from cause
+
+    def _explained(
+        self, error: GraphError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> GraphError:
+        """An error of a run says which value made it; donated arguments may be overwritten."""
+        if not isinstance(error, RunError) or self.donate or current() is not None:
+            return error
+        from graphc.frontend.compile.postmortem import explained
+
+        variant, leaves = self._variant_of(args, kwargs)
+        return explained(error, variant.graph, variant.feeds(leaves))
+
+    def resident(self, *args: Any, **kwargs: Any) -> Any:
+        """As a call, but every result is a `gc.Array`: it stays on the device until it is read, and
+        is an argument of this and other functions without a copy.
+        """
+        try:
+            signature, leaves = self._signature(args, kwargs)
+            variant = self._variant(signature)
+            if variant.built is None:
+                self._compile(variant)
+            return variant.run_resident(leaves)
+        except GraphError as error:
+            raise without_internal_frames(error) from error.__cause__
+
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call like one of the recent ones, without binding; or UNKNOWN."""
+        if not kwargs and all(type(arg) is _ndarray for arg in args):
+            variant = self._plain.get(_plain_key(args))
+            if variant is not None:
+                return variant.run(args)
+        given = (*args, kwargs, NAMED) if kwargs else args
+        for latest in self._recent:
+            made = latest[0](*given)
+            if made is not None:
+                self._last = latest
+                return latest[1].answer(made)
+        return UNKNOWN
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        variant, leaves = self._variant_of(args, kwargs)
+        if current() is not None or any(isinstance(leaf, Value) for leaf in leaves):
+            return self._inline(variant, leaves)
+        if variant.built is None:
+            self._compile(variant)
+        self._remember(variant, args, kwargs)
+        return variant.run(leaves)
+
+    def _variant_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Variant, list[Any]]:
+        """The variant for a call, and the leaves of its arguments."""
+        signature, leaves = self._signature(args, kwargs)
+        try:
+            return self._variant(signature), leaves
+        except TraceError:  # it may be that a number was needed in Python
+            if self._binder.literals is None or not self._binder.literals.need_all():
+                raise
+        signature, leaves = self._signature(args, kwargs)
+        return self._variant(signature), leaves
+
+    def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let further calls like this one skip binding and hashing."""
+        plain = not kwargs and all(type(arg) is _ndarray for arg in args)
+        entry = variant.entry(self._binder, (len(args), tuple(kwargs)), plain)
+        if entry is no_entry:
+            return
+        self._last = latest = (entry, variant)
+        if plain and variant.is_flat and self._binder.simple and not variant.baked:
+            self._plain[_plain_key(args)] = variant
+        elif latest not in self._recent:
+            self._recent = (latest, *self._recent[: MOST_RECENT - 1])
+
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Signature, list[Any]]:
+        return signature_of(self._binder, self._binder.bind(args, kwargs))
+
+    def _inline(self, variant: Variant, leaves: list[Any]) -> Any:
+        """The call inside a trace: one node whose region is the traced function."""
+        trace = trace_of(*leaves)
+        assert trace is not None
+        operands = []
+        for leaf, param in zip(variant.operands(leaves), variant.graph.params):
+            element = param.type.dtype  # type: ignore[union-attr]
+            operands.append(lift(leaf, trace, None if isinstance(leaf, Value) else element).node)
+        made = trace.emit(
+            OPS["call"], tuple(operands), {"name": variant.graph.name}, regions=(variant.graph,)
+        )
+        return unflatten(variant.tree, made if isinstance(made, tuple) else (made,))
+
+    # -------------------------------------------------------------------------------- compiling
+
+    def _variant(self, signature: Signature) -> Variant:
+        found = self._found(signature)
+        if found is not None:
+            return found
+        with self._lock, collector_paused():
+            found = self._found(signature)
+            if found is None:
+                known = self._variants.get(signature, ())
+                reason = known[0].baked.change() if known else ""
+                found = self._trace(signature, reason)
+                self._variants[signature] = (found, *known[: MOST_RECENT - 1])
+                if len(known) == MOST_RECENT - 1:
+                    self._hint_changing(reason)
+        return found
+
+    def _found(self, signature: Signature) -> Variant | None:
+        """The variant of a signature whose trace read what is there now."""
+        for variant in self._variants.get(signature, ()):
+            if not variant.baked or variant.baked.holds():
+                return variant
+        return None
+
+    def _hint_changing(self, reason: str) -> None:
+        name = getattr(self, "__name__", "the function")
+        warnings.warn_explicit(
+            f"{name} was traced {MOST_RECENT} times for one signature, the last time for "
+            f"{reason}; what changes often should be an argument or a gc.Variable",
+            GraphHint,
+            *(locate() or ("<unknown>", 1)),
+        )
+
+    def _trace(self, signature: Signature, reason: str) -> Variant:
+        names = iter(parameter_names(signature))
+        parameters = []
+        for key in signature.keys:
+            kind = parameter_type(key)
+            if kind is not None:
+                parameters.append(Parameter(next(names), kind, isinstance(key, Weak)))
+
+        def call(tracers: list[Any]) -> Any:
+            arrays = iter(tracers)
+            leaves = [
+                static_leaf(key) if parameter_type(key) is None else next(arrays)
+                for key in signature.keys
+            ]
+            return self._binder.call(seen(self.function), unflatten(signature.tree, leaves))
+
+        name = getattr(self.function, "__name__", "f")
+        place = defined_at(self.function)
+        owner = _owner(signature)
+        before = dict(getattr(owner, "__dict__", {}))
+        try:
+            traced = trace_function(name, parameters, call, place)
+            return Variant(signature, traced, self._baked(owner, before), reason)
+        except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
+            note = not_arrays(signature)
+            if note and not isinstance(error, GraphError):
+                error.add_note(note)
+            raise
+        except RecursionError:
+            raise TraceError(
+                f"{name} calls itself deeper than Python's stack while it is traced",
+                location=place,
+                hint="a recursion must end after a number of steps that is known when tracing",
+            ) from None
+
+    def _baked(self, owner: Any, before: dict[str, Any]) -> Baked:
+        """What the trace has read. Raises TraceError for a traced array that it left behind; the
+        attributes of the owner are what they were then.
+        """
+        try:
+            return baked(self.function, owner)
+        except TraceError:
+            if hasattr(owner, "__dict__"):
+                vars(owner).clear()
+                vars(owner).update(before)
+            raise
+
+    def _compile(self, variant: Variant) -> Built:
+        with self._lock, collector_paused():
+            if variant.built is None:
+                built = variant.build(self.config)
+                earlier = [entry.signature for entry in self.compiles]
+                reason = variant.reason or difference(variant.signature, earlier)
+                self.compiles.append(
+                    Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
+                )
+            assert variant.built is not None
+            return variant.built
+
+    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Built, list[Any]]:
+        """The compilation for a call, and the arrays that its executable takes."""
+        signature, leaves = self._signature(args, kwargs)
+        variant = self._variant(signature)
+        return self._compile(variant), variant.feeds(leaves)
+
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+        try:
+            return self._variant(self._signature(args, kwargs)[0])
+        except GraphError as error:
+            raise without_internal_frames(error) from error.__cause__
+
+    # -------------------------------------------------------------------------------- inside
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The traced graph for these arrays or specs."""
+        return self._traced(args, kwargs).graph
+
+    def stages(self, *args: Any, **kwargs: Any) -> tuple[Record, ...]:
+        """Every stage of the compilation: (name, Graph or Program, seconds, note), in order."""
+        return self._compile(self._traced(args, kwargs)).stages
+
+    def lower(self, *args: Any, **kwargs: Any) -> Graph | Program:
+        """The planned program for these arrays or specs: the last stage."""
+        return self.stages(*args, **kwargs)[-1].value
+
+    def executable(self, *args: Any, **kwargs: Any) -> Any:
+        """The executable for these arrays or specs: `.run(list of arrays) -> list of arrays`."""
+        return self._compile(self._traced(args, kwargs)).executable
+
+    def save(self, path: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Save the traced graph as text, big constants in a .safetensors file beside it."""
+        from graphc.frontend.files.saved import save
+
+        save(path, self.graph(*args, **kwargs))
+
+    # -------------------------------------------------------------------------------- methods
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._binder.bound = True
+        self._binder.simple = False
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        self.__set_name__(type(instance), "")
+        return BoundFunction(self, instance)
+
+
+def _again(
+    function: Callable[..., Any],
+    config: Config,
+    static: tuple[str, ...],
+    donate: tuple[str, ...],
+    bound: bool,
+) -> CompiledFunction:
+    """A compiled function that was pickled."""
+    return CompiledFunction(function, config, static, donate, bound)
+
+
+def _by_value() -> bool:
+    """Whether cloudpickle is at work, which takes functions of `__main__` along."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith("cloudpickle.cloudpickle"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _after_fork() -> None:
+    """A forked child has no other thread that could unlock a function."""
+    for each in list(_functions):
+        if each._lock.acquire(blocking=False):
+            each._lock.release()
+        else:
+            each._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class BoundFunction:
+    """A compiled method together with its instance."""
+
+    def __init__(self, function: CompiledFunction, instance: Any) -> None:
+        self._function = function
+        self._instance = instance
+        self.__wrapped__ = MethodType(function.function, instance)  # its signature has no self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoundFunction, (self._function, self._instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_function", "__copy__", "__deepcopy__", "__setstate__"):  # its own, if any
+            raise AttributeError(name)
+        found = getattr(self._function, name)
+        if name in ("graph", "stages", "lower", "executable", "save"):
+            return functools.partial(self._with_instance, found, name == "save")
+        return found
+
+    def _with_instance(
+        self, method: Callable[..., Any], path_first: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        if path_first:
+            return method(args[0], self._instance, *args[1:], **kwargs)
+        return method(self._instance, *args, **kwargs)
+
+
+@overload
+def compile(function: Callable[..., Any], **options: Any) -> CompiledFunction: ...
+@overload
+def compile(
+    function: None = None, **options: Any
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+
+
+def compile(
+    function: Callable[..., Any] | None = None,
+    *,
+    static: str | Iterable[str] = (),
+    donate: str | Iterable[str] = (),
+    **options: Any,
+) -> Any:
+    """Compile a model function: `@gc.compile`, `@gc.compile(...)` or `gc.compile(fn, ...)`.
+
+    static    names of arguments whose values specialise the compiled code (they must be hashable)
+    donate    names of arguments whose memory results may reuse
+    options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
+              error_budget, sample, memory_limit, check_finite, fast_math, parity
+
+    Arguments are values: a write to one inside the function is not seen by the caller.  What the
+    function reads from outside (attributes of self, globals, cells) becomes constant when it is
+    traced; where it has changed since, the next call traces again, and `compiles` says what it was
+    (see `graphc.frontend.compile.baked`).  A self that is named in `static` is not watched.  Raises
+    GraphError for an option that does not exist.
+    """
+    if function is not None and not callable(function):
+        raise GraphError(f"compile takes a function, got {type(function).__name__}")
+    if isinstance(options.get("sample"), Iterable):  # arguments, nested as in a call
+        options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
+    config = Config.create(**options)
+    if function is None:
+        return lambda f: CompiledFunction(f, config, static, donate)
+    if isinstance(function, CompiledFunction):
+        return CompiledFunction(function.function, config, static or function.static, donate)
+    return CompiledFunction(function, config, static, donate)

@@ -1,0 +1,144 @@
+"""Engine: from a traced or loaded graph to something that runs, with every stage on record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from graphc.config import Config
+from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
+from graphc.frontend.compile.limits import check_bytes, check_limit
+from graphc.ir.graph import Graph, Program
+from graphc.ir.liveness import planned_bytes
+from graphc.record import record
+from graphc.runtime.load.program import UNLIMITED
+
+if TYPE_CHECKING:
+    from graphc.codegen.build import Compiled
+    from graphc.passes.pipeline import Record
+    from graphc.runtime.call.execute import Executable
+    from graphc.runtime.load.program import Image
+
+
+@record(eq=False)
+class Built:
+    """A compilation: its stages and the image they end in, which `threads` threads run."""
+
+    stages: tuple[Record, ...]
+    image: Image
+    kernels: Compiled
+    threads: int
+    seconds: float = 0.0
+    build_seconds: float = 0.0
+    _executable: Executable | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def executable(self) -> Executable:
+        """What runs the image. Raises GraphError where it needs a GPU that is not there: compiling
+        needs none.
+        """
+        made = self._executable
+        if made is None:
+            from graphc.runtime.devices.multi_device import executable
+
+            with self._lock:
+                made = self._executable = self._executable or executable(
+                    self.image, threads=self.threads
+                )
+        return made
+
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that the stacks of loops have grown to."""
+        return self._executable.stack_bytes if self._executable is not None else 0
+
+    @property
+    def program(self) -> Graph | Program:
+        return self.stages[-1].value
+
+    @property
+    def steps(self) -> int:
+        """How many kernel calls one run makes; a block that loops counts its calls once."""
+        return sum(len(image.origins) for image in self.image.images)
+
+    @property
+    def compiled(self) -> int:
+        """How many kernels were compiled now."""
+        return self.kernels.compiled
+
+    @property
+    def cached(self) -> int:
+        """How many kernels the object-code cache held."""
+        return self.kernels.cached
+
+
+def stages_of(
+    value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
+) -> tuple[Record, ...]:
+    """Run the passes on a graph; the first stage is the graph itself.
+
+    `stage` names the pass whose output the graph is: only the passes after it run.
+    """
+    from graphc.passes.pipeline import run
+
+    return tuple(run(value, config, stage, traced_seconds))
+
+
+def stack_bytes(value: Graph | Program, config: Config) -> int:
+    """What the stacks of loops may grow to: what a memory limit leaves."""
+    if config.memory_limit is not None:
+        return config.memory_limit - planned_bytes(value)
+    return UNLIMITED if config.stack_bytes is None else config.stack_bytes
+
+
+@contextmanager
+def _compiling(name: str) -> Iterator[None]:
+    """What the machine or the graph's numbers make impossible is one clear error."""
+    try:
+        yield
+    except UNCOMPUTABLE as error:
+        raise uncomputable(f"the code of {name}", error) from error
+    except OSError as error:  # libllvmlite is 150 MB that the address space may not have
+        raise GraphError(
+            f"{name} cannot be compiled: {error}",
+            hint="is llvmlite installed, and is there memory left to load it (ulimit -v)?",
+        ) from error
+
+
+def build(
+    value: Graph | Program,
+    config: Config,
+    traced_seconds: float = 0.0,
+    stage: str | None = None,
+) -> Built:
+    """Compile a graph; writes the dump folder when the configuration names one."""
+    from graphc.codegen.build import build_image
+
+    started = perf_counter()
+    with _compiling(value.name):
+        stages = stages_of(value, config, traced_seconds, stage)
+        if config.memory_limit is not None:
+            check_limit(stages[-1].value, config.memory_limit)
+        lowered = perf_counter()
+        image, kernels = build_image(stages[-1].value, config)
+    image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
+    built = Built(stages, image, kernels, config.threads)
+    if not any(each.on_gpu for each in image.images):
+        built.executable  # noqa: B018  (makes it)
+    else:
+        image.check()
+    finished = perf_counter()
+    built.seconds, built.build_seconds = traced_seconds + finished - started, finished - lowered
+    results = sum(slot.nbytes for slot in image.results)
+    arenas = sum(each.arena_bytes for each in image.images)
+    check_bytes(image.name, arenas + results, "intermediate values and results")
+    if config.dump is not None:
+        from graphc.frontend.files.dump import write_dump
+
+        write_dump(config.dump, built, config)
+    return built

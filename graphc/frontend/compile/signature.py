@@ -1,0 +1,428 @@
+"""Signatures: what a call looks like, which earlier call it equals, and how it differs from one.
+
+An argument leaf is an array (dtype and shape), a Python number (its kind: the value is a weak 0-d
+argument), a spec, or static (str, None, enums, dtypes, functions: the value specialises).
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import pathlib
+import types
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError
+from graphc.frontend.trace.tree import (
+    LEAF,
+    NONE,
+    TreeDef,
+    exact,
+    flatten,
+    key_names,
+    leaf_names,
+    treedef,
+    unique_names,
+)
+from graphc.ir.types import Dim, DType, Type, dtype, tensor
+from graphc.ops.record.value import Stateful, Value, number_dtype
+from graphc.record import record
+from graphc.runtime.call.array import Array
+
+_STATIC_TYPES = (
+    str, bytes, enum.Enum, np.dtype, DType, Dim, type, types.FunctionType, types.MethodType,
+    types.BuiltinFunctionType, types.ModuleType, np.ufunc, pathlib.PurePath, type(Ellipsis),
+)  # fmt: skip
+_NUMBERS = (bool, int, float, complex)
+
+
+@record(frozen=True)
+class Static:
+    """A leaf that specialises by value. Its type is part of it: 1, True and 1.0 stay apart."""
+
+    value: Hashable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and exact(self.value) == exact(other.value)
+
+    def __hash__(self) -> int:
+        return hash(exact(self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Identity:
+    """A static leaf that specialises by identity: the `self` of a method."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__} at {id(self.value):#x}>"
+
+
+@record(frozen=True)
+class Weak:
+    """The key of a Python number: its graphc dtype and its Python type."""
+
+    dtype: DType
+    kind: type
+
+    def __repr__(self) -> str:
+        return f"Python {self.dtype.name}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a Python number (NumPy's scalars are arrays)."""
+    return isinstance(value, _NUMBERS) and not isinstance(value, np.generic)
+
+
+LeafKey = Any  # Type | Weak | Static | Identity
+
+
+@record(frozen=True)
+class Signature:
+    """The structure of the arguments and the key of every leaf."""
+
+    tree: TreeDef
+    keys: tuple[LeafKey, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return leaf_names(self.tree)
+
+    def __repr__(self) -> str:
+        pairs = zip(self.names, self.keys)
+        return ", ".join(f"{name}: {key!r}" for name, key in pairs)
+
+
+def not_arrays(signature: Signature) -> str | None:
+    """What to know of arguments that the function does not see as arrays, where it fails."""
+    names = dict(zip(signature.names, signature.keys))
+    shown = [f"{name} is {key.value!r}" for name, key in names.items() if isinstance(key, Static)]
+    pairs = zip(signature.tree.children, key_names(signature.tree))
+    kinds = {list: "a list", tuple: "a tuple", NONE.kind: "None"}
+    shown += [
+        f"{name} is {kinds[part.kind]}"
+        for part, name in pairs
+        if part is not LEAF and part.kind in kinds
+    ]
+    if not shown:
+        return None
+    return f"graphc: among the arguments, {', '.join(shown)}: pass np.array(...) where one is meant"
+
+
+def leaf_key(leaf: Any) -> LeafKey:
+    """The key of one leaf; None when the leaf is nothing graphc knows."""
+    kind = type(leaf)
+    if kind is np.ndarray:
+        found = _ARRAY_KEYS.get((leaf.dtype, leaf.shape))
+        return found if found is not None else _array_key(leaf)
+    if isinstance(leaf, np.ndarray | np.generic | Array):
+        return _array_key(leaf)
+    if kind in _NUMBERS:
+        return Weak(number_dtype(leaf), kind)
+    if kind is Type:
+        return leaf
+    if isinstance(leaf, Value):
+        return Weak(leaf.element, _KINDS[leaf.element.kind]) if leaf.weak else leaf.type
+    if isinstance(leaf, Stateful):
+        return leaf.type
+    if isinstance(leaf, _STATIC_TYPES):
+        return Static(leaf)
+    if hasattr(leaf, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.interop import slot_of
+
+        slot = slot_of(leaf)
+        return tensor(dtype(slot.dtype), slot.shape)
+    if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
+        return _array_key(as_array(leaf))
+    if isinstance(leaf, _NUMBERS):  # a subclass of int, ...: it counts as the number it is
+        element = number_dtype(leaf)
+        return Weak(element, _KINDS[element.kind])
+    return None
+
+
+_ARRAY_KEYS: dict[tuple[np.dtype[Any], tuple[int, ...]], Type] = {}
+_KINDS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
+def _array_key(array: Any) -> Type:
+    made = tensor(dtype(array.dtype), array.shape)
+    _ARRAY_KEYS[array.dtype, array.shape] = made
+    return made
+
+
+def as_array(leaf: Any) -> np.ndarray[Any, Any]:
+    """An array-like leaf as a NumPy array, without a copy where its protocol allows."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    if isinstance(leaf, Type):
+        raise FeedError(
+            f"a spec, {leaf}, stands where a call needs an array",
+            hint="fn.graph(...), fn.stages(...) and fn.save(...) take specs",
+        )
+    if hasattr(leaf, "__array__"):
+        return np.asarray(leaf)
+    made: np.ndarray[Any, Any] = np.from_dlpack(leaf)
+    return made
+
+
+def parameter_type(key: LeafKey) -> Type | None:
+    """The type of the graph parameter that a leaf becomes; None for static leaves."""
+    if isinstance(key, Type):
+        return key
+    return tensor(key.dtype) if isinstance(key, Weak) else None
+
+
+def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any] | Array:
+    """The leaf as a native, aligned, contiguous array; copied only if it is none."""
+    if isinstance(leaf, Array):  # whoever runs it knows whether it lies in the right place
+        return leaf
+    if not isinstance(leaf, np.ndarray) and hasattr(leaf, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.interop import adopted
+
+        return adopted(leaf)
+    array = as_array(leaf) if not isinstance(leaf, _NUMBERS) else np.asarray(leaf, kind.dtype.numpy)
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype == kind.dtype.numpy:
+        return array
+    return np.array(array, kind.dtype.numpy, order="C")
+
+
+# ------------------------------------------------------------------------------------ binding
+
+
+MOST_LITERALS = 3  # values of one number that each have a compilation
+
+
+class Literals:
+    """Python numbers that stay Python numbers inside the function: flags, sizes, exponents.
+
+    `kinds(argument)` are the types of those in an argument.  A number that keeps changing (a step,
+    a rate) becomes an array as any other after `MOST_LITERALS` values, unless the function needs
+    its value: then it is compiled for each.
+    """
+
+    def __init__(self, kinds: Callable[[str], tuple[type, ...]]) -> None:
+        self.kinds = kinds
+        self.seen: dict[tuple[str, int], list[Static]] = {}
+        self.needed: set[tuple[str, int]] = set()  # where the values must be known
+
+    def key(self, place: tuple[str, int], leaf: Any, weak: Weak) -> LeafKey:
+        """The key of a number: leaf `place[1]` of the argument `place[0]`."""
+        if weak.kind not in self.kinds(place[0]):
+            return weak
+        made = Static(leaf)
+        seen = self.seen.setdefault(place, [])
+        if made in seen or weak.kind is bool or place in self.needed:
+            return made
+        if len(seen) == MOST_LITERALS:
+            return weak
+        seen.append(made)
+        return made
+
+    def need_all(self) -> bool:
+        """Have all numbers specialise that do not any more; whether there are any."""
+        changing = {place for place, seen in self.seen.items() if len(seen) == MOST_LITERALS}
+        changed = not changing <= self.needed
+        self.needed |= changing
+        return changed
+
+
+class Binder:
+    """Binds call arguments to the parameters of a function; defaults are left out."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static: Iterable[str],
+        bound: bool,
+        literals: Literals | None = None,
+    ) -> None:
+        self.literals = literals
+        try:
+            self.signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            self.signature = inspect.signature(lambda *args: None)
+        # Functions of C and of NumPy may treat a given default unlike an argument left out.
+        foreign = (np.ufunc, types.BuiltinFunctionType, type(np.sum))
+        self.with_defaults = not isinstance(function, foreign)
+        self.static = frozenset(static)
+        self.bound = bound  # the first argument is the `self` of a method
+        parameters = list(self.signature.parameters.values())
+        names = [p.name for p in parameters]
+        self.title = f"{getattr(function, '__name__', 'the function')}({', '.join(names)})"
+        for name in self.static:
+            if name not in names:
+                raise FeedError(f"static names {name!r}, which is no argument of {self.title}")
+        plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.simple = all(p.kind in plain for p in parameters) and not self.static and not bound
+        self.names = tuple(names)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The given arguments by name; what is left to its default stays a Python constant.
+
+        Raises FeedError as Python raises TypeError.
+        """
+        if self.simple and not kwargs and len(args) == len(self.names):
+            return dict(zip(self.names, args))
+        try:
+            found = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise FeedError(f"{self.title}: {error}") from None
+        return self._flat(self._with_static_defaults(found.arguments))
+
+    def _with_static_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Defaults that specialise anyway (str, None, enums) are filled in; numbers stay out."""
+        defaults = {
+            name: p.default
+            for name, p in self.signature.parameters.items()
+            if self.with_defaults and (p.default is None or isinstance(p.default, str | enum.Enum))
+        }
+        names = [n for n in self.signature.parameters if n in given or n in defaults]
+        return {name: given.get(name, defaults.get(name)) for name in names}
+
+    def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD and not arguments.get(name, True):
+                del arguments[name]
+        return arguments
+
+    def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Call with what `bind` returned, after leaves have been replaced."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        gap = False  # a parameter was left to its default: what follows goes by name
+        for name, parameter in self.signature.parameters.items():
+            if name not in arguments:
+                gap = True
+                continue
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                positional.extend(arguments[name])
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(arguments[name])
+            elif gap or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                named[name] = arguments[name]
+            else:
+                positional.append(arguments[name])
+        return function(*positional, **named)
+
+
+def signature_of(binder: Binder, arguments: dict[str, Any]) -> tuple[Signature, list[Any]]:
+    """The signature of bound arguments and their leaves. Raises FeedError naming a bad argument."""
+    leaves: list[Any] = []
+    keys: list[LeafKey] = []
+    trees = []
+    for position, (name, value) in enumerate(arguments.items()):
+        static = _static_key(binder, position, name, value)
+        if static is not None:
+            trees.append(LEAF)
+            leaves.append(value)
+            keys.append(static)
+            continue
+        here, tree = flatten(value)
+        made = [leaf_key(leaf) for leaf in here]
+        if None in made:
+            _refuse(name, tree, here, made)
+        if binder.literals is not None:
+            for k, key in enumerate(made):
+                if isinstance(key, Weak) and not isinstance(here[k], Value):
+                    made[k] = binder.literals.key((name, k), here[k], key)
+        leaves += here
+        keys += made
+        trees.append(tree)
+    return Signature(treedef(dict, tuple(arguments), tuple(trees)), tuple(keys)), leaves
+
+
+def _static_key(binder: Binder, position: int, name: str, value: Any) -> LeafKey:
+    if name in binder.static:
+        try:
+            hash(value)
+        except TypeError:
+            raise FeedError(
+                f"static argument {name} must be hashable, got {type(value).__name__}"
+            ) from None
+        return Static(value)
+    if binder.bound and position == 0 and leaf_key(value) is None and _is_opaque(value):
+        return Identity(value)
+    return None
+
+
+def _is_opaque(value: Any) -> bool:
+    return flatten(value)[1] is LEAF
+
+
+def _refuse(name: str, tree: TreeDef, leaves: Sequence[Any], keys: Sequence[LeafKey]) -> None:
+    for path, leaf, key in zip(leaf_names(tree), leaves, keys):
+        if key is None:
+            full = f"{name}.{path}" if path else name
+            raise FeedError(
+                f"argument {full} is {type(leaf).__name__}, which is neither an array nor a number",
+                hint=f"name {name} in static=[...], or register the class with gc.register_pytree",
+            )
+
+
+def parameter_names(signature: Signature) -> tuple[str, ...]:
+    """The names of the array leaves, each once."""
+    pairs = zip(signature.names, signature.keys)
+    return unique_names([name for name, key in pairs if parameter_type(key) is not None])
+
+
+# ------------------------------------------------------------------------------------ differences
+
+
+def difference(new: Signature, earlier: Sequence[Signature]) -> str:
+    """Why a call needs a trace of its own: how it differs from the nearest earlier one."""
+    if not earlier:
+        return "first call"
+    nearest = min(reversed(earlier), key=lambda old: len(changes(old, new)))
+    found = changes(nearest, new)
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
+
+
+def changes(old: Signature, new: Signature) -> list[str]:
+    """Every argument that changed, in words: "argument x: shape (32, 784) -> (64, 784)"."""
+    before = dict(zip(old.names, old.keys))
+    after = dict(zip(new.names, new.keys))
+    found = [
+        f"argument {name}: {_change(before[name], key)}"
+        for name, key in after.items()
+        if name in before and before[name] != key
+    ]
+    found += [f"argument {name}: new" for name in after if name not in before]
+    found += [f"argument {name}: gone" for name in before if name not in after]
+    if not found and old.tree is not new.tree:
+        found.append("the containers of the arguments changed")
+    return found
+
+
+def _change(old: LeafKey, new: LeafKey) -> str:
+    if isinstance(old, Type) and isinstance(new, Type):
+        parts = []
+        if old.dtype is not new.dtype:
+            parts.append(f"dtype {old.dtype} -> {new.dtype}")
+        if old.shape != new.shape:
+            parts.append(f"shape {_shape(old)} -> {_shape(new)}")
+        return ", ".join(parts)
+    if isinstance(old, Static) and isinstance(new, Static):
+        return f"value {old!r} -> {new!r}"
+    return f"{old!r} -> {new!r}"
+
+
+def _shape(kind: Type) -> str:
+    inside = ", ".join(map(str, kind.shape))
+    return f"({inside},)" if kind.rank == 1 else f"({inside})"

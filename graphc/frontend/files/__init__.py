@@ -1,0 +1,1 @@
+"""Saved graphs, their weights and variables, the dump folder."""

@@ -1,0 +1,239 @@
+"""The dump folder: every stage of a compilation as a file that can be read, run and compared.
+
+    00-trace.gir ... 14-plan.gir    numbered by position in STAGES; stages that changed nothing are
+                                    left out, except partition, schedule and plan
+    constants.safetensors           the big constants of all stages, the values of variables
+    kernels/NAME.py NAME.ll NAME.s  the generated kernels, as LLVM or Numba compiled them
+    index.txt                       the story in one screen: times, counts, reasons
+
+Every .gir file starts with a comment that names its pass and counts its nodes.  A second
+compilation of the same process that dumps to the same folder gets a folder of its own inside it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphc.config import Config
+from graphc.errors import GraphError, printable
+from graphc.frontend.compile.engine import Built
+from graphc.frontend.files.saved import save
+from graphc.frontend.files.saved_variables import values_of
+from graphc.frontend.files.weights import write_weights
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.literal import Literal
+from graphc.runtime.files.files import write_atomically
+from graphc.runtime.load.table import CALL, stack_slots
+
+if TYPE_CHECKING:
+    from graphc.passes.pipeline import Record
+
+ALWAYS = ("partition", "schedule", "plan")
+CONSTANTS = "constants.safetensors"
+MOST_REASONS = 3
+KERNEL_WORD = 2  # of a call row of the step table
+_FILE = re.compile(r"\d\d-\w+\.gir")
+_KERNEL = re.compile(r"k[0-9a-f]{24}\.(py|ll|s)")
+_dumped: dict[Path, int] = {}
+_lock = threading.Lock()
+
+
+def write_dump(folder: Path, built: Built, config: Config) -> Path:
+    """Write a compilation to a folder, which is returned. Raises GraphError when it cannot."""
+    target = _folder_for(folder, built.program.name)
+    try:
+        _clear(target)
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphError(f"cannot write dump folder {target}: {error.strerror}") from None
+    variables = values_of(built.stages[0].value)
+    constants = [*_constants(built), *variables.values()]
+    if constants:
+        write_weights(target / CONSTANTS, constants)
+    for number, stage in _numbered(built):
+        save(
+            target / f"{number:02d}-{stage.name}.gir",
+            stage.value,
+            comments=(f"# stage {stage.name}: {node_counts(stage.value)}",),
+            weights=CONSTANTS,
+            variables=variables,
+        )
+    _write_kernels(target / "kernels", built, config)
+    write_atomically(target / "index.txt", [index_text(built, config).encode()])
+    return target
+
+
+def _folder_for(folder: Path, name: str) -> Path:
+    with _lock:
+        path = folder.absolute()
+        count = _dumped[path] = _dumped.get(path, 0) + 1
+    return (
+        folder
+        if count == 1
+        else folder / f"{count:02d}-{re.sub(r'[^A-Za-z0-9_.]', '_', name)[:40]}"
+    )
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier dump, and nothing else, from a folder."""
+    if not (folder / "index.txt").exists():
+        return
+    stages = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
+    if not stages:
+        raise GraphError(f"{folder} has an index.txt of its own", hint="dump to another folder")
+    kernels = [p for p in folder.glob("kernels/*") if _KERNEL.fullmatch(p.name)]
+    for path in (*stages, *kernels, folder / CONSTANTS, folder / "index.txt"):
+        path.unlink(missing_ok=True)
+
+
+def _constants(built: Built) -> list[Literal]:
+    from graphc.ir.text import literals
+
+    found: dict[str, Literal] = {}
+    for stage in built.stages:
+        for item in literals(stage.value):
+            found.setdefault(item.digest, item)
+    return list(found.values())
+
+
+def _positions() -> dict[str, int]:
+    from graphc.passes.pipeline import STAGES
+
+    return {stage.name: number for number, stage in enumerate(STAGES)}
+
+
+def _numbered(built: Built) -> Iterator[tuple[int, Record]]:
+    """The stages that are written, with their numbers."""
+    positions = _positions()
+    before: Any = None
+    for stage in built.stages:
+        if stage.value is not before or stage.name in ALWAYS:
+            yield positions.get(stage.name, 0), stage
+        before = stage.value
+
+
+def node_counts(value: Graph | Program) -> str:
+    """ "12 nodes: 4 add, 3 matmul, ..." with the most frequent ops first."""
+    graphs = value.graphs if isinstance(value, Program) else (value,)
+    counts = Counter(node.op.name for graph in graphs for node in graph.nodes)
+    listed = ", ".join(f"{count} {name}" for name, count in counts.most_common(8))
+    more = ", ..." if len(counts) > 8 else ""
+    total = sum(counts.values())
+    return f"{total} node{'s' * (total != 1)}" + (f": {listed}{more}" if listed else "")
+
+
+# ------------------------------------------------------------------------------------ kernels
+
+
+def _write_kernels(folder: Path, built: Built, config: Config) -> None:
+    from graphc.codegen.build import kernel_texts
+
+    texts = kernel_texts(built.kernels, config)
+    if not texts:
+        return
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        write_atomically(folder / name, [text.encode()])
+
+
+def kernel_uses(built: Built) -> list[tuple[str, int, str]]:
+    """(name, number of steps, what it computes) of every kernel, most used first."""
+    program = built.program
+    graphs = program.graphs if isinstance(program, Program) else (program,)
+    nodes = {node.summary(): node for graph in graphs for node in graph.nodes}
+    uses: Counter[str] = Counter()
+    titles: dict[str, str] = {}
+    for image in built.image.images:
+        for row, origin in image.origins.items():
+            if image.table[row] != CALL:
+                continue
+            kernel = image.kernels[image.table[row + KERNEL_WORD]]
+            uses[kernel] += 1
+            if kernel not in titles:
+                titles[kernel] = kernel_title(nodes.get(origin.node), origin.node)
+    return [(kernel, count, titles[kernel]) for kernel, count in uses.most_common()]
+
+
+def kernel_title(node: Node | None, text: str) -> str:
+    """ "%126: matmul add tanh -> f32[6,384]" for a fused node; its text for any other."""
+    if node is None or not node.regions:
+        return text
+    inside = [n.op.name for n in node.regions[0].nodes if n.op.name not in ("const", "item")]
+    shown = " ".join(inside[:8]) + (f" ... ({len(inside)})" if len(inside) > 8 else "")
+    return f"%{node.id}: {shown} -> {node.type}"
+
+
+# ------------------------------------------------------------------------------------ index
+
+
+def index_text(built: Built, config: Config) -> str:
+    """The story of a compilation in one screen."""
+    program = built.program
+    lines = [
+        f"{program.name}: {len(built.stages[0].value)} nodes became {built.steps} steps "
+        f"in {built.seconds:.3f} s",
+        f"devices {', '.join(config.devices)}   opt {config.opt}   backend {config.backend}   "
+        f"threads {config.thread_count}",
+        "",
+        f"{'stage':<16}{'ms':>9}{'nodes':>9}  what happened",
+    ]
+    positions, before = _positions(), None
+    for stage in built.stages:
+        changed = stage.value is not before or stage.name in ALWAYS
+        number = f"{positions.get(stage.name, 0):02d}" if changed else "--"
+        lines.append(
+            f"{number} {stage.name:<13}{stage.seconds * 1e3:9.2f}{len(stage.value):9}  "
+            f"{_one_line(stage.note)}".rstrip()
+        )
+        lines += _reason_lines(stage)
+        before = stage.value
+    lines.append(
+        f"   {'codegen':<13}{built.build_seconds * 1e3:9.2f}{'':9}  {_codegen_note(built)}"
+    )
+    lines += [*_kernel_lines(built), *_memory_lines(built)]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _reason_lines(stage: Record) -> list[str]:
+    """The first reasons a stage gave for what it did."""
+    reasons = getattr(stage.note, "reasons", ())
+    lines = [f"{'':37}%{node}: {_one_line(text)}" for node, text in reasons[:MOST_REASONS]]
+    rest = len(reasons) - MOST_REASONS
+    return lines + ([f"{'':37}and {rest} more"] if rest > 0 else [])
+
+
+def _one_line(note: str) -> str:
+    parts = [part.strip() for part in note.splitlines() if part.strip()]
+    shown = "; ".join(parts[:3]) + (f"; and {len(parts) - 3} more" if len(parts) > 3 else "")
+    return shown if len(shown) <= 160 else shown[:157] + "..."
+
+
+def _codegen_note(built: Built) -> str:
+    return f"{built.compiled} kernels compiled, {built.cached} from the cache"
+
+
+def _kernel_lines(built: Built) -> list[str]:
+    uses = kernel_uses(built)
+    lines = ["", "kernels"] if uses else []
+    lines += [f"   {name:<26}{count:>6} x  {_one_line(node)}" for name, count, node in uses[:16]]
+    return lines + ([f"   and {len(uses) - 16} more"] if len(uses) > 16 else [])
+
+
+def _memory_lines(built: Built) -> list[str]:
+    image = built.image
+    sizes = {
+        "arguments": sum(slot.nbytes for slot in image.params),
+        "results": sum(slot.nbytes for slot in image.results),
+        "constants": sum(each.constants.nbytes for each in image.images),
+        "arena": sum(each.arena_bytes for each in image.images),
+    }
+    lines = ["", "bytes", "   " + "   ".join(f"{name} {size:,}" for name, size in sizes.items())]
+    if stacks := sum(stack_slots(each.table.tolist()) for each in image.images):
+        grown = f"{stacks} stacks {built.stack_bytes:,}"
+        lines.append(f"   {grown}, which grow while loops run")
+    return lines

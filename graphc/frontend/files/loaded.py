@@ -1,0 +1,226 @@
+"""LoadedGraph: a saved graph as a function of arrays."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import FeedError, GraphError, RunError
+from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.postmortem import explained
+from graphc.frontend.compile.signature import as_array, feed, is_number
+from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.trace.spec import bind, symbols_of
+from graphc.ir.graph import Graph, Program
+from graphc.ir.op import OPS
+from graphc.ir.place import Device, device_of
+from graphc.ir.types import Type, type_text
+from graphc.ops.record.value import Value, current, lift, trace_of
+from graphc.passes.placement.constraints import inner_nodes
+from graphc.runtime.files.loaded import nest
+
+
+class LoadedGraph:
+    """A graph that is called with arrays: in order of its parameters, or by name.
+
+    It compiles when first called; symbolic dimensions take their values from the arrays, and every
+    binding compiles once.  Inside a traced function the call becomes one `call` node.
+
+    `containers` says where its variables live: the file's name of each container, and the name of
+    the container here (`gc.variables(...)`, `gc.reset_container(...)`).
+    """
+
+    def __init__(
+        self, graph: Graph | Program, config: Config | None = None, stage: str | None = None
+    ) -> None:
+        self.graph = graph
+        config = config or Config.create()
+        if stage == "place" and isinstance(graph, Graph) and config.devices == Config.devices:
+            config = replace(config, devices=_devices_of(graph))
+        # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
+        self.config = replace(config, verify=max(config.verify, 2))
+        self.stage = stage
+        self.containers: Mapping[str, str] = {}
+        self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
+        first = graph.graphs[0] if isinstance(graph, Program) else graph
+        for node in (*graph.params, *first.results):
+            if not isinstance(node.type, Type):
+                raise GraphError(f"{graph.name} takes or returns a {node.type}, which is no tensor")
+        self.result_names: tuple[str, ...] = first.result_names
+        self.types: tuple[Type, ...] = tuple(
+            p.type for p in graph.params if isinstance(p.type, Type)
+        )
+        self._built: dict[tuple[tuple[str, int], ...], Built] = {}
+        self._lock = threading.Lock()
+        self._symbolic = bool(symbols_of(self.types))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the values of its variables, which the copy keeps in containers of its own."""
+        from graphc.frontend.files.saved_variables import values_of
+
+        names = {here: name for name, here in self.containers.items()}
+        values = {key: item.array for key, item in values_of(self.graph).items()}
+        config = replace(self.config, dump=None, sample=None)
+        return _again, (self.graph, config, self.stage, names, values)
+
+    def __repr__(self) -> str:
+        pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
+        return f"<graphc loaded graph {self.graph.name}({', '.join(pairs)})>"
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results as saved: one array, a tuple, or a dict when the results have names."""
+        values = self.arrange(args, feeds)
+        if current() is not None or any(isinstance(v, Value) for v in values):
+            return self._inline(values)
+        return nest(self.result_names, self.run(values))
+
+    def prepared(
+        self, args: tuple[Any, ...], feeds: dict[str, Any]
+    ) -> tuple[Built, list[np.ndarray[Any, Any]]]:
+        """The compilation for a call, and the arrays that its executable takes."""
+        arrays = self.check(self.arrange(args, feeds))
+        return self.build(*(a.shape for a in arrays)), arrays
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
+        arrays = self.check(values)
+        executable = self.build(*(a.shape for a in arrays)).executable
+        try:
+            made: list[np.ndarray[Any, Any]] = executable.run(arrays)
+        except RunError as error:
+            raise explained(error, self.graph, arrays) from error.__cause__
+        return made
+
+    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
+        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        if len(args) > len(self.params):
+            raise FeedError(f"{self.graph.name} takes {len(self.params)} arrays, got {len(args)}")
+        values = dict(zip(self.params, args))
+        known = set(self.params)
+        for name, value in feeds.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, self.params, 1)
+                raise FeedError(
+                    f"{self.graph.name} has no parameter {name!r}",
+                    hint=f"did you mean {near[0]!r}?" if near else f"it has {self._listed()}",
+                )
+            if name in values:
+                raise FeedError(f"parameter {name!r} is given twice")
+            values[name] = value
+        missing = [name for name in self.params if name not in values]
+        if missing:
+            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+        return [values[name] for name in self.params]
+
+    def _listed(self) -> str:
+        return ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
+
+    def check(self, values: Sequence[Any]) -> list[Any]:
+        """The values as arrays of the parameters' dtypes and ranks."""
+        arrays = []
+        for name, kind, value in zip(self.params, self.types, values):
+            try:
+                array = feed(value, kind) if is_number(value) else as_array(value)
+            except AttributeError:  # neither an array nor anything that turns into one
+                given = type(value).__name__
+                raise FeedError(f"{name} is {given}, the graph takes an array {kind}") from None
+            if array.dtype.newbyteorder("=") != kind.dtype.numpy:
+                raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}")
+            arrays.append(array)
+        self.bind([a.shape for a in arrays])
+        return [feed(a, kind) for a, kind in zip(arrays, self.types)]
+
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
+        return bind(self.params, self.types, shapes)
+
+    def bound(self, binding: dict[str, int]) -> Graph | Program:
+        """The graph with its symbols replaced. Raises GraphError for one that has no value."""
+        if not self._symbolic:
+            return self.graph
+        if isinstance(self.graph, Program):
+            return self.graph.map(lambda g: specialise(g, binding))
+        return specialise(self.graph, binding)
+
+    def build(self, *shapes: tuple[int, ...]) -> Built:
+        """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
+        if self._symbolic and not shapes:
+            names = ", ".join(sorted(symbols_of(self.types)))
+            raise GraphError(
+                f"{self.graph.name} has symbolic dimensions ({names})",
+                hint="bind them: --bind N=32 on the command line, or call it with arrays",
+            )
+        binding = self.bind(shapes) if self._symbolic else {}
+        key = tuple(sorted(binding.items()))
+        with self._lock:
+            found = self._built.get(key)
+            if found is None:
+                graph = self.bound(binding)
+                check_memory(graph)
+                found = self._built[key] = build(graph, self.config, stage=self.stage)
+        return found
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save it again."""
+        from graphc.frontend.files.saved import save
+
+        save(path, self.graph)
+
+    def _inline(self, values: Sequence[Any]) -> Any:
+        if isinstance(self.graph, Program):
+            raise GraphError(
+                f"{self.graph.name} is partitioned over devices and cannot be called in a trace"
+            )
+        trace = trace_of(*values)
+        assert trace is not None
+        operands = [
+            lift(v, trace, None if isinstance(v, Value) else kind.dtype)
+            for v, kind in zip(values, self.types)
+        ]
+        shapes = [operand.type.shape for operand in operands]
+        graph = self.graph
+        if self._symbolic and all(operand.type.is_static for operand in operands):
+            graph = specialise(graph, self.bind(shapes))  # type: ignore[arg-type]
+        nodes = tuple(operand.node for operand in operands)
+        made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
+        return nest(self.result_names, made if isinstance(made, tuple) else (made,))
+
+
+def _again(
+    graph: Graph | Program,
+    config: Config,
+    stage: str | None,
+    names: Mapping[str, str],
+    values: Mapping[tuple[str, str], np.ndarray[Any, Any]],
+) -> LoadedGraph:
+    """A loaded graph that was copied or pickled; `names` are what the file calls its containers."""
+    from graphc.frontend.files.saved_variables import declare, with_containers
+    from graphc.runtime.call.variable import container, own_container
+
+    own = {here: own_container(name) for here, name in names.items() if here != name}
+    graph = with_containers(graph, {**{here: here for here in names}, **own})
+    declare(graph, own.values())
+    for (here, name), value in values.items():
+        if here in own:
+            container(own[here]).cells[name].assign(value)
+    made = LoadedGraph(graph, config, stage)
+    made.containers = {name: own.get(here, here) for here, name in names.items()}
+    return made
+
+
+def _devices_of(graph: Graph) -> tuple[str, ...]:
+    """The devices of a placed graph, that of its parameters first."""
+    found = [device_of(param.place) for param in graph.params]
+    inside: list[Device | None] = []
+    for node in graph.nodes:
+        inner_nodes(node, lambda inner: inside.append(device_of(inner.place)))
+    found += sorted({device for device in inside if device is not None}, key=str)
+    return tuple(str(device) for device in dict.fromkeys(found) if device) or Config.devices

@@ -1,0 +1,301 @@
+"""Saved graphs: text in a .gir file, big constants in a .safetensors file beside it.
+
+The first lines of a saved file are comments; one of them may name the weights file:
+
+    # weights minilm.safetensors
+
+which also holds the values of its variables (see `stored`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphc.errors import GraphError, ParseError
+from graphc.frontend.files.saved_variables import (
+    comment,
+    declare,
+    digests,
+    keys_of,
+    restore,
+    values_of,
+    with_containers,
+)
+from graphc.frontend.files.weights import Weights, write_weights
+from graphc.ir.graph import Graph, Program
+from graphc.ir.literal import Literal
+from graphc.ir.op import Host
+from graphc.ir.verify import with_blocks
+from graphc.limits import check_within
+from graphc.ops.record.effects import Key
+from graphc.record import record
+from graphc.runtime.call.variable import names_of_own
+from graphc.runtime.files.files import write_atomically
+
+if TYPE_CHECKING:
+    from graphc.frontend.files.loaded import LoadedGraph
+
+_WEIGHTS_LINE = re.compile(r"# weights (.*)")
+_FILE_NAME = re.compile(r"[^/\\\0]{1,100}")
+_STAGE_LINE = re.compile(r"# stage (\w+)")
+
+
+def show(value: Any, *, locations: bool = True) -> str:
+    """The canonical text of a graph or program."""
+    from graphc.ir.text import show as print_text
+
+    graph = getattr(value, "graph", value)
+    if not isinstance(graph, Graph | Program):
+        raise GraphError(f"show takes a graph, got {type(value).__name__}")
+    return print_text(graph, locations=locations)
+
+
+def parse(text: str, tensors: Mapping[str, Any] | None = None) -> Graph | Program:
+    """The graph (or partitioned program) that a text denotes; `tensors` maps digests to arrays.
+
+    Raises ParseError with line, column and what was expected.
+    """
+    import graphc.ops  # noqa: F401  (fills the op table that the reader looks names up in)
+    from graphc.ir.parse import parse as parse_text
+
+    if not isinstance(text, str):
+        raise GraphError(f"parse takes text, got {type(text).__name__}")
+    check_within("text_bytes", len(text), f"graph text of {len(text)} characters")
+    return parse_text(text, tensors)
+
+
+def graph_of(name: str, value: Any) -> Graph:
+    """The traced graph in what the function `name` was given: a graph, its text, a loaded graph.
+
+    Raises GraphError for anything else.
+    """
+    found = parse(value) if isinstance(value, str) else value
+    if callable(getattr(found, "graph", None)):
+        raise GraphError(
+            f"{name} takes a graph, and this is a function that has one for every signature",
+            hint="f.graph(x) with arrays or gc.spec(...) as arguments",
+        )
+    found = getattr(found, "graph", found)
+    if not isinstance(found, Graph):
+        raise GraphError(f"{name} takes a graph of one device, got {type(value).__name__}")
+    if found.device is not None:
+        raise GraphError(
+            f"{found.name} is placed on {found.device} already",
+            hint=f"{name} takes a graph as it was traced, before the passes: f.graph(x)",
+        )
+    return found
+
+
+def save(
+    path: str | PathLike[str],
+    value: Any,
+    *,
+    comments: tuple[str, ...] = (),
+    weights: str = "",
+    variables: Mapping[Key, Literal] | None = None,
+) -> None:
+    """Write a graph and, if it has big constants or variables, the weights file beside it.
+
+    `weights` names an existing weights file of the same folder to refer to instead; `variables` are
+    the values in it, by default the present ones.
+    """
+    from graphc.ir.text import literals
+
+    target = Path(path)
+    if target.suffix == ".gcx":
+        text = target.with_suffix(".gir").name
+        raise GraphError(
+            f"{target.name} would hold text, and a .gcx file is compiled",
+            hint=f"save {text}, then: graphc compile {text} -o {target.name}",
+        )
+    graph = getattr(value, "graph", value)
+    if not comments:  # a dump is there to be read
+        _require_no_functions(graph)
+    stored = values_of(graph) if variables is None else variables
+    big = [*literals(graph), *stored.values()]
+    if big and not weights:
+        weights = target.with_suffix(".safetensors").name
+        if weights == target.name:
+            raise GraphError(f"{target.name} would overwrite its own weights file", hint="use .gir")
+        write_weights(target.with_name(weights), big)
+    lines = [*comments, *([f"# weights {weights}"] if big else []), *comment(stored)]
+    text = "".join(f"{line}\n" for line in lines) + show(graph)
+    write_atomically(target, [text.encode()])
+
+
+def _require_no_functions(value: Graph | Program) -> None:
+    """Raise GraphError for a graph that calls functions of this process."""
+    for graph in with_blocks(value):
+        for node in graph.nodes:
+            if isinstance(node.op.lower, Host) and node.op.lower.is_local:
+                raise GraphError(
+                    f"a file may only compute, and {node.op.name} calls a Python function",
+                    details=node.describe(),
+                    location=node.loc,
+                    hint="gc.print and gc.assert_ may be saved",
+                )
+
+
+def read_text(path: Path) -> str:
+    """The text of a .gir file. Raises GraphError for one that is missing, too large or not text."""
+    try:
+        size = path.stat().st_size
+        check_within("text_bytes", size, f"{path} has {size} bytes")
+        if not path.is_file():
+            raise GraphError(f"{path} is no ordinary file", hint="a device or pipe may never end")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise GraphError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GraphError(
+            f"{path} is not graph text", hint="a .gir file is text; a .gcx file is compiled"
+        ) from None
+
+
+def head_comments(text: str) -> list[str]:
+    """The comment lines that a file starts with."""
+    found: list[str] = []
+    position = 0
+    while text.startswith("#", position) and len(found) < 16:
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        found.append(text[position:end])
+        position = end + 1
+    return found
+
+
+def stage_of(text: str) -> str | None:
+    """The pass a dumped file is the output of."""
+    for line in head_comments(text):
+        match = _STAGE_LINE.match(line)
+        if match:
+            return match[1]
+    return None
+
+
+def weights_beside(path: Path, text: str) -> Path | None:
+    """The weights file of a saved graph: named in its comments, or of the same name.
+
+    Raises GraphError for a name that is a path, or a file that lies outside the graph's folder.
+    """
+    named = None
+    for line in head_comments(text):
+        match = _WEIGHTS_LINE.fullmatch(line)
+        named = match[1] if match else named
+    candidate = path.with_suffix(".safetensors") if named is None else None
+    if named is not None:
+        if not _FILE_NAME.fullmatch(named) or named in (".", ".."):
+            raise GraphError(
+                f"{path.name} names the weights file {named[:80]!r}, which is no plain file name",
+                hint="a weights file lies beside its graph and is named without a folder",
+            )
+        candidate = path.with_name(named)
+    assert candidate is not None
+    if candidate == path or (named is None and not candidate.exists()):
+        return None
+    if candidate.exists() and candidate.resolve().parent != path.resolve().parent:
+        raise GraphError(f"weights file {candidate.name} lies outside the folder of {path.name}")
+    return candidate
+
+
+@record(frozen=True)
+class Read:
+    """What a file holds: the graph and, for a dumped one, its stage.
+
+    `containers` are those of its variables: the file's names and what they are called here.
+    """
+
+    value: Graph | Program
+    stage: str | None
+    containers: Mapping[str, str]
+
+
+def graph_of_text(
+    file: Path,
+    text: str,
+    *,
+    weights: bool = True,
+    share: bool | str | Iterable[str] = True,
+    custom: Iterable[str] | bool = (),
+) -> Read:
+    """The graph that a text denotes, whose big constants lie beside a file.
+
+    Without `weights`, big constants have no data.  `share` and `custom` say which containers and
+    which custom ops of this program it may use.  Raises GraphError when data should be there and
+    the weights file lacks it.
+    """
+    from graphc.ir.reader import custom_ops
+    from graphc.ir.text import literals
+    from graphc.ops.control.custom import permitted
+
+    beside = weights_beside(file, text) if weights else None
+    tensors = Weights(beside) if beside is not None else None
+    token = custom_ops.set(permitted(custom))
+    try:
+        value = parse(text, tensors)
+    except ParseError as error:
+        error.message = f"{file}: {error.message}"
+        raise
+    finally:
+        custom_ops.reset(token)
+    names = names_of_own((container for container, _ in keys_of(value)), share)
+    value = with_containers(value, names)
+    if weights:
+        _require_data(file, [i.digest for i in literals(value) if not i.has_data], tensors)
+        restore(digests(head_comments(text)), tensors, file.name, names)
+    declare(value, [own for name, own in names.items() if own != name])
+    return Read(value, stage_of(text), names)
+
+
+def embedded_text(path: Path, value: Graph | Program) -> str:
+    """The text of a graph from a file as a .gcx file embeds it: it still names the weights file
+    and the values of variables in it.
+    """
+    text = read_text(path) if path.suffix != ".gcx" else ""
+    beside = weights_beside(path, text) if text else None
+    lines = [f"# weights {beside.name}"] if beside is not None else []
+    lines += [line for line in head_comments(text) if line.startswith("# variables ")]
+    return "".join(f"{line}\n" for line in lines) + show(value)
+
+
+def _require_data(file: Path, digests: list[str], tensors: Weights | None) -> None:
+    missing = [digest for digest in digests if tensors is None or digest not in tensors]
+    if missing:
+        where = f"{tensors.path.name} lacks it" if tensors else "there is no weights file beside it"
+        raise GraphError(
+            f"{file.name} needs the data of constant {missing[0]}, but {where}",
+            details=(f"{len(missing)} constant(s) without data",),
+            hint=f"put {file.with_suffix('.safetensors').name} beside it",
+        )
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    share: bool | str | Iterable[str] = False,
+    custom_ops: bool | str | Iterable[str] = (),
+    **options: Any,
+) -> LoadedGraph:
+    """A saved graph as a callable: `gc.load("mlp.gir")(x, w)`.
+
+    share        containers of variables that it shares with this program, or True for all.  Without
+                 it the variables of the graph are its own; `.containers` says where they live
+    custom_ops   names of custom ops of this program that it may call, or True for all.  Their
+                 indices are checked then: one that is out of range stops the run
+    options      as for gc.compile
+
+    Raises GraphError for a file that is missing, damaged, or asks for more than it may have.
+    """
+    from graphc.config import Config
+    from graphc.frontend.files.loaded import LoadedGraph
+
+    config = Config.create(**options)
+    file = Path(path)
+    read = graph_of_text(file, read_text(file), share=share, custom=custom_ops)
+    made = LoadedGraph(read.value, config, read.stage)
+    made.containers = read.containers
+    return made

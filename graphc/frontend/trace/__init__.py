@@ -1,0 +1,1 @@
+"""Tracing: tracers, NumPy dispatch, views and writes, nestings of arguments."""

@@ -1,0 +1,384 @@
+"""How NumPy and array-API calls on tracers find graphc's functions: the table `ops.value.NUMPY`."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError, TraceError
+from graphc.frontend.trace import views
+from graphc.frontend.trace.operands import plain, plain_arguments
+from graphc.frontend.trace.refusal import as_numpy_raises
+from graphc.ir.promotion import promote
+from graphc.ir.types import DTYPES
+from graphc.ops.record.families import (
+    NUMPY_SPELLINGS,
+    as_dtype,
+    normalise_axis,
+    require,
+    require_castable,
+    require_options,
+)
+from graphc.ops.record.value import NUMPY, PUBLIC, Value, element_of, is_python_number
+
+# Folding, scanning and outer forms of a ufunc are functions of their own here.
+_REDUCE = {
+    np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
+    np.logical_and: "all", np.logical_or: "any", np.logaddexp: "logsumexp",
+}  # fmt: skip
+_ACCUMULATE = {
+    np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin",
+}  # fmt: skip
+_AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
+_LAYOUT = {"casting", "order", "subok"}
+
+
+def _name(function: Any) -> str:
+    """How a user writes a NumPy function: "linalg.norm", "add"."""
+    module = getattr(function, "__module__", None) or ""
+    prefix = module.removeprefix("numpy").lstrip(".")
+    title = getattr(function, "__name__", repr(function))
+    return f"{prefix}.{title}" if prefix and not prefix.startswith("_") else title
+
+
+def _unsupported(what: str, name: str) -> TraceError:
+    known = {_name(key) for key in NUMPY} | {f"gc.{key}" for key in PUBLIC}
+    near = difflib.get_close_matches(name, sorted(known), 4, 0.55)
+    return TraceError(
+        f"{what} is not supported on traced arrays",
+        hint=f"near: {', '.join(near)}" if near else None,
+    )
+
+
+def invoke(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a public function for NumPy; arguments that it does not have are an error that says so.
+
+    A function of NumPy that copies must not hand out its argument: later writes would reach it.
+    """
+    out = kwargs.pop("out", None) if "out" in kwargs else None
+    if isinstance(given := kwargs.get("dtype"), str):
+        kwargs["dtype"] = NUMPY_SPELLINGS.get(given, given)
+    try:
+        made = function(*args, **kwargs)
+    except TypeError as error:
+        if not _is_call_mismatch(error):
+            raise
+        raise TraceError(f"{name}: {_mismatch(error)} on traced arrays") from None
+    if out is not None:
+        return store(made, out[0] if isinstance(out, tuple) else out, name)
+    if isinstance(made, Value) and any(made is arg for arg in args):
+        return made.copy()
+    return made
+
+
+def _is_call_mismatch(error: TypeError) -> bool:
+    # Raised by the call in `invoke` itself, before the function ran: no frame below.
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None
+
+
+def _mismatch(error: TypeError) -> str:
+    text = str(error)
+    return text.split("() ", 1)[-1] + " is not supported" if "unexpected" in text else text
+
+
+def from_outside(name: str) -> TraceError:
+    """The error for a write of traced values to an array that the function did not make."""
+    return TraceError(
+        f"{name}: the target is a NumPy array from outside of the function",
+        hint="write to a .copy(), or take the array as an argument and return it",
+    )
+
+
+def store(value: Any, out: Any, name: str) -> Any:
+    """What `out=` asks for: it becomes the value. Raises TraceError unless it is a traced array."""
+    if not hasattr(out, "assign"):
+        raise TraceError(
+            f"{name}: out= is a NumPy array from outside, which no traced result can be stored in",
+            hint="make it inside the function, write to a .copy(), or assign the result",
+        )
+    out.assign(views.fitted(value, out, name))
+    return out
+
+
+# ------------------------------------------------------------------------------------ ufuncs
+
+
+def ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """np.add(...) and its methods reduce, accumulate, outer and at."""
+    try:
+        return _ufunc(ufunc, method, inputs, kwargs)
+    except GraphError as error:
+        called = ufunc if method == "__call__" else getattr(ufunc, method)
+        raise as_numpy_raises(error, called, inputs, kwargs) from None
+
+
+def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    inputs = (*inputs[:1], *plain(inputs[1:])) if method == "at" else plain(inputs)
+    if method == "__call__":
+        handler = NUMPY.get(ufunc)
+        if handler is None:
+            raise _unsupported(f"np.{_name(ufunc)}", _name(ufunc))
+        return handler(*inputs) if not kwargs else _with_options(ufunc, handler, inputs, kwargs)
+    return _method(ufunc, method)(inputs, kwargs)
+
+
+def _require_casts(name: str, inputs: tuple[Any, ...], dtype: Any, casting: str) -> None:
+    """Refuse what NumPy's rule of casting does not allow: by default, floats as integers."""
+    typed = [element_of(x)[0] for x in inputs if not is_python_number(x)]
+    if not typed or (dtype is None and casting == "same_kind"):
+        return
+    target = reduce(promote, typed) if dtype is None else as_dtype(dtype)
+    for element in typed:
+        require_castable(name, element, target, casting)
+
+
+def _with_options(
+    ufunc: Any, handler: Callable[..., Any], inputs: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    name = f"np.{_name(ufunc)}"
+    out, where, dtype = (
+        kwargs.pop("out", None),
+        kwargs.pop("where", True),
+        kwargs.pop("dtype", None),
+    )
+    casting = kwargs.get("casting", "same_kind")
+    axis_options = {k: v for k, v in kwargs.items() if k not in _LAYOUT}
+    require_options(name, {k: v for k, v in kwargs.items() if k in _LAYOUT})
+    _require_casts(name, inputs, dtype, casting)
+    if dtype is not None and inputs:
+        inputs = tuple(_cast(x, dtype) for x in inputs)
+    made = invoke(name, handler, inputs, axis_options)
+    outs = out if isinstance(out, tuple) else (out,)
+    if where is not True:
+        if out is None:
+            raise TraceError(
+                f"{name}: where= without out= leaves elements undefined",
+                hint="use np.where(condition, new, old)",
+            )
+        made = PUBLIC["where"](where, made, outs[0])
+    if out is None:
+        return made
+    parts = made if isinstance(made, tuple) else (made,)
+    kept = tuple(p if o is None else store(p, o, name) for p, o in zip(parts, outs))
+    return kept if isinstance(made, tuple) else kept[0]
+
+
+def _cast(operand: Any, dtype: Any) -> Any:
+    return (
+        PUBLIC["astype"](operand, dtype)
+        if isinstance(operand, Value)
+        else np.asarray(operand, dtype)
+    )
+
+
+def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    name = _name(ufunc)
+    tables: dict[str, dict[Any, str]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+    title = tables.get(method, {}).get(ufunc, "")
+    if title in PUBLIC:
+        return lambda inputs, kwargs: _along(f"np.{name}.{method}", title, inputs, kwargs)
+    if method == "outer" and ufunc in NUMPY:
+        return lambda inputs, kwargs: _outer(NUMPY[ufunc], inputs)
+    if method == "reduceat" and ufunc in _REDUCE:
+        return lambda inputs, kwargs: _reduceat(ufunc, *inputs, **kwargs)
+    if method == "at":
+        return lambda inputs, kwargs: _at(ufunc, inputs)
+    raise _unsupported(f"np.{name}.{method}", name)
+
+
+def _along(name: str, title: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    options = {"axis": 0, **kwargs}  # ufunc methods go along the first axis by default
+    if options.get("where") is True:
+        del options["where"]
+    return invoke(name, PUBLIC[title], inputs, options)
+
+
+def _outer(handler: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    left, right = inputs
+    rank = right.ndim if isinstance(right, Value) else np.ndim(right)
+    shape = tuple(left.shape if isinstance(left, Value) else np.shape(left))
+    return handler(PUBLIC["reshape"](left, shape + (1,) * rank), right)
+
+
+def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """The reductions of x[i:j] for neighbouring indices i < j, else x[i]."""
+    name = f"np.{_name(ufunc)}.reduceat"
+    if isinstance(indices, Value):
+        raise TraceError(f"{name}: the indices are traced", hint="use np.add.at with row numbers")
+    place, starts = normalise_axis(axis, len(x.shape), name), [operator.index(i) for i in indices]
+    extent = x.shape[place]
+    require(all(0 <= i < extent for i in starts), f"{name}: {starts} leave 0..{extent - 1}")
+
+    def part(start: int, stop: int) -> Any:
+        rows = x[(slice(None),) * place + (slice(start, max(stop, start + 1)),)]
+        return ufunc.reduce(rows, axis=place, **({} if dtype is None else {"dtype": dtype}))
+
+    parts = [part(i, j) for i, j in zip(starts, [*starts[1:], extent])]
+    return PUBLIC["stack"](parts, place)
+
+
+def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
+    name = f"np.{_name(ufunc)}.at"
+    target, index, *operands = inputs
+    if not hasattr(target, "assign"):
+        raise from_outside(name)
+    if ufunc is np.subtract:
+        ufunc, operands = np.add, [PUBLIC["negative"](operands[0])]
+    if ufunc not in _AT:
+        raise _unsupported(name, _name(ufunc))
+    value = operands[0]
+    if not isinstance(value, Value):
+        value = PUBLIC["asarray"](value) if "asarray" in PUBLIC else np.asarray(value)
+    target.assign(PUBLIC["index_update"](target, index, value, mode=_AT[ufunc]))
+
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    if not hasattr(dst, "assign"):
+        raise from_outside("np.copyto")
+    if not is_python_number(src):
+        require_castable("np.copyto", element_of(src)[0], element_of(dst)[0], casting)
+    dst[...] = src if where is True else PUBLIC["where"](where, src, dst)
+
+
+def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return a.copy(order)
+
+
+def _shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    storage = getattr(a, "storage", None)
+    return a is b or (storage is not None and storage is getattr(b, "storage", None))
+
+
+def _on_shape(function: Any) -> Callable[..., Any]:
+    """A NumPy function of an array's shape alone, called on an array that holds nothing."""
+    return lambda arr, *args: function(np.broadcast_to(np.empty(()), arr.shape), *args)
+
+
+def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    if not hasattr(arr, "assign"):
+        raise from_outside("np.put_along_axis")
+    arr.assign(PUBLIC["put_along_axis"](arr, indices, values, axis))
+
+
+def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    if np.shape(a1) != np.shape(a2):
+        return False
+    same = PUBLIC["equal"](a1, a2)
+    if equal_nan:
+        both = PUBLIC["logical_and"](PUBLIC["isnan"](a1), PUBLIC["isnan"](a2))
+        same = PUBLIC["logical_or"](same, both)
+    return PUBLIC["all"](same)
+
+
+# What NumPy offers on arrays that is about the tracer itself and not about its values.
+_OWN: dict[Any, Callable[..., Any]] = {
+    np.copyto: _copyto,
+    np.copy: _copy,
+    np.put_along_axis: _put_along_axis,
+    np.array_equal: _array_equal,
+    np.iscomplexobj: lambda x: x.element.is_complex,
+    np.isrealobj: lambda x: not x.element.is_complex,
+    np.array_repr: lambda arr, *rest, **options: repr(arr),
+    np.array_str: lambda a, *rest, **options: repr(a),
+    np.result_type: lambda *args: np.result_type(*(_typed(a) for a in args)),
+    np.can_cast: lambda from_, to, casting="safe": np.can_cast(from_.dtype, to, casting),
+    **{f: _on_shape(f) for f in (np.tril_indices_from, np.triu_indices_from)},
+    np.diag_indices_from: _on_shape(np.diag_indices_from),
+    np.shares_memory: _shares_memory,
+    np.may_share_memory: _shares_memory,
+}
+
+
+def _typed(operand: Any) -> Any:
+    return operand.dtype if isinstance(operand, Value) else operand
+
+
+def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """np.<function>(...) on tracers. Raises TraceError naming the function and near matches."""
+    try:
+        return _function(function, args, kwargs)
+    except GraphError as error:
+        raise as_numpy_raises(error, function, args, kwargs) from None
+
+
+def _function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args, kwargs = plain_arguments(function, args, kwargs)
+    own = _OWN.get(function)
+    if own is not None:
+        return own(*args, **kwargs)
+    handler = NUMPY.get(function)
+    if handler is None:
+        raise _unsupported(f"np.{_name(function)}", _name(function))
+    name = handler.__name__
+    if name in views.LINKED and PUBLIC.get(name) is handler and "out" not in kwargs:
+        return views.call(name, _with_first(function, args, kwargs), kwargs)
+    if name in views.LINKED_LISTS and PUBLIC.get(name) is handler:
+        return views.call_list(name, args, kwargs)
+    return invoke(f"np.{_name(function)}", handler, args, dict(kwargs))
+
+
+def _with_first(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    if args:
+        return args
+    first = next(iter(kwargs))  # np.reshape(a=x, shape=...)
+    return (kwargs.pop(first),)
+
+
+# ------------------------------------------------------------------------------------ array API
+
+
+class Namespace:
+    """What `x.__array_namespace__()` returns: public functions, NumPy's dtypes and constants."""
+
+    __array_api_version__ = "2024.12"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in PUBLIC:
+            return linked(name)
+        found = getattr(np, name, None)
+        try:
+            handler = NUMPY.get(found)
+        except TypeError:  # not hashable: no function
+            handler = None
+        if handler is not None:
+            return handler
+        if isinstance(found, type | np.dtype | float) or name in ("newaxis", "finfo", "iinfo"):
+            return found
+        raise AttributeError(f"the array namespace of graphc has no {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*PUBLIC, *(d.numpy.name for d in DTYPES.values()), "pi", "e", "inf", "nan"})
+
+    def __repr__(self) -> str:
+        return "<array namespace of graphc>"
+
+
+NAMESPACE = Namespace()
+
+
+def linked(name: str) -> Callable[..., Any]:
+    """A public function as users get it: its result is a view where NumPy's is."""
+    function = PUBLIC[name]
+    if name in views.LINKED:
+        return _wrapped(name, function, lambda *args, **kwargs: views.call(name, args, kwargs))
+    if name in views.LINKED_LISTS:
+        return _wrapped(name, function, lambda *args, **kwargs: views.call_list(name, args, kwargs))
+    return function
+
+
+def _wrapped(
+    name: str, function: Callable[..., Any], wrapper: Callable[..., Any]
+) -> Callable[..., Any]:
+    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+    wrapper.__module__, wrapper.__qualname__ = "graphc", name  # under which pickle finds it
+    return wrapper

@@ -1,0 +1,263 @@
+"""Tracing: run a Python function once on tracers and keep the graph of what it did."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphc.collector import collector_paused
+from graphc.errors import GraphError, GraphHint, TraceError
+from graphc.frontend.trace.tracer import Tracer
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
+from graphc.ir.graph import Builder, Graph, Location, Node
+from graphc.ir.op import OPS
+from graphc.ir.types import DType, Type
+from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
+from graphc.record import record
+
+# Frames of these files are never what the user wrote.
+_INTERNAL = (
+    str(Path(__file__).resolve().parents[2]) + os.sep,
+    str(Path(np.__file__).resolve().parent) + os.sep,
+    "<__array_function__",
+    "<frozen",
+)
+_FILES: dict[types.CodeType, str | None] = {}
+MOST_COPIES = 1000  # of one line, before a hint says that there are loops
+
+
+def _user_file(code: types.CodeType) -> str | None:
+    """The file of a code object as users know it; None for code of graphc and NumPy."""
+    name = code.co_filename
+    if name.startswith(_INTERNAL):
+        return None
+    here = os.getcwd() + os.sep
+    return name[len(here) :] if name.startswith(here) else name
+
+
+def locate(start: int = 1) -> Location | None:
+    """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
+    frame: types.FrameType | None = sys._getframe(start)
+    while frame is not None:
+        code = frame.f_code
+        try:
+            name = _FILES[code]
+        except KeyError:
+            name = _FILES[code] = _user_file(code)
+        if name is not None:
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def location_of(error: BaseException) -> Location | None:
+    """Where in the user's code an error that passed through graphc came from."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        name = _user_file(traceback.tb_frame.f_code)
+        if name is not None:
+            found = name, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def defined_at(function: Callable[..., Any]) -> Location | None:
+    """Where the user defined a function; None for functions of C, NumPy and graphc."""
+    code = getattr(function, "__code__", None)
+    name = _user_file(code) if code is not None else None
+    return (name, code.co_firstlineno) if code is not None and name is not None else None
+
+
+Failure = TypeVar("Failure", bound=BaseException)
+
+
+def without_internal_frames(error: Failure) -> Failure:
+    """The error with a traceback of the user's frames only."""
+    frames, traceback = [], error.__traceback__
+    while traceback is not None:
+        if _user_file(traceback.tb_frame.f_code) is not None:
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    kept: types.TracebackType | None = None
+    for entry in reversed(frames):
+        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return error.with_traceback(kept)
+
+
+def _escaped() -> Location | None:
+    raise TraceError(
+        "a traced array is used after the function that made it has returned",
+        location=locate(2),
+        hint="return it from the function instead of storing it elsewhere",
+    )
+
+
+class FunctionTrace(Trace):
+    """The trace of one call of a Python function."""
+
+    def __init__(self) -> None:
+        super().__init__(Builder(), Tracer)
+        self.locate = locate
+        self.names: dict[str, int] = {}  # of values and parameters
+        self._parameters: set[str] = set()
+        self.groups = 0  # colocation groups so far
+        self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
+
+    @property
+    def given_names(self) -> dict[str, int]:
+        """The names that `gc.name` gave."""
+        return {name: id for name, id in self.names.items() if name not in self._parameters}
+
+    def close(self) -> None:
+        """From here on every operation on one of its tracers raises TraceError."""
+        self.locate = _escaped
+        self.closed = True
+
+    def constant(self, value: Any, element: DType | None = None) -> Value:
+        # An array that was written to since it became a constant is a new constant.
+        known = self.constants.get(id(value)) if element is None else None
+        writeable = isinstance(value, np.ndarray) and value.flags.writeable
+        if known is not None and writeable and not _same(value, known[1]):
+            del self.constants[id(value)]
+        return super().constant(value, element)
+
+    def parameter(self, name: str, kind: Type, weak: bool = False) -> tuple[Node, Tracer]:
+        """A new parameter of the graph and the tracer that stands for it."""
+        op = OPS["param"]
+        node = Node(self.builder.next_id, op, (), op.coerce({"name": name}), kind)
+        self.builder.next_id += 1
+        self.names[name] = node.id
+        self._parameters.add(name)
+        return node, Tracer(node, self, weak)
+
+
+def name(x: Any, name: str) -> Any:
+    """Call a traced value by a name, by which a session feeds and fetches it; returns the value.
+
+    A name that is taken in this function gets a number ("h", "h_1", ...), as in a loop over layers.
+    Outside of a trace nothing happens.  Raises TraceError for what is no name or no array.
+    """
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise TraceError(f"a value is named by a str, got {name!r}", location=locate(2))
+    trace = current()
+    if not isinstance(trace, FunctionTrace):
+        return x
+    if not isinstance(x, Value | Stateful | np.ndarray | np.generic) and not is_python_number(x):
+        raise TraceError(
+            f"a name is given to one array, got {type(x).__name__}",
+            location=locate(2),
+            hint="name the arrays of a nesting one by one",
+        )
+    value = lift(x, trace)
+    give_name(trace.names, name, value.node.id)
+    return x if isinstance(x, Value | Stateful) else value
+
+
+def give_name(names: dict[str, int], name: str, id: int) -> None:
+    """Enter a name; where it is taken by another node a number is appended: h, h_1, ..."""
+    title, number = name, 0
+    while names.setdefault(title, id) != id:
+        number += 1
+        title = f"{name}_{number}"
+
+
+def _same(array: np.ndarray[Any, Any], constant: Node) -> bool:
+    before = constant.attrs["value"].array
+    return np.array_equal(array, before) or np.array_equal(array, before, equal_nan=True)
+
+
+@record(frozen=True)
+class Traced:
+    """What tracing found: the graph, how its results nest and how long it took."""
+
+    graph: Graph
+    tree: TreeDef
+    seconds: float
+
+
+@record(frozen=True)
+class Parameter:
+    """One array argument of a traced function; `weak` when it came from a Python number."""
+
+    name: str
+    type: Type
+    weak: bool = False
+
+
+def trace_function(
+    name: str,
+    parameters: Sequence[Parameter],
+    call: Callable[[list[Tracer]], Any],
+    location: Location | None = None,
+) -> Traced:
+    """The graph of `call`, which gets one tracer per parameter and returns any nesting of arrays.
+
+    Raises TraceError, with the user's file and line, for what has no meaning in a graph;
+    `location` is where the function is defined, for what no line of it is to blame for.
+    """
+    started = perf_counter()
+    trace = FunctionTrace()
+    made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
+    try:
+        with collector_paused(), tracing(trace):
+            leaves, tree = flatten(call([tracer for _, tracer in made]), keep_order=True)
+            results = tuple(_result(trace, leaf, k) for k, leaf in enumerate(leaves))
+    except GraphError as error:
+        raise error.at(location_of(error) or location) from None
+    finally:
+        trace.close()
+    hint_unrolled(trace.builder.nodes)
+    graph = Graph(
+        identifier(name),
+        tuple(node for node, _ in made),
+        trace.builder.nodes,
+        results,
+        result_names=unique_names([n or "0" for n in leaf_names(tree)]),
+        names=trace.given_names,
+        next_id=trace.builder.next_id,
+    )
+    return Traced(graph, tree, perf_counter() - started)
+
+
+def _result(trace: Trace, leaf: Any, number: int) -> Node:
+    if isinstance(leaf, Value | Stateful):
+        return lift(leaf, trace).node
+    if isinstance(leaf, np.ndarray | np.generic) or is_python_number(leaf):
+        return lift(leaf, trace).node
+    if hasattr(leaf, "__array__"):
+        return lift(np.asarray(leaf), trace).node
+    raise TraceError(
+        f"result {number} is {type(leaf).__name__}, not an array or a number",
+        hint="return arrays in any nesting of dict, list, tuple or dataclass",
+    )
+
+
+def hint_unrolled(nodes: Sequence[Node]) -> None:
+    """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
+    if len(nodes) <= MOST_COPIES:
+        return
+    copies = Counter((node.loc, node.op) for node in nodes if node.op.name != "const")
+    (location, op), count = copies.most_common(1)[0]
+    if count > MOST_COPIES and location is not None:
+        warnings.warn_explicit(
+            f"{op.name} was traced {count} times here: a Python loop is copied out; gc.scan or "
+            "gc.fori would compile its body once",
+            GraphHint,
+            *location,
+        )
+
+
+def identifier(name: str) -> str:
+    """A name that needs no quotes in graph text."""
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return f"_{made}" if not made or made[0].isdigit() else made

@@ -1,0 +1,344 @@
+"""Tracer: the array a model function sees while it is traced. It answers the interface of ndarray.
+
+A tracer never holds data.  Anything that would need a number now (`if x:`, `float(x)`,
+`np.asarray(x)`) raises TraceError with the user's line and what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError, TraceError
+from graphc.frontend.trace import dispatch, views
+from graphc.frontend.trace.masks import SelectedElements, put_back
+from graphc.frontend.trace.operands import PLAIN_TYPES, plain
+from graphc.frontend.trace.refusal import as_numpy_raises
+from graphc.frontend.trace.views import Link, Storage
+from graphc.ir.graph import Node
+from graphc.ir.types import Dim, Dimension
+from graphc.ops.record.families import NUMPY_SPELLINGS, require_options, require_real
+from graphc.ops.record.value import METHODS, PUBLIC, Trace, Value, cast_value, lift
+
+_NO_VALUE_HINTS = {
+    "bool": "use gc.cond or np.where for a choice, or name the argument in static=[...]",
+    "number": "use NumPy's functions in place of math's and float(), or name the argument in "
+    "static=[...]",
+    "index": "an array index x[i] may be traced, a Python range or shape may not: "
+    "name the argument in static=[...]",
+    "array": "use NumPy functions on it directly; gc.zeros(...) makes an array that can be written",
+}
+
+
+class MissingAttribute(TraceError, AttributeError):
+    """An attribute of ndarray that a traced array does not have."""
+
+
+class Tracer(Value):
+    """A traced array.
+
+    link      how it is derived from another tracer, for views; None for an array of its own
+    storage   shared by an array and its views: counts the writes
+    seen      the count at which `_node` was current
+    """
+
+    __slots__ = ("link", "seen", "storage")
+    __array_priority__ = 1000.0
+
+    def __init__(self, node: Node, trace: Trace, weak: bool = False) -> None:
+        self._node = node
+        self.owner = trace
+        self.weak = weak
+        self.link: Link | None = None
+        self.storage: Storage | None = None
+        self.seen = 0
+
+    @property
+    def node(self) -> Node:
+        storage = self.storage
+        if storage is not None and storage.writes != self.seen:
+            views.refresh(self)
+        return self._node
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether NumPy would have an immutable scalar here, which shares no memory with anything.
+
+        Results of rank 0 are scalars; views with an ellipsis, and copies of them, are 0-d arrays.
+        """
+        return self.storage is None and self.ndim == 0
+
+    # -------------------------------------------------------------------------------- protocols
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return dispatch.function(function, args, kwargs)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return dispatch.NAMESPACE
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise _no_value(self, "a NumPy array", "array")
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise _no_value(self, "a DLPack capsule", "array")
+
+    # -------------------------------------------------------------------------------- no value yet
+
+    def __bool__(self) -> bool:
+        raise _no_value(self, "a bool", "bool")
+
+    def __int__(self) -> int:
+        raise _no_value(self, "an int", "index")
+
+    def __float__(self) -> float:
+        raise _no_value(self, "a float", "number")
+
+    def __complex__(self) -> complex:
+        raise _no_value(self, "a complex number", "number")
+
+    def __index__(self) -> int:
+        raise _no_value(self, "an index", "index")
+
+    def item(self, *args: Any) -> Any:
+        raise _no_value(self, "a Python number", "number")
+
+    def tolist(self) -> Any:
+        raise _no_value(self, "a list", "array")
+
+    def tobytes(self, *args: Any) -> Any:
+        raise _no_value(self, "bytes", "array")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise _no_value(self, "formatted text", "array")
+        return repr(self)
+
+    # -------------------------------------------------------------------------------- structure
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return _static(self.shape[0], self)
+
+    def __iter__(self) -> Iterator[Tracer]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        for position in range(_static(self.shape[0], self)):
+            yield self[position]
+
+    def __contains__(self, item: Any) -> bool:
+        raise _no_value(self, "the answer to `in`", "bool")
+
+    @property
+    def T(self) -> Any:
+        return views.call("transpose", (self,), {})
+
+    @property
+    def mT(self) -> Any:
+        return views.call("swapaxes", (self, -1, -2), {})
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if not self.is_scalar:
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        made = PUBLIC["round"](self, ndigits or 0)
+        return made if ndigits is not None else PUBLIC["astype"](made, np.int64)
+
+    def __pos__(self) -> Any:
+        return self.copy()
+
+    def __pow__(self, other: Any) -> Any:
+        made = PUBLIC["power"](self, other)
+        return made if made is not self else self.copy()
+
+    @property
+    def real(self) -> Any:
+        return PUBLIC["real"](self) if self.element.is_complex else self
+
+    @property
+    def imag(self) -> Any:
+        return PUBLIC["imag"](self) if self.element.is_complex else PUBLIC["zeros_like"](self)
+
+    @property
+    def itemsize(self) -> int:
+        return self.element.itemsize
+
+    @property
+    def nbytes(self) -> Dimension:
+        return self.size * self.element.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def __getattr__(self, name: str) -> Any:
+        method = METHODS.get(name)
+        if method is None or name.startswith("__"):
+            raise _missing(self, name)
+        return lambda *args, **kwargs: self._call(name, method, args, kwargs)
+
+    def _call(self, name: str, method: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        try:
+            if name in views.LINKED:
+                return views.call(name, (self, *args), kwargs)
+            return dispatch.invoke(name, method, (self, *args), kwargs)
+        except GraphError as error:
+            called = getattr(np.ndarray, name, None)
+            if called is None:
+                raise
+            raise as_numpy_raises(error, called, (self, *args), kwargs) from None
+
+    # -------------------------------------------------------------------------------- copies
+
+    def astype(self, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
+        dtype = NUMPY_SPELLINGS.get(dtype, dtype) if isinstance(dtype, str) else dtype
+        made = PUBLIC["astype"](self, dtype, *args, copy=copy, **kwargs)
+        return made if made is not self else self.copy()
+
+    def copy(self, order: str = "C") -> Tracer:
+        """A tracer of the same value that later writes to this one do not reach."""
+        require_options("copy", {"order": order})
+        made = Tracer(self.node, self.owner, self.weak)
+        if self.ndim == 0 and self.storage is not None:
+            made.storage = Storage()
+        return made
+
+    def __copy__(self) -> Tracer:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self.copy()
+
+    def view(self, dtype: Any = None, **kwargs: Any) -> Any:
+        if dtype is None:
+            return views.call("reshape", (self, self.shape), {})
+        return PUBLIC["bitcast"](self, dtype) if "bitcast" in PUBLIC else self._no_view(dtype)
+
+    def _no_view(self, dtype: Any) -> Any:
+        raise TraceError(f"a view of {self.type} as {dtype} is not supported", hint="use .astype")
+
+    # -------------------------------------------------------------------------------- writes
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return views.getitem(self, index)
+        except GraphError as error:
+            raise as_numpy_raises(error, operator.getitem, (self, index), {}) from None
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        try:
+            self._write(index, value)
+        except GraphError as error:
+            raise as_numpy_raises(error, operator.setitem, (self, index, value), {}) from None
+
+    def _write(self, index: Any, value: Any) -> None:
+        if isinstance(value, Tracer) and views.is_own_view(self, index, value):
+            return  # the second half of `x[i] += v`: the view has written through already
+        index = plain(index)
+        if isinstance(index, bool | np.bool_):
+            if not index:
+                return
+            index = (None,)
+        if isinstance(value, SelectedElements):
+            self.assign(put_back(self, index, value))
+            return
+        if not isinstance(value, Value):
+            value = lift(
+                np.asarray(value) if isinstance(value, list | tuple) else value, self.owner
+            )
+        require_real("x[...] = y", value, self)
+        self.assign(METHODS["setitem"](self, index, cast_value(value, self.element)))
+
+    def assign(self, value: Value) -> None:
+        """Make this tracer, what it is a view of and all views of that hold what was written."""
+        views.write(self, value)
+
+    def fill(self, value: Any) -> None:
+        """Write one number everywhere; NumPy's scalars stay what they are."""
+        if not self.is_scalar:
+            self[...] = value
+
+    def sort(self, axis: int = -1, **kwargs: Any) -> None:
+        """Sort in place, as ndarray.sort does."""
+        self.assign(PUBLIC["sort"](self, axis=axis, **kwargs))
+
+    def partition(self, *args: Any, **kwargs: Any) -> None:
+        raise _missing(self, "partition")
+
+
+PLAIN_TYPES.add(Tracer)
+
+
+def _no_value(tracer: Tracer, wanted: str, hint: str) -> TraceError:
+    return TraceError(
+        f"a traced array has no value yet: {tracer!r} cannot become {wanted}",
+        location=tracer.owner.locate() if tracer.owner.locate else None,
+        hint=_NO_VALUE_HINTS[hint],
+    )
+
+
+def _static(extent: Dimension, tracer: Tracer) -> int:
+    if isinstance(extent, Dim):
+        raise TraceError(
+            f"the length {extent} of {tracer!r} is symbolic",
+            hint="use gc.scan to walk over it, or trace with a fixed shape",
+        )
+    return extent
+
+
+def _missing(tracer: Tracer, name: str) -> MissingAttribute:
+    if name.startswith("__"):  # protocols that are probed for; no message needed
+        return MissingAttribute(name)
+    near = difflib.get_close_matches(name, sorted({*METHODS, "T", "mT", "shape", "dtype"}), 3)
+    return MissingAttribute(
+        f"a traced array has no attribute {name!r}",
+        location=tracer.owner.locate() if tracer.owner.locate else None,
+        hint=f"near: {', '.join(near)}" if near else None,
+    )
+
+
+# ------------------------------------------------------------------------------------ in place
+
+
+def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
+    forward, function = getattr(Value, name), getattr(operator, name, None)
+
+    def apply(self: Tracer, other: Any) -> Any:
+        try:
+            return forward(self, other)
+        except GraphError as error:
+            if function is None:
+                raise
+            raise as_numpy_raises(error, function, (self, other), {}) from None
+
+    return apply
+
+
+def _in_place(name: str) -> Callable[[Tracer, Any], Any]:
+    def operator(self: Tracer, other: Any) -> Any:
+        made = PUBLIC[name](self, other)
+        if self.weak or self.is_scalar:
+            return made  # NumPy's scalars are immutable: the name is bound anew
+        self.assign(views.fitted(made, self, name))
+        return self
+
+    return operator
+
+
+for _python, _name in (
+    ("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide"),
+    ("floordiv", "floor_divide"), ("mod", "remainder"), ("pow", "power"), ("matmul", "matmul"),
+    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
+    ("lshift", "left_shift"), ("rshift", "right_shift"),
+):  # fmt: skip
+    setattr(Tracer, f"__i{_python}__", _in_place(_name))
+    setattr(Tracer, f"__{_python}__", _refusing(f"__{_python}__"))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Tracer, f"__{_name}__", _refusing(f"__{_name}__"))
+Tracer.__hash__ = object.__hash__  # type: ignore[method-assign, assignment]

@@ -1,0 +1,342 @@
+"""Views and writes: NumPy's in-place style made functional.
+
+A view remembers how it is derived from its parent and how a write to it becomes a write to the
+parent.  An array and its views share a `Storage` that counts writes; a tracer whose count is behind
+derives its node again when it is next read.
+
+    x ----[1:]----> v ----.T----> w          w += 1   writes w, then v, then x (count 0 -> 1)
+    count 0         seen 0        seen 0     y = v    v is current; other views derive again
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.errors import TraceError
+from graphc.frontend.trace.masks import selected
+from graphc.frontend.trace.operands import plain
+from graphc.ops.record.dims import row_major_strides
+from graphc.ops.record.value import METHODS, PUBLIC, Value, cast_value, current, tracing
+from graphc.record import record
+
+if TYPE_CHECKING:
+    from graphc.frontend.trace.tracer import Tracer
+
+
+class Storage:
+    """What an array shares with its views: the number of writes so far, and what the last was to.
+
+    `known` holds until a traced value is written to arrays whose elements are known.
+    """
+
+    __slots__ = ("known", "last", "writes")
+
+    def __init__(self, known: bool = False) -> None:
+        self.writes = 0
+        self.last: Tracer | None = None
+        self.known = known
+
+
+@record(frozen=True)
+class Link:
+    """How a view follows from its parent.
+
+    derive(parent) -> value        the view of the parent's present value
+    ghost(array) -> array          the same on a NumPy array (never read), to follow strides
+    write(parent, value) -> value  the parent after a write through the view; None: read-only
+    """
+
+    parent: Tracer
+    derive: Callable[[Any], Any]
+    ghost: Callable[[Any], Any]
+    write: Callable[[Any, Any], Any] | None
+    index: Any = None
+
+
+def _attach(view: Value, link: Link) -> Tracer:
+    """A fresh tracer of the view's node, linked to its parent."""
+    from graphc.frontend.trace.tracer import Tracer
+
+    parent = link.parent
+    if parent.storage is None:
+        parent.storage = Storage()
+    made = Tracer(view.node, view.owner, view.weak)
+    if view.owner is not parent.owner:  # a loop body or branch reads an array of the outer function
+        link = Link(parent, link.derive, link.ghost, None, link.index)
+    made.link, made.storage, made.seen = link, parent.storage, parent.storage.writes
+    return made
+
+
+def refresh(tracer: Tracer) -> None:
+    """Derive an outdated view again, from its nearest current ancestor down."""
+    storage = tracer.storage
+    assert storage is not None
+    chain = []
+    while tracer.link is not None and tracer.seen != storage.writes:
+        chain.append(tracer)
+        tracer = tracer.link.parent
+    tracer.seen = storage.writes  # an array of its own is always current
+    with tracing(tracer.owner):  # which need not be the innermost one
+        for view in reversed(chain):
+            assert view.link is not None
+            view._node = view.link.derive(view.link.parent).node
+            view.seen = storage.writes
+
+
+def write(tracer: Tracer, value: Value) -> None:
+    """Replace the whole value of a tracer and carry the write to everything it is a view of.
+
+    Raises TraceError when a view on the way is read-only, and inside a loop body or branch for an
+    array of the function around it.
+    """
+    if current() is not tracer.owner:
+        raise foreign_write(tracer)
+    target = tracer
+    while target.link is not None:
+        if target.link.write is None:
+            raise TraceError(
+                f"{target!r} is a view that cannot be written through",
+                hint="write to the array itself, or to a .copy()",
+            )
+        value = target.link.write(target.link.parent, value)
+        target = target.link.parent
+    storage = target.storage
+    target._node, target.weak = value.node, False
+    if storage is not None:
+        # Views are read from the array again: what was written to them would be a second copy.
+        storage.known = False
+        storage.writes += 1
+        target.seen, storage.last = storage.writes, tracer
+
+
+def foreign_write(tracer: Tracer) -> TraceError:
+    """The error for a write to an array of another trace than the innermost one."""
+    return TraceError(
+        f"{tracer!r} belongs to the function around this loop body or branch",
+        hint="make it a carry: take it as an argument and return what it becomes",
+    )
+
+
+def fitted(value: Value, target: Tracer, name: str) -> Value:
+    """A result as the new content of an array: same shape, cast as NumPy's in-place rules allow."""
+    if value.shape != target.shape:
+        raise TraceError(
+            f"{name} in place: a result of shape {list(value.shape)} does not fit {target.type}"
+        )
+    if not np.can_cast(value.dtype, target.dtype, "same_kind"):
+        raise TraceError(
+            f"{name} in place: cannot store {value.element} in {target.type}",
+            hint=f"write x = x ... instead, or cast the result with .astype('{target.dtype}')",
+        )
+    return cast_value(value, target.element)
+
+
+# ------------------------------------------------------------------------------------ indexing
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether NumPy answers this index with a view (0-d results of full integer indices aside)."""
+    parts = index if type(index) is tuple else (index,)
+    return all(
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
+        or (isinstance(part, int | np.integer) and not isinstance(part, bool))
+        or (isinstance(part, Value) and part.ndim == 0 and part.element.is_integer)
+        for part in parts
+    )
+
+
+def _ghost_index(index: Any) -> Any:
+    # A traced position has no number; any other gives a view of the same strides.
+    if type(index) is tuple:
+        return tuple(0 if isinstance(part, Value) else part for part in index)
+    return 0 if isinstance(index, Value) else index
+
+
+def getitem(tracer: Tracer, index: Any) -> Any:
+    """x[index]: a linked view where NumPy makes one."""
+    given, index = index, plain(index)
+    if isinstance(index, bool | np.bool_):
+        return tracer[None].copy() if index else tracer[None][:0].copy()
+    chosen = selected(tracer, index)
+    if chosen is not None:
+        return chosen
+    made = METHODS["getitem"](tracer, index)
+    if not isinstance(made, Value) or not _is_basic(index):
+        return made
+    if made.ndim == 0 and index is not Ellipsis and not _has_ellipsis(index):
+        return made if made is not tracer else tracer.copy()
+    return _attach(made, link_at(tracer, index, given))
+
+
+def link_at(parent: Tracer, index: Any, given: Any) -> Link:
+    """How the view at a basic index, given as some object, follows from its parent."""
+    return Link(
+        parent,
+        lambda value: METHODS["getitem"](value, index),
+        lambda array: array[_ghost_index(index)],
+        lambda value, written: METHODS["setitem"](value, index, written),
+        given,
+    )
+
+
+def _has_ellipsis(index: Any) -> bool:
+    return type(index) is tuple and any(part is Ellipsis for part in index)
+
+
+def is_own_view(tracer: Tracer, index: Any, value: Tracer) -> bool:
+    """Whether value is the current view of tracer at this very index object (`x[i] += v`)."""
+    link = value.link
+    if link is None or link.parent is not tracer or link.index is not index:
+        return False
+    assert value.storage is not None
+    return value.storage.last is value or value.seen == value.storage.writes
+
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def _write_reshaped(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], Any]:
+    return lambda parent, value: PUBLIC["reshape"](value, parent.shape)
+
+
+def _write_permuted(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], Any]:
+    def write_back(parent: Any, value: Any) -> Any:
+        # Axis k of a ghost is k + 2 long, so the result's shape names the permutation.
+        ghost = np.broadcast_to(np.empty(()), tuple(range(2, 2 + parent.ndim)))
+        moved = _numpy_call(name, ghost, args, kwargs).shape
+        return PUBLIC["transpose"](value, tuple(int(k) for k in np.argsort(moved)))
+
+    return write_back
+
+
+def _write_flipped(name: str, args: Any, kwargs: Any) -> Callable[[Any, Any], Any]:
+    return lambda parent, value: PUBLIC[name](value, *args, **kwargs)  # its own inverse
+
+
+def _read_only(name: str, args: Any, kwargs: Any) -> None:
+    return None
+
+
+# Public functions whose result is a view in NumPy, and what a write through it does to the parent.
+LINKED: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("reshape", "ravel", "squeeze", "expand_dims"), _write_reshaped),
+    **dict.fromkeys(("atleast_1d", "atleast_2d", "atleast_3d"), _write_reshaped),
+    **dict.fromkeys(("transpose", "swapaxes", "moveaxis", "rollaxis"), _write_permuted),
+    **dict.fromkeys(("permute_dims", "matrix_transpose"), _write_permuted),
+    **dict.fromkeys(("flip", "flipud", "fliplr"), _write_flipped),
+    **dict.fromkeys(("broadcast_to", "diagonal", "rot90"), _read_only),
+}
+_MAY_COPY = ("reshape", "ravel")
+
+
+def _numpy_call(name: str, array: Any, args: Any, kwargs: Any) -> Any:
+    if name == "transpose" and args and isinstance(args[0], int):
+        args = (args,)
+    if name == "reshape" and args and not isinstance(args[0], tuple | list):
+        args = (args,)
+    if name in _MAY_COPY:
+        shape = -1 if name == "ravel" else kwargs.get("shape", args[0] if args else -1)
+        return np.reshape(array, shape, copy=False)
+    return getattr(np, name)(array, *args, **kwargs)
+
+
+def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A public function of LINKED; its result is linked to a tracer where NumPy makes a view."""
+    made = PUBLIC[name](*args, **kwargs)
+    parent = args[0] if args else None
+    if parent is None or not hasattr(parent, "link") or not isinstance(made, Value):
+        return made
+    rest = args[1:]
+    if parent.is_scalar or (name in _MAY_COPY and not _keeps_memory(parent, name, rest, kwargs)):
+        return made if made is not parent else parent.copy()
+    return _attach(made, link_of(name, parent, rest, kwargs))
+
+
+def link_of(name: str, parent: Tracer, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Link:
+    """How the view that a function of LINKED makes follows from its parent."""
+    return Link(
+        parent,
+        lambda value: PUBLIC[name](value, *rest, **kwargs),
+        lambda array: _numpy_call(name, array, rest, kwargs),
+        LINKED[name](name, rest, kwargs),
+    )
+
+
+LINKED_LISTS = ("split", "array_split", "hsplit", "vsplit", "dsplit", "unstack", "broadcast_arrays")
+_CUT_AXIS = {"hsplit": 1, "vsplit": 0, "dsplit": 2}
+
+
+def call_list(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A public function of LINKED_LISTS: every part of its first argument is linked to it."""
+    made = PUBLIC[name](*args, **kwargs)
+    parent = args[0] if args else None
+    if name == "broadcast_arrays" or parent is None or not hasattr(parent, "link"):
+        return made
+    axis = kwargs.get("axis", args[2] if len(args) > 2 else 0)
+    if name in _CUT_AXIS:
+        axis = _CUT_AXIS[name] if parent.ndim > 1 else 0
+
+    def part(k: int) -> Tracer:
+        def derive(value: Any) -> Any:
+            return PUBLIC[name](value, *args[1:], **kwargs)[k]
+
+        def write_back(value: Any, written: Any) -> Any:
+            place: Any = k
+            if name != "unstack":
+                start = sum(before.shape[axis] for before in made[:k])
+                place = slice(start, start + made[k].shape[axis])
+            index = (*(slice(None),) * (axis % parent.ndim), place)
+            return METHODS["setitem"](value, index, written)
+
+        def ghost(array: Any) -> Any:
+            return getattr(np, name)(array, *args[1:], **kwargs)[k]
+
+        return _attach(made[k], Link(parent, derive, ghost, write_back))
+
+    return type(made)(part(k) for k in range(len(made)))
+
+
+def _keeps_memory(parent: Tracer, name: str, args: Any, kwargs: Any) -> bool:
+    """Whether a reshape is a view: an array of its own is contiguous, a view has strides."""
+    if kwargs.get("order", "C") == "F" or "F" in args:
+        return False
+    if parent.link is None:
+        return True
+    ghost = _ghost(parent)
+    if ghost is None or (name == "ravel" and not ghost.flags.c_contiguous):
+        return False
+    with contextlib.suppress(ValueError):
+        _numpy_call(name, ghost, args, kwargs)
+        return True
+    return False
+
+
+def has_order(tracer: Tracer, order: str | None) -> bool:
+    """Whether NumPy's array would lie in row-major ("C") or column-major ("F") order."""
+    ghost = _ghost(tracer) if order in ("C", "F") else None
+    if ghost is None:
+        return True
+    return ghost.flags.c_contiguous if order == "C" else ghost.flags.f_contiguous
+
+
+def _ghost(tracer: Tracer) -> np.ndarray[Any, Any] | None:
+    """An array with the strides NumPy would give this view, over memory that is never read."""
+    chain = []
+    while tracer.link is not None:
+        chain.append(tracer.link)
+        tracer = tracer.link.parent
+    if any(not isinstance(extent, int) for extent in tracer.shape):
+        return None
+    shape = tracer.type.dims
+    array: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(
+        np.zeros(1, np.int8), shape, row_major_strides(shape), writeable=False
+    )
+    for link in reversed(chain):
+        array = link.ghost(array)
+    return array

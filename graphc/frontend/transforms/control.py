@@ -1,0 +1,379 @@
+"""`gc.cond`, `switch`, `while_loop`, `fori`, `scan` and `map`: control flow of the data.
+
+Inside a compiled function each becomes one node whose bodies are closed regions; what a body uses
+of the function around it is captured.  Called on plain arrays they run in Python at once.  Carries,
+operands and results are any nesting of containers.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TraceError
+from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.region import (
+    Operands,
+    Region,
+    adapts,
+    emit_region,
+    enclosing,
+    trace_region,
+)
+from graphc.frontend.trace.trace import Parameter
+from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
+from graphc.ir.promotion import promote
+from graphc.ir.types import DType, Type, tensor
+from graphc.ops.control.control import FLAG
+from graphc.ops.record.value import Stateful, Value, cast_value, current, emit, functions, lift
+
+MOST_ROUNDS = 4  # retraces until the dtypes of carries settle
+MOST_STORED = 1 << 16  # counts of a loop that are an array: less work per step, 8 bytes each
+
+
+def is_traced() -> bool:
+    """Is a graph being built, so that control flow becomes nodes of it?"""
+    return current() is not None
+
+
+# ---------------------------------------------------------------------------------------- branches
+
+
+def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """then(*operands) if pred holds, else otherwise(*operands); only the one that is taken runs.
+
+    pred is a bool (or number, compared with 0) of rank 0.  Both functions must return the same
+    nesting of the same shapes and dtypes.  Raises TraceError naming what differs.
+    """
+    _require_functions("cond", (then, otherwise))
+    if not isinstance(pred, Value | Stateful):
+        return (then if pred else otherwise)(*operands)
+    flag = functions.astype(lift(pred, enclosing()), bool)
+    if flag.shape != ():
+        raise TraceError(
+            f"the predicate of cond has shape {list(flag.shape)}",
+            hint="use np.where for a choice per element, or reduce with .any() or .all()",
+        )
+    return _branches("cond", flag, (then, otherwise), operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """branches[index](*operands); an index out of range is clamped to it.
+
+    All branches return the same nesting of the same shapes and dtypes.
+    """
+    if not branches:
+        raise TraceError("switch needs at least one branch")
+    _require_functions("switch", branches)
+    index = _read(index)
+    if not isinstance(index, Value):
+        chosen = _integer(index, "the index of switch must be one integer")
+        return branches[min(max(chosen, 0), len(branches) - 1)](*operands)
+    if index.element.kind not in "iu" or index.shape != ():
+        raise TraceError(f"the index of switch must be one integer, got {index.type}")
+    number = index if index.element.name in ("i32", "i64") else functions.astype(index, "i64")
+    return _branches("switch", number, branches, operands)
+
+
+def _require_functions(name: str, branches: Sequence[Any]) -> None:
+    for branch in branches:
+        if not callable(branch):
+            raise TraceError(
+                f"{name} chooses between functions, got {type(branch).__name__}",
+                hint="use np.where for a choice of values, or lambda: value",
+            )
+
+
+def _branches(
+    name: str, chooser: Value, branches: Sequence[Callable[..., Any]], operands: Any
+) -> Any:
+    given = Operands(operands)
+
+    def traced(targets: Sequence[DType | None]) -> list[Region]:
+        return [
+            trace_region(
+                getattr(branch, "__name__", f"branch{k}"),
+                given.parameters,
+                lambda tracers, branch=branch: seen(branch)(*given.rebuilt(tracers)),  # type: ignore[misc]
+                targets,
+            )
+            for k, branch in enumerate(branches)
+        ]
+
+    regions = traced(())
+    _require_one_tree(name, regions)
+    targets = [_common(regions, k) for k in range(len(regions[0].types))]
+    if any(target is not None for target in targets):
+        regions = traced(targets)
+    return unflatten(regions[0].tree, emit_region(name, (chooser, *given.values), regions))
+
+
+def _require_one_tree(name: str, regions: Sequence[Region]) -> None:
+    for number, region in enumerate(regions):
+        if region.tree is not regions[0].tree:
+            raise TraceError(
+                f"{name}: branch 0 returns {regions[0].tree!r}, branch {number} {region.tree!r}",
+                hint="all branches must return the same nesting of containers",
+            )
+
+
+def _common(regions: Sequence[Region], k: int) -> DType | None:
+    """What result k is cast to: where branches differ, numbers take the dtype of an array, or the
+    highest kind among them.  Nothing is cast to a lower kind; the type rule then says what differs.
+    """
+    kinds = [region.types[k].dtype for region in regions]
+    if all(kind is kinds[0] for kind in kinds):
+        return None
+    strong = {kind for kind, region in zip(kinds, regions) if not region.weak[k]}
+    return strong.pop() if len(strong) == 1 else None if strong else reduce(promote, kinds)
+
+
+# ---------------------------------------------------------------------------------------- carries
+
+
+class Carry:
+    """The state of a loop: its leaves as operands, with types that the body must keep.
+
+    The dtype of an initial Python number is settled by what the body makes of it.
+    """
+
+    def __init__(self, name: str, init: Any) -> None:
+        self.name = name
+        self.given = Operands(init)
+        self.tree: TreeDef = self.given.tree
+        self.values = list(self.given.values)
+        if len(self.given.leaves) > len(self.values):
+            raise TraceError(
+                f"{name}: a carry holds arrays and numbers only", hint="close over everything else"
+            )
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        pairs = zip(self.given.parameters, self.values)
+        return [Parameter(p.name, v.type, v.weak) for p, v in pairs]
+
+    @property
+    def targets(self) -> list[DType]:
+        return [v.element for v in self.values]
+
+    def settle(self, trace: Callable[[], Region], part: int | None = None) -> Region:
+        """Trace a body until the dtypes of its carries settle; they are its first results.
+
+        `part` is the position of the carries in what the body returns, None if they are all of it.
+        Raises TraceError naming the carry that does not keep its type.
+        """
+        for _ in range(MOST_ROUNDS):
+            region = trace()
+            tree = region.tree
+            if part is not None:
+                tree = tree.children[part] if len(tree.children) == 2 else tree
+            if tree is not self.tree:
+                raise TraceError(
+                    f"{self.name}: the carry is {self.tree!r} but the body returns {tree!r} for it",
+                    hint="the body returns the carry in the same nesting of containers",
+                )
+            pairs = list(zip(self.values, region.types))
+            if all(value.type is kind for value, kind in pairs):
+                return region
+            for k, (value, kind) in enumerate(pairs):
+                if value.type is not kind:
+                    self.values[k] = self.adapted(k, value, kind)
+        raise TraceError(f"{self.name}: the dtypes of the carries do not settle")
+
+    def adapted(self, k: int, value: Value, kind: Type) -> Value:
+        if value.weak and value.shape == kind.shape and adapts(value.element, kind.dtype):
+            return cast_value(value, kind.dtype)
+        path = self.given.parameters[k].name
+        raise TraceError(
+            f"{self.name}: the carry {path} is {value.type} but the body returns {kind} for it",
+            hint="a carry keeps its dtype and shape: cast or broadcast the initial value",
+        )
+
+
+# ---------------------------------------------------------------------------------------- loops
+
+
+def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+    """Repeat state = body(state) while test(state) holds, from state = init.
+
+    The state is any nesting of arrays whose dtypes and shapes stay the same; test returns one bool.
+    Zero iterations return init.  Raises TraceError naming the part of the state that changes type.
+    """
+    if not is_traced():
+        state = init
+        while test(state):
+            state = body(state)
+        return state
+    carry = Carry("while_loop", init)
+    region = carry.settle(
+        lambda: trace_region(
+            "body", carry.parameters, lambda s: seen(body)(unflatten(carry.tree, s)), carry.targets
+        )
+    )
+    check = trace_region("test", carry.parameters, lambda s: seen(test)(unflatten(carry.tree, s)))
+    if check.types != [FLAG]:
+        found = ", ".join(str(kind) for kind in check.types)
+        raise TraceError(
+            f"the test of while_loop must return one bool, it returns {found}",
+            hint="compare, or reduce with .any() or .all()",
+        )
+    made = emit_region("while", carry.values, (check, region), carries=len(carry.values))
+    return unflatten(carry.tree, made)
+
+
+def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """Repeat state = body(i, state) for i in start..stop-1, from state = init.
+
+    The bounds may be traced integers; i is an i64 of rank 0.
+    """
+    start, stop = _read(start), _read(stop)
+    if not is_traced():
+        state = init
+        for i in range(_integer(start), _integer(stop)):
+            state = body(np.int64(i), state)
+        return state
+    if not isinstance(start, Value) and not isinstance(stop, Value):
+        return _for_range(_integer(start), _integer(stop), body, init)
+    bounds = [n if isinstance(n, Value) else np.int64(_integer(n)) for n in (start, stop)]
+    if any(n.dtype.kind not in "iu" for n in bounds):
+        raise TraceError("the bounds of fori must be integers")
+    first, last = (functions.astype(lift(n, enclosing()), "i64") for n in bounds)
+    return while_loop(
+        lambda s: s[0] < last, lambda s: (s[0] + np.int64(1), seen(body)(s[0], s[1])), (first, init)
+    )[1]
+
+
+def _for_range(start: int, stop: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """A loop of a known number of steps, over stored counts unless they are many."""
+    count = max(stop - start, 0)
+    if count > MOST_STORED:
+        step, first = np.int64(1), np.int64(start)
+        counted = _traced_scan(
+            "fori",
+            lambda s, _: ((s[0] + step, seen(body)(*s)), ()),
+            (first, init),
+            None,
+            count,
+            False,
+        )
+        return counted[0][1]
+    numbers = emit("iota", extent=count, dtype="i64")
+    numbers = numbers + np.int64(start) if start else numbers
+    return _traced_scan("fori", lambda s, i: (seen(body)(i, s), ()), init, numbers, count, False)[0]
+
+
+def _read(number: Any) -> Any:
+    """A variable as its value at this point of a trace; anything else as it is."""
+    return lift(number, enclosing()) if isinstance(number, Stateful) and is_traced() else number
+
+
+def _integer(bound: Any, what: str = "the bounds of fori must be integers") -> int:
+    try:
+        return operator.index(bound)
+    except TypeError:
+        raise TraceError(f"{what}, got {bound!r}") from None
+
+
+def scan(
+    body: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """Fold along the first axis of xs: (carry, y) = body(carry, x) for each slice x.
+
+    Returns the last carry and the ys stacked along a new first axis.  xs is any nesting of arrays
+    with one length, or None with `length`; `reverse` runs from the last slice to the first, and y
+    slot t still belongs to x slice t.  Raises TraceError for lengths that differ and for carries
+    that change type.
+    """
+    count = _length("scan", xs, length)
+    if not is_traced():
+        return _scan_now(body, init, xs, count, reverse)
+    return _traced_scan("scan", body, init, xs, count, reverse)
+
+
+def _traced_scan(
+    name: str, body: Callable[[Any, Any], Any], init: Any, xs: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    """The node of a scan; `name` is what errors call it."""
+    carry, given = Carry(name, init), Operands(xs)
+    slices = [Parameter(p.name, tensor(p.type.dtype, p.type.shape[1:])) for p in given.parameters]
+
+    def step(tracers: list[Any]) -> Any:
+        split = len(carry.values)
+        made = seen(body)(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
+        if not isinstance(made, tuple | list) or len(made) != 2:
+            raise TraceError("the body of scan must return (carry, y)")
+        return tuple(made)
+
+    region = carry.settle(
+        lambda: trace_region("body", [*carry.parameters, *slices], step, carry.targets), part=0
+    )
+    made = emit_region(
+        "scan", (*carry.values, *given.values), (region,), carries=len(carry.values),
+        scanned=len(slices), length=count, reverse=reverse,
+    )  # fmt: skip
+    last, ys = unflatten(region.tree, made)
+    return last, ys
+
+
+def map(body: Callable[[Any], Any], xs: Any) -> Any:
+    """body(x) for each slice x along the first axis of xs, stacked along a new first axis."""
+    _length("map", xs)
+    return scan(lambda nothing, x: ((), seen(body)(x)), (), xs)[1]
+
+
+def _length(name: str, xs: Any, length: int | None = None) -> int:
+    """How many slices there are. Raises TraceError unless all operands agree."""
+    leaves, tree = flatten(xs)
+    if isinstance(length, Value):
+        raise TraceError(
+            f"the length of {name} must be known when tracing",
+            hint="gc.fori and gc.while_loop take numbers of steps that are computed",
+        )
+    known = None if length is None else _integer(length, f"the length of {name} must be an integer")
+    found: dict[str, Any] = {} if known is None else {"length": known}
+    for leaf, path in zip(leaves, leaf_names(tree)):
+        shape = np.shape(leaf) if not isinstance(leaf, Value) else leaf.shape
+        if not shape:
+            raise TraceError(f"{name} walks over the first axis, but {path or 'xs'} has rank 0")
+        found[path or "xs"] = shape[0]
+    if not found:
+        raise TraceError(f"{name} over nothing" + " needs length=" * (name == "scan"))
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{name}: {extent}" for name, extent in found.items())
+        raise TraceError(f"{name}: the lengths differ ({listed})")
+    return next(iter(found.values()))  # type: ignore[no-any-return]
+
+
+def _scan_now(
+    body: Callable[[Any, Any], Any], init: Any, xs: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    leaves, tree = flatten(xs)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    carry, rows, shape = init, [], None
+    for step in reversed(range(count)) if reverse else range(count):
+        carry, y = body(carry, unflatten(tree, [a[step] for a in arrays]))
+        row, shape = flatten(y)
+        rows.append(row)
+    if shape is None:
+        return _empty_scan(body, init, arrays, tree)
+    ordered = rows[::-1] if reverse else rows
+    return carry, unflatten(shape, [np.stack(column) for column in zip(*ordered)])
+
+
+def _empty_scan(
+    body: Callable[[Any, Any], Any], init: Any, arrays: list[Any], tree: TreeDef
+) -> tuple[Any, Any]:
+    """No slice to run the body on: its results are traced for their types."""
+    from graphc.frontend.compile.decorator import compile
+
+    xs = unflatten(tree, arrays)
+    made = compile(lambda carry, xs: scan(body, carry, xs, length=0))(init, xs)
+    return made[0], made[1]

@@ -1,0 +1,229 @@
+"""exp, exp2, expm1, the hyperbolic functions and the logistic family.
+
+Reduction: x = n ln2 + r with ln2 in two parts and |r| <= ln2 / 2, exp(x) = 2**n exp(r).
+
+Polynomials are weighted minimax fits (Remez exchange in 60 digits, coefficients rounded one after
+another with the rest refitted); the comments give the largest relative error of the polynomial
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.loops.nest import Expr, Scalars
+from graphc.loops.vecmath.base import Pair, Real, split
+
+_LN2 = "0.6931471805599453094172321214581765680755"
+_LOG2E = 1.0 / math.log(2.0)
+FALLING = 64  # exponents that results below 1 are raised by while they are computed
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2; errors of exp(r) 2**-28.2 and 2**-57.2
+_EXP_32 = (
+    0.4999999403953552,
+    0.16666516661643982,
+    0.04166810214519501,
+    0.00836919154971838,
+    0.0013838877202942967,
+)
+_EXP_64 = (
+    0.5000000000000011,
+    0.16666666666666344,
+    0.04166666666652453,
+    0.00833333333344042,
+    0.001388888894621354,
+    0.00019841269780670673,
+    2.4801489299474485e-05,
+    2.7557229793878803e-06,
+    2.763194685039902e-07,
+    2.5142323231381365e-08,
+)
+# (exp(r) - 1 - r) / r**2 on |r| <= ln2 / 2; errors of expm1(r) 2**-31.0 and 2**-56.9
+_EXPM1_32 = (
+    0.5,
+    0.1666666567325592,
+    0.04166646674275398,
+    0.008333642967045307,
+    0.0013935047900304198,
+    0.0001966450217878446,
+)
+_EXPM1_64 = (
+    0.5000000000000001,
+    0.1666666666666667,
+    0.041666666666648214,
+    0.008333333333318739,
+    0.0013888888897439406,
+    0.00019841269908320248,
+    2.4801571432784492e-05,
+    2.7557209513307804e-06,
+    2.7570055074867294e-07,
+    2.512470608493787e-08,
+    1.7197884579060401e-09,
+)
+# (2**r - 1 - r ln2) / r**2 on |r| <= 1/2; errors of 2**r 2**-28.2 and 2**-56.2
+_EXP2_32 = (
+    0.24022647738456726,
+    0.055503614246845245,
+    0.009618483483791351,
+    0.0013390592066571116,
+    0.0001533745089545846,
+)
+_EXP2_64 = (
+    0.24022650695910122,
+    0.05550410866481906,
+    0.009618129107596001,
+    0.0013333558146723132,
+    0.00015403530458003666,
+    1.5252733876707263e-05,
+    1.3215433399737422e-06,
+    1.0177920385820519e-07,
+    7.074304705982373e-09,
+    4.491450370803231e-10,
+)
+# (tanh(x) - x) / x**3 in x**2 for |x| <= 0.9 and 0.7; errors of tanh 2**-25.9 and 2**-52.8
+_TANH_32 = (
+    -0.3333321213722229,
+    0.13330359756946564,
+    -0.05372149124741554,
+    0.020904147997498512,
+    -0.006860093213617802,
+    0.0013039791956543922,
+)
+_TANH_64 = (
+    -0.3333333333332867,
+    0.13333333332778483,
+    -0.0539682537382154,
+    0.021869483764683464,
+    -0.008863177786858002,
+    0.003591686073743376,
+    -0.001453599118944781,
+    0.0005824052527695378,
+    -0.00022158193221094366,
+    7.009785010965368e-05,
+    -1.2998569626475991e-05,
+)
+
+
+def exp_parts(r: Real, x: Expr, bias: int, low: Expr | None = None) -> Pair:
+    """(p, bits) with exp(x) = p 2**n, n + bias in the low bits of the integer; |x| < 2000.
+
+    With `low`, small beside x, it is exp(x + low), and what rounding r lost is added back too:
+    0.75 ulp instead of 1.
+    """
+    ln2, ln2_low = split(_LN2, r.dtype)
+    bits, n = r.round_scaled(x, _LOG2E, bias)
+    first = r.fma(n, r.c(-ln2), x)
+    second = None if low is None else r.fma(n, r.c(-ln2_low), low)
+    rest = r.fma(n, r.c(-ln2_low), first) if second is None else r.add(first, second)
+    tail = r.polynomial(rest, _EXP_32 if r.single else _EXP_64)
+    square = r.mul(rest, rest)
+    if second is None:
+        return r.add(r.fma(square, tail, rest), r.c(1.0)), bits
+    lost = r.sub(second, r.sub(rest, first))
+    return r.add(r.add(r.fma(square, tail, lost), rest), r.c(1.0)), bits
+
+
+def scale_twice(r: Real, p: Expr, bits: Expr) -> Expr:
+    """p 2**n where the low bits of the integer hold n + 2 bias, |n| < 2 bias.
+
+    2**n is applied as two normal powers of two, the first multiplication is exact: overflow and
+    denormals come out rounded once.  The left shift drops the bits above the exponent field.
+    """
+    half = r.shift_right(bits, 1)
+    first = r.from_bits(r.shift_left(half, r.format.mantissa))
+    second = r.from_bits(r.shift_left(r.b.sub(bits, half), r.format.mantissa))
+    return r.mul(r.mul(p, first), second)
+
+
+def exp_falling(r: Real, x: Expr) -> Expr:
+    """exp for an argument that is not above zero; the bits are those of `exp`.
+
+    2**(n + 64) is a normal number even where the result is denormal or zero, and its product is
+    exact: only the step back rounds.
+    """
+    p, bits = exp_parts(r, r.at_least(x, exp_lower_bound(r)), r.format.bias + FALLING)
+    s = r.from_bits(r.shift_left(bits, r.format.mantissa))
+    return r.mul(r.mul(p, s), r.c(2.0**-FALLING))
+
+
+def exp_lower_bound(r: Real) -> float:
+    """An argument below which exp rounds to zero."""
+    return -104.5 if r.single else -746.0
+
+
+def exp(b: Scalars, x: Expr) -> Expr:
+    r = Real(b, x.dtype)
+    bounded = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r))
+    p, bits = exp_parts(r, bounded, 2 * r.format.bias)
+    return scale_twice(r, p, bits)
+
+
+def exp_below_zero(b: Scalars, x: Expr) -> Expr:
+    """exp(x) for x <= 0 and NaN."""
+    return exp_falling(Real(b, x.dtype), x)
+
+
+def exp2_parts(r: Real, x: Expr, rest: Expr | None = None) -> Pair:
+    """(p, bits) with 2**(x + rest) = p 2**n and n + 2 bias in the low bits; rest is tiny."""
+    bits, n = r.round_scaled(x, 1.0, 2 * r.format.bias)
+    fraction = r.sub(x, n)
+    fraction = fraction if rest is None else r.add(fraction, rest)
+    tail = r.polynomial(fraction, _EXP2_32 if r.single else _EXP2_64)
+    linear = r.mul(r.mul(fraction, fraction), tail)
+    return r.add(r.fma(fraction, r.c(math.log(2.0)), linear), r.c(1.0)), bits
+
+
+def exp2_bounds(r: Real, x: Expr) -> Expr:
+    """x clamped to where 2**x is neither certainly zero nor certainly infinite."""
+    f = r.format
+    return r.at_least(r.at_most(x, f.bias + 2.0), -f.bias - f.mantissa - 3.0)
+
+
+def exp2(b: Scalars, x: Expr) -> Expr:
+    r = Real(b, x.dtype)
+    p, bits = exp2_parts(r, exp2_bounds(r, x))
+    return scale_twice(r, p, bits)
+
+
+def expm1(b: Scalars, x: Expr) -> Expr:
+    """2 (s (1 + r + t) - 1/2), s = 2**(n-1), t the small rest; summed from the large end."""
+    r = Real(b, x.dtype)
+    f = r.format
+    high, low = split(_LN2, r.dtype)
+    clamped = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), -18.0 if r.single else -38.0)
+    bits, n = r.round_scaled(clamped, _LOG2E, f.bias - 1)
+    first = r.fma(n, r.c(-high), clamped)
+    rest = r.fma(n, r.c(-low), first)
+    lost = r.fma(n, r.c(-low), r.sub(first, rest))
+    tail = r.polynomial(rest, _EXPM1_32 if r.single else _EXPM1_64)
+    tail = r.fma(r.mul(rest, rest), tail, lost)
+    s = r.from_bits(r.shift_left(bits, f.mantissa))
+    large = r.fma(s, tail, r.fma(s, rest, r.sub(s, r.c(0.5))))
+    # n = 0 apart: halving would lose bits of a denormal; the sign keeps expm1(-0) = -0.
+    result = r.where(r.eq(n, r.c(0.0)), r.add(rest, tail), r.add(large, large))
+    return r.with_sign(result, x)
+
+
+def sigmoid(b: Scalars, x: Expr) -> Expr:
+    """With e = exp(-|x|) and q = e / (1 + e): 1 - q, or e - e q for negative x.
+
+    Nothing overflows, tiny results are exact, and the rounding of 1 + e is damped by e.
+    """
+    r = Real(b, x.dtype)
+    e = exp_falling(r, r.neg(r.abs(x)))
+    quotient = r.div(e, r.add(e, r.c(1.0)))
+    factor = r.where(r.lt(x, r.c(0.0)), e, r.c(1.0))
+    return r.fma(r.neg(factor), quotient, factor)
+
+
+def tanh(b: Scalars, x: Expr) -> Expr:
+    """x + x**3 P(x**2) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
+    r = Real(b, x.dtype)
+    size = r.abs(x)
+    square = r.mul(x, x)
+    tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
+    near = r.fma(r.mul(tail, square), size, size)
+    p, bits = exp_parts(r, r.at_most(r.add(size, size), 20.0 if r.single else 44.0), r.format.bias)
+    e = r.mul(p, r.from_bits(r.shift_left(bits, r.format.mantissa)))
+    far = r.sub(r.c(1.0), r.div(r.c(2.0), r.add(e, r.c(1.0))))
+    return r.with_sign(r.where(r.lt(size, r.pick(0.9, 0.7)), near, far), x)

@@ -1,0 +1,123 @@
+"""log, log2, log10, log1p.
+
+Reduction: x = 2**e m with m in [sqrt(1/2), sqrt(2)), f = m - 1 exactly, log(m) = f + w with w about
+-f**2 / 2.  f32 takes w from one polynomial in f; f64 from the series in s = f / (2 + f), where
+log(1 + f) = 2 atanh(s) and 2 s = f - s f.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.loops.nest import Expr, Scalars
+from graphc.loops.vecmath.base import Real, split
+
+_LN2 = "0.6931471805599453094172321214581765680755"
+_LOG10_2 = "0.3010299956639811952137388947244930267682"
+_LOG2_E = "1.442695040888963407359924681001892137427"
+_LOG10_E = "0.4342944819032518276511289189166050822944"
+
+# (log(1 + f) - f + f**2 / 2) / f**3 for sqrt(1/2) <= 1 + f <= sqrt(2); error of log 2**-27.3
+_LOG_32 = (
+    0.3333333134651184,
+    -0.250008225440979,
+    0.20001260936260223,
+    -0.16623330116271973,
+    0.14200939238071442,
+    -0.13159574568271637,
+    0.12767146527767181,
+    -0.07643219083547592,
+)
+# (2 atanh(s) - 2 s) / s**3 in s**2; error of log 2**-59.5
+_LOG_64 = (
+    0.6666666666666734,
+    0.3999999999941642,
+    0.2857142874211102,
+    0.2222219859387807,
+    0.18183563548886078,
+    0.15314064378305525,
+    0.1479586162249645,
+)
+
+
+def log_tail(r: Real, f: Expr) -> Expr:
+    """w with log(1 + f) = f + w, for sqrt(1/2) <= 1 + f <= sqrt(2)."""
+    square = r.mul(f, f)
+    if r.single:
+        return r.mul(square, r.fma(f, r.polynomial(f, _LOG_32), r.c(-0.5)))
+    s = r.div(f, r.add(f, r.c(2.0)))
+    z = r.mul(s, s)
+    half = r.mul(square, r.c(0.5))
+    return r.fma(s, r.fma(z, r.polynomial(z, _LOG_64), half), r.neg(half))
+
+
+def exponent_of(r: Real, x: Expr) -> Expr:
+    """The integer e with x / 2**e in [sqrt(1/2), sqrt(2)), for a positive normal x."""
+    base = r.b.bitcast(r.c(math.sqrt(0.5)), r.format.bits)
+    return r.shift_right(r.b.sub(r.bits(x), base), r.format.mantissa)
+
+
+def reduce(r: Real, x: Expr) -> tuple[Expr, Expr]:
+    """(e as a float, f) with x = 2**e (1 + f), for a positive finite x, denormals included."""
+    small = r.lt(x, r.c(r.format.tiny))
+    steps = r.format.mantissa + 2
+    x = r.where(small, r.mul(x, r.c(2.0**steps)), x)
+    e = exponent_of(r, x)
+    m = r.from_bits(r.b.sub(r.bits(x), r.shift_left(e, r.format.mantissa)))
+    offset = r.where(small, r.c(-float(steps)), r.c(0.0))
+    return r.add(r.b.cast(e, r.dtype), offset), r.sub(m, r.c(1.0))
+
+
+def _edges(r: Real, x: Expr, result: Expr, zero: float) -> Expr:
+    """A logarithm's ends: `zero` gives -inf, less gives NaN, +inf and NaN give themselves."""
+    result = r.where(r.lt(x, r.c(math.inf)), result, x)
+    pole = r.where(r.eq(x, r.c(zero)), r.c(-math.inf), r.c(math.nan))
+    return r.where(r.b.compare("le", x, r.c(zero)), pole, result)
+
+
+def log(b: Scalars, x: Expr) -> Expr:
+    r = Real(b, x.dtype)
+    e, f = reduce(r, x)
+    return _edges(r, x, natural_log(r, e, f), 0.0)
+
+
+def natural_log(r: Real, e: Expr, f: Expr) -> Expr:
+    """log(2**e (1 + f))."""
+    high, low = split(_LN2, r.dtype)
+    rest = r.fma(e, r.c(low), log_tail(r, f))
+    return r.fma(e, r.c(high), r.add(f, rest))
+
+
+def log2(b: Scalars, x: Expr) -> Expr:
+    r = Real(b, x.dtype)
+    e, f = reduce(r, x)
+    return _edges(r, x, r.add(e, _scaled(r, f, _LOG2_E, r.c(0.0))), 0.0)
+
+
+def log10(b: Scalars, x: Expr) -> Expr:
+    r = Real(b, x.dtype)
+    e, f = reduce(r, x)
+    high, low = split(_LOG10_2, r.dtype)
+    part = _scaled(r, f, _LOG10_E, r.mul(e, r.c(low)))
+    return _edges(r, x, r.fma(e, r.c(high), part), 0.0)
+
+
+def _scaled(r: Real, f: Expr, factor: str, rest: Expr) -> Expr:
+    """log(1 + f) * factor + rest, with the factor in two parts: f carries most of the value."""
+    high, low = split(factor, r.dtype)
+    rest = r.fma(f, r.c(low), r.fma(log_tail(r, f), r.c(high), rest))
+    return r.fma(f, r.c(high), rest)
+
+
+def log1p(b: Scalars, x: Expr) -> Expr:
+    """1 + x = 2**e (1 + f), f = x 2**-e + (2**-e - 1) from x itself: no digits of x are lost."""
+    r = Real(b, x.dtype)
+    total = r.add(x, r.c(1.0))
+    e = exponent_of(r, total)
+    bits = r.shift_left(e, r.format.mantissa)
+    scale = r.from_bits(r.b.sub(r.bits(r.c(1.0)), bits))
+    m = r.from_bits(r.b.sub(r.bits(total), bits))
+    exact = r.fma(scale, x, r.sub(scale, r.c(1.0)))
+    f = r.where(r.gt(x, r.pick(2.0**40, 2.0**80)), r.sub(m, r.c(1.0)), exact)
+    result = _edges(r, x, natural_log(r, r.b.cast(e, r.dtype), f), -1.0)
+    return r.with_sign(result, x)

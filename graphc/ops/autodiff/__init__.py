@@ -1,0 +1,1 @@
+"""Differentiation of regions: chain rule, sums of cotangents, loops and branches."""

@@ -1,0 +1,278 @@
+"""Ops that leave the program while it runs: `print`, `assert` and `callback` call Python.
+
+    trace   %1 = print(%0) {text="x is {}"} : ()           %2 = print(%0) {text="again"} after %1
+    state   %1 = print(%0, %t) {text=..., threaded=true} : u8[]    %2 = print(%0, %1) {...}
+
+They happen once for each time they are reached, in program order.  The pass `state` threads a token
+through them and through the regions that hold them, as it does with the values of variables: from
+there on the order is that of data, which every later pass keeps.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError, RunError, TypeRuleError
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.op import EXTENT, MANY, OPS, Attr, Effect, Host
+from graphc.ir.types import BOOL, U8, AnyType, Dimension, Type, dtype, leaves, tensor, tuple_type
+from graphc.ops.record.families import define, require, require_tensor
+
+TOKEN = tensor(U8, ())  # what stands for all that has happened outside so far
+MOST_WIDTH = 100  # characters that a format may ask for
+MOST_SHOWN = 6  # values of a failed assertion that its message has a line for
+THREADED = Attr("threaded", "bool", False)
+
+Arrays = Sequence[Any]
+
+
+def _operands(name: str, types: tuple[AnyType, ...], threaded: bool) -> list[Type]:
+    """The types of the values, without that of the token."""
+    require_tensor(name, *types)
+    if threaded:
+        require(bool(types) and types[-1] is TOKEN, f"the last operand of {name} is a {TOKEN}")
+    kept = types[: len(types) - threaded]
+    return [kind for kind in kept if isinstance(kind, Type)]
+
+
+def _result(kinds: Sequence[AnyType], threaded: bool) -> AnyType:
+    made = (*kinds, TOKEN) if threaded else tuple(kinds)
+    return made[0] if len(made) == 1 else tuple_type(made)
+
+
+def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
+    def reference(*arrays: Any, threaded: bool, **attrs: Any) -> Any:
+        made = tuple(run(arrays[: len(arrays) - threaded], **attrs))
+        made = (*made, np.zeros((), np.uint8)) if threaded else made
+        return made[0] if len(made) == 1 else made
+
+    return reference
+
+
+# -------------------------------------------------------------------------------------------- print
+
+
+def _infer_print(*types: AnyType, text: str, threaded: bool) -> AnyType:
+    kinds = _operands("print", types, threaded)
+    fields = _fields(text)
+    require(
+        len(fields) == len(kinds),
+        f"print has {len(kinds)} value(s) for the {len(fields)} field(s) of {text[:80]!r}",
+        hint="write {} for each value, and {{ }} for braces",
+    )
+    for spec, kind in zip(fields, kinds):
+        if spec:
+            _check_format(spec, kind)
+    return _result((), threaded)
+
+
+def _fields(text: str) -> list[str]:
+    """The format of each {} in a text. A text may come from a file: it reads no attributes."""
+    try:
+        pieces = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise TypeRuleError(f"print: {error} in {text[:80]!r}") from None
+    for _, name, spec, conversion in pieces:
+        require(
+            not name and not conversion and "{" not in (spec or ""),
+            f"print: a field is {{}} or {{:format}}, not one with {name or conversion or spec!r}",
+        )
+    return [spec or "" for _, name, spec, _ in pieces if name is not None]
+
+
+def _check_format(spec: str, kind: Type) -> None:
+    require(
+        kind.rank == 0,
+        f"print: the format {spec!r} is for numbers, and the value is {kind}",
+        hint="write {} for an array",
+    )
+    require(
+        all(int(number) <= MOST_WIDTH for number in re.findall(r"\d{1,18}", spec)),
+        f"print: the format {spec[:40]!r} asks for more than {MOST_WIDTH} characters",
+    )
+    try:
+        format(np.zeros((), kind.dtype.numpy).item(), spec)
+    except (TypeError, ValueError) as error:
+        raise TypeRuleError(f"print: the format {spec!r} does not fit {kind}: {error}") from None
+
+
+def _print(arrays: Arrays, text: str) -> Arrays:
+    values = [array.item() if array.ndim == 0 else array for array in map(np.asarray, arrays)]
+    sys.stdout.write(text.format(*values) + "\n")
+    return ()
+
+
+print_ = define(
+    "print",
+    infer=_infer_print,
+    reference=_reference(_print),
+    lower=Host(),
+    attrs=(Attr("text", "str"), THREADED),
+    effect=Effect.IO,
+    variadic=True,
+    doc="Print a text, with a value for each {} in it, whenever it is reached.",
+)
+
+
+# ------------------------------------------------------------------------------------------- assert
+
+
+def _infer_assert(*types: AnyType, message: str, threaded: bool) -> AnyType:
+    kinds = _operands("assert", types, threaded)
+    require(bool(kinds), "assert needs a condition")
+    require(
+        kinds[0].dtype is BOOL,
+        f"the condition of assert is {kinds[0]}, not of booleans",
+        hint="compare it with something",
+    )
+    return _result((), threaded)
+
+
+def _assert(arrays: Arrays, message: str) -> Arrays:
+    condition, *values = arrays
+    if not np.all(condition):
+        shown = [f"value {k}: {value}".replace("\n", " ") for k, value in enumerate(values)]
+        raise RunError(message or "an assertion failed", details=tuple(shown[:MOST_SHOWN]))
+    return ()
+
+
+assert_ = define(
+    "assert",
+    infer=_infer_assert,
+    reference=_reference(_assert),
+    lower=Host(),
+    attrs=(Attr("message", "str", ""), THREADED),
+    effect=Effect.IO,
+    variadic=True,
+    doc="Stop the run, with a message and the values after the first, unless the first operand is "
+    "true in all elements.",
+)
+
+
+# ----------------------------------------------------------------------------------------- callback
+
+_numbers = count()
+
+
+class Function(str):
+    """A name that stands for a Python function of this process in the attributes of a node."""
+
+    call: Callable[..., Any]
+
+
+_functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictionary()
+
+
+def function_of(call: Callable[..., Any]) -> Function:
+    """A name of its own for a function, by which texts of this process find it, too."""
+    made = Function(f"{getattr(call, '__name__', type(call).__name__)}#{next(_numbers)}")
+    made.call = call
+    _functions[made] = made
+    return made
+
+
+def _kinds(dtypes: Sequence[str], ranks: Sequence[int], dims: Sequence[Dimension]) -> list[Type]:
+    require(len(dtypes) == len(ranks), "callback: a rank for each dtype of its results")
+    require(sum(ranks) == len(dims), "callback: as many dims as the ranks of its results say")
+    rest = iter(dims)
+    return [
+        tensor(dtype(name), [next(rest) for _ in range(rank)])
+        for name, rank in zip(dtypes, ranks, strict=True)
+    ]
+
+
+def _infer_callback(
+    *types: AnyType, function: str, dtypes: tuple[str, ...], ranks: tuple[int, ...],
+    dims: tuple[Dimension, ...], threaded: bool,
+) -> AnyType:  # fmt: skip
+    _operands("callback", types, threaded)
+    require(
+        function in _functions,
+        f"callback: there is no function {function[:80]!r} in this process",
+        hint="a graph from a file can only compute; gc.callback makes one while it is traced",
+    )
+    return _result(_kinds(dtypes, ranks, dims), threaded)
+
+
+def _callback(arrays: Arrays, function: str, dtypes: Any, ranks: Any, dims: Any) -> Arrays:
+    name = function.rpartition("#")[0]
+    known = _functions.get(function)
+    if known is None:
+        raise RunError(f"the function of the callback {name} is gone")
+    try:
+        made = known.call(*arrays)
+    except Exception as error:
+        raise RunError(f"the callback {name} raised {type(error).__name__}: {error}") from error
+    kinds = _kinds(dtypes, ranks, dims)
+    if not kinds:
+        return ()
+    results = [np.asarray(array) for array in made]
+    found = ", ".join(f"{a.dtype}{list(a.shape)}" for a in results)
+    fits = len(results) == len(kinds) and all(
+        a.shape == kind.dims and a.dtype == kind.dtype.numpy for a, kind in zip(results, kinds)
+    )
+    if not fits:
+        wanted = ", ".join(map(str, kinds))
+        raise RunError(f"the callback {name} returned {found or 'nothing'}, not {wanted}")
+    return results
+
+
+callback = define(
+    "callback",
+    infer=_infer_callback,
+    reference=_reference(_callback),
+    lower=Host(is_local=True),
+    attrs=(
+        Attr("function", "str"),
+        Attr("dtypes", "strs", (), most=MANY),
+        Attr("ranks", "ints", (), within=EXTENT, most=MANY),
+        Attr("dims", "dims", (), within=EXTENT, most=MANY),
+        THREADED,
+    ),
+    effect=Effect.IO,
+    variadic=True,
+    doc="What a Python function of this process returns for the operands; results are of fixed "
+    "dtypes and shapes.",
+)
+
+
+# ----------------------------------------------------------------------------------------- regions
+
+
+def without_calls(region: Graph) -> Graph:
+    """A region that runs once more, for its gradient, without what has happened already.
+
+    Raises GraphError for a callback with results, which only another call can give.
+    """
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, without_calls)
+        if made is not node:
+            r.nodes.append(made)
+            return made
+        if not isinstance(node.op.lower, Host):
+            return None
+        threaded = node.attrs["threaded"]
+        if len(leaves(node.type)) > threaded:
+            raise GraphError(
+                f"{node.op.name} would be called again on the way back",
+                details=node.describe(),
+                location=node.loc,
+                hint="call it outside of gc.checkpoint, gc.vjp and gc.jvp; gc.grad calls it once",
+            )
+        return node.inputs[-1] if threaded else r.emit(OPS["tuple"], ())
+
+    return rebuild(region, rewrite) if region.effect is Effect.IO else region
+
+
+def is_loose(op: Any, attrs: Any) -> bool:
+    """Does a node call Python in an order that only `after` edges keep?"""
+    return isinstance(op.lower, Host) and not attrs["threaded"]

@@ -1,0 +1,1 @@
+"""Reads and writes at positions: indexing, gather, scatter, updates."""

@@ -1,0 +1,212 @@
+"""scatter: a copy of an array with rows at computed positions set, added to or bounded.
+
+    scatter(x[n, *rest], positions[*b], updates[*b, *rest])
+
+One sequential pass over the positions makes every result deterministic; columns may be split over
+threads.  Indexed writes in Python syntax are in `update.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import OutOfRangeError
+from graphc.ir.op import Attr, Library, Sample
+from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
+from graphc.ops.index import scatter_gradients as rules
+from graphc.ops.record.dims import shape_of, tensor_type
+from graphc.ops.record.families import (
+    INTEGERS,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
+from graphc.ops.record.value import common_element, emit, functions
+from graphc.ops.shape.shape import broadcast_to, reshape
+
+STORED = (
+    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128",
+)  # fmt: skip
+UPDATES = ("set", "add", "mul", "min", "max")
+
+
+def require_index_types(name: str, *types: AnyType) -> list[Type]:
+    """Integer index tensors. Raises TypeRuleError."""
+    made = [tensor_type(name, t) for t in types]
+    for kind in made:
+        require(
+            kind.dtype.name in INTEGERS,
+            f"{name}: an index must have an integer type, got {kind.dtype}",
+        )
+    return made
+
+
+# ------------------------------------------------------------------------------------ scatter
+
+
+def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, drop: bool) -> Type:
+    x, updates = tensor_type("scatter", x), tensor_type("scatter", updates)
+    (index,) = require_index_types("scatter", index)
+    require(index.dtype is not U64, "scatter: an index of type u64", hint="cast it to i64")
+    require_dtype("scatter", x, STORED)
+    require(x.rank >= 1, "scatter into a scalar")
+    wanted = tensor(x.dtype, (*index.shape, *x.shape[1:]))
+    same = updates.rank == wanted.rank and updates.dtype is x.dtype
+    same = same and not any(map(definitely_different, updates.shape, wanted.shape))
+    require(same, f"scatter into {x} at {index} takes updates of type {wanted}, not {updates}")
+    require(
+        mode == "set" or x.dtype.kind in "iuf" or (mode == "add" and x.dtype.is_complex),
+        f"scatter does not take mode {mode} for {x.dtype}",
+    )
+    return x
+
+
+def _scatter_kernel(kind: int) -> Callable[..., int]:
+    """The kernel of UPDATES[kind]; Numba drops the branches that the constant rules out."""
+
+    def kernel(x: Any, index: Any, updates: Any, out: Any, params: Any, lo: int, hi: int) -> int:
+        # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
+        # Unsigned places cannot count from the end, which would keep the loops from vectorising.
+        # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
+        rows, width, drop = params[0], params[1], params[2]
+        for k in range(len(index)):
+            if not drop and (np.int64(index[k]) < -rows or np.int64(index[k]) >= rows):
+                return 1
+        for row in range(rows if x.ctypes.data != out.ctypes.data else 0):
+            start = np.uint64(row * width)
+            for column in range(lo, hi):
+                out[start + np.uint64(column)] = x[start + np.uint64(column)]
+        for k in range(len(index)):
+            target = np.int64(index[k])
+            if target < 0:
+                target += rows
+            if target < 0 or target >= rows:
+                continue
+            start, source = np.uint64(target * width), np.uint64(k * width)
+            for column in range(lo, hi):
+                place = start + np.uint64(column)
+                value = updates[source + np.uint64(column)]
+                if kind == 0:
+                    out[place] = value
+                elif kind == 1:
+                    out[place] += value
+                elif kind == 2:
+                    out[place] *= value
+                elif kind == 3:
+                    if value < out[place] or value != value:
+                        out[place] = value
+                elif value > out[place] or value != value:
+                    out[place] = value
+        return 0
+
+    return kernel
+
+
+_KERNELS = {mode: _scatter_kernel(kind) for kind, mode in enumerate(UPDATES)}
+
+
+def _scatter_params(node: Any) -> tuple[int, ...]:
+    dims = node.inputs[0].type.dims
+    return dims[0], math.prod(dims[1:]), int(node.attrs["drop"])
+
+
+def _scatter_reference(x: Any, index: Any, updates: Any, mode: str, drop: bool) -> Any:
+    made = np.array(x)
+    rows = len(made)
+    inside = (index >= -rows) & (index < rows)
+    if not drop and not inside.all():
+        wrong = index[~inside].flat[0]
+        raise OutOfRangeError(f"index {wrong} is out of range for an axis of extent {rows}")
+    index = index[inside].astype(np.int64)
+    updates = updates[inside]
+    if mode == "set":
+        made[index] = updates
+        return made
+    ufunc = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[mode]
+    ufunc.at(made, index, updates)
+    return made
+
+
+def _scatter_samples() -> list[Sample]:
+    def case(name: str, shape: Any, index: Any, good: bool = True, **attrs: Any) -> Sample:
+        index = np.asarray(index)
+        dims = (*index.shape, *shape[1:])
+        arrays = (sample_array(name, s, (-4, 4), k) for k, s in enumerate((shape, dims)))
+        x, updates = arrays
+        return Sample((x, index, updates), attrs, good)
+
+    made = [case(n, (4, 3), [2, 0, -1, 2]) for n in STORED]
+    for mode in UPDATES[1:]:
+        made += [case(n, (4, 3), [2, 0, -1, 2], mode=mode) for n in ("i8", "u32", "f32", "f64")]
+    return [
+        *made,
+        case("c64", (5,), [4, 4], mode="add"),
+        case("f32", (5,), [[1, 7], [-6, 1]], mode="add", drop=True),
+        case("f32", (0, 2), np.zeros(0, "i4")),
+        case("c64", (5,), [1], False, mode="max"),
+        case("bool", (5,), [1], False, mode="add"),
+        Sample((np.zeros((3, 2)), np.array([0]), np.zeros((1, 3))), {}, False),
+        Sample((np.zeros(3), np.array([0.0]), np.zeros(1)), {}, False),
+    ]
+
+
+scatter_op = define(
+    "scatter",
+    infer=_infer_scatter,
+    gradient=rules.scatter_gradient,
+    reference=_scatter_reference,
+    lower=Library(
+        lambda node: _KERNELS[node.attrs["mode"]],
+        _scatter_params,
+        units=lambda node: math.prod(node.inputs[0].type.dims[1:]),
+        cuda=device_code("index.scatter_launches", "scatter_code"),
+        updates=True,
+    ),
+    attrs=(Attr("mode", "str", "set", UPDATES), Attr("drop", "bool", False)),
+    dtypes=STORED,
+    samples=_scatter_samples,
+    doc="x with rows set, added to, multiplied or bounded by updates, in order. Negative positions "
+    "count from the end; those out of range are an error, or left out with `drop`.",
+)
+
+
+def scatter_rows(x: Any, index: Any, updates: Any, mode: str = "set", drop: bool = False) -> Any:
+    """scatter on any dtype: bool adds as `or`, multiplies as `and`; f16 and bf16 go through f32."""
+    element = common_element(x)[0]
+    updates = broadcast_to(functions.astype(updates, element), (*shape_of(index), *shape_of(x)[1:]))
+    if element is BOOL and mode != "set":
+        wide = {"add": "max", "mul": "min"}.get(mode, mode)
+        made = scatter_rows(functions.astype(x, "u8"), index, functions.astype(updates, "u8"), wide)
+        return functions.astype(made, BOOL)
+    if element.compute is F32 and element is not F32:
+        x, updates = functions.astype(x, F32), functions.astype(updates, F32)
+    if common_element(index)[0] is U64:
+        index = functions.astype(functions.minimum(index, 2**63 - 1), I64)
+    made = emit("scatter", x, index, updates, mode=mode, drop=drop)
+    return functions.astype(made, element)
+
+
+def add_along(dims: tuple[int, ...], index: Any, axis: int, updates: Any) -> Any:
+    """Zeros of shape `dims`, with updates added where an index of their shape names the place
+    along one axis: what is left of a take_along on the way back.
+    """
+    f, inner = functions, math.prod(dims[axis + 1 :])
+    if shape_of(index)[axis] == 1:  # one place per row: an index map, which fuses with what follows
+        column = tuple(-1 if k == axis else 1 for k in range(len(dims)))
+        return f.where(f.equal(reshape(f.arange(dims[axis]), column), index), updates, 0)
+    outer, total = math.prod(dims[:axis]), math.prod(dims)
+    place = reshape(index, (outer, shape_of(index)[axis], inner))
+    if inner > 1:
+        place = place * inner + f.arange(inner)
+    if outer > 1:
+        place = place + reshape(f.arange(outer) * (dims[axis] * inner), (outer, 1, 1))
+    zeros = f.zeros((total,), common_element(updates)[0])
+    count = (math.prod(shape_of(index)),)
+    made = scatter_rows(zeros, reshape(place, count), reshape(updates, count), "add")
+    return reshape(made, dims)

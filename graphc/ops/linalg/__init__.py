@@ -1,0 +1,1 @@
+"""Products of matrices, einsum, factorisations and what is solved with them."""

@@ -1,0 +1,1 @@
+"""Element by element: arithmetic, comparison, casts, transcendental and activation functions."""

@@ -1,0 +1,154 @@
+"""polygamma: the derivatives of digamma, of any order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Attr, Range, Sample, Scalar
+from graphc.ir.types import AnyType, Type
+from graphc.loops.scalars import is_negative, like
+from graphc.ops.record.derivatives import polynomial, times
+from graphc.ops.record.families import (
+    FLOATS,
+    define,
+    elementwise_cost,
+    elementwise_samples,
+    elementwise_type,
+    float_of,
+    require,
+    wide,
+)
+from graphc.ops.record.value import element_of, emit_promoted, functions, public
+
+HIGHEST = 20  # (order + 1)! must be a finite f32
+_SHIFT = 10
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+
+
+def _tail_terms(order: int) -> list[float]:
+    """B(2j) / (2j)! (order + 2j - 1)! / order! for j = 1, 2, ..."""
+    return [
+        number / math.factorial(2 * j) * math.factorial(order + 2 * j - 1) / math.factorial(order)
+        for j, number in enumerate(_BERNOULLI, 1)
+    ]
+
+
+def _cotangent_slope(order: int) -> list[float]:
+    """The coefficients of a polynomial P with P(cot x) the derivative of cot x of this order.
+
+    P' times -(1 + cot(x)**2) gives the next.
+    """
+    made = [0.0, 1.0]
+    for _ in range(order):
+        slope = [k * c for k, c in enumerate(made)][1:]
+        made = [-(a + b) for a, b in zip([*slope, 0, 0], [0, 0, *slope], strict=True)]
+    return made
+
+
+# -------------------------------------------------------------------------------------- expression
+
+
+def _horner(b: Any, x: Any, coefficients: list[float]) -> Any:
+    made = like(b, x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        made = b.fma(made, x, like(b, x, coefficient))
+    return made
+
+
+def _to_power(b: Any, x: Any, exponent: int) -> Any:
+    made = x
+    for _ in range(exponent - 1):
+        made = b.mul(made, x)
+    return made
+
+
+def _right_half(b: Any, x: Any, order: int) -> Any:
+    """(-1)**(order + 1) order! zeta(order + 1, x) for x >= 0: ten terms of the sum, the rest by
+    Euler and Maclaurin (Abramowitz and Stegun 6.4.10 to 6.4.12)."""
+    one, total = like(b, x, 1), like(b, x, 0)
+    for step in range(_SHIFT):
+        inverse = b.div(one, b.add(x, like(b, x, step)))
+        total = b.add(total, _to_power(b, inverse, order + 1))
+    inverse = b.div(one, b.add(x, like(b, x, _SHIFT)))
+    square = b.mul(inverse, inverse)
+    series = b.mul(square, _horner(b, square, _tail_terms(order)))
+    series = b.add(b.fma(inverse, like(b, x, 0.5), like(b, x, 1 / order)), series)
+    total = b.fma(_to_power(b, inverse, order), series, total)
+    return b.mul(total, like(b, x, (-1) ** (order + 1) * math.factorial(order)))
+
+
+def _polygamma(b: Any, x: Any, *, order: int) -> Any:
+    """Left of 0 by reflection: (-1)**n polygamma(n, 1 - x) - pi d^n/dx^n cot(pi x)."""
+    left = is_negative(b, x)
+    mirrored = b.select(left, b.sub(like(b, x, 1), x), x)
+    right = _right_half(b, mirrored, order)
+    angle = b.mul(b.sub(x, b.op("rint", x)), like(b, x, math.pi))
+    cotangent = b.div(b.call("cos", angle), b.call("sin", angle))
+    turned = _horner(b, cotangent, _cotangent_slope(order))
+    turned = b.mul(turned, like(b, x, -(math.pi ** (order + 1))))
+    return b.select(left, b.fma(right, like(b, x, (-1) ** order), turned), right)
+
+
+def _reference(x: Any, order: int) -> Any:
+    """The sum itself over 60 terms, then two of the series; in f64."""
+    given, x = np.asarray(x).dtype, np.asarray(x, np.float64)
+    at = np.where(x < 0, 1 - x, x)
+    end = at + 60
+    right = sum((at + k) ** -(order + 1.0) for k in range(60))
+    right = right + end**-order * (1 / order + 0.5 / end + (order + 1) / (12 * end**2))
+    right = right - end ** (-order - 4.0) * (order + 1) * (order + 2) * (order + 3) / 720
+    right = (-1) ** (order + 1) * math.factorial(order) * right
+    turned = polynomial(1 / np.tan(np.pi * (x - np.rint(x))), _cotangent_slope(order))
+    left = (-1) ** order * right - np.pi ** (order + 1) * turned
+    return np.where(x < 0, left, right).astype(given)
+
+
+# ------------------------------------------------------------------------------------------ the op
+
+
+def _infer(x: AnyType, *, order: int) -> Type:
+    require(1 <= order <= HIGHEST, f"polygamma of order {order}", hint=f"1 to {HIGHEST} are known")
+    return elementwise_type("polygamma", (x,), 1, FLOATS)
+
+
+def _samples() -> list[Sample]:
+    right = [
+        Sample(sample.operands, {"order": order}, sample.good, sample.tolerance)
+        for order in (1, 2, 3, 4)
+        for sample in elementwise_samples(1, FLOATS, (0.5, 9.0), 32.0)
+    ]
+    left = np.array([-0.5, -0.25, -1.3, -2.6, -3.75])
+    return [
+        *right,
+        Sample((left,), {"order": 1}, tolerance=32.0),
+        Sample((left,), {"order": 2}, tolerance=256.0),
+        Sample((left,), {"order": 0}, good=False),
+    ]
+
+
+define(
+    "polygamma",
+    infer=_infer,
+    reference=wide(_reference),
+    lower=Scalar(_polygamma),
+    attrs=(Attr("order", "int", within=Range(1, HIGHEST)),),
+    dtypes=FLOATS,
+    gradient=times(lambda x, y, order: functions.polygamma(order + 1, x)),
+    cost=elementwise_cost(150),
+    samples=_samples,
+    doc="The derivative of digamma of this order (1 to 20).",
+)
+
+
+@public()
+def polygamma(n: int, x: Any) -> Any:
+    """The n-th derivative of digamma, n = 0 to 20 (digamma itself for 0).
+
+    Raises TypeRuleError for another n or complex x.
+    """
+    if n == 0:
+        return functions.digamma(x)
+    return emit_promoted("polygamma", x, element=float_of(element_of(x)[0]), order=n)

@@ -1,0 +1,238 @@
+"""Pooling: a maximum, minimum or sum over a sliding window, unrolled per element."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import Attr, Compute, Sample
+from graphc.ir.types import AnyType, Dimension, Type, tensor
+from graphc.ops.nn.conv import Ints, per_axis, resolve_padding, window_extent
+from graphc.ops.nn.pooling_adjoint import (
+    MOST_IN_WINDOW,
+    WINDOW,
+    pool_type,
+    sliding_windows,
+    sums_spread,
+    to_chosen,
+)
+from graphc.ops.record.dims import rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.record.families import REAL, define, require
+from graphc.ops.record.value import common_element, emit, functions, public
+from graphc.ops.reduce.reduce import IDENTITY
+from graphc.ops.shape.padding import emit_pad
+from graphc.ops.shape.slicing import slice_axis
+
+UNROLL = 64
+
+# ------------------------------------------------------------------------------------ the op
+
+
+def _infer_pool(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Type:
+    shape = pool_type("pool", x, window, stride, dilation)
+    return tensor(tensor_type("pool", x).dtype, shape)
+
+
+def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    kind, window, stride, dilation = (
+        node.attrs[k] for k in ("kind", "window", "stride", "dilation")
+    )
+    element = node.type.dtype
+    combine = "add" if kind == "sum" else kind
+    lead = len(index) - len(window)
+    total = None
+    for offset in itertools.product(*map(range, window)):
+        moved = (
+            b.affine([(i, s)], o * d) for i, s, o, d in zip(index[lead:], stride, offset, dilation)
+        )
+        value = b.cast(read(0, (*index[:lead], *moved)), element.compute)
+        total = value if total is None else b.op(combine, total, value)
+    return b.cast(total, element)
+
+
+def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+    views = sliding_windows(wide, window, stride, dilation)
+    axes = tuple(range(x.ndim, x.ndim + len(window)))
+    combine: Any = {"max": np.max, "min": np.min, "sum": np.sum}[kind]
+    return combine(views, axis=axes).astype(x.dtype)
+
+
+def _pool_gradient(ct: Any, result: Any, x: Any, *, kind: str, **windows: Any) -> tuple[Any]:
+    """The whole cotangent goes to the first of the largest elements of a window."""
+    extents = shape_of(x)[rank_of(x) - len(windows["window"]) :]
+    if kind == "sum":
+        return (sums_spread(ct, extents, **windows),)
+    return (to_chosen(ct, x, kind, windows),)
+
+
+def _pool_samples() -> list[Sample]:
+    def attrs(kind: str, window: Ints, stride: Ints = (), dilation: Ints = ()) -> dict[str, Any]:
+        ones = (1,) * len(window)
+        return {
+            "kind": kind, "window": window, "stride": stride or ones, "dilation": dilation or ones
+        }  # fmt: skip
+
+    made: list[Sample] = []
+    for kind in ("max", "min", "sum"):
+        made += samples_of(
+            [
+                (
+                    [
+                        (2, 6, 7),
+                    ],
+                    attrs(kind, (2, 3), (2, 1)),
+                )
+            ],
+            dtypes=REAL,
+        )()
+    made += samples_of(
+        [([(2, 9)], attrs("max", (3,), (2,), (2,))), ([(1, 2, 4, 5, 4)], attrs("sum", (2, 2, 2)))],
+        [
+            ([(2, 3)], attrs("max", (4,))),
+            ([(3,)], attrs("max", (1, 1))),
+            ([(3,)], attrs("max", (0,))),
+        ],
+        dtypes=("f32",),
+    )()
+    return made
+
+
+pool_op = define(
+    "pool",
+    infer=_infer_pool,
+    reference=_pool_reference,
+    lower=Compute(_pool, cheap=False),
+    attrs=(
+        Attr("kind", "str", choices=("max", "min", "sum")),
+        *WINDOW,
+    ),
+    dtypes=REAL,
+    gradient=_pool_gradient,
+    samples=_pool_samples,
+    doc="The maximum, minimum or sum over a window that slides over the trailing axes.",
+)
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[Any]:
+    """Padding on the high side so that the last, partial window counts.
+
+    A window that would start in the padding beyond the high end is left out, as in PyTorch.
+    """
+    made = []
+    for extent, (low, high), size, step in zip(dims, pairs, reach, stride):
+        positions = -(-(extent + low + high - size) // step) + 1
+        if (positions - 1) * step >= extent + low:
+            positions -= 1
+        made.append((low, max(high, (positions - 1) * step + size - extent - low)))
+    return made
+
+
+def _windows(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+    """The pool node, or some per axis where the whole window is too large to unroll."""
+    if math.prod(window) <= UNROLL:
+        return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
+    for axis, (size, step, gap) in enumerate(zip(window, stride, dilation), -len(window)):
+        x = _along_axis(x, kind, axis, size, step, gap)
+    return x
+
+
+def _along_axis(x: Any, kind: str, axis: int, size: int, step: int, gap: int) -> Any:
+    """Pooling along one axis; a long window is one of parts, each pooled first.
+
+    The largest and smallest elements may count twice, so that parts overlap; what parts of a sum
+    leave over is added.
+
+        window of 7 as 3 parts of 3, 2 apart      a b c d e f g      abc cde efg
+    """
+    if size <= MOST_IN_WINDOW:
+        ones = [1] * (rank_of(x) - 2)
+        alone = [(*ones[:axis], n, *ones[axis:][1:]) for n in (size, step, gap)]
+        return emit("pool", x, kind=kind, window=alone[0], stride=alone[1], dilation=alone[2])
+    count = -(-size // MOST_IN_WINDOW)
+    apart = size // count
+    part = apart if kind == "sum" else size - (count - 1) * apart
+    parts = _along_axis(x, kind, axis, part, 1, gap)
+    made = _along_axis(parts, kind, axis, count, step, gap * apart)
+    results = window_extent(shape_of(x)[axis], (size - 1) * gap + 1, step, "pool")
+    made = slice_axis(made, axis, 0, results)
+    if count * part >= size:
+        return made
+    rest = slice_axis(x, axis, count * part * gap, shape_of(x)[axis])
+    return made + _along_axis(rest, kind, axis, size - count * part, step, gap)
+
+
+def _pooled(
+    x: Any, kind: str, window: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[Any, Any, list[Any]]:
+    """(pooled, pool settings, padding) of x[N, C, *spatial]."""
+    count = rank_of(x) - 2
+    require(1 <= count <= 3, f"pooling takes x[N, C, *spatial], got shape {list(shape_of(x))}")
+    window = per_axis(window, count, "window")
+    stride = window if stride is None else per_axis(stride, count, "stride")
+    dilation = per_axis(dilation, count, "dilation")
+    dims: tuple[Dimension, ...] = shape_of(x)[2:]
+    reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
+    pairs = resolve_padding(padding, dims, reach, stride)
+    pairs = _ceil_pairs(dims, pairs, reach, stride) if ceil_mode else pairs
+    identity = IDENTITY["add" if kind == "sum" else kind](common_element(x)[0])
+    padded = emit_pad(x, identity, [(0, 0), (0, 0), *pairs])
+    return _windows(padded, kind, window, stride, dilation), (window, stride, dilation), pairs
+
+
+@public(name="max_pool")
+def max_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The maximum over windows of x[N, C, *spatial]; the stride is the window by default."""
+    return _pooled(x, "max", window, stride, padding, dilation, ceil_mode)[0]
+
+
+@public(name="min_pool")
+def min_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The minimum over windows of x[N, C, *spatial]; the stride is the window by default."""
+    return _pooled(x, "min", window, stride, padding, dilation, ceil_mode)[0]
+
+
+@public(name="avg_pool")
+def avg_pool(
+    x: Any, window: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:  # fmt: skip
+    """The mean over windows of x[N, C, *spatial].
+
+    Padding counts as zeros, or not at all without `count_include_pad`; what ceil_mode adds beyond
+    the padding asked for never counts.
+    """
+    element = common_element(x)[0]
+    if element.is_integer:
+        x = functions.astype(x, np.float64)
+    total, (window, stride, _), pairs = _pooled(x, "sum", window, stride, padding, 1, ceil_mode)
+    plain = not any(map(any, pairs)) or (count_include_pad and not ceil_mode)
+    if plain:
+        return total / math.prod(window)
+    wanted = resolve_padding(padding, shape_of(x)[2:], window, stride)
+    counts = _counts(shape_of(x)[2:], wanted if count_include_pad else [(0, 0)] * len(window),
+                     pairs, window, stride)  # fmt: skip
+    return total / functions.astype(counts, common_element(x)[0])
+
+
+def _counts(dims: Any, counted: Any, pairs: Any, window: Ints, stride: Ints) -> Any:
+    """How many elements of each window count: x itself and the padding in `counted`."""
+    made = np.ones((), np.int64)
+    for extent, (low, high), (before, after), size, step in zip(
+        dims, counted, pairs, window, stride
+    ):
+        ones = np.pad(np.ones(extent + low + high, int), (before - low, after - high))
+        views = np.lib.stride_tricks.sliding_window_view(ones, size)[::step]
+        made = np.multiply.outer(made, views.sum(-1))
+    return made

@@ -1,0 +1,1 @@
+"""Random numbers as pure functions of a key."""

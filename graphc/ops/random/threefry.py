@@ -1,0 +1,212 @@
+"""Threefry: random bits and keys. Element i of a result is a block cipher of (key, i).
+
+Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3", 2011).  It needs no state, so it runs in parallel, fuses into what reads it, and every
+backend computes the same bits.
+
+    (x0, x1) --+k--> [ x0 += x1 ; x1 = rotl(x1, r) ^ x0 ] x 4 --+k'--> ... five groups
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import EXTENT, Attr, Compute, Sample
+from graphc.ir.types import (
+    U32,
+    U64,
+    AnyType,
+    Dimension,
+    DType,
+    Type,
+    tensor,
+)
+from graphc.ops.record.families import UNSIGNED, define, require
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+MASK = 2**32 - 1
+KEY = tensor(U32, (2,))
+
+Words = tuple[Any, Any]
+Dims = tuple[Dimension, ...]
+
+# --------------------------------------------------------------------------------------- the cipher
+
+
+def _rotate(b: Any, x: Any, count: int) -> Any:
+    left = b.op("shl", x, b.const(count, U32))
+    return b.op("or", left, b.op("shr", x, b.const(32 - count, U32)))
+
+
+def threefry(b: Any, key: Words, counter: Words) -> Words:
+    """Twenty rounds on two u32 expressions."""
+    schedule = (*key, b.op("xor", b.op("xor", *key), b.const(_PARITY, U32)))
+    x0, x1 = b.add(counter[0], key[0]), b.add(counter[1], key[1])
+    for group in range(5):
+        for count in _ROTATIONS[group % 2]:
+            x0 = b.add(x0, x1)
+            x1 = b.op("xor", _rotate(b, x1, count), x0)
+        x0 = b.add(x0, schedule[(group + 1) % 3])
+        x1 = b.add(b.add(x1, schedule[(group + 2) % 3]), b.const(group + 1, U32))
+    return x0, x1
+
+
+def threefry_reference(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
+    """The cipher on NumPy u32 arrays of counters."""
+    with np.errstate(over="ignore"):
+        k = [key[0], key[1], key[0] ^ key[1] ^ np.uint32(_PARITY)]
+        a, c = high.astype(np.uint32) + k[0], low.astype(np.uint32) + k[1]
+        for round_number in range(20):
+            r = np.uint32(_ROTATIONS[(round_number // 4) % 2][round_number % 4])
+            a = a + c
+            c = ((c << r) | (c >> (np.uint32(32) - r))) ^ a
+            if round_number % 4 == 3:
+                step = round_number // 4 + 1
+                a, c = a + k[step % 3], c + k[(step + 1) % 3] + np.uint32(step)
+    return a, c
+
+
+def _key_words(b: Any, read: Any) -> Words:
+    return read(0, (b.integer(0),)), read(0, (b.integer(1),))
+
+
+def _counter(b: Any, position: Any, size: int) -> Words:
+    """A 64-bit position as two u32 words; the high one is 0 for results of up to 2**32 elements."""
+    high = b.const(0, U32)
+    if size > 2**32:
+        high = b.cast(b.op("shr", position, b.integer(32)), U32)
+    return high, b.cast(position, U32)
+
+
+def _reference_words(key: Any, size: int) -> tuple[Any, Any]:
+    counter = np.arange(size, dtype=np.uint64)
+    return threefry_reference(key, counter >> np.uint64(32), counter & np.uint64(MASK))
+
+
+def check_key(name: str, kind: AnyType) -> None:
+    require(
+        kind is KEY, f"{name} takes a key (u32[2]), got {kind}", hint="make one with gc.random.key"
+    )
+
+
+# --------------------------------------------------------------------------------------------- bits
+
+
+def _infer_bits(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
+    check_key("random_bits", key)
+    return tensor(dtype, dims)
+
+
+def _bits(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    dims, element = node.type.dims, node.type.dtype
+    position = b.integer(0)
+    for extent, i in zip(dims, index, strict=True):
+        position = b.add(b.mul(position, b.integer(extent)), i)
+    high, low = threefry(b, _key_words(b, read), _counter(b, position, node.type.size))
+    if element is not U64:
+        return b.cast(b.op("xor", high, low), element)
+    return b.op("or", b.op("shl", b.cast(high, U64), b.const(32, U64)), b.cast(low, U64))
+
+
+def bits_reference(key: Any, dims: tuple[int, ...], dtype: DType) -> Any:
+    high, low = _reference_words(key, math.prod(dims))
+    if dtype is U64:
+        made = (high.astype(np.uint64) << np.uint64(32)) | low
+    else:
+        made = (high ^ low).astype(dtype.numpy)
+    return made.reshape(dims)
+
+
+def key_samples(*attrs: dict[str, Any], extra: tuple[Any, ...] = ()) -> Callable[[], list[Sample]]:
+    def samples() -> list[Sample]:
+        key_ = np.array([1, 0xFFFFFFF0], np.uint32)
+        good = [Sample((key_, *extra), a, tolerance=4) for a in attrs]
+        return [*good, Sample((key_.astype(np.int32), *extra), attrs[0], good=False)]
+
+    return samples
+
+
+def shape_attrs(dtypes: tuple[str, ...]) -> tuple[Attr, ...]:
+    """The attributes of an op that makes random numbers of one of these dtypes."""
+    return Attr("dims", "dims", within=EXTENT), Attr("dtype", "dtype", choices=dtypes)
+
+
+def bits_cost(node: Any) -> tuple[float, float]:
+    return 75.0 * node.type.size, float(node.type.nbytes)
+
+
+define(
+    "random_bits",
+    infer=_infer_bits,
+    reference=bits_reference,
+    lower=Compute(_bits, cheap=False),
+    attrs=shape_attrs(UNSIGNED),
+    dtypes=("u32",),
+    differentiable=False,
+    cost=bits_cost,
+    samples=key_samples(
+        *({"dims": (3, 5), "dtype": name} for name in UNSIGNED),
+        {"dims": (), "dtype": "u32"},
+        {"dims": (0, 2), "dtype": "u32"},
+    ),
+    doc="Uniform bits: element i is Threefry-2x32 of the key and i.",
+)
+
+
+def _infer_split(key: AnyType, *, count: int) -> Type:
+    check_key("random_split", key)
+    require(count >= 0, f"random_split makes {count} keys")
+    return tensor(U32, (count, 2))
+
+
+def _split(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    high, low = threefry(b, _key_words(b, read), _counter(b, index[0], node.type.dims[0]))
+    return b.select(b.compare("eq", index[1], b.integer(0)), high, low)
+
+
+define(
+    "random_split",
+    infer=_infer_split,
+    reference=lambda key, count: np.stack(_reference_words(key, count), axis=-1),
+    lower=Compute(_split, cheap=False),
+    attrs=(Attr("count", "int", within=EXTENT),),
+    dtypes=("u32",),
+    differentiable=False,
+    cost=bits_cost,
+    samples=key_samples({"count": 2}, {"count": 5}),
+    doc="New keys: key i is Threefry-2x32 of the key and i.",
+)
+
+
+def _infer_fold(key: AnyType, data: AnyType) -> Type:
+    check_key("random_fold", key)
+    require(data is tensor(U32, ()), f"random_fold takes a u32 scalar, got {data}")
+    return KEY
+
+
+def _fold(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    high, low = threefry(b, _key_words(b, read), (b.const(MASK, U32), read(1, ())))
+    return b.select(b.compare("eq", index[0], b.integer(0)), high, low)
+
+
+def _fold_reference(key: Any, data: Any) -> Any:
+    word = np.asarray(data, np.uint32).reshape(1)
+    return np.concatenate(threefry_reference(key, np.full_like(word, MASK), word))
+
+
+define(
+    "random_fold",
+    infer=_infer_fold,
+    reference=_fold_reference,
+    lower=Compute(_fold, cheap=False),
+    dtypes=("u32",),
+    differentiable=False,
+    cost=bits_cost,
+    samples=key_samples({}, extra=(np.uint32(7),)),
+    doc="The key that belongs to a key and a number: Threefry of counters that bits never reach.",
+)

@@ -1,0 +1,1 @@
+"""What every op is made of: the record of its family, shapes, effects, derivatives, launches."""

@@ -1,0 +1,417 @@
+"""Value: a node under construction that answers Python operators; the public function tables.
+
+Public functions (`gc.sum`, `np.sum` on a tracer, `x.sum()`), expansions of composite ops and
+gradient rules are all written over Values.  A `Trace` collects the nodes.  A function called on
+plain arrays with no trace active is evaluated at once by the NumPy reference.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import LimitError, TraceError
+from graphc.ir.graph import Builder, Location, Node
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS, Effect, Op
+from graphc.ir.promotion import promote, weak_promote
+from graphc.ir.types import BOOL, C128, F64, I64, Dimension, DType, TupleType, Type, dtype, tensor
+from graphc.ops.record.effects import Order, accesses
+
+PUBLIC: dict[str, Callable[..., Any]] = {}
+METHODS: dict[str, Callable[..., Any]] = {}
+NUMPY: dict[Any, Callable[..., Any]] = {}
+
+
+def public(
+    *numpy_functions: Any, method: bool = False, name: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Publish a function as `gc.<name>`, as the handler of NumPy functions and as a Value
+    method.
+    """
+
+    def publish(function: Callable[..., Any]) -> Callable[..., Any]:
+        title = name or function.__name__.rstrip("_")
+        if (
+            "<locals>" in function.__qualname__ or function.__name__ != title
+        ):  # a name under which pickle finds it
+            function.__module__, function.__qualname__ = __name__, f"functions.{title}"
+        PUBLIC[title] = function
+        for key in numpy_functions:
+            NUMPY[key] = function
+        if method:
+            METHODS[title] = function
+        return function
+
+    return publish
+
+
+class _Functions:
+    """The published functions as attributes: `functions.where(c, x, y)`.
+
+    Families refer to one another through it, so no family imports another for its public functions.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in PUBLIC:
+            return PUBLIC[name]
+        raise AttributeError(f"no function named {name} is published")
+
+
+functions = _Functions()
+
+
+class Trace:
+    """A graph being built: its Builder, the Value class to wrap nodes in and where the user's code
+    is.
+    """
+
+    def __init__(self, builder: Builder, value_class: type[Value] | None = None) -> None:
+        self.builder = builder
+        self.value_class = value_class or Value
+        self.locate: Callable[[], Location | None] | None = None
+        self.constants: dict[int, tuple[Any, Node]] = {}
+        self.order = Order()
+        self.closed = False  # whether its function has returned
+
+    def wrap(self, node: Node, weak: bool = False) -> Value:
+        return self.value_class(node, self, weak)
+
+    def capture(self, value: Value) -> Value:
+        """What a value of another trace is in this one. Raises TraceError: regions know better."""
+        if value.owner.locate is not None:
+            value.owner.locate()  # raises where that trace has ended
+        raise TraceError(
+            "values of two different traces meet",
+            hint="pass outer values into a compiled function as arguments",
+        )
+
+    def emit(self, op: Op, nodes: tuple[Node, ...], attrs: Mapping[str, Any], **fields: Any) -> Any:
+        """Emit a node; a tuple-typed one comes back as a tuple of its items."""
+        loc = self.locate() if self.locate else None
+        regions = fields.get("regions", ())
+        stateful = bool(regions) or op.effect is not Effect.PURE
+        touched = accesses(op, attrs, regions) if stateful else None
+        if touched:
+            fields["after"] = (*fields.get("after", ()), *self.order.before(touched))
+        node = self.builder.emit(op, nodes, attrs, loc=loc, **fields)
+        if touched:
+            self.order.note(touched, node)
+        if not isinstance(node.type, TupleType):
+            return self.wrap(node)
+        item = OPS["item"]
+        return tuple(
+            self.wrap(self.builder.emit(item, (node,), {"index": k}, loc=loc))
+            for k in range(len(node.type.elements))
+        )
+
+    def constant(self, value: Any, element: DType | None = None) -> Value:
+        """A const node; the same large array object becomes one node."""
+        key = id(value)
+        if element is None and key in self.constants:
+            return self.wrap(self.constants[key][1])
+        loc = self.locate() if self.locate else None
+        node = self.builder.emit(OPS["const"], (), {"value": literal(value, element)}, loc=loc)
+        if isinstance(value, np.ndarray) and element is None:
+            self.constants[key] = (value, node)  # holding the array keeps its id from being reused
+        return self.wrap(node)
+
+
+class _Active(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Trace] = []
+
+
+_ACTIVE = _Active()
+
+
+def current() -> Trace | None:
+    """The innermost trace of this thread."""
+    return _ACTIVE.stack[-1] if _ACTIVE.stack else None
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    _ACTIVE.stack.append(trace)
+    try:
+        yield trace
+    finally:
+        _ACTIVE.stack.pop()
+
+
+class Value:
+    """A tensor in a graph under construction.
+
+    `weak` marks what came from a Python number: it adapts to the dtype of the other operand.
+    """
+
+    __slots__ = ("_node", "owner", "weak")
+    __hash__ = object.__hash__
+
+    def __init__(self, node: Node, trace: Trace, weak: bool = False) -> None:
+        self._node = node
+        self.owner = trace
+        self.weak = weak
+
+    @property
+    def known(self) -> np.ndarray[Any, Any] | None:
+        """The array itself where its elements are known while tracing; None if they are not."""
+        return None
+
+    @property
+    def node(self) -> Node:
+        return self._node
+
+    @property
+    def type(self) -> Type:
+        kind = self.node.type
+        assert isinstance(kind, Type)
+        return kind
+
+    @property
+    def shape(self) -> tuple[Dimension, ...]:
+        return self.type.shape
+
+    @property
+    def element(self) -> DType:
+        """The graphc dtype (`dtype` on a tracer is NumPy's, as code written for NumPy expects)."""
+        return self.type.dtype
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype.numpy
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> Dimension:
+        total: Dimension = 1
+        for extent in self.shape:
+            total = total * extent
+        return total
+
+    @property
+    def T(self) -> Value:
+        return METHODS["transpose"](self)  # type: ignore[no-any-return]
+
+    @property
+    def mT(self) -> Value:
+        return METHODS["matrix_transpose"](self)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        method = METHODS.get(name)
+        if method is None:
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Value:
+        return METHODS["getitem"](self, index)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} %{self.node.id}: {self.node.type}>"
+
+
+class Stateful:
+    """What reads as an array although it is none: a variable. A trace reads it with `read`."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> Type:
+        raise NotImplementedError
+
+    @property
+    def element(self) -> DType:
+        return self.type.dtype
+
+    def read(self, trace: Trace) -> Value:
+        """Its value at this point of the trace."""
+        raise NotImplementedError
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[..., Any]:
+    def forward(self: Value, other: Any) -> Any:
+        return PUBLIC[name](self, other)
+
+    def backward(self: Value, other: Any) -> Any:
+        return PUBLIC[name](other, self)
+
+    return backward if reflected else forward
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    return lambda self: PUBLIC[name](self)
+
+
+for _python, _op in (
+    ("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide"),
+    ("floordiv", "floor_divide"), ("mod", "remainder"), ("pow", "power"), ("matmul", "matmul"),
+    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
+    ("lshift", "left_shift"), ("rshift", "right_shift"), ("divmod", "divmod"),
+):  # fmt: skip
+    setattr(Value, f"__{_python}__", _operator(_op))
+    setattr(Value, f"__r{_python}__", _operator(_op, reflected=True))
+for _python, _op in (
+    ("lt", "less"), ("le", "less_equal"), ("gt", "greater"), ("ge", "greater_equal"),
+    ("eq", "equal"), ("ne", "not_equal"),
+):  # fmt: skip
+    setattr(Value, f"__{_python}__", _operator(_op))
+for _python, _op in (("neg", "negative"), ("abs", "absolute"), ("invert", "bitwise_not"),
+                     ("pos", "positive")):  # fmt: skip
+    setattr(Value, f"__{_python}__", _unary(_op))
+
+
+# ------------------------------------------------------------------------------------ emitting
+
+
+def is_python_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def number_dtype(value: Any) -> DType:
+    """The default dtype of a Python number: bool, i64, f64 or c128."""
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise TraceError(f"the Python integer {value} does not fit in 64 bits")
+        return I64 if value < 2**63 else dtype("u64")
+    return F64 if isinstance(value, float) else C128
+
+
+def trace_of(*operands: Any) -> Trace | None:
+    """The trace that an operation on these operands joins: the innermost active one."""
+    trace = current()
+    if trace is None:
+        owners = (o.owner for o in operands if isinstance(o, Value) and o.known is None)
+        trace = next(owners, None)
+    return trace
+
+
+def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
+    """The operand as a Value of this trace, cast to `element` if given."""
+    if isinstance(operand, Value):
+        array = operand.known
+        if array is not None:
+            own = trace.constant(array)
+        else:
+            own = operand if operand.owner is trace else trace.capture(operand)
+        return own if element is None else cast_value(own, element)
+    if isinstance(operand, Stateful):
+        return lift(operand.read(trace), trace, element)
+    if element is not None and is_python_number(operand):
+        _check_fits(operand, element)
+        return trace.constant(operand, element)
+    if is_python_number(operand):
+        made = trace.constant(operand, number_dtype(operand))
+        made.weak = not isinstance(operand, bool)
+        return made
+    made = trace.constant(_array(operand))
+    return made if element is None else cast_value(made, element)
+
+
+def as_value(operand: Any) -> Any:
+    """The operand itself where an op would be the identity: a Value in a trace, an array
+    outside.
+    """
+    trace = trace_of(operand)
+    return np.asarray(operand) if trace is None else lift(operand, trace)
+
+
+def _array(operand: Any) -> np.ndarray[Any, Any]:
+    if isinstance(operand, list | tuple) and any(isinstance(o, Value) for o in operand):
+        raise TraceError("a list of traced arrays is not an array", hint="use np.stack(list)")
+    return np.asarray(operand)
+
+
+def _check_fits(number: Any, element: DType) -> None:
+    if element.is_integer and isinstance(number, int):
+        info = np.iinfo(element.numpy)
+        if not info.min <= number <= info.max:
+            raise TraceError(f"Python integer {number} is out of bounds for {element.name}")
+
+
+def cast_value(value: Value, element: DType) -> Value:
+    if value.element is element:
+        return value
+    return value.owner.emit(OPS["cast"], (value.node,), {"dtype": element})  # type: ignore[no-any-return]
+
+
+def element_of(operand: Any) -> tuple[DType, bool]:
+    """(dtype, weak) of anything that can be an operand."""
+    if isinstance(operand, Value):
+        return operand.element, operand.weak
+    if isinstance(operand, Stateful):
+        return operand.element, False
+    if is_python_number(operand):
+        return number_dtype(operand), not isinstance(operand, bool)
+    return dtype(_array(operand).dtype), False
+
+
+def common_element(*operands: Any) -> tuple[DType, bool]:
+    """The promoted dtype of operands and whether it is still weak (all were Python numbers)."""
+    strong: DType | None = None
+    weak: DType | None = None
+    for element, is_weak in map(element_of, operands):
+        if is_weak:
+            weak = element if weak is None else promote(weak, element)
+        else:
+            strong = element if strong is None else promote(strong, element)
+    if strong is None:
+        assert weak is not None
+        return weak, True
+    return (strong if weak is None else weak_promote(strong, weak)), False
+
+
+def emit(op: Op | str, *operands: Any, **attrs: Any) -> Any:
+    """Apply an op to values, arrays or numbers exactly as they are (no promotion).
+
+    Inside a trace: a Value, or a tuple of Values for an op with several results.  Outside: the
+    op's NumPy reference is evaluated at once.
+    """
+    record = OPS[op] if isinstance(op, str) else op
+    trace = trace_of(*operands)
+    if trace is None:
+        return evaluate(record, operands, attrs)
+    nodes = tuple(lift(o, trace).node for o in operands)
+    return trace.emit(record, nodes, attrs)
+
+
+def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Run one op on arrays through its reference, with the same type checks as in a graph."""
+    arrays = [np.asarray(o) for o in operands]
+    coerced = op.coerce(attrs)
+    result = op.result_type(tuple(map(literal_type, arrays)), coerced)
+    try:
+        with np.errstate(all="ignore"):
+            made = op.reference(*arrays, **coerced.values_dict)
+    except MemoryError:
+        raise LimitError(f"{op.name}: there is no memory for {result}") from None
+    if isinstance(result, TupleType):
+        return tuple(made)
+    assert isinstance(result, Type)
+    return np.asarray(made, result.dtype.numpy)
+
+
+def literal_type(array: np.ndarray[Any, Any]) -> Type:
+    return tensor(dtype(array.dtype), array.shape)
+
+
+def emit_promoted(op: Op | str, *operands: Any, element: DType | None = None, **attrs: Any) -> Any:
+    """Apply an op after casting every operand to their common dtype (or to `element`)."""
+    target, weak = common_element(*operands)
+    if element is not None:
+        target, weak = element, False
+    trace = trace_of(*operands)
+    if trace is None:
+        return emit(op, *(np.asarray(o).astype(target.numpy) for o in operands), **attrs)
+    made = emit(op, *(lift(o, trace, target) for o in operands), **attrs)
+    if weak and isinstance(made, Value):
+        made.weak = made.element is not BOOL
+    return made

@@ -1,0 +1,1 @@
+"""Along axes: sums and other folds, running totals, statistics, counts."""

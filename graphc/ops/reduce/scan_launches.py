@@ -1,0 +1,74 @@
+"""Launches that find true elements and that make running totals, see `cuda_scan.py` and
+`cuda_cumulative.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from graphc.ir.op import CudaCall, CudaCode
+from graphc.ir.types import F32, F64, I64, DType
+from graphc.ops.record.launches import Machine, kernel, over
+
+COMBINE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min", "recurrence": "add"}
+FOLD_FIRST, FOLD, SCAN, SCAN_FIRST = range(4)  # what a launch of a running total does
+
+
+def nonzero_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+    """Device code of nonzero."""
+    extent, size, threads = node.inputs[0].type.size, node.attrs["size"], machine.threads
+    tiles = max(1, -(-extent // (threads * machine.run)))
+    shape = threads, machine.run
+    count, add, write = (kernel("cuda_scan", "nonzero_kernels", *shape, part=k) for k in range(3))
+    calls = (
+        CudaCall(count, tiles, threads, (extent,)),
+        CudaCall(add, 1, threads, (tiles,)),
+        CudaCall(write, tiles, threads, (extent, size)),
+    )
+    return CudaCode(calls, ((I64, tiles),))
+
+
+# ------------------------------------------------------------------------------------ running
+
+
+def carried_type(element: DType) -> DType:
+    """What a running total is carried in."""
+    return F64 if element is F32 else element
+
+
+def _levels(extent: int, machine: Machine) -> list[tuple[int, int, int]]:
+    """(extent, chunk, chunks) of each level; the last has one chunk."""
+    made = [(extent, machine.chunk, -(-extent // machine.chunk))]
+    while made[-1][2] > machine.chunk_above:
+        count = made[-1][2]
+        made.append((count, machine.chunk_above, -(-count // machine.chunk_above)))
+    return [*made, (made[-1][2], made[-1][2], 1)]
+
+
+def cumulative_code(node: Any, strict: bool, machine: Machine) -> CudaCode | None:
+    """Device code of a running total, or None where its loops are as good."""
+    name, element, axis = node.op.name, node.type.dtype, node.attrs["axis"]
+    dims = node.type.dims
+    outer, extent, inner = math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
+    orderless = element.is_integer or COMBINE[name] in ("max", "min")
+    few = 0 < outer * inner < machine.many_rows and extent > 2 * machine.chunk
+    if not few or (strict and not orderless):
+        return None
+    source = kernel("cuda_cumulative", "running_kernel", name, element.name)
+    levels = _levels(extent, machine)
+    offsets = [0, 0]
+    for _, _, chunks in levels[:-1]:
+        offsets.append(offsets[-1] + outer * chunks * inner)
+
+    def call(phase: int, level: int, other: int) -> CudaCall:
+        extent, chunk, chunks = levels[level]
+        units, reverse = outer * chunks * inner, int(node.attrs["reverse"])
+        sizes = (extent, chunk, chunks, inner, units, reverse)
+        return over(machine, source, units, (phase, offsets[level], offsets[other], *sizes))
+
+    top = len(levels) - 1
+    calls = [call(FOLD if k else FOLD_FIRST, k, k + 1) for k in range(top)]
+    calls += [call(SCAN if k else SCAN_FIRST, k, min(k + 1, top)) for k in range(top, -1, -1)]
+    work = ((carried_type(element), offsets[-1]),)
+    return CudaCode(tuple(calls), work * 2 if name == "recurrence" else work)

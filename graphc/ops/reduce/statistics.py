@@ -1,0 +1,392 @@
+"""Reductions made of reductions: variance, logsumexp, norms, averages and NaN-ignoring forms.
+
+`var`, `std` and `logsumexp` are one node in a trace and are expanded by the compiler; the others
+are plain functions over the public ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.op import FINITE, Attr, Composite, Sample
+from graphc.ir.promotion import promote
+from graphc.ir.types import F64, AnyType, DType, Type, tensor
+from graphc.ops.record.families import (
+    COMPLEX,
+    FLOATS,
+    as_dtype,
+    define,
+    normalise_axes,
+    require,
+    sample_array,
+    wide,
+)
+from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.reduce.reduce import AXES, masked, no_out, reduction_type
+from graphc.ops.reduce.reduce_gradients import unreduced
+
+# --------------------------------------------------------------------------------------- composites
+
+
+def in_compute_type(x: Any) -> tuple[Any, DType]:
+    """x in the type arithmetic happens in (f16 and bf16 widen to f32), and its own dtype."""
+    element = element_of(x)[0]
+    return functions.astype(x, element.compute), element
+
+
+def composite_cost(passes: float) -> Callable[..., tuple[float, float]]:
+    """cost(node) of an op that goes over operand 0 `passes` times."""
+
+    def cost(node: Any) -> tuple[float, float]:
+        read = sum(n.type.nbytes for n in node.inputs)
+        return passes * node.inputs[0].type.size, float(read + node.type.nbytes)
+
+    return cost
+
+
+def _variance_type(x: AnyType, *, axes: tuple[int, ...], keepdims: bool, correction: float) -> Type:
+    kind = reduction_type("var", x, axes, keepdims, FLOATS + COMPLEX)
+    return tensor(kind.dtype.real, kind.shape)
+
+
+def _expand_var(x: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
+    f, (y, element) = functions, in_compute_type(x)
+    centred = f.subtract(y, f.mean(y, axes, keepdims=True))
+    squares = f.square(f.absolute(centred) if element.is_complex else centred)
+    if correction == 0:
+        made = f.mean(squares, axes, keepdims=keepdims)
+    else:
+        count = math.prod(x.type.dims[a] for a in axes)
+        made = f.divide(f.sum(squares, axes, keepdims=keepdims), max(count - correction, 0.0))
+    return f.astype(made, element.real)
+
+
+def _expand_std(x: Any, **attrs: Any) -> Any:
+    y, element = in_compute_type(x)
+    return functions.astype(functions.sqrt(_expand_var(y, **attrs)), element.real)
+
+
+def _spread(function: Any) -> Callable[..., Any]:
+    def reference(x: Any, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
+        x = x.astype(np.result_type(x.dtype, np.float64))
+        return function(x, axis=axes, keepdims=keepdims, ddof=correction)
+
+    return reference
+
+
+def _axes_samples(dtypes: tuple[str, ...], **attrs: Any) -> Callable[[], list[Sample]]:
+    def samples() -> list[Sample]:
+        def sample(name: str, shape: tuple[int, ...], good: bool = True, **more: Any) -> Sample:
+            array = sample_array(name, shape, (-4.0, 4.0), len(shape))
+            return Sample((array,), {**attrs, **more}, good=good, tolerance=4)
+
+        made = [sample(name, (3, 8), axes=(1,)) for name in dtypes]
+        made += [sample("f32", (3, 4, 5), axes=a, keepdims=True) for a in ((0,), (0, 2), (0, 1, 2))]
+        return [*made, sample("f32", (200,), axes=(0,)), sample("f32", (3,), False, axes=(1,))]
+
+    return samples
+
+
+def _spread_gradient(
+    ct: Any, x: Any, root: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float
+) -> list[Any]:
+    """2 (x - mean) / (count - correction), halved and over the root for std."""
+    f, (y, element) = functions, in_compute_type(x)
+    count = max(math.prod(x.type.dims[a] for a in axes) - correction, 0.0)
+    scale = f.divide(f.multiply(ct, 2 / count if count else math.inf), root)
+    scale = f.astype(unreduced(scale, axes, keepdims), element.compute.real)
+    centred = f.subtract(y, f.mean(y, axes, keepdims=True))
+    return [f.astype(f.multiply(scale, centred), element)]
+
+
+def _var_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+    return _spread_gradient(ct, x, 1, **attrs)
+
+
+def _std_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+    """Where all elements are equal the root has no slope: 0, as their distance from the mean."""
+    f = functions
+    return _spread_gradient(ct, x, f.multiply(f.where(f.equal(result, 0), 1, result), 2), **attrs)
+
+
+for _name, _expand, _function, _gradient in (
+    ("var", _expand_var, np.var, _var_gradient),
+    ("std", _expand_std, np.std, _std_gradient),
+):
+    define(
+        _name,
+        gradient=_gradient,
+        infer=_variance_type,
+        reference=wide(_spread(_function)),
+        lower=Composite(_expand),
+        attrs=(*AXES, Attr("correction", "float", 0.0, within=FINITE)),
+        dtypes=FLOATS + COMPLEX,
+        cost=composite_cost(4),
+        samples=_axes_samples(FLOATS + COMPLEX, correction=1.0),
+    )
+
+
+def _publish_spread(op: str, *numpy_functions: Any) -> None:
+    def function(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Any:
+        no_out(op, out)
+        x, element = as_value(a), element_of(a)[0]
+        target = as_dtype(dtype or (element if element.kind in "fc" else F64))
+        axes = normalise_axes(axis, len(x.shape), op)
+        delta = float(ddof if correction is None else correction)
+        return emit(
+            op, functions.astype(x, target), axes=axes, keepdims=bool(keepdims), correction=delta
+        )
+
+    function.__name__ = op
+    function.__doc__ = f"The {op} over `axis`, dividing by the count less `ddof` (`correction`)."
+    public(*numpy_functions, method=True, name=op)(function)
+
+
+_publish_spread("var", np.var)
+_publish_spread("std", np.std)
+
+
+def _logsumexp_type(x: AnyType, *, axes: tuple[int, ...], keepdims: bool) -> Type:
+    return reduction_type("logsumexp", x, axes, keepdims, FLOATS, empty=False)
+
+
+def _expand_logsumexp(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """log sum exp(x - m) + m with m the largest element, or 0 where that is infinite."""
+    f, (y, element) = functions, in_compute_type(x)
+    top = f.max(y, axes, keepdims=True)
+    top = f.where(f.isfinite(top), top, 0)
+    total = f.log(f.sum(f.exp(f.subtract(y, top)), axes, keepdims=True))
+    made = f.add(total, top)
+    made = made if keepdims else f.squeeze(made, axes)
+    return f.astype(made, element)
+
+
+def _logsumexp_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    x = x.astype(np.float64)
+    for axis in axes:
+        x = np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)
+    return x if keepdims else np.squeeze(x, axes)
+
+
+def _logsumexp_gradient(
+    ct: Any, result: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool
+) -> list[Any]:
+    """ct exp(x - result); 16-bit results are too coarse for that and are computed again."""
+    f, (y, element) = functions, in_compute_type(x)
+    total = unreduced(result, axes, keepdims)
+    if element is not element.compute:
+        total = emit("logsumexp", y, axes=axes, keepdims=True)
+    total = f.where(f.equal(total, -math.inf), 0, total)
+    share = f.exp(f.subtract(y, total))
+    return [f.astype(f.multiply(unreduced(ct, axes, keepdims), share), element)]
+
+
+define(
+    "logsumexp",
+    gradient=_logsumexp_gradient,
+    infer=_logsumexp_type,
+    reference=wide(_logsumexp_reference),
+    lower=Composite(_expand_logsumexp),
+    attrs=AXES,
+    dtypes=FLOATS,
+    cost=composite_cost(30),
+    samples=_axes_samples(FLOATS),
+    doc="log(sum(exp(x))) without overflow.",
+)
+
+
+@public()
+def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(exp(a))) over `axis` (None: all), computed without overflow."""
+    x, element = as_value(a), element_of(a)[0]
+    axes = normalise_axes(axis, len(x.shape), "logsumexp")
+    target = element if element.kind == "f" else F64
+    return emit("logsumexp", functions.astype(x, target), axes=axes, keepdims=bool(keepdims))
+
+
+# ---------------------------------------------------------------------------------- plain functions
+
+
+@public(np.ptp)
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """max - min over `axis`."""
+    no_out("ptp", out)
+    high = functions.max(a, axis, keepdims=keepdims)
+    return functions.subtract(high, functions.min(a, axis, keepdims=keepdims))
+
+
+@public(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
+    """The mean, or the weighted mean; 1-D weights run along `axis`."""
+    f, x = functions, as_value(a)
+    if weights is None:
+        return f.mean(x, axis, keepdims=keepdims)
+    weights = as_value(weights)
+    if len(weights.shape) != len(x.shape):
+        require(len(weights.shape) == 1 and axis is not None, "weights must be 1-D along an axis")
+        (place,) = normalise_axes(axis, len(x.shape), "average")
+        shape = [1] * len(x.shape)
+        shape[place] = weights.shape[0]
+        weights = f.reshape(weights, tuple(shape))
+    element = promote(element_of(x)[0], element_of(weights)[0])
+    element = promote(element, F64) if element_of(x)[0].kind in "biu" else element
+    x, weights = f.astype(x, element), f.astype(weights, element)
+    scale = f.broadcast_to(weights, x.shape)
+    total = f.sum(f.multiply(x, weights), axis, keepdims=keepdims)
+    return f.divide(total, f.sum(scale, axis, keepdims=keepdims))
+
+
+def _valid(a: Any) -> Any:
+    return functions.logical_not(functions.isnan(a))
+
+
+@public(np.nansum)
+def nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    """The sum of what is not NaN."""
+    return functions.sum(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+
+
+@public(np.nanprod)
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    """The product of what is not NaN."""
+    return functions.prod(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+
+
+def _publish_nan_extreme(op: str, neutral: float, *numpy_functions: Any) -> None:
+    def function(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        no_out(f"nan{op}", out)
+        f = functions
+        if element_of(a)[0].kind != "f":
+            return getattr(f, op)(a, axis, keepdims=keepdims)
+        made = getattr(f, op)(masked(a, _valid(a), neutral), axis, keepdims=keepdims)
+        return f.where(f.any(_valid(a), axis, keepdims=keepdims), made, math.nan)
+
+    function.__doc__ = f"The {op} of what is not NaN; NaN where nothing is left."
+    public(*numpy_functions, name=f"nan{op}")(function)
+
+
+_publish_nan_extreme("max", -math.inf, np.nanmax)
+_publish_nan_extreme("min", math.inf, np.nanmin)
+
+
+@public(np.nanmean)
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+    """The mean of what is not NaN."""
+    return functions.mean(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+
+
+@public(np.nanvar)
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    """The variance of what is not NaN."""
+    f, valid = functions, _valid(a)
+    centred = masked(f.subtract(a, nanmean(a, axis, dtype, keepdims=True)), valid, 0)
+    squares = f.square(f.absolute(centred) if element_of(a)[0].is_complex else centred)
+    total = f.sum(squares, axis, keepdims=keepdims)
+    count = f.subtract(f.count_nonzero(valid, axis, keepdims=keepdims), int(ddof))
+    count = f.maximum(count, 0)
+    return f.divide(total, f.astype(count, element_of(total)[0]))
+
+
+@public(np.nanstd)
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    """The standard deviation of what is not NaN."""
+    return functions.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims))
+
+
+@public(np.median)
+def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """The middle of the sorted elements, or the mean of the two in the middle; NaN wins."""
+    f, x = functions, as_value(a)
+    rank = len(x.shape)
+    if axis is None:
+        made = median(f.ravel(x), 0)
+        return f.reshape(made, (1,) * rank) if keepdims else made
+    axes = normalise_axes(axis, rank, "median")
+    if len(axes) > 1:
+        rest = [k for k in range(rank) if k not in axes]
+        rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+        made = median(rows, -1)
+        return f.expand_dims(made, axes) if keepdims else made
+    (place,) = axes
+    ordered = f.sort(x, axis=place)
+    count = ordered.shape[place]
+    middle = f.take(ordered, np.arange((count - 1) // 2, count // 2 + 1), axis=place)
+    made = f.mean(middle, place, keepdims=keepdims)
+    if element_of(x)[0].kind != "f":
+        return made
+    return f.where(f.any(f.isnan(x), place, keepdims=keepdims), math.nan, made)
+
+
+@public(np.nanmedian)
+def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """The median of what is not NaN; NaN where nothing is."""
+    f, x = functions, as_value(a)
+    rank = len(x.shape)
+    axes = tuple(range(rank)) if axis is None else normalise_axes(axis, rank, "nanmedian")
+    if element_of(x)[0].kind != "f":
+        return median(x, axes, keepdims=keepdims)
+    rest = [k for k in range(rank) if k not in axes]
+    rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+    ordered, count = f.sort(rows, axis=-1), f.sum(_valid(rows), -1, keepdims=True)
+    low, high = f.maximum(f.floor_divide(f.subtract(count, 1), 2), 0), f.floor_divide(count, 2)
+    high = f.minimum(high, rows.shape[-1] - 1)
+    pair = f.add(*(f.take_along_axis(ordered, place, -1) for place in (low, high)))
+    made = f.squeeze(f.divide(pair, 2), -1)
+    return f.expand_dims(made, axes) if keepdims else made
+
+
+# -------------------------------------------------------------------------------------------- norms
+
+
+@public(np.linalg.vector_norm)
+def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
+    """(sum |x|**ord)**(1/ord) over `axis`; ord inf, -inf and 0 are max, min and a count."""
+    f, element = functions, element_of(x)[0]
+    x = x if element.kind in "fc" else f.astype(x, F64)
+    size = f.absolute(x)
+    if math.isinf(ord):
+        return (f.max if ord > 0 else f.min)(size, axis, keepdims=keepdims)
+    if ord == 0:
+        return f.astype(f.count_nonzero(x, axis, keepdims=keepdims), element_of(size)[0])
+    if ord == 2:
+        return f.sqrt(f.sum(f.square(size), axis, keepdims=keepdims))
+    total = f.sum(size if ord == 1 else f.power(size, float(ord)), axis, keepdims=keepdims)
+    return total if ord == 1 else f.power(total, 1 / ord)
+
+
+@public(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """NumPy's norm: Frobenius or 2-norm by default, vector norms, matrix 1 and inf norms.
+
+    Raises TypeRuleError for the spectral and nuclear norms, which need singular values.
+    """
+    f, rank = functions, len(as_value(x).shape)
+    axes = normalise_axes(axis, rank, "norm")
+    if ord is None or (len(axes) == 2 and ord == "fro"):
+        return vector_norm(x, axis=axes, keepdims=keepdims)
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord)
+    legal = len(axes) == 2 and ord in (1, -1, math.inf, -math.inf)
+    require(legal, f"norm of order {ord!r} over {len(axes)} axes is not available")
+    rows, columns = axis if axis is not None else (0, 1)
+    added, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = f.sum(f.absolute(x), added, keepdims=True)
+    made = (f.max if ord > 0 else f.min)(sums, kept, keepdims=True)
+    return made if keepdims else f.squeeze(made, axes)

@@ -1,0 +1,377 @@
+"""Arrays made from a shape or a count: iota, arange, linspace, full, eye, tri, and diagonals."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TraceError, TypeRuleError
+from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
+from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
+from graphc.loops.scalars import like
+from graphc.ops.record.dims import Shape, rank_of, samples_of, shape_of, tensor_type
+from graphc.ops.record.families import (
+    FLOATS,
+    REAL,
+    as_dtype,
+    define,
+    elementwise,
+    require,
+    require_options,
+)
+from graphc.ops.record.value import (
+    Value,
+    common_element,
+    emit,
+    emit_promoted,
+    functions,
+    is_python_number,
+    public,
+)
+from graphc.ops.shape.manipulation import moveaxis
+from graphc.ops.shape.shape import broadcast_to, reshape
+from graphc.ops.shape.slicing import slice_extent
+
+# ------------------------------------------------------------------------------------ iota
+
+
+def _infer_iota(*, extent: Dimension, dtype: DType) -> Type:
+    return tensor(dtype, (extent,))
+
+
+def _iota(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    element = node.type.dtype
+    return b.cast(b.cast(index[0], element.compute), element)
+
+
+iota_op = define(
+    "iota",
+    infer=_infer_iota,
+    reference=lambda extent, dtype: np.arange(extent).astype(dtype.numpy),
+    lower=Compute(_iota),
+    attrs=(Attr("extent", "dim", within=EXTENT), Attr("dtype", "dtype", "i64", choices=REAL)),
+    dtypes=(),
+    differentiable=False,
+    samples=lambda: [
+        *(Sample((), {"extent": 5, "dtype": n}) for n in REAL),
+        Sample((), {"extent": 0}),
+        Sample((), {"extent": -1}, good=False),
+        Sample((), {"extent": 3, "dtype": "bool"}, good=False),
+    ],
+    doc="0, 1, 2, ... up to before the extent.",
+)
+
+
+def iota(extent: Dimension, element: Any = I64) -> Any:
+    """0, 1, 2, ... of an element type."""
+    return emit("iota", extent=extent, dtype=as_dtype(element))
+
+
+def _bound(value: Any) -> Any:
+    """A bound of arange: a number, never traced."""
+    if isinstance(value, Value):
+        raise TraceError(
+            "arange with a traced bound has a length that depends on data",
+            hint="use gc.arange(n) with a fixed n, and arithmetic on it",
+        )
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value
+
+
+@public(np.arange)
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **options: Any) -> Any:
+    """np.arange; bounds may be symbolic dimensions."""
+    require_options("arange", options)
+    start, stop = (0, start) if stop is None else (start, stop)
+    start, stop, step = (_bound(v) for v in (start, stop, step))
+    require(isinstance(step, Dim) or step != 0, "arange: the step is 0")
+    whole = not any(isinstance(v, float) for v in (start, stop, step))
+    element = as_dtype(dtype) if dtype is not None else I64 if whole else F64
+    if whole:
+        count = slice_extent(start, stop, operator.index(step))
+    else:
+        count = max(0, math.ceil((stop - start) / step))
+    if not isinstance(start, Dim) and start == 0 and step == 1:
+        return iota(count, element)
+    if isinstance(start, Dim):
+        raise TypeRuleError(f"arange: a symbolic start {start}", hint="start at 0 and add")
+    work = F64 if element.is_float else element
+    first = as_number(start, work)
+    spacing = as_number(start + step, work) - first if element.is_float else step
+    made = functions.add(functions.multiply(iota(count, work), spacing), start)
+    return functions.astype(made, element)
+
+
+def as_number(value: Any, element: DType) -> Any:
+    return float(value) if element.is_float else int(value)
+
+
+elementwise(
+    "progression", lambda b, k, step, start: b.add(b.fma(k, step, like(b, k, -0.0)), start),
+    lambda k, step, start: k * step + start, arity=3, dtypes=FLOATS, flops=2, public_name="",
+    gradient=lambda ct, made, k, step, start: (ct * step, ct * k, ct),
+    doc="k * step + start with the product rounded by itself, as numbers that others are compared "
+    "with must be wherever they are computed.",
+)  # fmt: skip
+
+
+@public(np.linspace)
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """`num` values from start to stop, which may be traced arrays; the last one is stop exactly."""
+    count = operator.index(num)
+    require(count >= 0, f"linspace: {count} values")
+    common = common_element(start, stop)[0]
+    work = common if common.kind in "fc" else F64
+    start, stop = (functions.astype(v, work) for v in (start, stop))
+    gaps = max(count - 1 if endpoint else count, 1)
+    step = (stop - start) / as_number(gaps, work.real)
+    rank = max(rank_of(start), rank_of(stop))
+    places = reshape(iota(count), (count,) + (1,) * rank)
+    places = functions.astype(places, work)
+    made = places * step + start if work.is_complex else emit("progression", places, step, start)
+    if endpoint and count > 1:
+        made = functions.where(functions.equal(places, count - 1), stop, made)
+    if dtype is not None:
+        made = functions.floor(made) if as_dtype(dtype).is_integer else made
+        made = functions.astype(made, as_dtype(dtype))
+    made = moveaxis(made, 0, axis) if rank else made
+    return (made, step) if retstep else made
+
+
+@public(np.logspace)
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:
+    """base to the powers of a linspace."""
+    return functions.power(base, linspace(start, stop, num, endpoint))
+
+
+# ------------------------------------------------------------------------------------ constant fill
+
+
+def _dims(shape: Any) -> Shape:
+    if isinstance(shape, Dim):
+        return (shape,)
+    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+
+
+@public(np.full)
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+    """An array of one value, which may be traced and broadcasts to the shape."""
+    require_options("full", {"order": order, **options})
+    element = as_dtype(dtype) if dtype is not None else common_element(fill_value)[0]
+    return emit_promoted("broadcast", fill_value, element=element, dims=_dims(shape))
+
+
+def _filled(shape: Any, value: int, dtype: Any) -> Any:
+    element = F64 if dtype is None else as_dtype(dtype)
+    return full(shape, bool(value) if element is BOOL else value, element)
+
+
+@public(np.zeros)
+def zeros(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+    """Zeros; f64 by default as in NumPy."""
+    require_options("zeros", {"order": order, **options})
+    return _filled(shape, 0, dtype)
+
+
+@public(np.ones)
+def ones(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+    """Ones; f64 by default as in NumPy."""
+    require_options("ones", {"order": order, **options})
+    return _filled(shape, 1, dtype)
+
+
+@public(np.empty)
+def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+    """Zeros: graphc has no undefined contents."""
+    require_options("empty", {"order": order, **options})
+    return _filled(shape, 0, dtype)
+
+
+@public(np.full_like)
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+    shape: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """One value in the shape and dtype of x."""
+    require_options("full_like", {"order": order, "subok": subok, **options})
+    element = common_element(x)[0] if dtype is None else as_dtype(dtype)
+    if element is BOOL and is_python_number(fill_value):
+        fill_value = bool(fill_value)
+    return full(shape_of(x) if shape is None else shape, fill_value, element)
+
+
+@public(np.zeros_like)
+def zeros_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Zeros in the shape and dtype of x."""
+    require_options("zeros_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 0, dtype, shape=shape)
+
+
+@public(np.ones_like)
+def ones_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Ones in the shape and dtype of x."""
+    require_options("ones_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 1, dtype, shape=shape)
+
+
+@public(np.empty_like)
+def empty_like(
+    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Zeros in the shape and dtype of x: graphc has no undefined contents."""
+    require_options("empty_like", {"order": order, "subok": subok, **options})
+    return full_like(x, 0, dtype, shape=shape)
+
+
+# ------------------------------------------------------------------------------------ triangles
+
+
+def band(rows: Dimension, columns: Dimension, k: Any, compare: str) -> Any:
+    """The bool matrix of `column compare row + k`; all k beyond a corner are alike."""
+    if isinstance(k, int) and isinstance(rows, int) and isinstance(columns, int):
+        k = max(-rows, min(k, columns))
+    row = reshape(iota(rows), (rows, 1)) + k
+    return getattr(functions, compare)(iota(columns), row)
+
+
+@public(np.eye)
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
+    """Ones on the k-th diagonal, zeros elsewhere; f64 by default."""
+    require_options("eye", options)
+    element = F64 if dtype is None else as_dtype(dtype)
+    return functions.astype(band(n, n if m is None else m, k, "equal"), element)
+
+
+@public(np.identity)
+def identity(n: Any, dtype: Any = None) -> Any:
+    """The unit matrix."""
+    return eye(n, dtype=dtype)
+
+
+@public(np.tri)
+def tri(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
+    """Ones at and below the k-th diagonal, zeros above."""
+    require_options("tri", options)
+    element = F64 if dtype is None else as_dtype(dtype)
+    return functions.astype(band(n, n if m is None else m, k, "less_equal"), element)
+
+
+def _triangle(x: Any, k: Any, keep: str) -> Any:
+    x = broadcast_to(x, shape_of(x) * 2) if rank_of(x) == 1 else x
+    rows, columns = shape_of(x)[-2:]
+    kept = band(rows, columns, k, keep)
+    return functions.where(kept, x, zeros((), common_element(x)[0]))
+
+
+@public(np.tril)
+def tril(x: Any, k: Any = 0) -> Any:
+    """x at and below its k-th diagonal, zeros above."""
+    return _triangle(x, k, "less_equal")
+
+
+@public(np.triu)
+def triu(x: Any, k: Any = 0) -> Any:
+    """x at and above its k-th diagonal, zeros below."""
+    return _triangle(x, k, "greater_equal")
+
+
+# ------------------------------------------------------------------------------------ diagonals
+
+
+def _infer_diagonal(x: AnyType, *, offset: int) -> Type:
+    x = tensor_type("diagonal", x)
+    require(x.rank >= 2, f"diagonal needs two axes, got {x}")
+    rows, columns = x.shape[-2] + min(offset, 0), x.shape[-1] - max(offset, 0)
+    if isinstance(rows, int) and isinstance(columns, int):
+        return tensor(x.dtype, (*x.shape[:-2], max(0, min(rows, columns))))
+    require(rows is columns, f"the length of the diagonal of {x} is not known")
+    return tensor(x.dtype, (*x.shape[:-2], rows))
+
+
+def _diagonal(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    offset, place = node.attrs["offset"], index[-1]
+    row = b.affine([(place, 1)], max(-offset, 0))
+    return read(0, (*index[:-1], row, b.affine([(place, 1)], max(offset, 0))))
+
+
+def _near(offset: int, shape: tuple[int, ...]) -> int:
+    """The offset, or one of an empty diagonal that NumPy has integers for."""
+    return max(-shape[-2], min(offset, shape[-1]))
+
+
+def _diagonal_gradient(ct: Any, result: Any, x: Any, *, offset: int) -> list[Any]:
+    """The diagonal of a row-major matrix is every (columns + 1)-th element: one strided write."""
+    *lead, rows, columns = x.shape
+    flat = functions.zeros((*lead, rows * columns), x.element)
+    starts = (0,) * len(lead) + (max(-offset, 0) * columns + max(offset, 0),)
+    steps = (1,) * len(lead) + (columns + 1,)
+    placed = emit("slice_update", flat, ct, starts=starts, steps=steps)
+    return [reshape(placed, x.shape)]
+
+
+diagonal_op = define(
+    "diagonal",
+    gradient=_diagonal_gradient,
+    infer=_infer_diagonal,
+    reference=lambda x, offset: np.diagonal(x, _near(offset, x.shape), -2, -1),
+    lower=Compute(_diagonal),
+    attrs=(Attr("offset", "int", 0, within=OFFSET),),
+    samples=samples_of(
+        [
+            ([(2, 3, 4)], {"offset": 1}),
+            ([(5, 3)], {"offset": -3}),
+            ([(2, 3)], {"offset": 9}),
+            ([(3, 3)], {}),
+        ],
+        [([(4,)], {"offset": 0})],
+    ),
+    doc="The elements [..., i, i + offset] of the last two axes.",
+)
+
+
+@public(np.diagonal, method=True)
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """A diagonal over two axes, as the last axis of the result."""
+    return emit("diagonal", moveaxis(x, (axis1, axis2), (-2, -1)), offset=offset)
+
+
+@public(np.diag)
+def diag(v: Any, k: int = 0) -> Any:
+    """The matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
+    if rank_of(v) == 2:
+        return diagonal(v, k)
+    require(rank_of(v) == 1, f"diag takes a vector or a matrix, got shape {list(shape_of(v))}")
+    extent = shape_of(v)[0]
+    padded = functions.pad(v, (max(k, 0), max(-k, 0)))
+    total = extent + abs(k)
+    # Column c of the result holds v[c - k]; the row picks it where row + k == column.
+    return functions.where(band(total, total, k, "equal"), padded, zeros((), common_element(v)[0]))
+
+
+@public(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    """The matrix with the elements of v on its k-th diagonal."""
+    return diag(reshape(v, -1), k)
+
+
+@public(np.trace, method=True)
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    """The sum of a diagonal."""
+    return functions.sum(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)

@@ -1,0 +1,218 @@
+"""Whole arrays edited: block, insert, delete, NumPy's in-place functions, differences, powers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TraceError, TypeRuleError
+from graphc.ir.promotion import promote
+from graphc.ir.types import I64, Dim
+from graphc.ops.index.update import index_update
+from graphc.ops.record.dims import rank_of, shape_of, size_of
+from graphc.ops.record.families import alias, normalise_axis, require
+from graphc.ops.record.value import Value, as_value, common_element, functions, public
+from graphc.ops.shape.manipulation import expand_dims, moveaxis
+from graphc.ops.shape.shape import broadcast_to, reshape, transpose
+from graphc.ops.shape.slicing import concatenate
+
+alias("concatenate", "concat")
+alias("transpose", "permute_dims")
+
+# ------------------------------------------------------------------------------------ new arrays
+
+
+@public(np.block)
+def block(arrays: Any) -> Any:
+    """Nested lists of arrays put together: the innermost along the last axis, and so outwards."""
+    depth = _depth(arrays)
+    rank = max(depth, *(rank_of(leaf) for leaf in _leaves(arrays)))
+    return _joined(arrays, depth, rank)
+
+
+def _depth(arrays: Any) -> int:
+    if not isinstance(arrays, list):
+        return 0
+    require(bool(arrays), "block: an empty list")
+    depths = {_depth(a) for a in arrays}
+    require(len(depths) == 1, "block: lists of different depths")
+    return 1 + depths.pop()
+
+
+def _leaves(arrays: Any) -> list[Any]:
+    return [leaf for a in arrays for leaf in _leaves(a)] if isinstance(arrays, list) else [arrays]
+
+
+def _joined(arrays: Any, depth: int, rank: int) -> Any:
+    if not isinstance(arrays, list):
+        return reshape(arrays, (1,) * (rank - rank_of(arrays)) + tuple(shape_of(arrays)))
+    return concatenate([_joined(a, depth - 1, rank) for a in arrays], rank - depth)
+
+
+def _axis_extent(x: Any, axis: int, name: str) -> int:
+    extent = shape_of(x)[axis]
+    if isinstance(extent, Dim):
+        raise TypeRuleError(f"{name}: the extent {extent} is not known")
+    return extent
+
+
+def _static(obj: Any, name: str) -> Any:
+    """Positions known while tracing: they decide the shape of the result."""
+    if isinstance(obj, Value):
+        raise TraceError(f"{name} at traced positions has a shape that depends on data")
+    return obj if isinstance(obj, slice) else np.asarray(obj)
+
+
+@public(np.delete)
+def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
+    """x without the sub-arrays at positions known while tracing."""
+    x, axis = (
+        (reshape(x, -1), 0) if axis is None else (x, normalise_axis(axis, rank_of(x), "delete"))
+    )
+    kept = np.delete(np.arange(_axis_extent(x, axis, "delete")), _static(obj, "delete"))
+    return functions.take(x, kept, axis=axis)
+
+
+@public(np.insert)
+def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """x with values put before positions known while tracing."""
+    x, axis = (
+        (reshape(x, -1), 0) if axis is None else (x, normalise_axis(axis, rank_of(x), "insert"))
+    )
+    extent, places = _axis_extent(x, axis, "insert"), _static(obj, "insert")
+    places = np.arange(extent)[places] if isinstance(places, slice) else places
+    values = functions.astype(as_value(values), common_element(x)[0])
+    if places.ndim == 0 and rank_of(values) > 0:
+        missing = rank_of(x) - rank_of(values)
+        values = reshape(values, (1,) * missing + tuple(shape_of(values)))
+        values = moveaxis(values, 0, axis)
+    dims = list(shape_of(x))
+    several = rank_of(values) == rank_of(x) and places.size == 1
+    count = _axis_extent(values, axis, "insert") if several else places.size
+    dims[axis] = count
+    order = np.insert(np.arange(extent), places, np.arange(count) + extent)
+    whole = concatenate([x, broadcast_to(values, tuple(dims))], axis)
+    return functions.take(whole, order, axis=axis)
+
+
+@public(np.rollaxis)
+def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
+    """x with one axis moved to lie before another."""
+    rank = rank_of(x)
+    axis = normalise_axis(axis, rank, "rollaxis")
+    start = start + rank if start < 0 else start
+    order = [k for k in range(rank) if k != axis]
+    order.insert(start - (axis < start), axis)
+    return transpose(x, order)
+
+
+# ------------------------------------------------------------------------------------ in place
+
+
+def _assign(name: str, x: Any, value: Any) -> None:
+    if not hasattr(x, "assign"):
+        raise TraceError(f"{name} changes an array that is not traced", hint="use gc.zeros(...)")
+    x.assign(value)
+
+
+@public(np.fill_diagonal)
+def fill_diagonal(x: Any, value: Any, wrap: bool = False) -> None:
+    """Set the main diagonal of a traced array."""
+    rank = rank_of(x)
+    extent = min(_axis_extent(x, axis, "fill_diagonal") for axis in range(rank))
+    require(rank >= 2 and not wrap, "fill_diagonal takes two axes or more, without wrap")
+    require(rank == 2 or len(set(shape_of(x))) == 1, "fill_diagonal: the extents differ")
+    places = np.arange(extent)
+    _assign("fill_diagonal", x, index_update(x, (places,) * rank, value))
+
+
+@public(np.put, method=True)
+def put(x: Any, indices: Any, values: Any, mode: str = "raise") -> None:
+    """Set elements of a traced array at row-major positions; values repeat as needed."""
+    places = functions.ravel(as_value(indices))
+    count, total = shape_of(places)[0], size_of(shape_of(x))
+    if mode != "raise":
+        limit = functions.clip if mode == "clip" else None
+        places = limit(places, 0, total - 1) if limit else functions.remainder(places, total)
+    filled = functions.resize(as_value(values), (count,))
+    made = index_update(reshape(x, -1), (places,), filled)
+    _assign("put", x, reshape(made, shape_of(x)))
+
+
+@public(np.putmask)
+def putmask(x: Any, mask: Any, values: Any) -> None:
+    """Set elements of a traced array where a mask holds, from values repeated to its shape."""
+    filled = functions.resize(as_value(values), shape_of(x))
+    made = functions.where(mask, functions.astype(filled, common_element(x)[0]), x)
+    _assign("putmask", x, made)
+
+
+# ------------------------------------------------------------------------------------ differences
+
+
+@public(np.gradient)
+def gradient(x: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Central differences, one-sided at both ends; the spacing of each axis is a number."""
+    rank = rank_of(x)
+    require(edge_order == 1, "gradient: edge_order must be 1")
+    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = [normalise_axis(a, rank, "gradient") for a in given]
+    steps = spacing * len(axes) if len(spacing) == 1 else spacing or (1.0,) * len(axes)
+    require(len(steps) == len(axes), f"gradient: {len(steps)} spacings for {len(axes)} axes")
+    require(all(rank_of(s) == 0 for s in steps), "gradient: a spacing must be a number")
+    if common_element(x)[0].is_integer:
+        x = functions.astype(x, np.float64)
+    made = [_difference(x, a, s) for a, s in zip(axes, steps)]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _difference(x: Any, axis: int, step: Any) -> Any:
+    extent = _axis_extent(x, axis, "gradient")
+    require(extent >= 2, f"gradient: axis {axis} has {extent} element(s), fewer than 2")
+    ahead = functions.take(x, np.minimum(np.arange(extent) + 1, extent - 1), axis=axis)
+    behind = functions.take(x, np.maximum(np.arange(extent) - 1, 0), axis=axis)
+    width = np.full(extent, 2.0)
+    width[[0, -1]] = 1
+    width = np.reshape(width, [-1 if k == axis else 1 for k in range(rank_of(x))])
+    return (ahead - behind) / (functions.astype(width, common_element(x)[0]) * step)
+
+
+@public(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    """The polynomial with coefficients p, highest power first, at x."""
+    made = functions.zeros_like(x)
+    for coefficient in functions.unstack(p):
+        made = made * x + coefficient
+    return made
+
+
+@public(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """All windows of a shape along axes (None: all), as new axes at the end; a copy of its own."""
+    name, x = "sliding_window_view", as_value(x)
+    extents = window_shape if isinstance(window_shape, tuple | list) else (window_shape,)
+    given = tuple(range(rank_of(x))) if axis is None else axis
+    given = given if isinstance(given, tuple | list) else (given,)
+    require(len(given) == len(extents), f"{name}: {len(extents)} windows on {len(given)} axes")
+    for place, extent in zip(given, map(operator.index, extents)):
+        place = normalise_axis(place, rank_of(x), name)
+        have = shape_of(x)[place]
+        require(isinstance(have, int), f"{name} needs a known extent, got {have}")
+        require(0 <= extent <= have, f"{name}: a window of {extent} in {have} elements")  # type: ignore[operator]
+        rows = np.arange(have - extent + 1)[:, None] + np.arange(extent)  # type: ignore[arg-type]
+        x = moveaxis(functions.take(x, rows, axis=place), place + 1, -1)
+    return x
+
+
+@public(np.vander)
+def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
+    """Powers of a vector as columns, falling from n - 1 to 0."""
+    count = operator.index(_axis_extent(x, 0, "vander") if n is None else n)
+    powers = np.arange(count) if increasing else np.arange(count)[::-1]
+    element = promote(common_element(x)[0], I64)
+    columns = expand_dims(functions.astype(x, element), 1)
+    return functions.power(columns, functions.astype(powers, element))

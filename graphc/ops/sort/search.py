@@ -1,0 +1,261 @@
+"""Positions: where values belong in a sorted vector, and where an array is not zero.
+
+NumPy gives the latter a shape that depends on data; here `size=` fixes it and `fill_value` fills
+what is left over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TraceError
+from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
+from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.ops.record.dims import rank_of, shape_of, tensor_type
+from graphc.ops.record.families import (
+    REAL,
+    as_dtype,
+    define,
+    device_code,
+    require,
+    require_dtype,
+    sample_array,
+)
+from graphc.ops.record.value import (
+    Value,
+    as_value,
+    common_element,
+    emit,
+    emit_promoted,
+    functions,
+    public,
+)
+from graphc.ops.shape.manipulation import flip
+
+# ------------------------------------------------------------------------------------ searchsorted
+
+
+def _infer_search(a: AnyType, v: AnyType, *, side: str) -> Type:
+    a, v = tensor_type("searchsorted", a), tensor_type("searchsorted", v)
+    require_dtype("searchsorted", a, REAL)
+    require(a.rank == 1, f"searchsorted looks into a vector, got {a}")
+    require(a.dtype is v.dtype, f"searchsorted: {a} and {v} differ in dtype", hint="insert a cast")
+    require(isinstance(a.shape[0], int), f"searchsorted needs a known length, got {a}")
+    return tensor(I64, v.shape)
+
+
+def _before(b: Any, x: Any, value: Any, side: str) -> Any:
+    """Whether x comes before the place of the value; NaN is greater than all numbers."""
+    if side == "left":  # x < value
+        order = b.compare("lt", x, value)
+        if x.dtype.kind == "f":
+            number_first = b.op("and", b.compare("eq", x, x), b.compare("ne", value, value))
+            order = b.op("or", order, number_first)
+        return order
+    order = b.compare("le", x, value)
+    return b.op("or", order, b.compare("ne", value, value)) if x.dtype.kind == "f" else order
+
+
+def _search(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+    """Binary search without branches: the answer is built bit by bit from the highest."""
+    extent = node.inputs[0].type.dims[0]
+    work = node.inputs[0].type.dtype.compute
+    value = b.cast(read(1, index), work)
+    found = b.integer(0)
+    for bit in reversed(range(extent.bit_length())):
+        probe = b.add(found, b.integer(1 << bit))
+        place = b.op("min", probe, b.integer(extent))
+        x = b.cast(read(0, (b.sub(place, b.integer(1)),)), work)
+        inside = b.compare("le", probe, b.integer(extent))
+        found = b.select(
+            b.op("and", inside, _before(b, x, value, node.attrs["side"])), probe, found
+        )
+    return found
+
+
+def _search_reference(a: Any, v: Any, side: str) -> Any:
+    wide = np.float32 if a.dtype.itemsize == 2 and a.dtype.kind not in "iu" else a.dtype
+    return np.searchsorted(a.astype(wide), v.astype(wide), side)  # type: ignore[call-overload]
+
+
+def _search_samples() -> list[Sample]:
+    def case(name: str, n: int, **attrs: Any) -> Sample:
+        a = np.sort(sample_array(name, (n,), (-4, 4), 1).astype(np.float64)).astype(
+            as_dtype(name).numpy
+        )
+        v = np.concatenate([sample_array(name, (4,), (-6, 6), 2), a[:3], a[-2:]])
+        return Sample((a, v), attrs)
+
+    nan = np.array([1.0, 2.0, np.nan, np.nan])
+    made = [case(n, 9, side=s) for n in REAL for s in ("left", "right")]
+    made += [case("f32", n) for n in (0, 1, 2, 3, 4, 7, 8, 100)]
+    made += [Sample((nan, np.array([np.nan, 2, 3])), {"side": s}) for s in ("left", "right")]
+    return [
+        *made,
+        Sample((np.zeros((2, 2)), np.zeros(2)), {}, False),
+        Sample((np.zeros(2), np.zeros(2, np.float32)), {}, False),
+    ]
+
+
+searchsorted_op = define(
+    "searchsorted",
+    infer=_infer_search,
+    reference=_search_reference,
+    lower=Compute(_search, cheap=False),
+    attrs=(Attr("side", "str", "left", ("left", "right")),),
+    dtypes=REAL,
+    differentiable=False,
+    samples=_search_samples,
+    doc="Where in a sorted vector each value would be inserted, before or after its equals.",
+)
+
+
+@public(np.searchsorted, method=True)
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """The insertion point of each value of v in the sorted vector a."""
+    a = as_value(a) if sorter is None else functions.take(a, sorter, mode="clip")
+    element = common_element(a, v)[0]
+    kind = "u8" if element is BOOL else element
+    require(not element.is_complex, "searchsorted: complex numbers have no order")
+    return emit_promoted("searchsorted", a, v, element=as_dtype(kind), side=side)
+
+
+@public(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """The number of the bin that each value falls into; traced bins are taken to increase."""
+    side = "left" if right else "right"
+    if not isinstance(bins, Value) and len(bins) > 1 and bins[0] > bins[-1]:
+        return len(bins) - searchsorted(flip(np.asarray(bins)), x, side)
+    return searchsorted(bins, x, side)
+
+
+@public(np.interp)
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """Values of the piecewise linear function through increasing points (xp, fp)."""
+    require(period is None, "interp: a period is not available", hint="take x modulo the period")
+    x, xp = functions.astype(x, F64), functions.astype(xp, F64)
+    fp = functions.astype(fp, F64)
+    count = shape_of(xp)[0]
+    require(count == shape_of(fp)[0], f"interp: {count} points and {shape_of(fp)[0]} values")
+    above = functions.clip(searchsorted(xp, x, "right"), 1, count - 1) if count != 1 else 0
+    below = functions.maximum(above - 1, 0)
+    x0, x1, y0, y1 = (functions.take(v, k, mode="clip") for v in (xp, fp) for k in (below, above))
+    made = y0 if count == 1 else y0 + (x - x0) * ((y1 - y0) / (x1 - x0))
+    xp0, xpn, fp0, fpn = (functions.take(v, k) for v in (xp, fp) for k in (0, -1))
+    made = functions.where(x <= xp0, fp0, functions.where(x >= xpn, fpn, made))
+    made = made if left is None else functions.where(x < xp0, left, made)
+    return made if right is None else functions.where(x > xpn, right, made)
+
+
+# ------------------------------------------------------------------------------------ nonzero
+
+
+def _infer_nonzero(mask: AnyType, *, size: int) -> TupleType:
+    mask = tensor_type("nonzero", mask)
+    require_dtype("nonzero", mask, ("bool",))
+    require(size >= 0, f"nonzero: size {size}")
+    return tuple_type((tensor(I64, (size,)), tensor(I64)))
+
+
+def _nonzero_kernel(mask: Any, places: Any, count: Any, params: Any) -> None:
+    size, found = params[0], 0
+    for k in range(len(mask)):
+        if mask[k]:
+            if found < size:
+                places[found] = k
+            found += 1
+    count[0] = found
+    for k in range(min(found, size), size):
+        places[k] = 0
+
+
+def _nonzero_reference(mask: Any, size: int) -> tuple[Any, Any]:
+    found = np.flatnonzero(mask)
+    made = np.zeros(size, np.int64)
+    made[: min(len(found), size)] = found[:size]
+    return made, np.asarray(len(found), np.int64)
+
+
+nonzero_op = define(
+    "nonzero",
+    infer=_infer_nonzero,
+    reference=_nonzero_reference,
+    lower=Library(
+        lambda node: _nonzero_kernel,
+        lambda node: (node.attrs["size"],),
+        cuda=device_code("reduce.scan_launches", "nonzero_code"),
+    ),
+    attrs=(Attr("size", "int", within=EXTENT),),
+    dtypes=("bool",),
+    differentiable=False,
+    samples=lambda: [
+        Sample((np.array([[0, 1, 1], [0, 0, 1]], bool),), {"size": 2}),
+        Sample((np.array([0, 1, 0, 1, 1], bool),), {"size": 5}),
+        Sample((np.zeros((0, 2), bool),), {"size": 1}),
+        Sample((np.array(True),), {"size": 0}),
+        Sample((np.zeros(3),), {"size": 1}, False),
+        Sample((np.zeros(3, bool),), {"size": -1}, False),
+    ],
+    doc="The row-major positions of the first `size` true elements (0 where there are fewer), and "
+    "how many there are in all.",
+)
+
+
+def need_size(name: str, x: Any, size: Any) -> None:
+    """Refuse a traced array without a size."""
+    if size is None and isinstance(x, Value):
+        raise TraceError(
+            f"{name} of a traced array has a shape that depends on data",
+            hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
+        )
+
+
+def true_places(x: Any, size: int) -> tuple[Any, Any]:
+    """(the first `size` positions of what is not zero, how many there are)."""
+    mask = as_value(x)
+    mask = mask if common_element(mask)[0] is BOOL else functions.not_equal(mask, 0)
+    return emit("nonzero", mask, size=int(size))  # type: ignore[no-any-return]
+
+
+@public(np.flatnonzero)
+def flatnonzero(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
+    """Row-major positions of what is not zero: the first `size`, then fill_value."""
+    need_size("flatnonzero", x, size)
+    if size is None:
+        return np.flatnonzero(x)
+    places, count = true_places(x, size)
+    return functions.where(functions.arange(int(size)) < count, places, fill_value)
+
+
+@public(np.nonzero, method=True)
+def nonzero(x: Any, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:
+    """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
+    need_size("nonzero", x, size)
+    if size is None:
+        return tuple(np.nonzero(x))
+    places, count = true_places(x, size)
+    legal = functions.arange(int(size)) < count
+    parts = functions.unravel_index(places, shape_of(x))
+    return tuple(functions.where(legal, part, fill_value) for part in parts)
+
+
+@public(np.argwhere)
+def argwhere(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
+    """nonzero as the rows of a matrix."""
+    need_size("argwhere", x, size)
+    return functions.stack(nonzero(x, size, fill_value), 1) if rank_of(x) else np.argwhere(x)
+
+
+@public(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+    """Row-major positions as one position per axis; they are not checked."""
+    require(order == "C", "unravel_index: the order must be 'C'")
+    made, rest = [], functions.astype(indices, I64)
+    for extent in reversed(tuple(shape) if np.ndim(shape) else (shape,)):
+        made.append(functions.remainder(rest, max(extent, 1)))
+        rest = functions.floor_divide(rest, max(extent, 1))
+    return tuple(reversed(made))

@@ -1,0 +1,129 @@
+"""Launches that sort, see `cuda_sort.py`: tiles of rows, then merges of runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from graphc.ir.op import CudaCall, CudaCode
+from graphc.ir.types import I64
+from graphc.ops.record.launches import Machine, kernel
+from graphc.record import record
+
+
+@record(frozen=True)
+class Pass:
+    """One launch: it sorts tiles, or merges runs. `level` counts the launches that follow; it says
+    which buffers to read and write, in turns.
+    """
+
+    merges: bool
+    blocks: int
+    params: tuple[int, ...]
+    level: int
+
+
+def tile_pass(rows: int, extent: int, keep: int, machine: Machine, level: int = 0) -> Pass:
+    """Sort the tiles of rows and keep the first `keep` of each, or all where that is more."""
+    bits = min(machine.tile - 1, extent - 1).bit_length()
+    keep = min(keep, 1 << bits)
+    whole = (extent - 1) >> bits
+    target = whole * keep + min(keep, extent - (whole << bits))
+    blocks = -(-rows * (whole + 1) // (machine.tile >> bits))
+    return Pass(False, blocks, (extent, bits, keep, target, rows), level)
+
+
+def passes(rows: int, extent: int, machine: Machine, level: int = 0) -> list[Pass]:
+    """The launches that sort rows, the last of them at `level`."""
+    per_row = -(-extent // machine.tile)
+    merges = (per_row - 1).bit_length()
+    made = [tile_pass(rows, extent, machine.tile, machine, level + merges)]
+    for number in range(merges):
+        params = extent, machine.tile << number
+        made.append(Pass(True, rows * per_row, params, level + merges - 1 - number))
+    return made
+
+
+def pass_calls(made: list[Pass], machine: Machine, tiles: str, merge: str) -> tuple[CudaCall, ...]:
+    """The passes as launches of two kernels (their texts), which take the level as last param."""
+    return tuple(
+        CudaCall(merge if p.merges else tiles, p.blocks, machine.sorters, (*p.params, p.level))
+        for p in made
+    )
+
+
+def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]:
+    """The texts of the kernels that a function of cuda_sort makes for keys of a type."""
+    key = element.name, machine.tile, machine.sorters
+    return [kernel("cuda_sort", name, *key, part=part) for part in range(count)]
+
+
+def _rows(node: Any) -> tuple[int, int]:
+    dims = node.inputs[0].type.dims
+    return math.prod(dims[:-1]), dims[-1]
+
+
+def _spare(node: Any, made: list[Pass]) -> int:
+    """The elements of a buffer between launches."""
+    return node.inputs[0].type.size if len(made) > 1 else 0
+
+
+# ------------------------------------------------------------------------------------ sort_keys
+
+
+def sort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+    """Device code of sort_keys."""
+    if not node.type.size:
+        return CudaCode(())
+    element, made = node.type.dtype, passes(*_rows(node), machine)
+    calls = pass_calls(made, machine, *_kernels("key_kernels", element, 2, machine))
+    return CudaCode(calls, ((element, _spare(node, made)),))
+
+
+# ------------------------------------------------------------------------------------ argsort_keys
+
+
+def argsort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+    """Device code of argsort_keys."""
+    if not node.type.size:
+        return CudaCode(())
+    element, made = node.inputs[0].type.dtype, passes(*_rows(node), machine)
+    calls = pass_calls(made, machine, *_kernels("place_kernels", element, 2, machine))
+    count = _spare(node, made)
+    return CudaCode(calls, ((element, count), (element, count), (I64, count)))
+
+
+# ------------------------------------------------------------------------------------ topk_keys
+
+
+def topk_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+    """Device code of topk_keys."""
+    if not node.inputs[0].type.size:
+        return CudaCode(())
+    element, wanted = node.inputs[0].type.dtype, node.attrs["k"]
+    rows, extent = _rows(node)
+    tiles, merge, head = _kernels("topk_kernels", element, 3, machine)
+    if 2 * wanted > machine.tile and extent > machine.tile:  # a tile would not leave much less
+        sorts, *rest = passes(rows, extent, machine, level=1)
+        first = CudaCall(tiles, sorts.blocks, machine.sorters, (1, *sorts.params, sorts.level))
+        blocks = -(-rows * wanted // machine.sorters)
+        last = CudaCall(head, blocks, machine.sorters, (extent, wanted, rows * wanted))
+        calls = (first, *pass_calls(rest, machine, tiles, merge), last)
+        return CudaCode(calls, _places_beside(element, rows * extent, rows * extent))
+    made = [tile_pass(rows, extent, wanted, machine)]
+    while made[-1].params[3] > wanted:
+        made.append(tile_pass(rows, made[-1].params[3], wanted, machine))
+    levels = range(len(made) - 1, -1, -1)
+    odd, even = (
+        max((rows * p.params[3] for p, n in zip(made, levels) if n and n % 2 == turn), default=0)
+        for turn in (1, 0)
+    )
+    calls = tuple(
+        CudaCall(tiles, p.blocks, machine.sorters, (int(p is made[0]), *p.params, level))
+        for p, level in zip(made, levels)
+    )
+    return CudaCode(calls, _places_beside(element, odd, even))
+
+
+def _places_beside(element: Any, odd: int, even: int) -> tuple[tuple[Any, int], ...]:
+    return (element, odd), (I64, odd), (element, even), (I64, even)

@@ -1,0 +1,24 @@
+"""cluster: propose fusion groups, so that placement and scheduling cost the units that will really
+run.
+
+With one device there is nothing to decide, and `fuse` finds the groups by itself.
+"""
+
+from __future__ import annotations
+
+from graphc.config import Config
+from graphc.ir.graph import Graph
+from graphc.passes.fusion.groups import Groups
+from graphc.passes.reasons import record
+
+
+def cluster(graph: Graph, config: Config) -> Graph:
+    """The same graph; each group of several nodes is noted as a reason, if there is a choice."""
+    if len(config.devices) == 1:
+        return graph
+    groups = Groups(graph, merge=config.merges)
+    for group in groups.all:
+        if group.merged is None and len(group.nodes) > 1:
+            ids = ", ".join(f"%{n.id}" for n in group.nodes[:8])
+            record(group.nodes[0].id, f"{group.kind} group of {len(group.nodes)}: {ids}")
+    return graph

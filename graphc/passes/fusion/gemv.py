@@ -1,0 +1,159 @@
+"""thin: the part of `fuse` that makes products of vectors in loops.
+
+    %4 = mul(%1, %2) : f32[n,k]                     %4 = mul(%1, %2)
+    %5 = transpose(%4) : f32[k,n]             ->    %5 = mul(%0, %4)          one kernel: %4 is
+    %6 = matmul(%0, %5) : f32[1,n]                  %6 = sum(%5) over k       computed, not stored
+
+What every element of is needed once is computed while it is multiplied.  Dot products of many pairs
+of vectors, or of long ones, and products of a vector with many short rows are faster as loops too:
+they are long loops, split among threads, where a product has work for a few columns at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.op import OPS, Contraction, Reduction, Scalar
+from graphc.ir.types import F32, F64, Type
+from graphc.passes.fusion.prologues import widening_casts
+from graphc.passes.normalise.dce import dce
+from graphc.passes.reasons import record
+
+LONG = 1 << 16  # a dot product of so many elements is worth several threads
+SHORT, MANY = 64, 256  # rows that are so short, if there are so many of them
+LEAST_COMPUTED = 1 << 12  # elements of an operand that had better not be stored
+MOST_STEPS = 8  # nodes that compute one
+
+
+def thin(graph: Graph, config: Config) -> Graph:
+    """The graph with sums of element-wise products for products of vectors where these pay."""
+    products = [n for n in graph.nodes if n.op.name in ("matmul", "einsum") and is_real(n)]
+    if not products or config.backend != "llvm" or config.strict or not config.merges:
+        return graph
+    readers = Counter(n for node in graph.nodes for n in (*node.inputs, *node.after))
+    readers.update(graph.results)
+    widened = widening_casts(graph)
+    alone = {n.id for n, count in readers.items() if count == 1 and n not in widened}
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name == "einsum" and is_real(node):
+            made = pairs(node, r)
+        elif node.op.name == "matmul" and is_real(node):
+            made = vectors(node, r, alone)
+        else:
+            return None
+        if made is not None:
+            record(node.id, "a product of vectors is summed in a loop")
+        return made
+
+    made = rebuild(graph, rewrite)
+    return graph if made is graph else dce(made, config)
+
+
+def is_real(node: Node) -> bool:
+    kinds = [n.type for n in (node, *node.inputs)]
+    plain = all(isinstance(k, Type) and k.is_static and k.dtype in (F32, F64) for k in kinds)
+    return plain and not node.after and tensor_type(node).size > 0
+
+
+def pairs(node: Node, r: Rewriter) -> Node | None:
+    """einsum of two arrays with the same axes: `ab,ab->a`."""
+    operands, _, result = node.attrs["equation"].partition("->")
+    left, _, right = operands.partition(",")
+    if left != right or len(set(left)) < len(left) or len(result) == len(left):
+        return None
+    if result != "".join(letter for letter in left if letter in result) or not result:
+        return None
+    axes = tuple(k for k, letter in enumerate(left) if letter not in result)
+    return added(r, node.inputs[0], node.inputs[1], axes)
+
+
+def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
+    """matmul where the rows of the left operand, or the columns of the right one, are single."""
+    a, b = node.inputs
+    (*_, m, k), (*outer, _, n) = tensor_type(a).dims, tensor_type(b).dims
+    dims = tensor_type(node).dims
+    if k == 1 and dims[:-2] == tuple(outer):
+        return r.emit(OPS["mul"], (a, b))
+    if 1 not in (m, n) or k == 1:
+        return None
+    if m == n == 1 and (prod(dims) > 1 or k >= LONG):
+        return dots(node, r)
+    for matrix, vector, right in ((b, a, True), (a, b, False)):
+        if (tensor_type(vector).dims[-2 if right else -1]) != 1:
+            continue
+        source, turned = behind_transpose(matrix)
+        if is_computed(source, alone, matrix) and tensor_type(matrix).dims[:-2] == dims[:-2]:
+            return summed(r, node, source, vector, turned is right)
+    flat = prod(tensor_type(b).dims) == k and a.op.name != "transpose"
+    if n == 1 and k <= SHORT and flat and prod(dims) >= MANY:
+        return added(r, a, across(r, b), (-1,))
+    return None
+
+
+def summed(r: Rewriter, node: Node, matrix: Node, vector: Node, rows: bool) -> Node:
+    """A product of a vector and a matrix that is summed along its rows, or down its columns."""
+    outer, k = tensor_type(vector).dims[:-2], prod(tensor_type(vector).dims[-2:])
+    vector = shaped(r, vector, (*outer, 1, k) if rows else (*outer, k, 1))
+    made = added(r, matrix, vector, (-1 if rows else -2,))
+    return shaped(r, made, tensor_type(node).dims)
+
+
+def dots(node: Node, r: Rewriter) -> Node:
+    """Products of pairs of vectors; a single pair is a sum over all of an array."""
+    a, b = node.inputs
+    if tensor_type(node).size > 1:
+        return added(r, a, across(r, b), (-1,))
+    size = (tensor_type(a).size,)
+    return shaped(r, added(r, shaped(r, a, size), shaped(r, b, size), (0,)), tensor_type(node).dims)
+
+
+def added(r: Rewriter, x: Node, y: Node, axes: tuple[int, ...]) -> Node:
+    product = r.emit(OPS["mul"], (x, y))
+    rank = tensor_type(product).rank
+    kept = {"axes": tuple(axis % rank for axis in axes), "keepdims": axes[0] < 0}
+    return r.emit(OPS["sum"], (product,), kept)
+
+
+def across(r: Rewriter, column: Node) -> Node:
+    """A matrix of one column as one of one row."""
+    *outer, k, _ = tensor_type(column).dims
+    return shaped(r, column, (*outer, 1, k))
+
+
+def shaped(r: Rewriter, node: Node, dims: tuple[int, ...]) -> Node:
+    """The same elements in another shape, by one reshape at the most."""
+    while node.op.name == "reshape" and not node.after and tensor_type(node).dims != dims:
+        node = node.inputs[0]
+    if tensor_type(node).dims == dims:
+        return node
+    return r.emit(OPS["reshape"], (node,), {"dims": dims})
+
+
+def behind_transpose(node: Node) -> tuple[Node, bool]:
+    """What a node shows with its last two axes exchanged, and whether it does so."""
+    rank = tensor_type(node).rank
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    if node.op.name == "transpose" and node.attrs["perm"] == swapped and not node.after:
+        return node.inputs[0], True
+    return node, False
+
+
+def is_computed(node: Node, alone: set[int], shown: Node) -> bool:
+    """An element-wise value that one product reads and no other kernel makes on its way."""
+    if not {node.id, shown.id} <= alone or tensor_type(node).size < LEAST_COMPUTED:
+        return False
+    pending, seen = [node], {node}
+    while pending:
+        value = pending.pop()
+        if not isinstance(value.op.lower, Scalar) or len(seen) > MOST_STEPS:
+            return False
+        for source in value.inputs:
+            if isinstance(source.op.lower, Scalar | Contraction | Reduction) and source not in seen:
+                seen.add(source)
+                pending.append(source)
+    return not node.after

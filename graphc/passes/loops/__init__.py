@@ -1,0 +1,1 @@
+"""What loops need not do in every step."""

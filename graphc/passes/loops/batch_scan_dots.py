@@ -1,0 +1,87 @@
+"""ahead: the part of `hoist` that multiplies all slices of a scan by an invariant matrix at once.
+
+    scan:  y[t] = x[t] w + ...           ->     z = x w;  scan:  y[t] = z[t] + ...
+
+A product of few rows reads the whole matrix for little work; that of all steps reads it once.
+"""
+
+from __future__ import annotations
+
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.op import OPS
+from graphc.ir.types import Type
+from graphc.ops.control.control import param_node
+from graphc.ops.linalg.einsum import LETTERS
+from graphc.passes.loops.hoist_transposes import letters
+from graphc.passes.reasons import record
+
+FEW_ROWS = 64
+FEWEST_STEPS = 4
+MOST_BYTES = 1 << 24  # of the products of all steps
+
+
+def multiplied_ahead(loop: Node, r: Rewriter) -> Node:
+    """The scan with the products of few rows among its scanned operands."""
+    length, body = loop.attrs["length"], loop.regions[0]
+    if loop.after or not isinstance(length, int) or length < FEWEST_STEPS:
+        return loop
+    first = loop.attrs["carries"]
+    end = first + loop.attrs["scanned"]
+    outside = dict(zip(body.params[first:], loop.inputs[first:], strict=True))
+    slices = frozenset(body.params[first:end])
+    found = {n: t for n in body.nodes if (t := terms_of(n)) and is_worth(n, t, slices, outside)}
+    if not found:
+        return loop
+    ahead = [all_steps(node, terms, slices, outside, r) for node, terms in found.items()]
+    record(loop.id, f"multiplied before the loop: {', '.join(f'%{n.id}' for n in found)}")
+    return loop.replace(
+        inputs=(*loop.inputs[:end], *ahead, *loop.inputs[end:]),
+        attrs=loop.op.coerce({**loop.attrs, "scanned": end - first + len(ahead)}),
+        regions=(with_slices(body, list(found), end),),
+    )
+
+
+def terms_of(node: Node) -> list[str]:
+    """The letters of a product's operands and result; none for another op."""
+    if node.op.name == "einsum":
+        return letters(node)
+    plain = all(isinstance(n.type, Type) and n.type.rank == 2 for n in node.inputs)
+    return ["ik", "kj", "ij"] if node.op.name == "matmul" and plain else []
+
+
+def is_worth(
+    node: Node, terms: list[str], slices: frozenset[Node], outside: dict[Node, Node]
+) -> bool:
+    """A slice of few rows times an invariant, whose products for all steps take little memory."""
+    a, b = node.inputs
+    if node.after or not {a, b} <= outside.keys() or (a in slices) == (b in slices):
+        return False
+    position = 0 if a in slices else 1
+    kind, whole = node.inputs[position].type, outside[node.inputs[position]].type
+    if not isinstance(kind, Type) or not isinstance(whole, Type) or not isinstance(node.type, Type):
+        return False
+    rows = 1
+    for letter, extent in zip(terms[position], kind.dims, strict=True):
+        rows *= extent if letter in terms[2] else 1
+    return rows <= FEW_ROWS and node.type.nbytes * whole.dims[0] <= MOST_BYTES
+
+
+def all_steps(
+    node: Node, terms: list[str], slices: frozenset[Node], outside: dict[Node, Node], r: Rewriter
+) -> Node:
+    """The products of all steps, stacked."""
+    step = next(letter for letter in LETTERS if letter not in "".join(terms))
+    sides = [step + t if n in slices else t for n, t in zip(node.inputs, terms, strict=False)]
+    attrs = {"equation": f"{','.join(sides)}->{step}{terms[2]}"}
+    return r.emit(OPS["einsum"], [outside[n] for n in node.inputs], attrs, loc=node.loc)
+
+
+def with_slices(body: Graph, products: list[Node], end: int) -> Graph:
+    """The body with further slices in place of products."""
+    fresh = [
+        param_node(body.next_id + k, node.type, f"ahead{k}") for k, node in enumerate(products)
+    ]
+    by_id = {node.id: made for node, made in zip(products, fresh, strict=True)}
+    params = (*body.params[:end], *fresh, *body.params[end:])
+    grown = body.replace(params=params, next_id=body.next_id + len(fresh))
+    return rebuild(grown, lambda node, r: by_id.get(node.id))

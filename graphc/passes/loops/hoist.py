@@ -1,0 +1,197 @@
+"""hoist: what a loop computes from invariants alone is computed once, before the loop.
+
+    while(c, x): c = c * exp(x)     ->     e = exp(x);  while(c, e): c = c * e
+
+Inner loops come first, so that work leaves a nest level by level.  Nothing leaves a branch.  What
+only views data or makes more of it (transposes, broadcasts, counting) stays where it is read: there
+it costs nothing, and outside it would have to be stored.  But matrices are transposed outside for
+products that read them by columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
+from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
+from graphc.ir.regions import holds_kernels
+from graphc.ir.types import Type, leaves
+from graphc.passes.loops.batch_scan_dots import multiplied_ahead
+from graphc.passes.loops.dot_merger import joined
+from graphc.passes.loops.hoist_transposes import is_read_across, straightened
+from graphc.passes.normalise.cse import cse
+from graphc.passes.normalise.dce import dce
+from graphc.passes.reasons import record
+
+SMALL = 1 << 16  # bytes that are in the cache anyway
+HEAVY = 4.0  # operations per element that are worth a load
+NEVER = ("const", "stack", "push", "pop", "barrier")
+
+
+def hoist(graph: Graph, config: Config) -> Graph:
+    """The graph with invariant work of loops in front of them."""
+    made = raised(graph, config)
+    return made if made is graph else dce(cse(made, config), config)
+
+
+def raised(graph: Graph, config: Config) -> Graph:
+    """The graph after its loops have been emptied, the innermost first."""
+    if not config.strict:
+        graph = joined(graph)
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda g: raised(g, config)) if holds_kernels(node) else node
+        if node.op.name == "scan" and not config.strict:
+            made = multiplied_ahead(made, r)
+        if node.op.name in ("while", "scan"):
+            made = emptied(made, r, config)
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite) if any(map(holds_kernels, graph.nodes)) else graph
+
+
+def emptied(loop: Node, r: Rewriter, config: Config) -> Node:
+    """The loop without its invariant work, which is emitted before it."""
+    first = loop.attrs["carries"] + (loop.attrs["scanned"] if loop.op.name == "scan" else 0)
+    for number in range(len(loop.regions)):
+        region = straightened(loop.regions[number], loop.regions[number].params[first:])
+        # The test always runs, and so does a body with a known number of turns.
+        sure = number < len(loop.regions) - 1 if loop.op.name == "while" else has_turns(loop)
+        outside = dict(zip(region.params[first:], loop.inputs[first:], strict=True))
+        found = invariants(region, outside, sure)
+        moved = leaving(region, found)
+        if moved:
+            emit_outside(found, moved, outside, r)
+            regions = [region if k == number else g for k, g in enumerate(loop.regions)]
+            loop = with_operands(
+                loop.replace(regions=tuple(regions)), number, moved, outside, config
+            )
+            record(loop.id, f"computed before the loop: {', '.join(n.op.name for n in moved[:8])}")
+    return loop
+
+
+def has_turns(loop: Node) -> bool:
+    length = loop.attrs["length"]
+    return isinstance(length, int) and length > 0
+
+
+# ------------------------------------------------------------------------------------ what leaves
+
+
+def invariants(region: Graph, outside: dict[Node, Node], sure: bool) -> dict[Node, None]:
+    """The nodes that depend on invariants only and may run before the loop, in order."""
+    found: dict[Node, None] = {}
+    for node in region.nodes:
+        known = all(n in outside or n in found for n in node.inputs)
+        if known and not node.after and may_leave(node, sure):
+            found[node] = None
+    return found
+
+
+def may_leave(node: Node, sure: bool) -> bool:
+    """Is the node pure and, unless it is sure to run in the loop, can it not fail or take long?"""
+    if node_effect(node) is not Effect.PURE or (node.op.name in NEVER and node.op.name != "const"):
+        return False
+    values = (*leaves(node.type), *(n.type for n in node.inputs))
+    if not all(isinstance(kind, Type) and kind.is_static for kind in values):
+        return False
+    lower = node.op.lower
+    if sure or isinstance(lower, Scalar | Reduction | Contraction | Alias):
+        return node.op.name != "while" or sure
+    indices = any(isinstance(n.type, Type) and n.type.dtype.is_integer for n in node.inputs)
+    return node.op.name == "const" or (isinstance(lower, Compute) and not indices)
+
+
+def leaving(region: Graph, found: dict[Node, None]) -> list[Node]:
+    """The invariant values that what stays in the loop reads, and that are worth keeping."""
+    readers: dict[Node, list[Node]] = {}
+    results = set(region.results)
+    moved = []
+    for node in reversed(region.nodes):
+        if node in found:
+            inside = readers.get(node, [])
+            if not inside and node not in results:
+                continue  # only what leaves reads it
+            if is_worth_keeping(node, inside):
+                moved.append(node)
+                continue
+        for source in node.inputs:
+            readers.setdefault(source, []).append(node)
+    return moved[::-1]
+
+
+def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
+    """Is reading the value from memory better than computing it in every turn?"""
+    lower = node.op.lower
+    if any(is_read_across(node, reader) for reader in readers):
+        return True
+    if not node.inputs or isinstance(lower, Compute | Alias) or node.op.name in ("tuple", *NEVER):
+        return False
+    if not isinstance(node.type, Type):
+        return False  # its items leave
+    if not isinstance(lower, Scalar):
+        return True
+    nbytes = node.type.nbytes
+    if nbytes > SMALL and nbytes > sum(leaf.nbytes for n in node.inputs for leaf in leaves(n.type)):
+        return False
+    light = node.op.cost is None or node.op.cost(node)[0] < HEAVY * node.type.size
+    return nbytes <= SMALL or not light or not all(isinstance(n.op.lower, Scalar) for n in readers)
+
+
+# ------------------------------------------------------------------------------------ moving it
+
+
+def emit_outside(
+    found: dict[Node, None], moved: list[Node], outside: dict[Node, Node], r: Rewriter
+) -> None:
+    """Copy what leaves, and all it reads, in front of the loop; `outside` says what it becomes."""
+    needed: set[Node] = set()
+    pending = list(moved)
+    while pending:
+        node = pending.pop()
+        if node not in needed and node not in outside:
+            needed.add(node)
+            pending.extend(node.inputs)
+    for node in found:
+        if node in needed:
+            made = node.replace(
+                id=r.next_id,
+                inputs=tuple(outside[n] for n in node.inputs),
+                place=node.place or r.place,
+                loc=node.loc or r.loc,
+            )
+            r.next_id += 1
+            r.nodes.append(made)
+            outside[node] = made
+
+
+def with_operands(
+    loop: Node, number: int, moved: list[Node], outside: dict[Node, Node], config: Config
+) -> Node:
+    """The loop with the values as further invariants, read by its region of this number."""
+    op = OPS["param"]
+    regions = []
+    for position, region in enumerate(loop.regions):
+        names = [op.coerce({"name": f"p{len(region.params) + k}"}) for k in range(len(moved))]
+        params = [
+            Node(region.next_id + k, op, (), attrs, node.type)
+            for k, (attrs, node) in enumerate(zip(names, moved, strict=True))
+        ]
+        grown = region.replace(
+            params=(*region.params, *params), next_id=region.next_id + len(params)
+        )
+        if position == number:
+            grown = dce(without(grown, dict(zip(moved, params, strict=True))), config)
+        regions.append(grown)
+    inputs = (*loop.inputs, *(outside[node] for node in moved))
+    return loop.replace(inputs=inputs, regions=tuple(regions))
+
+
+def without(region: Graph, gone: dict[Node, Node]) -> Graph:
+    """The region with nodes replaced by parameters."""
+    by_id = {node.id: param for node, param in gone.items()}
+    return rebuild(region, lambda node, r: by_id.get(node.id))

@@ -1,0 +1,1 @@
+"""Where values lie: packed constants, recomputation under a limit, donation, the plan."""

@@ -1,0 +1,349 @@
+"""plan: give every value its memory, so that a warm call allocates nothing but its results.
+
+    params      the caller's arrays      pK          constants   one blob          c
+    results     fresh arrays             rK          the rest    one static arena  offsets
+    variables   memory of their own      vK
+
+What a result puts in a row lies there from the beginning, so that nothing is left to copy.
+
+Offsets are chosen best fit over the issue order: the smallest free gap that is large enough, so
+memory is reused as soon as its last reader has run.  Who takes it has to wait for that reader, and
+for the messages of other devices that it needs.  So that a message that is late holds nothing else,
+memory is kept for nodes that need the same ones, unless they should be there long since or memory
+is limited.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from graphc.codegen.table.carries import scratch_bytes
+from graphc.codegen.table.copies import copied_by
+from graphc.codegen.table.donation import (
+    LOOPS,
+    Copies,
+    Leaf,
+    Times,
+    donations,
+    stays_in_place,
+    times_of,
+    updated,
+    variables,
+    with_updates,
+    written_in_place,
+    written_operand,
+)
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node
+from graphc.ir.liveness import last_reads, memory, root, roots
+from graphc.ir.op import STORED, Alias, Attrs
+from graphc.ir.place import Buffer, Device, Region, device_of
+from graphc.ir.regions import holds_kernels
+from graphc.ir.types import UNIT, AnyType, TupleType, leaves
+from graphc.ir.verify import broken
+from graphc.passes.devices.recv_sets import heard
+from graphc.passes.reasons import record
+
+ALIGNMENT = 64
+LATE = 16  # by so many other messages at least one may be late and hold nothing else
+
+
+def plan(graph: Graph, config: Config) -> Graph:
+    """The graph with a Buffer as the place of every value that holds data."""
+    if all(map(is_planned, (*graph.params, *graph.nodes))):
+        return graph
+    planner = _Planner(graph, graph.device, Constants())
+    if config.memory_limit is None:
+        planner.heard = heard(graph)
+    planner.add_variables(in_place=not config.check_finite)
+    made = planner.run()
+    explain(made, donations(made, config.donate))
+    return made
+
+
+def explain(graph: Graph, donated: tuple[int, ...]) -> None:
+    """Note why an array is copied that is only changed in places."""
+    copies = Copies(graph)
+    taken = {f"r{result}": param for result, param in enumerate(donated) if param >= 0}
+    for kernel in graph.nodes:
+        for region in kernel.regions if kernel.op.name in LOOPS else ():
+            explain_carries(region, kernel.attrs["carries"])
+        held = written_operand(kernel)
+        if held is None or not isinstance(kernel.place, Buffer):
+            continue
+        (source, part), home = memory(held), kernel.place.regions[0]
+        assert isinstance(source.place, Buffer)
+        given = home.base in taken and graph.params[taken[home.base]] is source
+        if not given and home != source.place.regions[part]:
+            record(kernel.id, copies.reason(kernel, held))
+
+
+def explain_carries(body: Graph, count: int) -> None:
+    """The same for what a loop carries from one run of its body to the next."""
+    copies = Copies(body)
+    for carry, (result, param) in enumerate(zip(body.results[:count], body.params, strict=False)):
+        kernel = root(result)
+        held = written_operand(kernel)
+        if held is not None and root(held) is param and not stays_in_place(body, carry):
+            record(kernel.id, copies.reason(kernel, held))
+
+
+def is_planned(node: Node) -> bool:
+    """Does the node have all the memory that it and its regions need?"""
+    return isinstance(node.place, Buffer) or (node.type is UNIT and not holds_kernels(node))
+
+
+def plan_block(node: Node, device: Device | None) -> Graph:
+    """The region of a blocked node with its memory: offsets into the node's scratch operand."""
+    return _Planner(node.regions[0], device, Constants()).run()
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def sizes_of(kind: AnyType) -> list[int]:
+    return [leaf.nbytes for leaf in leaves(kind)]
+
+
+class Constants:
+    """Where the constants of a graph and of its regions lie: equal ones once."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.offsets: dict[Attrs, int] = {}
+
+    def take(self, node: Node) -> Region:
+        nbytes = sizes_of(node.type)[0]
+        if node.attrs not in self.offsets:
+            self.offsets[node.attrs] = self.top
+            self.top += aligned(nbytes)
+        return Region("c", self.offsets[node.attrs], nbytes)
+
+
+class Arena:
+    """Free gaps of a growing address range, each with the messages that its last users needed."""
+
+    def __init__(self) -> None:
+        self.gaps: list[tuple[int, int]] = []  # (bytes, offset), sorted
+        self.heard: dict[int, int] = {}  # by offset
+        self.by_start: dict[int, int] = {}
+        self.by_end: dict[int, int] = {}
+        self.top = 0
+
+    def take(self, nbytes: int, heard: int = 0) -> int:
+        """The offset of a block: the smallest gap that holds it, or new bytes at the top."""
+        for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
+            length, offset = self.gaps[position]
+            if not self.heard[offset] & ~heard:
+                left = self.heard[offset]
+                self._remove(offset, length)
+                if length > nbytes:
+                    self._add(offset + nbytes, length - nbytes, left)
+                return offset
+        start = self.top
+        length = self.by_end.get(self.top, 0)
+        if 0 < length < nbytes and not self.heard[start - length] & ~heard:
+            start -= length  # grow the gap at the end
+            self._remove(start, length)
+        self.top = start + nbytes
+        return start
+
+    def give(self, offset: int, nbytes: int, heard: int = 0) -> None:
+        """Return a block, joining it with gaps of the same messages on both sides."""
+        before = self.by_end.get(offset, 0)
+        if before and self.heard[offset - before] == heard:
+            offset, nbytes = offset - before, nbytes + before
+            self._remove(offset, before)
+        after = self.by_start.get(offset + nbytes, 0)
+        if after and self.heard[offset + nbytes] == heard:
+            self._remove(offset + nbytes, after)
+            nbytes += after
+        self._add(offset, nbytes, heard)
+
+    def settle(self, there: int) -> None:
+        """These messages make no difference any more: join the gaps that differ in them alone."""
+        gaps = [(offset, length, self.heard[offset] & ~there) for length, offset in self.gaps]
+        for field in (self.gaps, self.heard, self.by_start, self.by_end):
+            field.clear()
+        for gap in gaps:
+            self.give(*gap)
+
+    def _add(self, offset: int, length: int, heard: int) -> None:
+        insort(self.gaps, (length, offset))
+        self.by_start[offset] = self.by_end[offset + length] = length
+        self.heard[offset] = heard
+
+    def _remove(self, offset: int, length: int) -> None:
+        del self.gaps[bisect_left(self.gaps, (length, offset))]
+        del self.by_start[offset], self.by_end[offset + length], self.heard[offset]
+
+
+class _Planner:
+    """Plans one graph; the memory of a region's values lies in its node's scratch memory."""
+
+    def __init__(self, graph: Graph, device: Device | None, constants: Constants) -> None:
+        self.graph = graph
+        self.device = device
+        self.constants = constants
+        self.regions: dict[Node, tuple[Region, ...]] = {}
+        self.scratch: dict[Node, Region] = {}
+        self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
+        self.arena = Arena()
+        self.heard = [0] * graph.next_id  # the messages that a node needs
+        self.there = 0  # messages that make no difference any more
+        self.users: dict[Node, int] = {}  # the messages that the users of a value need
+        self.passed_on: set[Leaf] = set()  # values in whose memory another one lies by now
+        self.times: Times | None = None
+        self.homes = self.result_memory()
+        self.parts = self.result_parts()
+
+    def result_memory(self) -> dict[Leaf, str]:
+        """The leaves that lie in the memory of a result (of the first, where there are several)."""
+        found: dict[Leaf, str] = {}
+        for number, result in enumerate(self.graph.results):
+            node, leaf = memory(result)
+            if node.op.name not in ("param", "tuple", "workspace", "read", *STORED):
+                found.setdefault((node, leaf), f"r{number}")
+        return found
+
+    def result_parts(self) -> dict[Leaf, Region]:
+        """The leaves that lie in the memory of a result that is made of copies of them."""
+        found: dict[Leaf, Region] = {}
+        for (node, _), home in self.homes.items():
+            offset = 0
+            for number, nbytes in copied_by(node):
+                kernel, leaf = memory(node.inputs[number])
+                whole = kernel.op.name == "fused" and sizes_of(kernel.type)[leaf] == nbytes
+                if whole and (kernel, leaf) not in self.homes and offset % ALIGNMENT == 0:
+                    found.setdefault((kernel, leaf), Region(home, offset, nbytes))
+                offset += nbytes
+        return found
+
+    def add_variables(self, in_place: bool) -> None:
+        """Variables lie in their own memory, and so do new values that may be written there.
+
+        A variable that gets the value of another needs room for the case that they change places.
+        """
+        for number, nodes in enumerate(variables(self.graph).values()):
+            for node in nodes.values():
+                self.homes[node, 0] = f"v{number}"
+            stored = nodes.get("assign")
+            if stored is not None and root(stored.inputs[0]).op.name == "read":
+                nbytes = aligned(sizes_of(stored.type)[0])
+                self.scratch[stored] = Region("arena", self.arena.take(nbytes), nbytes)
+        if in_place:  # where a kernel may fail, a variable keeps its value
+            self.homes |= written_in_place(self.graph)
+
+    def run(self) -> Graph:
+        graph = self.graph
+        for number, param in enumerate(graph.params):
+            nbytes = sizes_of(param.type)
+            self.regions[param] = tuple(Region(f"p{number}", 0, n) for n in nbytes)
+        self.homes = with_updates(graph, self.homes)
+        self.place_all()
+        mapped: dict[Node, Node] = {}
+        for node in (*graph.params, *graph.nodes):
+            mapped[node] = self.placed(node, mapped)
+        return graph.replace(
+            params=tuple(mapped[p] for p in graph.params),
+            nodes=[mapped[n] for n in graph.nodes],
+            results=tuple(mapped[r] for r in graph.results),
+        )
+
+    def place_all(self) -> None:
+        last = last_reads(self.graph)
+        dying: list[list[Node]] = [[] for _ in range(len(self.graph.nodes) + 1)]
+        for node, position in last.items():
+            dying[position].append(node)
+        for position, node in enumerate(self.graph.nodes):
+            needs = self.heard[node.id]
+            if needs.bit_length() > self.there.bit_length() + 2 * LATE:
+                self.there = (1 << needs.bit_length() - LATE) - 1
+                self.arena.settle(self.there)
+            self.regions[node] = self.allocate(node)
+            for user in (node, *(m for source in node.inputs for m in roots(source))):
+                self.users[user] = self.users.get(user, 0) | needs
+            scratch = self.scratch.get(node)
+            if scratch is not None and node.op.name != "assign":  # whose copy runs at the end
+                self.give(scratch, needs)
+            for dead in dying[position]:
+                self.release(dead)
+
+    def allocate(self, node: Node) -> tuple[Region, ...]:
+        if isinstance(node.op.lower, Alias) or node.op.name == "push":
+            return self.regions[node.inputs[0]]
+        if holds_kernels(node):
+            self.plan_regions(node)
+        match node.op.name:
+            case "item":
+                return (self.regions[node.inputs[0]][node.attrs["index"]],)
+            case "tuple":
+                if any(isinstance(source.type, TupleType) for source in node.inputs):
+                    raise broken(self.graph, node, f"%{node.id} is a tuple in a tuple")
+                return tuple(r for source in node.inputs for r in self.regions[source])
+            case "const" | "pack":
+                return (self.constants.take(node),)
+        made: list[Region] = []
+        for leaf, nbytes in enumerate(sizes_of(node.type)):
+            if leaf == 0 and node.op.name == "pop":
+                made += self.regions[node.inputs[0]]
+            elif (home := self.homes.get((node, leaf))) is not None:
+                made.append(Region(home, 0, nbytes))
+            elif (part := self.parts.get((node, leaf))) is not None:
+                made.append(part)
+            elif nbytes and (region := self.taken_over((node, leaf))) is not None:
+                made.append(region)
+            else:
+                offset = self.take(node, aligned(nbytes)) if nbytes else 0
+                made.append(Region("arena", offset, nbytes))
+        return tuple(made)
+
+    def taken_over(self, leaf: Leaf) -> Region | None:
+        """The memory of the value that a node updates, where nothing reads that afterwards."""
+        if self.times is None:
+            self.times = times_of(self.graph)
+        found = updated(leaf, self.times)
+        region = self.regions[found[0]][found[1]] if found is not None else None
+        if found is None or region is None or region.base != "arena" or found in self.passed_on:
+            return None
+        self.passed_on.add(found)
+        self.users[leaf[0]] = self.users.get(leaf[0], 0) | self.users.get(found[0], 0)
+        return region
+
+    def plan_regions(self, node: Node) -> None:
+        """Memory inside the regions of a node, and the memory that they need while it runs."""
+        device = device_of(node.place) or self.device
+        self.inside[node] = tuple(_Planner(r, device, self.constants).run() for r in node.regions)
+        nbytes = aligned(scratch_bytes(node, self.inside[node]))
+        if nbytes and node.op.name != "blocked":  # whose last operand is its scratch memory
+            self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
+
+    def take(self, node: Node, nbytes: int) -> int:
+        return self.arena.take(nbytes, self.heard[node.id] | self.there)
+
+    def release(self, node: Node) -> None:
+        first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
+        if (root(node) is not node and not first) or node.op.name == "tuple":
+            return
+        for leaf, region in enumerate(self.regions.get(node, ())[first:], first):
+            mine = (node, leaf) not in self.passed_on
+            if region.base == "arena" and region.nbytes and mine:
+                self.give(region, self.users[node])
+
+    def give(self, region: Region, needs: int) -> None:
+        self.arena.give(region.offset, aligned(region.nbytes), needs & ~self.there)
+
+    def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
+        device = device_of(node.place) or self.device
+        if device is None:
+            raise broken(self.graph, node, f"%{node.id} is on no device, and has memory nowhere")
+        scratch = self.scratch.get(node)
+        bare = node.type is UNIT and scratch is None
+        place = device if bare else Buffer(device, self.regions[node], scratch)
+        return node.replace(
+            regions=self.inside.get(node, node.regions),
+            inputs=tuple(mapped[n] for n in node.inputs),
+            after=tuple(mapped[n] for n in node.after),
+            place=place,
+        )

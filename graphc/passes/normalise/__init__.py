@@ -1,0 +1,3 @@
+"""From what was traced to few plain ops: state, gradients, folding, identities, dead and equal
+nodes.
+"""

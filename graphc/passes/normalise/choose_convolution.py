@@ -1,0 +1,155 @@
+"""Better ways to convolve than the general contraction, as rewrites into visible nodes.
+
+winograd      3x3 and 5x5, enough channels and tiles: transforms around a batched matrix product
+few_channels  depthwise and narrow grouped convolutions, few results: loops over windows
+
+    conv(pad(x), w)  ->  winograd_output(einsum(winograd_weight(w), winograd_input(x)))
+
+The transform of constant weights is a constant.  Winograd's sums come out in another order and
+through intermediate values several times as large, so a program without fast_math does not use it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.ir.graph import Node, Rewriter
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS
+from graphc.ir.types import F32, Type
+from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
+from graphc.ops.nn.winograd_tiles import Strips
+
+# All measured against the plain route.  Loops over windows of up to so many products win, with few
+# outputs a group and with many:
+FEW_OUTPUTS, MOST_TERMS_OF_FEW, MOST_TERMS = 2, 144, 64
+# Winograd: with fewer channels the transforms outweigh what they save, with fewer tiles (of 16
+# results) the weights do, above all when they are transformed in each run.
+LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
+LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
+TILES = {3: 4, 5: 2}  # window -> results per side of a tile
+
+# ------------------------------------------------------------------------------------ few channels
+
+
+def few_channels(node: Node, r: Rewriter) -> Node | None:
+    """A convolution whose groups, or whose outputs, are too few for matrix products."""
+    x, w = node.inputs
+    if not is_static(node) or node.after:
+        return None
+    assert isinstance(w.type, Type)
+    groups, terms = node.attrs["groups"], math.prod(w.type.dims[1:])
+    few = w.type.dims[0] // groups <= FEW_OUTPUTS
+    plain_product = math.prod(w.type.dims[2:]) == 1
+    if w.type.dtype.name not in FLOATS or w.type.rank > 4:
+        return None
+    if groups == 1 and (plain_product or not few):
+        return None
+    if terms > (MOST_TERMS_OF_FEW if few else MOST_TERMS):
+        return None
+    x, low = without_padding(x)
+    assert isinstance(node.type, Type)
+    dims, attrs = node.type.dims, dict(node.attrs)
+    attrs |= {"low": low, "out": dims[2:]}
+    if w.type.rank == 3:
+        x, w = with_rows(x, r), with_rows(w, r)
+        attrs = {k: (1, *v) if k in ("stride", "dilation", "out") else v for k, v in attrs.items()}
+        attrs["low"] = (0, *low)
+    assert isinstance(w.type, Type)
+    if not fits_unrolled(w.type.dims, attrs["stride"]):
+        return None
+    made = r.emit(OPS["conv_windows"], (x, w), attrs)
+    return made if made.type is node.type else reshaped(made, dims, r)
+
+
+def few_channels_of_groups(node: Node, r: Rewriter) -> Node | None:
+    """The same for a convolution of several groups."""
+    return few_channels(node, r) if node.attrs["groups"] > 1 else None
+
+
+def with_rows(x: Node, r: Rewriter) -> Node:
+    """One spatial axis as two."""
+    assert isinstance(x.type, Type)
+    return reshaped(x, (*x.type.dims[:2], 1, *x.type.dims[2:]), r)
+
+
+# ------------------------------------------------------------------------------------ Winograd
+
+
+def winograd(node: Node, r: Rewriter) -> Node | None:
+    """A convolution by Winograd's method, or None where the plain one is right or faster."""
+    x, w = node.inputs
+    if not suits(node):
+        return None
+    x, low = without_padding(x)
+    assert isinstance(node.type, Type)
+    assert isinstance(w.type, Type)
+    images, outputs, *out = node.type.dims
+    groups, inputs, window = node.attrs["groups"], w.type.dims[1], w.type.dims[3]
+    tile = TILES[window]
+    strips = Strips(tile, window, images, *out)
+    points, tiles = strips.reach**2, strips.stored
+    shape = {"tile": tile, "window": window, "out": out}
+    near = r.emit(OPS["winograd_input"], (x,), {**shape, "low": low})
+    far = weights(w, tile, r)
+    equation = "xkc,cxt->kxt"
+    if groups > 1:
+        equation = "xgkc,gcxt->gkxt"
+        near = reshaped(near, (groups, inputs, points, tiles), r)
+        far = reshaped(far, (points, groups, outputs // groups, inputs), r)
+    sums = r.emit(OPS["einsum"], (far, near), {"equation": equation})
+    if groups > 1:
+        sums = reshaped(sums, (outputs, points, tiles), r)
+    return r.emit(OPS["winograd_output"], (sums,), {**shape, "images": images})
+
+
+def suits(node: Node) -> bool:
+    """Square windows in steps of one, enough channels and enough tiles."""
+    if not is_static(node) or node.after:
+        return False
+    w = node.inputs[1].type
+    assert isinstance(w, Type)
+    assert isinstance(node.type, Type)
+    if w.dtype is not F32 or w.rank != 4 or w.dims[2] != w.dims[3] or w.dims[3] not in TILES:
+        return False
+    if any(step != 1 for step in (*node.attrs["stride"], *node.attrs["dilation"])):
+        return False
+    images, outputs, height, width = node.type.dims
+    constant = node.inputs[1].op.name == "const"
+    least = LEAST_TILES_IF_CONSTANT if constant else LEAST_TILES
+    enough = w.dims[1] >= LEAST_INPUTS and outputs // node.attrs["groups"] >= LEAST_OUTPUTS
+    return enough and images * height * width >= 16 * least
+
+
+def weights(w: Node, tile: int, r: Rewriter) -> Node:
+    """The transformed weights: a constant if they are one."""
+    op = OPS["winograd_weight"]
+    if w.op.name != "const":
+        return r.emit(op, (w,), {"tile": tile})
+    value = op.reference(w.attrs["value"].array, tile=tile)
+    return r.emit(OPS["const"], (), {"value": literal(value, F32)})
+
+
+# ------------------------------------------------------------------------------------ both
+
+
+def is_static(node: Node) -> bool:
+    types = [n.type for n in (node, *node.inputs)]
+    return all(isinstance(kind, Type) and kind.is_static and kind.size for kind in types)
+
+
+def without_padding(x: Node) -> tuple[Node, tuple[int, ...]]:
+    """What a `pad` node surrounds with zeros on its spatial axes, and how many come first."""
+    assert isinstance(x.type, Type)
+    none = (x, (0,) * (x.type.rank - 2))
+    if x.op.name != "pad" or any(x.attrs["interior"]) or x.after:
+        return none
+    fill = x.inputs[1]
+    zero = fill.op.name == "const" and not fill.attrs["value"].array.any()
+    if not zero or any((*x.attrs["low"][:2], *x.attrs["high"][:2])):
+        return none
+    return x.inputs[0], x.attrs["low"][2:]
+
+
+def reshaped(x: Node, dims: tuple[int, ...], r: Rewriter) -> Node:
+    return r.emit(OPS["reshape"], (x,), {"dims": dims})

@@ -1,0 +1,58 @@
+"""Better ways to pool than element by element, as rewrites into visible nodes.
+
+tiled_pool      windows side by side, planes too narrow for a loop over one row
+tiled_choice    the gradient of the largest or smallest of such windows, without stored places
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.ir.graph import Node, Rewriter
+from graphc.ir.op import OPS
+from graphc.ir.types import Type
+from graphc.ops.record.families import FLOATS
+
+# Wider rows make long enough loops of their own; with larger windows there is more to fetch.
+WIDEST, MOST_IN_WINDOW = 32, 16
+
+
+def tiled_extreme(node: Node, r: Rewriter) -> Node | None:
+    """The largest or smallest of windows that lie side by side, in whatever order."""
+    return None if node.attrs["kind"] == "sum" else tiled_pool(node, r)
+
+
+def tiled_pool(node: Node, r: Rewriter) -> Node | None:
+    """A pool over windows that lie side by side."""
+    if not suits(node) or node.after:
+        return None
+    attrs = {k: node.attrs[k] for k in ("kind", "window")}
+    return r.emit(OPS["tile_pool"], node.inputs, attrs)
+
+
+def tiled_choice(node: Node, r: Rewriter) -> Node | None:
+    """A spread to the places that such windows chose."""
+    index, numbers = node.inputs
+    choice = index.inputs[0] if index.op.name == "reshape" else index
+    if choice.op.name != "pool_choice" or not suits(choice) or node.after or choice.after:
+        return None
+    assert isinstance(choice.type, Type)
+    assert isinstance(node.type, Type)
+    if node.type.dtype is not tensor_type(choice.inputs[0]).dtype:
+        return None
+    given = r.emit(OPS["reshape"], (numbers,), {"dims": choice.type.dims})
+    attrs = {k: choice.attrs[k] for k in ("kind", "window")}
+    made = r.emit(OPS["tile_choose"], (choice.inputs[0], given), attrs)
+    return r.emit(OPS["reshape"], (made,), {"dims": node.type.dims})
+
+
+def suits(node: Node) -> bool:
+    """Do the windows of a pool or choice tile narrow planes of x[N, C, H, W]?"""
+    x, window = node.inputs[0].type, node.attrs["window"]
+    if not isinstance(x, Type) or not x.is_static or x.rank != 4 or len(window) != 2:
+        return False
+    apart = window == node.attrs["stride"] and max(node.attrs["dilation"]) == 1
+    whole = all(extent % size == 0 for extent, size in zip(x.dims[2:], window, strict=True))
+    small = x.dims[3] // window[1] <= WIDEST and 1 < math.prod(window) <= MOST_IN_WINDOW
+    return apart and whole and small and x.size > 0 and x.dtype.name in FLOATS

@@ -1,0 +1,63 @@
+"""fold: compute nodes whose operands are constants, within a budget of bytes and flops.
+
+A node that only makes a small constant larger (broadcast, iota, eye) is left alone: its reader
+computes it for free, and memory traffic would grow.
+"""
+
+from __future__ import annotations
+
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.literal import literal
+from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
+from graphc.ir.regions import map_inside
+from graphc.ir.types import Type
+from graphc.ops.reference.interpreter import evaluate_node
+from graphc.passes.reasons import record
+
+TINY = 128  # bytes that may always be made
+
+
+def fold(graph: Graph, config: Config) -> Graph:
+    """The graph with foldable nodes replaced by constants."""
+    spent = 0.0
+    graph = map_inside(graph, lambda region: fold(region, config))
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        nonlocal spent
+        if not node.inputs or not foldable(node, config):
+            return None
+        flops = float(node.type.size) if isinstance(node.type, Type) else 0.0
+        if node.op.cost is not None:
+            flops = max(flops, node.op.cost(node)[0])
+        if spent + flops > config.fold_flops:
+            return None
+        try:
+            value = evaluate_node(node, [n.attrs["value"].array for n in node.inputs])
+        except GraphError:
+            return None  # an index that is out of range stays a run-time error of its own line
+        spent += flops
+        record(node.id, f"{node.op.name} of constants")
+        assert isinstance(node.type, Type)
+        return r.emit(OPS["const"], (), {"value": literal(value, node.type.dtype)})
+
+    return rebuild(graph, rewrite)
+
+
+def foldable(node: Node, config: Config) -> bool:
+    """Pure, all operands constant, and the result is neither too large nor mere expansion."""
+    if any(n.op.name != "const" for n in node.inputs) or node.after or node.regions:
+        return False
+    structural = isinstance(node.op.lower, Structural | Composite) or node.op.name == "barrier"
+    if structural or node.op.effect is not Effect.PURE or not isinstance(node.type, Type):
+        return False
+    if not node.type.is_static:
+        return False
+    nbytes = node.type.nbytes
+    if nbytes <= TINY:
+        return True
+    most = max(n.type.nbytes for n in node.inputs if isinstance(n.type, Type))
+    if isinstance(node.op.lower, Alias):
+        return nbytes <= config.fold_bytes
+    return nbytes <= min(config.fold_bytes, most)

@@ -1,0 +1,64 @@
+"""gradient: `grad` nodes become the forward and backward graphs they stand for, innermost first.
+
+The chain rule itself is `ops/cotangents.py`; every node it makes takes the line and the placement
+constraint of the forward node whose rule made it, and the stage's reasons name both.
+"""
+
+from __future__ import annotations
+
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.op import OPS
+from graphc.limits import exceeded, limit
+from graphc.ops.autodiff.vjp import expand_grad
+from graphc.ops.record.value import Trace, tracing
+from graphc.passes.reasons import record
+
+FEW = 200  # nodes that any graph counts as
+
+
+def gradient(graph: Graph, config: Config) -> Graph:
+    """The graph without `grad` nodes.
+
+    Raises GraphError, with the user's line, where an op on the path has no gradient rule, and
+    LimitError where gradients of gradients grow beyond all measure.
+    """
+    return _expand(graph, limit("gradient_growth") * max(_count(graph), FEW))
+
+
+def _count(graph: Graph) -> int:
+    """The nodes of a graph, regions included."""
+    pending, total = [graph], 0
+    while pending:
+        found = pending.pop()
+        total += len(found.nodes)
+        pending += [region for node in found.nodes for region in node.regions]
+    return total
+
+
+def _expand(graph: Graph, most: int) -> Graph:
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda region: _expand(region, most)) if node.regions else node
+        if node.op.name == "grad":
+            result = expanded(made, r)
+            if len(r.nodes) > most:
+                raise exceeded("gradient_growth", f"gradients make {len(r.nodes)} nodes of a few")
+            return result
+        if made is not node:
+            r.nodes.append(made)
+            return made
+        return None
+
+    return rebuild(graph, rewrite)
+
+
+def expanded(node: Node, r: Rewriter) -> Node:
+    trace = Trace(r)
+    with tracing(trace):
+        made = expand_grad(trace, node, [trace.wrap(n) for n in node.inputs], explain)
+    return r.emit(OPS["tuple"], [value.node for value in made])
+
+
+def explain(made: Node, forward: Node) -> None:
+    """Note which forward node and rule a gradient node comes from."""
+    record(made.id, f"gradient of %{forward.id} by the rule of {forward.op.name}")

@@ -1,0 +1,323 @@
+"""simplify: composite ops and calls are written out, then local identities are applied.
+
+Rules are plain functions `rule(node, rewriter) -> Node | None` in a table by op name.  None of
+them may change a result beyond rounding: no x*0, no x-x, NaN and infinities and signed zeros
+survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.codegen.lowering.concat_boxes import MOST_PIECES
+from graphc.codegen.table.copies import is_copied
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
+from graphc.ir.op import OPS, Composite, Reduction, Scalar
+from graphc.ir.place import Constraint, parse_device
+from graphc.ir.types import TupleType, Type
+from graphc.ops.record.value import Trace, Value, tracing
+from graphc.passes.loops.accumulate_after_loop import add_up_after
+from graphc.passes.normalise.choose_convolution import (
+    few_channels,
+    few_channels_of_groups,
+    winograd,
+)
+from graphc.passes.normalise.choose_pooling import tiled_choice, tiled_extreme, tiled_pool
+from graphc.passes.normalise.sink import sink
+from graphc.passes.normalise.trim import trim
+from graphc.passes.normalise.write_through import write_through
+from graphc.passes.reasons import record
+
+MOST_ROUNDS = 50
+Rule = Callable[[Node, Rewriter], Node | None]
+
+
+def simplify(graph: Graph, config: Config) -> Graph:
+    """The graph without composite ops, calls and needless nodes."""
+    rules = rules_for(config)
+    if config.opt > 0:
+        graph = trim(graph)
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name == "call":
+            return write_out(node, r)
+        if isinstance(node.op.lower, Composite):
+            return expand(node, r)
+        if node.regions:
+            made = map_regions(node, lambda region: simplify(region, config))
+            if made is not node:
+                r.nodes.append(made)
+                return made
+            if config.opt > 0 and (better := sink(node, r)) is not None:
+                return better
+            if (
+                config.opt > 0
+                and not config.strict
+                and (better := add_up_after(node, r)) is not None
+            ):
+                return better
+        if node.op.name == "item" and node.inputs[0].op.name == "tuple":
+            item: Node = node.inputs[0].inputs[node.attrs["index"]]
+            return item
+        found = rules.get(node.op.name, ())
+        if config.opt > 0 and isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
+            found = (*found, implicit_broadcast)
+        if config.opt > 0 and isinstance(node.op.lower, Reduction):
+            found = (*found, fold_over_nothing)
+        for rule in found:
+            if (better := rule(node, r)) is not None:
+                record(node.id, rule.__name__.replace("_", " "))
+                return better
+        return None
+
+    for _ in range(MOST_ROUNDS):
+        made = rebuild(graph, rewrite)
+        if made is graph:
+            return graph
+        graph = made
+    raise GraphError(f"simplify does not settle on @{graph.name}", hint="an expansion is recursive")
+
+
+def rules_for(config: Config) -> dict[str, tuple[Rule, ...]]:
+    """The identities that may be used, by op name."""
+    if config.opt == 0:
+        return {}
+    rules = RULES if config.strict else {**RULES, **LOOSE_RULES}
+    gpus = all(parse_device(d).type == "gpu" for d in config.devices)
+    return {**rules, **GPU_RULES} if gpus and not config.parity else rules
+
+
+# ------------------------------------------------------------------------------------ writing out
+
+
+def expand(node: Node, r: Rewriter) -> Node:
+    """A composite op as the nodes it is made of."""
+    assert isinstance(node.op.lower, Composite)
+    trace = Trace(r)
+    with tracing(trace):
+        values = [trace.wrap(n) for n in node.inputs]
+        held = {"regions": node.regions} if node.op.regions else {}
+        made = node.op.lower.expand(*values, **held, **node.attrs.values_dict)
+    record(node.id, f"{node.op.name} written out")
+    result = gather(made, trace)
+    if result.type is not node.type:
+        raise AssertionError(f"{node!r} expands to {result.type}")
+    return result
+
+
+def gather(made: Any, trace: Trace) -> Node:
+    if isinstance(made, Value):
+        return made.node
+    nodes = tuple(v.node for v in made)
+    return trace.builder.emit(OPS["tuple"], nodes)
+
+
+def write_out(node: Node, r: Rewriter) -> Node:
+    """A call as a copy of its region."""
+    region = own_groups(node.regions[0], f"_{node.id}")
+    results = inline(r, region, node.inputs, node.after)
+    record(node.id, f"@{node.attrs['name']} inlined")
+    return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
+
+
+def own_groups(region: Graph, suffix: str) -> Graph:
+    """The region with colocation groups of its own: two calls need not be on one device.
+
+    Groups of variables, whose names have a dot, are the same everywhere.
+    """
+
+    def rename(node: Node, r: Rewriter) -> Node | None:
+        made = map_regions(node, lambda inner: own_groups(inner, suffix))
+        place = node.place
+        if isinstance(place, Constraint) and place.group:
+            renamed = [g if "." in g else g + suffix for g in place.groups]
+            made = made.replace(place=Constraint(place.spec).beside(*renamed))
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(region, rename)
+
+
+# ------------------------------------------------------------------------------------ rules
+
+
+def same_type(node: Node, r: Rewriter) -> Node | None:
+    """A reshape, transpose, cast or broadcast to what its operand is already."""
+    source = node.inputs[0]
+    if node.type is not source.type or node.after:
+        return None
+    if node.op.name == "transpose" and list(node.attrs["perm"]) != sorted(node.attrs["perm"]):
+        return None
+    return source
+
+
+def reshape_of_reshape(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    if source.op.name != "reshape":
+        return None
+    return r.emit(node.op, source.inputs, node.attrs)
+
+
+def reshape_restores_reduced_axes(node: Node, r: Rewriter) -> Node | None:
+    """mean(x)[:, None] is mean with keepdims, which fuses with what it broadcasts against."""
+    source = node.inputs[0]
+    if not isinstance(source.op.lower, Reduction) or source.attrs.get("keepdims", True):
+        return None
+    attrs = {**source.attrs, "keepdims": True}
+    operand = source.inputs[0].type
+    assert isinstance(operand, Type)
+    kept = tuple(1 if k in source.attrs["axes"] else d for k, d in enumerate(operand.shape))
+    assert isinstance(node.type, Type)
+    if node.type.shape != kept:
+        return None
+    return r.emit(source.op, source.inputs, attrs)
+
+
+def transpose_of_transpose(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    if source.op.name != "transpose":
+        return None
+    inner = source.attrs["perm"]
+    perm = tuple(inner[a] for a in node.attrs["perm"])
+    return r.emit(node.op, source.inputs, {"perm": perm})
+
+
+def negation_twice(node: Node, r: Rewriter) -> Node | None:
+    source = node.inputs[0]
+    return source.inputs[0] if source.op is node.op else None
+
+
+def scalar_of(node: Node) -> Any:
+    """The value of a one-element constant, else None."""
+    if node.op.name != "const" or not node.attrs["value"].is_small:
+        return None
+    array = node.attrs["value"].array
+    return array.reshape(-1)[0] if array.size == 1 else None
+
+
+def unit_operand(node: Node, r: Rewriter) -> Node | None:
+    """x*1, x/1, x-0, and x+0 for integers."""
+    x, y = node.inputs
+    if node.op.name in ("mul", "add") and scalar_of(x) is not None:
+        x, y = y, x
+    number = scalar_of(y)
+    if number is None or x.type is not node.type:
+        return None
+    is_integer = isinstance(number, np.integer)
+    parts = np.array([number], np.complex128).view(np.float64)
+    plus_zero = number == 0 and not np.signbit(parts).any()
+    unit = {
+        "mul": number == 1,
+        "div": number == 1,
+        "sub": plus_zero,
+        "add": is_integer and number == 0,
+    }[node.op.name]
+    return x if unit else None
+
+
+def known_choice(node: Node, r: Rewriter) -> Node | None:
+    """where with a constant condition."""
+    condition, x, y = node.inputs
+    known = scalar_of(condition)
+    if known is None:
+        return None
+    chosen = x if known else y
+    if chosen.type is node.type:
+        return chosen
+    assert isinstance(node.type, Type)
+    return r.emit(OPS["broadcast"], (chosen,), {"dims": node.type.shape})
+
+
+def small_power(node: Node, r: Rewriter) -> Node | None:
+    """x**2 and x**3 as products."""
+    x, exponent = node.inputs
+    number = scalar_of(exponent)
+    if number is None or number not in (1, 2, 3) or x.type is not node.type:
+        return None
+    if x.type.dtype.kind not in "fiu":  # type: ignore[union-attr]
+        return None
+    made = x
+    for _ in range(int(number) - 1):
+        made = r.emit(OPS["mul"], (made, x))
+    return made
+
+
+def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
+    """An element-wise op broadcasts by itself: it reads the operand of an explicit broadcast."""
+    for position, source in enumerate(node.inputs):
+        if source.op.name != "broadcast" or len(source.inputs) != 1:
+            continue
+        inputs = list(node.inputs)
+        inputs[position] = source.inputs[0]
+        kinds = tuple(n.type for n in inputs)
+        if (
+            not isinstance(source.type, TupleType)
+            and node.op.result_type(kinds, node.attrs) is node.type
+        ):
+            return r.emit(node.op, inputs, node.attrs)
+    return None
+
+
+def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
+    """A fold over no axes is its operand; a sum is not, as it turns -0 into 0."""
+    source, lower = node.inputs[0], node.op.lower
+    assert isinstance(lower, Reduction)
+    plain = not node.attrs["axes"] and source.type is node.type and lower.combine != "add"
+    return source if plain else None
+
+
+def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
+    """A concat of very many operands is one of concats: kernels stay small."""
+    if len(node.inputs) <= MOST_PIECES:
+        return None
+    parts = [node.inputs[k : k + MOST_PIECES] for k in range(0, len(node.inputs), MOST_PIECES)]
+    joined = [r.emit(node.op, part, node.attrs) if len(part) > 1 else part[0] for part in parts]
+    return r.emit(node.op, joined, node.attrs)
+
+
+def concat_of_computed_in_stages(node: Node, r: Rewriter) -> Node | None:
+    """Arrays that only follow each other in memory are copied there without a kernel."""
+    return None if is_copied(node) else concat_in_stages(node, r)
+
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
+    "stop_gradient": (same_type,),
+    "slice": (write_through,),
+    "slice_update": (write_through,),
+    "transpose": (same_type, transpose_of_transpose, write_through),
+    "broadcast": (same_type,),
+    "concat": (concat_of_computed_in_stages,),
+    "cast": (same_type,),
+    "neg": (negation_twice,),
+    "mul": (unit_operand,),
+    "add": (unit_operand,),
+    "sub": (unit_operand,),
+    "div": (unit_operand,),
+    "pow": (small_power,),
+    "where": (known_choice,),
+    "conv": (few_channels,),
+    "pool": (tiled_extreme,),
+    "spread": (tiled_choice,),
+}
+
+# Rules that change how a result is rounded.
+LOOSE_RULES: dict[str, tuple[Rule, ...]] = {
+    "conv": (few_channels, winograd),
+    "pool": (tiled_pool,),
+}
+
+# Where only GPUs compute: their threads are many, so windows of few outputs and of pools run best
+# element by element, and products are too cheap to be saved by transforms through memory.
+GPU_RULES: dict[str, tuple[Rule, ...]] = {
+    "concat": (concat_in_stages,),
+    "conv": (few_channels_of_groups,),
+    "pool": (),
+}

@@ -1,0 +1,1 @@
+"""Which device runs what: costs, simulation, search."""

@@ -1,0 +1,121 @@
+"""place: give every node a device of the list that its constraint allows.
+
+With several devices (`spread`) the greedy placement by simulated execution comes first (`greedy`),
+then a search for a better one (`improve`); what was rejected is kept as a reason.
+
+A region op is placed as a whole, unless constraints put nodes of its regions on different devices:
+then it has no place of its own, and its regions are placed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.hints import meant
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
+from graphc.passes.normalise.cse import cse
+from graphc.passes.reasons import record as explain
+from graphc.runtime.devices.registry import check_device, meant_type
+
+
+def place(graph: Graph, config: Config) -> Graph:
+    """The graph with a Device as the place of every node. Raises GraphError if none is allowed."""
+    devices = tuple(parse_device(d) for d in config.devices)
+    for number, device in enumerate(devices):
+        check_device(device.type, device.index)
+        if device in devices[:number]:
+            raise GraphError(f"{device} is twice in the device list")
+    graph = constrained(graph, config.constraints)
+    if len(devices) == 1:
+        made = placed(graph, devices[0], config.soft_placement)
+    else:
+        from graphc.passes.placement.spread import (
+            spread,  # only programs of several devices pay for it
+        )
+
+        made = spread(graph, devices, config)
+    if config.opt == 0 or all(node.place is None for node in graph.nodes):
+        return made
+    return cse(made, config)  # what had different constraints may have met on one device
+
+
+def constrained(graph: Graph, given: Sequence[str]) -> Graph:
+    """The graph with the constraints of `Config.constraints`. Raises GraphError for names that it
+    does not have."""
+    asked: dict[int, Spec] = {}
+    ids = {f"%{n.id}": n.id for n in graph.nodes} | graph.names
+    for text in given:
+        name, equals, spec = text.partition("=")
+        if not equals:
+            raise GraphError(f"{text!r} is no constraint", hint="write for example h=cpu:1")
+        if name not in ids:
+            listed = ", ".join([*graph.names][:8])
+            hint = f"names are {listed}" if listed else "no value has a name: gc.name gives one"
+            raise GraphError(f"no value is named {name!r}", hint=meant(name, ids) or hint)
+        asked[ids[name]] = check_spec(parse_spec(spec))
+    if not asked:
+        return graph
+
+    def ask(node: Node, r: Rewriter) -> Node | None:
+        if node.id not in asked:
+            return None
+        group = node.place.group if isinstance(node.place, Constraint) else None
+        made = node.replace(place=Constraint(asked[node.id], group))
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, ask)
+
+
+def check_spec(spec: Spec) -> Spec:
+    """The spec, if a device can be meant. Raises GraphError for a type or index that none has."""
+    if spec.type is not None:
+        check_device(spec.type, spec.index or 0)
+    return spec
+
+
+# ------------------------------------------------------------------------------------ one device
+
+
+def placed(graph: Graph, device: Device, soft: bool = False) -> Graph:
+    """The graph and its regions on one device."""
+    mapped: dict[Node, Node] = {}
+    for node in (*graph.params, *graph.nodes):
+        mapped[node] = _placed(node, device, mapped, soft)
+    return graph.replace(
+        params=tuple(mapped[p] for p in graph.params),
+        nodes=[mapped[n] for n in graph.nodes],
+        results=tuple(mapped[r] for r in graph.results),
+    )
+
+
+def _placed(node: Node, device: Device, mapped: dict[Node, Node], soft: bool) -> Node:
+    constraint = node.place
+    spec = constraint.spec if isinstance(constraint, Constraint) else None
+    if spec is not None and not spec.matches(device):
+        if not soft:
+            raise unavailable(node, spec, (device,))
+        explain(node.id, f"soft placement: on {device.short}, as no device matches {spec}")
+    return map_regions(node, lambda region: placed(region, device, soft)).replace(
+        inputs=tuple(mapped[n] for n in node.inputs),
+        after=tuple(mapped[n] for n in node.after),
+        place=device,
+    )
+
+
+def unavailable(node: Node, spec: Spec, devices: Iterable[Device]) -> GraphError:
+    """The error for a constraint that no device of the list satisfies."""
+    devices = tuple(devices)
+    listed = ", ".join(map(str, devices))
+    hint = "add such a device to devices=, or let soft_placement=True choose another"
+    if spec.type is not None and all(spec.type != device.type for device in devices):
+        hint = meant_type(spec.type) or hint
+    return GraphError(
+        f"%{node.id} must run on {spec}, but the device list holds only {listed}",
+        details=node.describe(),
+        location=node.loc,
+        hint=hint,
+    )

@@ -1,0 +1,1 @@
+"""A call: entry, frame, memory, variables, failures."""

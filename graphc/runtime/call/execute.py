@@ -1,0 +1,358 @@
+"""`Executable`: a loaded image that runs on NumPy arrays.
+
+A run takes a frame (arena, base registers, cancel flag) from the executable's list, points the
+base registers at the caller's arrays, and walks the step table natively without the GIL.  Runs of
+several threads each hold a frame of their own; a few are kept, within `KEPT_ARENA_BYTES`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError, LimitError
+from graphc.runtime.call import entry
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.binding import Binding
+from graphc.runtime.call.failure import explain, kept
+from graphc.runtime.call.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
+from graphc.runtime.call.interrupt import stop_on_interrupt
+from graphc.runtime.call.memory import result_array
+from graphc.runtime.call.nesting import Build, Fetch, nested
+from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
+from graphc.runtime.load.table import FIRST_PARAM, has_jumps
+
+# Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
+# depends on data always drops it.
+GIL_NANOSECONDS = 5_000
+MEASURED_RUNS = 2
+KEPT_ARENA_BYTES = 1 << 30
+
+Value = np.ndarray | Array
+
+executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def stop_all() -> None:
+    """Cancel every run of the process that is in flight."""
+    for executable in list(executables):
+        executable.cancel()
+
+
+class Executable:
+    """A compiled partition, ready to run."""
+
+    def __init__(self, image: Image, *, threads: int | None = None) -> None:
+        image.check()
+        self.image = image
+        self.part = part_of(image, threads)
+        self.support, self.threads = self.part.support, self.part.threads
+        self.others: list[Part] = []  # of further devices
+        self._drops = bool(image.others) or has_jumps(image.table.tolist())
+        self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
+        self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
+        self._frames: tuple[Frame, ...] = ()
+        self._extra: tuple[Frame, ...] = ()
+        self._lock = threading.Lock()
+        room = KEPT_ARENA_BYTES // max(1, sum(i.arena_bytes for i in image.images))
+        self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
+        self._runs = 0
+        self._fastest = 1 << 62
+        # What the native entry points to outlives this object where the entry does.
+        owned = [(v, each.on_gpu) for each in image.images for v in each.variables]
+        self._binding = Binding(*zip(*owned, strict=True)) if owned else None
+        self._keep: list[Any] = [image, self.part]
+        dtypes = (*self._param_dtypes, *self._result_dtypes)
+        self._context = entry.make_context(image, dtypes, self._binding, self._keep)
+        self.entry = self._make_entry()
+        executables.add(self)
+        stop_on_interrupt(stop_all)
+
+    def _make_entry(self) -> Callable[..., Any]:
+        """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
+        if self._context is None:
+            return _no_entry
+        return entry.make(self.support.addresses["graphc_entry"], self._context)
+
+    def nested_entry(
+        self, arguments: int, fetches: Sequence[Fetch], builds: Sequence[Build]
+    ) -> Callable[..., Any]:
+        """As `entry`, for so many arguments out of which arrays are fetched; nests the results."""
+        if self._context is None:
+            return _no_entry
+        address = self.support.addresses["graphc_nested"]
+        return nested(address, self._context, arguments, fetches, builds) or _no_entry
+
+    @property
+    def parts(self) -> list[Part]:
+        """The shares of all devices."""
+        return [self.part, *self.others]
+
+    @property
+    def params(self) -> tuple[Slot, ...]:
+        return self.image.params
+
+    @property
+    def results(self) -> tuple[Slot, ...]:
+        return self.image.results
+
+    def __call__(self, *arrays: Value) -> Any:
+        """Run on flat arrays; returns one array for one result, else a tuple.  Errors as `run`."""
+        try:
+            outcome = self.entry(*arrays)
+        except MemoryError:
+            raise self._no_memory() from None
+        if outcome is None:
+            results = self.run(arrays)
+            return results[0] if len(results) == 1 else tuple(results)
+        if outcome.__class__ is int:
+            raise self.failed(outcome)
+        return outcome
+
+    def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
+        """Run on flat arrays, one per parameter; returns new arrays, one per result.
+
+        `checked` promises arrays of the right dtype and shape in native, aligned, C-contiguous
+        memory.  A result that takes over a donated argument is that very array.
+        Raises FeedError for arguments that do not fit and RunError when a step fails.  After a
+        failure donated arguments are undefined, and each variable that the run writes holds its
+        old value, its new one or, where a kernel wrote in place, some elements of both; programs
+        compiled with `check_finite` leave all of them as they were.
+        """
+        frame, outputs = self.begin(arrays, checked=checked)
+        try:
+            self.go(frame)
+        finally:
+            self.give(frame)
+        return [o.numpy() if isinstance(o, Array) else o for o in outputs]
+
+    def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
+        """As `run`, but the results stay on the device until they are read."""
+        frame, outputs = self.begin(arrays, resident=True)
+        try:
+            self.go(frame)
+        finally:
+            self.give(frame)
+        made = zip(outputs, self.results, strict=True)
+        return [o if isinstance(o, Array) else Array(slot, o) for o, slot in made]
+
+    def go(self, frame: Frame) -> None:
+        """Do what a begun run does. Raises RunError when a step fails."""
+        status = self._walk(frame)
+        if status:
+            raise self.failure(status, int(frame.words[ROW]))
+        if self._binding is not None:
+            self._binding.wrote()
+
+    def begin(
+        self, arrays: Sequence[Value], *, checked: bool = False, resident: bool = False
+    ) -> tuple[Frame, list[Any]]:
+        """A frame that points to the arrays and to new results; to be given back with `give`.
+
+        New results are NumPy arrays or, if they are `resident`, arrays of the device.
+        """
+        if not checked:
+            arrays = self._fit_all(arrays)
+        if self.image.donated:
+            arrays = self._own_donated(arrays)
+        outputs = self._outputs(arrays, resident)
+        frame = self._take()
+        frame.arrays = (*arrays, *outputs)  # among them copies that nobody else keeps
+        frame.bases[FIRST_PARAM : self.image.first_variable] = [
+            array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else 0
+            for array in frame.arrays
+        ]
+        if self._binding is not None:
+            try:
+                self._enter(frame, self._binding)
+            except BaseException:
+                self.give(frame)
+                raise
+        return frame, outputs
+
+    def _enter(self, frame: Frame, binding: Binding) -> None:
+        """Wait for the variables of a run; point every frame at them if none does yet.
+
+        A frame that is kept although the wait was broken off must not point anywhere else.
+        """
+        if binding.addresses is not None:
+            frame.bind(binding.addresses)
+        frame.held = binding.hold()
+        addresses = binding.addresses
+        if addresses is None:
+            addresses = binding.bind()
+            for each in self._frames:
+                each.bind(addresses)
+        frame.bind(addresses)
+
+    def _outputs(self, arrays: Sequence[Value], resident: bool) -> list[Value]:
+        donated = self.image.donated or (-1,) * len(self.image.results)
+        triples = zip(self.image.results, self._result_dtypes, donated, strict=True)
+        try:
+            return [
+                arrays[param]
+                if param >= 0
+                else self.part.result(slot)
+                if resident
+                else result_array(slot.shape, dtype)
+                for slot, dtype, param in triples
+            ]
+        except MemoryError:
+            raise self._no_memory() from None
+
+    def _own_donated(self, arrays: Sequence[Value]) -> list[Value]:
+        """Copies of donated arguments that are read-only or overlap another argument."""
+        owned = list(arrays)
+        for param in self.image.donated:
+            if param >= 0:
+                owned[param] = _own(owned[param], [*owned[:param], *owned[param + 1 :]])
+        return owned
+
+    def _no_memory(self) -> LimitError:
+        kinds = ", ".join(f"{slot.name}: {slot}" for slot in self.image.results)
+        return LimitError(f"no memory for the results of {self.image.name}", details=(kinds,))
+
+    def _walk(self, frame: Frame) -> int:
+        """Walk the table; after a few measured runs the native entry may take over."""
+        if self.threads > self.support.threads:
+            self.support.start(self.threads)
+        begin = time.perf_counter_ns()
+        status = self.support.run(frame.address)
+        if self._context is not None and not self._context[entry.READY]:
+            self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
+            self._runs += 1
+            self._context[entry.DROP_GIL] = self._drops or self._fastest > GIL_NANOSECONDS
+            self._context[entry.READY] = self._runs >= MEASURED_RUNS
+        return status
+
+    def _close_entry(self) -> None:
+        """Have calls come through `run` until the next one has measured itself."""
+        if self._context is not None:
+            self._context[entry.READY] = 0
+
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that stacks have grown to, over all runs so far."""
+        return sum(frame.stack_bytes for frame in (*self._frames, *self._extra))
+
+    def cancel(self) -> None:
+        """Stop the runs that are in flight; each raises RunError before its next step."""
+        for frame in (*self._frames, *self._extra):
+            frame.cancel()
+
+    def _take(self) -> Frame:
+        for frame in self._frames:
+            if self.support.acquire(frame.flag):
+                frame.words[CANCEL] = 0
+                return frame
+        frame = self._make_frame()
+        frame.words[IN_USE] = 1
+        with self._lock:
+            count = len(self._frames)
+            if count == self._kept_frames:
+                self._extra = (*self._extra, frame)
+                return frame
+            self._frames = (*self._frames, frame)
+            self._keep.append(frame)
+            if self._context is not None:
+                self._context[entry.FIRST_FRAME + count] = frame.address
+                self._context[entry.FRAMES] = count + 1
+        return frame
+
+    def _make_frame(self) -> Frame:
+        return Frame(self.part)
+
+    def give(self, frame: Frame) -> None:
+        """End the use of a frame."""
+        if frame.held is not None:
+            frame.held.close()
+            frame.held = None
+        frame.arrays = ()
+        if frame in self._extra:
+            with self._lock:
+                self._extra = tuple(other for other in self._extra if other is not frame)
+        frame.words[IN_USE] = 0
+
+    def _after_fork(self) -> None:
+        """In a forked child runs of other threads do not exist, nor do the pool's workers."""
+        self._lock = threading.Lock()
+        self._extra = ()
+        for frame in self._frames:
+            frame.after_fork()
+        self._close_entry()
+
+    def _fit_all(self, arrays: Sequence[Value]) -> list[Value]:
+        params = self.image.params
+        if len(arrays) != len(params):
+            expected = ", ".join(f"{slot.name}: {slot}" for slot in params)
+            raise FeedError(
+                f"{self.image.name} takes {len(params)} arrays, {len(arrays)} given",
+                details=(f"expected {expected}",) if params else (),
+            )
+        return list(map(self._fit, arrays, params, self._param_dtypes))
+
+    def _fit(self, array: Value, slot: Slot, dtype: np.dtype) -> Value:
+        taken = self.part.taken(array, slot) if isinstance(array, Array) else None
+        return fit(array, slot, dtype) if taken is None else taken
+
+    def failed(self, outcome: int) -> BaseException:
+        """The error that an integer from the native entry stands for."""
+        status = outcome & 0xFFFFFFFF
+        return self.failure(status - (status >> 31 << 32), outcome >> 32)
+
+    def failure(self, status: int, row: int) -> BaseException:
+        """The error of a row that ended with a nonzero status."""
+        return kept(status) or explain(self.image, status, row)
+
+
+def _own(array: Value, others: Sequence[Value]) -> Value:
+    """The array, if a run may write to it, else a copy."""
+    if isinstance(array, Array):
+        shared = any(isinstance(other, Array) and array.overlaps(other) for other in others)
+        owned = array.copied() if shared or array.read_only else array
+        owned.written()
+        return owned
+    hosts = (other for other in others if isinstance(other, np.ndarray))
+    shared = any(np.may_share_memory(array, other) for other in hosts)
+    return array.copy(order="C") if shared or not array.flags.writeable else array
+
+
+def _no_entry(*_arrays: np.ndarray) -> None:
+    """The entry where there is no native one."""
+
+
+def fit(array: object, slot: Slot, dtype: np.dtype) -> np.ndarray:
+    """The array, or a native, aligned, contiguous copy; FeedError if it does not fit."""
+    if type(array) is np.ndarray and array.dtype == dtype and array.shape == slot.shape:
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else array.copy(order="C")
+    if isinstance(array, Array):
+        return fit(array.numpy(), slot, dtype)
+    if not isinstance(array, (np.ndarray, np.generic)):
+        kind = type(array).__name__
+        raise FeedError(f"argument {slot.name!r} is a {kind}; an array {slot} is expected")
+    if isinstance(array, np.ma.MaskedArray | np.matrix):
+        kind = "matrix" if isinstance(array, np.matrix) else "masked array"
+        raise FeedError(f"argument {slot.name!r} is a {kind}; a plain array is expected")
+    plain = np.asarray(array)
+    if plain.shape != slot.shape or plain.dtype.newbyteorder("=") != dtype:
+        given = f"{dtype_name(plain.dtype)}[{','.join(map(str, plain.shape))}]"
+        same = plain.shape == slot.shape
+        hint = f"convert it: .astype('{dtype.name}')" if same else None
+        raise FeedError(f"argument {slot.name!r} is {given}; {slot} is expected", hint=hint)
+    return plain.astype(dtype, order="C", copy=True)
+
+
+def _after_fork() -> None:
+    for executable in list(executables):
+        executable._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,55 @@
+"""From the status that a run ended with to the error that is raised."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from graphc.errors import INDEX, GraphError, LimitError, OutOfRangeError, RunError
+from graphc.runtime.load.program import Image
+
+CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, FULL = -1, -2, -3, -4, -7  # statuses of the walker itself
+_WALKER_REASONS = {
+    CANCELLED: "the run was cancelled",
+    NO_MEMORY: "no memory for a stack to grow",
+    EMPTY: "pop from an empty stack",
+}
+_FIRST_RAISED = 1 << 20
+_MOST_RAISED = 256
+
+_raised: dict[int, BaseException] = {}
+_numbers = count()
+
+
+def explain(image: Image, status: int, row: int) -> GraphError:
+    """The error of a row of an image that ended with a nonzero status."""
+    origin = image.origins.get(row)
+    details = (origin.node,) if origin else ()
+    location = origin.location if origin else None
+    if status == FULL:
+        return LimitError(
+            f"the stacks of loops are limited to {image.stack_bytes} bytes, and need more",
+            details=details,
+            location=location,
+            hint="memory_limit (--memory-limit) counts them; a larger one lets them grow",
+        )
+    reason = _WALKER_REASONS.get(status)
+    if reason is None and status < 0:
+        return RunError(f"the step table is damaged at word {row}", details=details)
+    if reason is None:
+        reason = image.reasons.get(status, f"a kernel failed with status {status}")
+    kind = OutOfRangeError if status == INDEX else RunError
+    return kind(reason, details=details, location=location)
+
+
+def keep(error: BaseException) -> int:
+    """A status that stands for an error raised below native code, which cannot pass it on."""
+    status = -_FIRST_RAISED - next(_numbers) % _FIRST_RAISED
+    _raised[status] = error
+    while len(_raised) > _MOST_RAISED:  # nobody asks for that of a run which had failed before
+        _raised.pop(next(iter(_raised)), None)
+    return status
+
+
+def kept(status: int) -> BaseException | None:
+    """The error that a status stands for, once; None for other statuses."""
+    return _raised.pop(status, None)

@@ -1,0 +1,152 @@
+"""`Part`: the share of one device in a program, linked.  `Frame`: the state of one run of it."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from graphc.runtime.call import pool
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.host import Trampoline
+from graphc.runtime.call.memory import address_of, aligned_bytes, result_array
+from graphc.runtime.devices.agenda import Ready, agenda_of
+from graphc.runtime.devices.device import default_threads
+from graphc.runtime.load import load
+from graphc.runtime.load.program import Image, Slot, numpy_dtype
+from graphc.runtime.load.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
+
+# Words of a frame; `graphc.codegen.runtime.walker` reads them.
+TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
+TEAM, DEVICE, LOG, AGENDA, BUDGET = range(10, 15)
+BASES = 16
+_NOTHING = np.zeros(0, np.int64)
+
+
+class Part:
+    """An image whose kernels are linked.  `threads` is what one kernel may use."""
+
+    def __init__(self, image: Image, threads: int | None) -> None:
+        self.image = image
+        words = image.table.tolist()
+        self.most_operands = most_operands(words)
+        self.stack_slots = stack_slots(words)
+        self.agenda = agenda_of(words)
+        wanted = threads or default_threads()
+        self.threads = min(image.threads, wanted) if can_split(words) else 1
+        self.support = pool.support(image.support)
+        addresses: dict[str, int] = {}
+        self.linked: list[load.Linked] = []  # the code is there as long as these are
+        for code, symbols in image.objects:
+            found = load.link(code, symbols, addresses)
+            self.linked.append(found)
+            addresses.update((symbol, found[symbol]) for symbol in symbols)
+        self.hosts = {symbol: Trampoline(host) for symbol, host in image.hosts.items()}
+        addresses.update((symbol, host.address) for symbol, host in self.hosts.items())
+        self.kernels = np.array([addresses[symbol] for symbol in image.kernels], np.int64)
+
+    def called(self, row: int) -> str:
+        """What a row of the table calls: the name of a kernel, or of a library."""
+        name: str = self.image.kernels[self.image.table[row + 2]]
+        return name
+
+    def result(self, slot: Slot) -> np.ndarray[Any, Any] | Array:
+        """A new array where the device computes."""
+        return result_array(slot.shape, numpy_dtype(slot.dtype))
+
+    def taken(self, array: Array, slot: Slot) -> Array | None:
+        """An argument where the device computes; None for one that has to come from the host."""
+        return None
+
+    def furnish(self, frame: Frame) -> None:
+        """Give a new frame what its run needs: the table, the kernels, memory."""
+        image, words = self.image, frame.words
+        frame.arena = aligned_bytes(image.arena_bytes)
+        frame.stacks = np.zeros((self.stack_slots, 3), np.int64)
+        words[TABLE] = address_of(image.table)
+        words[KERNELS] = address_of(self.kernels)
+        words[WORDS] = address_of(image.words)
+        words[OPERANDS] = self.most_operands
+        words[THREADS] = self.threads
+        if self.stack_slots:
+            words[STACKS] = address_of(frame.stacks)
+            frame.budget[0] = image.stack_bytes
+            words[BUDGET] = address_of(frame.budget)
+            weakref.finalize(frame, free_stacks, frame.stacks).atexit = False
+        if self.agenda is not None:
+            frame.ready = Ready(self.agenda)
+            words[AGENDA] = frame.ready.address
+        frame.bases[ARENA] = address_of(frame.arena)
+        frame.bases[CONSTANTS] = address_of(image.constants)
+
+
+def part_of(image: Image, threads: int | None) -> Part:
+    """The share of a device: a CPU links its kernels, a GPU loads them."""
+    if not image.on_gpu:
+        return Part(image, threads)
+    from graphc.runtime.cuda.part import DevicePart
+
+    return DevicePart(image)
+
+
+class Frame:
+    """The state of one run: `words` is what the walker reads, `arena` its memory, `held` the locks.
+
+    `stacks` holds (memory, bytes there, bytes in use) of every stack; the memory grows at run time,
+    serves later runs too and is freed with the frame.  `ready` says which segments may run, where
+    there are several, and `own` is what a GPU needs besides.
+    """
+
+    __slots__ = (
+        "__weakref__", "address", "arena", "arrays", "bases", "budget", "flag", "held", "own",
+        "ready", "stacks", "variables", "words",
+    )  # fmt: skip
+
+    def __init__(self, part: Part) -> None:
+        image = part.image
+        self.held: ExitStack | None = None
+        self.arrays: tuple[np.ndarray | Array, ...] = ()
+        self.own: Any = None
+        self.ready: Ready | None = None
+        self.words = np.zeros(BASES + image.bases, np.int64)
+        self.address = address_of(self.words)
+        self.flag = self.address + 8 * IN_USE
+        self.bases = self.words[BASES:]
+        self.variables = slice(image.first_variable, image.first_register)
+        self.arena: np.ndarray[Any, Any] = _NOTHING
+        self.stacks: np.ndarray[Any, Any] = _NOTHING.reshape(0, 3)
+        self.budget = np.zeros(1, np.int64)  # what stacks may still take, on all devices of the run
+        part.furnish(self)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The frames of all devices of the run."""
+        return (self,)
+
+    @property
+    def stack_bytes(self) -> int:
+        """The memory that stacks have grown to."""
+        return sum(int(frame.stacks[:, 1].sum()) for frame in self.frames)
+
+    def bind(self, addresses: Sequence[int]) -> None:
+        """Point at the variables."""
+        self.bases[self.variables] = addresses
+
+    def cancel(self) -> None:
+        """Have the run stop before its next step."""
+        self.words[CANCEL] = 1
+
+    def after_fork(self) -> None:
+        """A forked child has no thread that uses the frame."""
+        self.words[IN_USE] = 0
+
+
+def free_stacks(stacks: np.ndarray) -> None:
+    """Give the memory of a frame's stacks back."""
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load.process_symbol("free"))
+    for memory in stacks[:, 0].tolist():
+        free(memory or None)

@@ -1,0 +1,64 @@
+"""Kernels that are Python functions: what a step table calls by an address of this process.
+
+    walker ── call row ──> trampoline (takes the GIL) ──> function(copies of the operands)
+                                                          results ──> memory of the row
+
+The trampoline is called like every kernel.  An error is kept, and its status stops the run; it is
+raised where the run was called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.call.failure import keep
+from graphc.runtime.load.program import HostCall, Slot, numpy_dtype
+
+_Words = ctypes.POINTER(ctypes.c_void_p)
+_KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int, _Words, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class Trampoline:
+    """A native function that runs a host call; it is there as long as this object."""
+
+    def __init__(self, host: HostCall) -> None:
+        self.host = host
+        self._function = _KERNEL(self._run)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        assert address is not None
+        self.address = address
+
+    def _run(self, buffers: Any, params: Any, low: int, high: int, thread: int) -> int:
+        """The kernel; nothing may be raised out of it."""
+        try:
+            self._call(buffers)
+        except BaseException as error:  # noqa: BLE001 it is raised by whoever called the run
+            if isinstance(error, GraphError):
+                error.at(self.host.origin.location, (self.host.origin.node,))
+            return keep(error)
+        return 0
+
+    def _call(self, buffers: Any) -> None:
+        host = self.host
+        count = len(host.operands)
+        arrays = [_view(buffers[k], slot).copy() for k, slot in enumerate(host.operands)]
+        made = host.call(*arrays)
+        results = made if isinstance(made, tuple) else (made,)
+        for k, (slot, result) in enumerate(zip(host.results, results, strict=True)):
+            _view(buffers[count + k], slot)[...] = result
+
+
+def _view(address: int | None, slot: Slot) -> np.ndarray:
+    """The array that lies at an address."""
+    dtype = numpy_dtype(slot.dtype)
+    if not slot.nbytes:
+        return np.zeros(slot.shape, dtype)
+    raw: Any = (ctypes.c_char * slot.nbytes).from_address(address or 0)
+    array: np.ndarray = np.frombuffer(raw, dtype)
+    return array.reshape(slot.shape)

@@ -1,0 +1,1 @@
+"""Devices of this machine and runs on several of them."""

@@ -1,0 +1,1 @@
+"""Files: .gcx, checkpoints, the safetensors format, all of them whole or refused."""

@@ -1,0 +1,260 @@
+""".gcx files: an image as one safetensors file, loaded without a compiler.
+
+    tensor      content                                  in the metadata ("graphc": JSON text)
+    constants   u8, 64-byte aligned                      format, name, params, results, kernels,
+                                                         arena, threads, registers, reasons,
+    variables   u8, the values they have                 variables and the place of their values,
+    table       i64 step table                           channels, products
+    words       i64 kernel parameters                    code: cpu, features, triple and the place
+    objects     u8, all object code, support first       of each object (and of its PTX) with its
+    origins     u8, JSON: row -> node, file, line        symbols; devices of one kind share one
+    text        u8, the graph as gir text                others: the same of the other devices,
+                                                         whose tensors are "table.1", "table.2" ...
+
+The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
+machine code and is trusted like a shared library; still every number in it is checked before use,
+and digests of all that is in it are stored, so that a damaged file is an error and not a crash:
+kernels count on the shapes that they were compiled for.  Who wrote it a signature says, to those
+who share a key.  The same program is the same file, byte for byte, where the cache held the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.variable import container, names_of_own
+from graphc.runtime.devices.device import check_host
+from graphc.runtime.devices.multi_device import executable
+from graphc.runtime.files.files import write_atomically
+from graphc.runtime.files.gcx import FORMAT, File, contents, digest, named, signature
+from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, Image
+
+
+def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
+    """Write an image, signed with a key if there is one; the file appears whole or not at all.
+
+    Raises GraphError when it cannot.
+    """
+    if any(each.simulated for each in image.images):
+        raise GraphError(
+            "a program for the simulator of GPUs cannot be saved",
+            hint="compile it for a chip: --target cuda:sm_90",
+        )
+    if found := [host for each in image.images for host in each.hosts.values()]:
+        raise GraphError(
+            "a .gcx file calls no Python, and this program does",
+            details=(found[0].origin.node,),
+            location=found[0].origin.location,
+            hint="leave gc.print, gc.assert_ and gc.callback out; a .gir file holds the first two",
+        )
+    code = Code(image)
+    values, places = _values(image)
+    tensors = {
+        **named("constants", [_padded(each.constants) for each in image.images]),
+        "variables": values,
+        **named("table", [each.table.astype("<i8") for each in image.images]),
+        **named("words", [each.words.astype("<i8") for each in image.images]),
+        "objects": np.frombuffer(b"".join(code.parts), np.uint8),
+        **named("origins", list(map(_origins, image.images))),
+        "text": np.frombuffer(image.text.encode(), np.uint8),
+    }
+    metadata = _metadata(image, places, code)
+    metadata["contents"] = contents(tensors)
+    metadata["digest"] = digest(metadata)
+    header = _header(tensors, metadata, key)
+    write_atomically(Path(path), (header, *(t.data if t.size else b"" for t in tensors.values())))
+
+
+def _padded(array: np.ndarray) -> np.ndarray:
+    raw = array.reshape(-1).view(np.uint8)
+    return np.pad(raw, (0, -raw.size % ALIGNMENT))
+
+
+def _origins(image: Image) -> np.ndarray:
+    rows = [[row, origin.node, origin.file, origin.line] for row, origin in image.origins.items()]
+    return np.frombuffer(json.dumps(rows).encode(), np.uint8)
+
+
+def _values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
+    """The present values of the variables in one piece, and for each device where those of its
+    variables begin (-1 for none).
+    """
+    parts: list[np.ndarray] = [np.zeros(0, np.uint8)]
+    size = 0
+    places: list[list[int]] = []
+    for each in image.images:
+        places.append([])
+        for found in each.variables:
+            cell = container(found.container).cells.get(found.slot.name)
+            if cell is not None:
+                cell.settle()
+            places[-1].append(size if cell is not None and cell.ready else -1)
+            if cell is not None and cell.ready:
+                parts.append(_padded(cell.value()))
+                size += parts[-1].size
+    return np.concatenate(parts), places
+
+
+def _header(
+    tensors: Mapping[str, np.ndarray], metadata: dict[str, Any], key: bytes | None
+) -> bytes:
+    told = {"graphc": json.dumps(metadata)}
+    if key is not None:
+        told["signature"] = signature(key, metadata["digest"])
+    entries: dict[str, Any] = {"__metadata__": told}
+    position = 0
+    for name, tensor in tensors.items():
+        dtype = "U8" if tensor.dtype == np.uint8 else "I64"
+        end = position + tensor.nbytes
+        entries[name] = {
+            "dtype": dtype,
+            "shape": [tensor.size],
+            "data_offsets": [position, end],
+        }
+        position = end
+    text = json.dumps(entries).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+class Code:
+    """The object code of a program in one piece, and where in it each object lies.
+
+    `kinds` describes each kind of code once, `number[k]` says which is that of device k.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self.parts = [image.support]
+        self.size = len(image.support)
+        self.kinds: list[dict[str, Any]] = []
+        self.number: list[int] = []
+        known: dict[Any, int] = {}
+        for each in image.images:
+            key = each.objects, each.cpu, each.triple
+            if key not in known:
+                known[key] = len(self.kinds)
+                self.kinds.append(self._kind(each))
+            self.number.append(known[key])
+
+    def _kind(self, image: Image) -> dict[str, Any]:
+        return {
+            "cpu": image.cpu,
+            "features": list(image.features),
+            "triple": image.triple,
+            "objects": [[*self._place(code), list(symbols)] for code, symbols in image.objects],
+            "portable": list(map(self._place, image.portable)),
+        }
+
+    def _place(self, code: bytes) -> list[int]:
+        self.parts.append(code)
+        self.size += len(code)
+        return [self.size - len(code), len(code)]
+
+
+def _metadata(image: Image, values: list[list[int]], code: Code) -> dict[str, Any]:
+    shares = zip(image.images, values, code.number, strict=True)
+    first, *others = ({**_share(each, where), "code": kind} for each, where, kind in shares)
+    return {
+        "format": FORMAT,
+        **first,
+        "support": len(image.support),
+        "codes": code.kinds,
+        "channels": [[c.name, c.nbytes, c.source, c.target, c.buffered] for c in image.channels],
+        "others": others,
+        "reasons": {str(status): text for status, text in image.reasons.items()},
+    }
+
+
+def _share(image: Image, values: list[int]) -> dict[str, Any]:
+    """What concerns one device."""
+    return {
+        "name": image.name,
+        "device": image.device,
+        "params": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.params],
+        "results": [[slot.name, slot.dtype, list(slot.shape)] for slot in image.results],
+        "kernels": list(image.kernels),
+        "arity": list(image.arity),
+        "largest": [[size, o.node, o.file, o.line] for size, o in image.largest],
+        "guarded": image.guarded,
+        "stacks": image.stack_bytes,
+        "products": [[row, product.listed] for row, product in image.products.items()],
+        "arena": image.arena_bytes,
+        "threads": image.threads,
+        "registers": image.registers,
+        "donated": list(image.donated),
+        "variables": [
+            [v.slot.name, v.slot.dtype, list(v.slot.shape), v.container, v.read, v.written, place]
+            for v, place in zip(image.variables, values, strict=True)
+        ],
+    }
+
+
+def load(path: str | Path, *, threads: int | None = None) -> Executable:
+    """A .gcx file as an Executable, which shares the variables of this program."""
+    return opened(path, threads, True)[0]
+
+
+def opened(
+    path: str | Path,
+    threads: int | None,
+    share: bool | str | Iterable[str],
+    key: bytes | None = None,
+    stack_bytes: int = UNLIMITED,
+) -> tuple[Executable, dict[str, str]]:
+    """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
+    and as they are called here.
+
+    Variables that are not there yet are made, with the values that were saved.  Raises GraphError
+    for a damaged file, for one that was not signed with the key, if there is one, and for code that
+    nothing here can execute.
+    """
+    file = File(Path(path), key)
+    image = file.image()
+    for each in image.images:
+        if not each.on_gpu:  # whether there is such a GPU turns out where it is opened
+            check_host(each.triple, each.cpu, each.features)
+    used = (found.container for each in image.images for found in each.variables)
+    names = names_of_own(used, share)
+    image = _with_containers(image, names)
+    image = replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
+    file.make_variables(image)
+    return executable(image, threads=threads), names
+
+
+def _with_containers(image: Image, names: Mapping[str, str]) -> Image:
+    def moved(each: Image) -> Image:
+        slots = (replace(v, container=names[v.container]) for v in each.variables)
+        return replace(each, variables=tuple(slots))
+
+    return replace(moved(image), others=tuple(map(moved, image.others)))
+
+
+def read(path: str | Path) -> Image:
+    """The image in a .gcx file, not yet checked against this machine."""
+    return File(Path(path)).image()
+
+
+def text_of(path: str | Path, key: bytes | None = None) -> str:
+    """The gir text in a .gcx file, signed with this key: what `--rebuild` compiles again."""
+    file = File(Path(path), key)
+    try:
+        return bytes(file.tensor("text", "U8")).decode()
+    except UnicodeDecodeError:
+        raise file.damaged("its text") from None
+
+
+def devices_of(path: str | Path) -> tuple[str, ...]:
+    """The devices that a .gcx file was compiled for, the first one first."""
+    file = File(Path(path))
+    try:
+        return tuple(str(share["device"]) for share in file.shares())
+    except (KeyError, TypeError):
+        raise file.damaged("its metadata is incomplete") from None

@@ -1,0 +1,346 @@
+"""A .gcx file that is read: header parsed, data copied, all of it checked before it is used.
+
+The metadata hold the digest of every tensor, and a digest of themselves; a signature is a keyed
+digest of that one, for those who share a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.call.variable import container
+from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.load.program import (
+    UNLIMITED,
+    Channel,
+    Image,
+    Origin,
+    Slot,
+    StateSlot,
+    numpy_dtype,
+)
+
+if TYPE_CHECKING:
+    from graphc.runtime.cuda.product import Product
+
+FORMAT = 9  # also counts changes of the words that support objects read (frame, context)
+_MOST_HEADER = 100_000_000
+_SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
+_METADATA = "__metadata__"
+_DTYPES: dict[str, np.dtype[Any]] = {"U8": np.dtype("u1"), "I64": np.dtype("<i8")}
+
+
+def tensor_name(kind: str, device: int) -> str:
+    return f"{kind}.{device}" if device else kind
+
+
+def named(kind: str, tensors: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """One tensor for each device."""
+    return {tensor_name(kind, device): tensor for device, tensor in enumerate(tensors)}
+
+
+def contents(tensors: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The digest of every tensor."""
+    return {name: hashlib.sha256(tensor.data).hexdigest() for name, tensor in tensors.items()}
+
+
+def digest(metadata: Mapping[str, Any]) -> str:
+    """The digest of the metadata, in which those of the tensors are."""
+    told = {name: value for name, value in metadata.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def signature(key: bytes, digest: str) -> str:
+    """What only those can write who have the key (HMAC with SHA-256)."""
+    return hmac.new(key, f"graphc gcx {FORMAT} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def read_key(path: str | PathLike[str]) -> bytes:
+    """The bytes of a key file. Raises GraphError for one that is too short to be a key."""
+    file = OpenFile(Path(path))
+    if not _SHORTEST_KEY <= file.size <= _LONGEST_KEY:
+        raise GraphError(
+            f"{file.name} has {file.size} bytes; a key has at least {_SHORTEST_KEY}",
+            hint="head -c 32 /dev/urandom > KEY",
+        )
+    return file.read(0, file.size).tobytes()
+
+
+class File:
+    """An open .gcx file: header parsed, and its signature checked where a key is given."""
+
+    def __init__(self, path: Path, key: bytes | None = None) -> None:
+        self.name = path.name
+        self.file = OpenFile(path)
+        self.size = self.file.size
+        self.start, self.entries = self._parse()
+        self.metadata = self._metadata()
+        self.sound = self.format == FORMAT and self._is_sound()
+        if key is not None:
+            self._check_signature(key)
+
+    def _is_sound(self) -> bool:
+        """Are the metadata as they were saved, and with them the names of the tensors?"""
+        listed = self.metadata.get("contents")
+        named = isinstance(listed, dict) and listed.keys() == self.entries.keys() - {_METADATA}
+        return named and self.metadata.get("digest") == digest(self.metadata)
+
+    def _check_signature(self, key: bytes) -> None:
+        found = self.entries[_METADATA].get("signature")
+        if not isinstance(found, str):
+            raise GraphError(
+                f"{self.name} is not signed", hint="graphc compile --sign KEY writes one that is"
+            )
+        told = str(self.metadata.get("digest"))
+        if not self.sound or not hmac.compare_digest(found.encode(), signature(key, told).encode()):
+            raise GraphError(f"{self.name} was not signed with this key, or was changed since")
+
+    def damaged(self, reason: str) -> GraphError:
+        return GraphError(f"{self.name} is damaged: {reason}")
+
+    def _parse(self) -> tuple[int, dict[str, Any]]:
+        head = self.file.read(0, min(self.size, 8)).tobytes()
+        length = int.from_bytes(head, "little")
+        if self.size < 8 or length > min(_MOST_HEADER, self.size - 8):
+            raise self.damaged("no safetensors header")
+        try:
+            entries = json.loads(self.file.read(8, length).tobytes())
+        except (ValueError, RecursionError):
+            raise self.damaged("its header is not JSON") from None
+        if not isinstance(entries, dict):
+            raise self.damaged("its header is not a table")
+        return 8 + length, entries
+
+    def _metadata(self) -> dict[str, Any]:
+        try:
+            metadata = json.loads(self.entries[_METADATA]["graphc"])
+            self.format = metadata["format"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise GraphError(f"{self.name} is no .gcx file") from None
+        return dict(metadata)
+
+    def tensor(self, name: str, dtype: str) -> np.ndarray:
+        """A tensor, copied from the file and compared with its digest."""
+        try:
+            entry = self.entries[name]
+            begin, end = entry["data_offsets"]
+            (size,) = entry["shape"]
+            found = entry["dtype"]
+        except (KeyError, TypeError, ValueError):
+            raise self.damaged(f"no tensor {name!r}") from None
+        whole = all(type(number) is int for number in (begin, end, size))
+        room = self.size - self.start
+        if not whole or not 0 <= begin <= end <= room or found != dtype:
+            raise self.damaged(f"tensor {name!r} lies outside the file or has another dtype")
+        if end - begin != size * _DTYPES[dtype].itemsize:
+            raise self.damaged(f"the size of tensor {name!r}")
+        raw = self.file.read(self.start + begin, end - begin)
+        if self.sound and hashlib.sha256(raw.data).hexdigest() != self.metadata["contents"][name]:
+            raise self.damaged(f"tensor {name!r} is not what was saved")
+        return raw.view(_DTYPES[dtype])
+
+    def image(self) -> Image:
+        """The checked image."""
+        if self.format != FORMAT:
+            raise GraphError(
+                f"{self.name} has format {self.format!r}; this graphc reads format {FORMAT}",
+                hint="--rebuild compiles the graph that the file holds",
+            )
+        try:
+            image = self._image()
+        except (
+            LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
+        ):  # fmt: skip
+            raise self.damaged("its metadata is incomplete") from None
+        try:
+            image.check()
+        except GraphError as error:
+            raise self.damaged(error.message) from None
+        return image
+
+    def _image(self) -> Image:
+        data = self.metadata
+        if not self.sound:
+            raise self.damaged("its metadata are not what was saved")
+        executed = self.executed()
+        objects = executed["objects"]
+        common = {
+            "support": self._cut(objects, 0, data["support"]),
+            "reasons": {int(status): _text(text) for status, text in data["reasons"].items()},
+        }
+        codes = [common | self._code(objects, kind) for kind in data["codes"]]
+        first, *others = (
+            self._part(k, share, executed, codes[_number(share["code"])])
+            for k, share in enumerate(self.shares())
+        )
+        return replace(
+            first,
+            text=bytes(self.tensor("text", "U8")).decode(),
+            channels=tuple(_channels(data["channels"])),
+            others=tuple(others),
+        )
+
+    def executed(self) -> dict[str, np.ndarray]:
+        """The tensors that a run reads."""
+        kinds = {"table": "I64", "words": "I64", "constants": "U8"}
+        count = 1 + len(self.metadata["others"])
+        found = {"objects": self.tensor("objects", "U8")}
+        for kind, dtype in kinds.items():
+            names = [tensor_name(kind, device) for device in range(count)]
+            found.update((name, self.tensor(name, dtype)) for name in names)
+        return found
+
+    def _code(self, objects: np.ndarray, kind: dict[str, Any]) -> dict[str, Any]:
+        """What the metadata say about the code of one kind of device."""
+        return {
+            "objects": tuple(
+                (self._cut(objects, start, size), tuple(map(_text, symbols)))
+                for start, size, symbols in kind["objects"]
+            ),
+            "portable": tuple(self._cut(objects, *place) for place in kind["portable"]),
+            "cpu": _text(kind["cpu"]),
+            "features": tuple(map(_text, kind["features"])),
+            "triple": _text(kind["triple"]),
+        }
+
+    def shares(self) -> list[dict[str, Any]]:
+        """What the metadata say about each device."""
+        return [self.metadata, *self.metadata["others"]]
+
+    def _part(
+        self,
+        device: int,
+        share: dict[str, Any],
+        executed: Mapping[str, np.ndarray],
+        code: dict[str, Any],
+    ) -> Image:
+        return Image(
+            name=_text(share["name"]),
+            device=_text(share["device"]),
+            params=tuple(_slots(share["params"])),
+            results=tuple(_slots(share["results"])),
+            table=executed[tensor_name("table", device)],
+            words=executed[tensor_name("words", device)],
+            constants=executed[tensor_name("constants", device)],
+            kernels=tuple(map(_text, share["kernels"])),
+            arena_bytes=_number(share["arena"]),
+            threads=_number(share["threads"]),
+            registers=_number(share["registers"]),
+            donated=tuple(map(_number, share["donated"])),
+            variables=tuple(_state_slots(share["variables"])),
+            origins=_Origins(self.name, self.tensor(tensor_name("origins", device), "U8")),
+            arity=tuple(map(_number, share["arity"])),
+            largest=tuple(_origins(share["largest"])),
+            guarded=share["guarded"] is True,
+            stack_bytes=_number(share.get("stacks", UNLIMITED)),
+            products=dict(_products(share["products"])),
+            **code,
+        )
+
+    def make_variables(self, image: Image) -> None:
+        """Make the variables that are not there yet."""
+        stored = any(each.variables for each in image.images)
+        values = self.tensor("variables", "U8") if stored else np.zeros(0, np.uint8)
+        for each, share in zip(image.images, self.shares(), strict=True):
+            for found, row in zip(each.variables, share["variables"], strict=True):
+                self._make_variable(found, values, _number(row[-1]))
+
+    def _make_variable(self, found: StateSlot, values: np.ndarray, place: int) -> None:
+        home, slot = container(found.container), found.slot
+        known = home.cells.get(slot.name)
+        if known is not None and not known.was_reset:
+            return
+        cell = home.declare(slot.name, slot, None)
+        if place >= 0:
+            raw = values[place : place + slot.nbytes]
+            if raw.size != slot.nbytes:
+                raise self.damaged(f"the value of variable {slot.name!r}")
+            cell.assign(raw.view(numpy_dtype(slot.dtype)).reshape(slot.shape))
+
+    def _cut(self, objects: np.ndarray, start: Any, size: Any) -> bytes:
+        if not 0 <= _number(start) <= _number(start) + _number(size) <= objects.size:
+            raise self.damaged("object code outside the file")
+        return objects[start : start + size].tobytes()
+
+
+class _Origins(Mapping[int, Origin]):
+    """Rows to their origins, understood when a step first fails."""
+
+    def __init__(self, file: str, text: np.ndarray) -> None:
+        self._file = file
+        self._text = text
+        self._rows: dict[int, Origin] | None = None
+
+    def _read(self) -> dict[int, Origin]:
+        if self._rows is None:
+            try:
+                self._rows = dict(_origins(json.loads(self._text.tobytes())))
+            except (ValueError, TypeError, RecursionError):
+                raise GraphError(f"{self._file} is damaged: its table of origins") from None
+        return self._rows
+
+    def __getitem__(self, row: int) -> Origin:
+        return self._read()[row]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def _slots(rows: Any) -> Iterator[Slot]:
+    for name, dtype, shape in rows:
+        yield Slot(_text(name), _text(dtype), tuple(_number(extent) for extent in shape))
+
+
+def _state_slots(rows: Any) -> Iterator[StateSlot]:
+    for name, dtype, shape, home, read, written, place in rows:
+        (slot,) = _slots([(name, dtype, shape)])
+        if type(read) is not bool or type(written) is not bool:
+            raise TypeError((read, written))
+        _number(place)
+        yield StateSlot(slot, _text(home), read, written)
+
+
+def _origins(rows: Any) -> Iterator[tuple[int, Origin]]:
+    for nbytes, node, file, line in rows:
+        yield _number(nbytes), Origin(_text(node), _text(file), _number(line))
+
+
+def _products(rows: Any) -> Iterator[tuple[int, Product]]:
+    if not rows:
+        return
+    from graphc.runtime.cuda.product import read  # nothing of GPUs is loaded for other programs
+
+    for row, values in rows:
+        yield _number(row), read(values)
+
+
+def _channels(rows: Any) -> Iterator[Channel]:
+    for name, nbytes, source, target, buffered in rows:
+        if type(buffered) is not bool:
+            raise TypeError(buffered)
+        yield Channel(_text(name), _number(nbytes), _number(source), _number(target), buffered)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value

@@ -1,0 +1,111 @@
+"""A loaded .gcx file as a function: arrays in, arrays out, without any part of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import FeedError
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.files import artifact
+from graphc.runtime.files.gcx import read_key
+from graphc.runtime.load.program import UNLIMITED
+
+
+def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
+    """Results as the caller gets them: one alone, a tuple, or a dict when they have names.
+
+    Results that were never named are called "0", "1", ...
+    """
+    if all(name == str(position) for position, name in enumerate(names)):
+        return results[0] if len(results) == 1 else tuple(results)
+    return dict(zip(names, results))
+
+
+class LoadedExecutable:
+    """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
+
+    def __init__(
+        self, executable: Executable, containers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.containers = containers  # of its variables: the file's names, and those here
+        self.executable = executable
+        self.params = tuple(slot.name for slot in executable.params)
+        self.result_names = tuple(slot.name for slot in executable.results)
+
+    def __repr__(self) -> str:
+        pairs = (f"{slot.name}: {slot}" for slot in self.executable.params)
+        return f"<graphc executable {self.executable.image.name}({', '.join(pairs)})>"
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results as saved: one array, a tuple, or a dict. Raises FeedError for a bad argument."""
+        return nest(self.result_names, self.run(self.arrange(args, feeds)))
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Run on one array per parameter; one array per result."""
+        made: list[np.ndarray[Any, Any]] = self.executable.run(self.arrays(values))
+        return made
+
+    def arrays(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The values as arrays."""
+        slots = self.executable.params
+        return [_array(value, slot.dtype) for value, slot in zip(values, slots, strict=True)]
+
+    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
+        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        name = self.executable.image.name
+        if len(args) > len(self.params):
+            raise FeedError(f"{name} takes {len(self.params)} arrays, got {len(args)}")
+        values, known = dict(zip(self.params, args)), set(self.params)
+        for key, value in feeds.items():
+            if key not in known or key in values:
+                problem = "is given twice" if key in values else "is no parameter"
+                listed = ", ".join(self.params[:12])
+                raise FeedError(f"{key!r} {problem} of {name}", hint=f"the parameters are {listed}")
+            values[key] = value
+        missing = [key for key in self.params if key not in values]
+        if missing:
+            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+        return [values[key] for key in self.params]
+
+
+def _array(value: Any, dtype: str) -> Any:
+    from graphc.runtime.load.program import numpy_dtype
+
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return np.asarray(value, numpy_dtype(dtype))
+    if isinstance(value, Array):
+        return value
+    if not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__"):
+        from graphc.runtime.cuda.interop import adopted
+
+        return adopted(value)
+    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    threads: int | None = None,
+    share: bool | str | Iterable[str] = False,
+    require_signature: str | PathLike[str] | None = None,
+    stack_bytes: int = UNLIMITED,
+) -> LoadedExecutable:
+    """A .gcx file as a function. Raises GraphError for one that cannot run here.
+
+    `share` names containers of variables that it shares with this program (True: all of them);
+    without it its variables are its own.  `require_signature` is the file of the key that it must
+    have been signed with (`graphc compile --sign`).  `stack_bytes` limits what stacks of loops grow
+    to.
+    """
+    key = read_key(require_signature) if require_signature is not None else None
+    made, containers = artifact.opened(Path(path), threads, share, key, stack_bytes)
+    return LoadedExecutable(made, containers)

@@ -1,0 +1,61 @@
+"""A file that is read piece by piece into memory of our own.
+
+A mapping would show what another process writes to the file later, and end the program where it is
+cut off; what was read here, and checked, stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.call.memory import aligned_bytes
+
+_PIECE = 1 << 30  # bytes; the system reads no more than about twice as many at a time
+
+
+class OpenFile:
+    """A regular file, which messages call a `kind` of file.
+
+    Raises GraphError for one that is missing, or is a device or pipe.
+    """
+
+    def __init__(self, path: Path, kind: str = "") -> None:
+        self.name = path.name
+        try:
+            # A pipe would be waited for here, before anything is known about it.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise GraphError(f"cannot read {kind}{path}: {error.strerror}") from None
+        weakref.finalize(self, os.close, self._descriptor)
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise GraphError(
+                f"{kind}{path} is not a regular file", hint="a device or pipe may never end"
+            )
+        self.size = found.st_size
+
+    def read(self, start: int, nbytes: int) -> np.ndarray[Any, Any]:
+        """These bytes, in memory that is aligned for any element, to be read only.
+
+        Raises GraphError for a file that has become shorter, and LimitError without memory.
+        """
+        made = aligned_bytes(nbytes)
+        done = 0
+        while done < nbytes:
+            piece = made[done : done + _PIECE].data
+            try:
+                count = os.preadv(self._descriptor, [piece], start + done)
+            except OSError as error:
+                raise GraphError(f"cannot read {self.name}: {error.strerror}") from None
+            if not count:
+                raise GraphError(f"{self.name} has become shorter while it was read")
+            done += count
+        made.flags.writeable = False
+        return made

@@ -1,0 +1,52 @@
+"""Where the time of a run goes: how often each row of the tables ran, and how long in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.errors import LimitError
+from graphc.record import record
+from graphc.runtime.call.execute import Executable
+from graphc.runtime.load.program import Origin
+from graphc.runtime.observe.trace import trace
+
+MOST_ROWS = 10_000_000
+
+
+@record
+class RowTime:
+    """What one row of a table cost over a run: how often it ran, and its seconds in all.
+
+    `kernel` is the kernel that a row calls, else what the row does; a row that waits for a message
+    is listed as "wait" and as "transfer".
+    """
+
+    device: str
+    row: int
+    kernel: str
+    origin: Origin | None
+    count: int = 0
+    seconds: float = 0.0
+
+
+def profile(executable: Executable, arrays: Sequence[np.ndarray]) -> list[RowTime]:
+    """Run once on flat arrays; the rows that ran and did more than steer, in table order.
+
+    Raises what `Executable.run` raises, and LimitError for a run of more than `MOST_ROWS` rows.
+    """
+    _, found = trace(executable, arrays, room=MOST_ROWS)
+    if found.dropped:
+        raise LimitError(f"the run has more than {MOST_ROWS} rows", hint="profile fewer rounds")
+    times: dict[tuple[int, int, str], RowTime] = {}
+    for event in found.events:
+        key = event.device, event.row, event.kind
+        known = times.get(key)
+        if known is None:
+            name = event.name if event.kind in ("kernel", "copy") else event.kind
+            device = found.devices[event.device]
+            known = times[key] = RowTime(device, event.row, name, event.origin)
+        known.count += 1
+        known.seconds += event.seconds
+    return [times[key] for key in sorted(times)]
