@@ -1,4 +1,4 @@
-"""Launches that scatter, see `cuda_scatter.py`."""
+"""Launches that scatter, see `scatter_cuda.py`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from graphc.ir.types import DTYPES, I64
 from graphc.ops.record.launches import Machine, is_narrow, kernel, over
 from graphc.ops.sort.sort_launches import pass_calls, passes
 
-CODE = "cuda_scatter"
+CODE = "index.scatter_cuda"
 
 
 def route_of(node: Any, strict: bool, machine: Machine) -> str:
-    """Which of the routes of `cuda_scatter.py` a scatter takes."""
+    """Which of the routes of `scatter_cuda.py` a scatter takes."""
     element, mode = node.type.dtype, node.attrs["mode"]
     if node.inputs[1].type.size <= machine.few:
         return "few"

@@ -1,4 +1,4 @@
-"""Launches that factorise matrices and solve, see `cuda_factor.py` and `cuda_solve.py`."""
+"""Launches that factorise matrices and solve, see `factor_cuda.py` and `solve_cuda.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import I64
 from graphc.ops.record.launches import Machine, kernel, over
 
-CODE = "cuda_factor"
+CODE = "linalg.factor_cuda"
 
 
 def lu_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
@@ -48,7 +48,7 @@ def solve_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
     width = min(max(1, machine.eliminators // tile), 8, 1 << (columns - 1).bit_length())
     groups = -(-columns // width)
     shape = element, node.attrs["transposed"], tile, width
-    made = kernel("cuda_solve", "solve_kernel", *shape)
+    made = kernel("linalg.solve_cuda", "solve_kernel", *shape)
     blocks = math.prod(stack) * groups
     return CudaCode((CudaCall(made, blocks, tile * width, (n, columns, groups)),))
 

@@ -1,5 +1,5 @@
-"""Launches that find true elements and that make running totals, see `cuda_scan.py` and
-`cuda_cumulative.py`.
+"""Launches that find true elements and that make running totals, see `scan_cuda.py` and
+`cumulative_cuda.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def nonzero_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
     extent, size, threads = node.inputs[0].type.size, node.attrs["size"], machine.threads
     tiles = max(1, -(-extent // (threads * machine.run)))
     shape = threads, machine.run
-    count, add, write = (kernel("cuda_scan", "nonzero_kernels", *shape, part=k) for k in range(3))
+    count, add, write = (kernel("reduce.scan_cuda", "nonzero_kernels", *shape, part=k) for k in range(3))
     calls = (
         CudaCall(count, tiles, threads, (extent,)),
         CudaCall(add, 1, threads, (tiles,)),
@@ -55,7 +55,7 @@ def cumulative_code(node: Any, strict: bool, machine: Machine) -> CudaCode | Non
     few = 0 < outer * inner < machine.many_rows and extent > 2 * machine.chunk
     if not few or (strict and not orderless):
         return None
-    source = kernel("cuda_cumulative", "running_kernel", name, element.name)
+    source = kernel("reduce.cumulative_cuda", "running_kernel", name, element.name)
     levels = _levels(extent, machine)
     offsets = [0, 0]
     for _, _, chunks in levels[:-1]:

@@ -1,4 +1,4 @@
-"""Launches that sort, see `cuda_sort.py`: tiles of rows, then merges of runs."""
+"""Launches that sort, see `sort_cuda.py`: tiles of rows, then merges of runs."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def pass_calls(made: list[Pass], machine: Machine, tiles: str, merge: str) -> tu
 
 
 def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]:
-    """The texts of the kernels that a function of cuda_sort makes for keys of a type."""
+    """The texts of the kernels that a function of sort_cuda makes for keys of a type."""
     key = element.name, machine.tile, machine.sorters
-    return [kernel("cuda_sort", name, *key, part=part) for part in range(count)]
+    return [kernel("sort.sort_cuda", name, *key, part=part) for part in range(count)]
 
 
 def _rows(node: Any) -> tuple[int, int]:
