@@ -20,7 +20,8 @@ def nonzero_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
     extent, size, threads = node.inputs[0].type.size, node.attrs["size"], machine.threads
     tiles = max(1, -(-extent // (threads * machine.run)))
     shape = threads, machine.run
-    count, add, write = (kernel("reduce.scan_cuda", "nonzero_kernels", *shape, part=k) for k in range(3))
+    kernels = (kernel("reduce.scan_cuda", "nonzero_kernels", *shape, part=k) for k in range(3))
+    count, add, write = kernels
     calls = (
         CudaCall(count, tiles, threads, (extent,)),
         CudaCall(add, 1, threads, (tiles,)),
