@@ -21,7 +21,7 @@ FIVE_POINTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 OWN = {
     "param", "const", "tuple", "item", "call", "fused", "blocked", "workspace", "pack", "unpack",
     "barrier", "grad", "checkpoint", "custom_grad", "cond", "switch", "while", "scan",
-    "stack", "push", "pop", "read", "assign", "send", "recv",
+    "stack", "push", "pop", "read", "assign", "send", "recv", "print", "assert", "callback",
 }  # fmt: skip
 
 # Ops with a kink wherever two elements are equal.
