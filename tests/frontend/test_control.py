@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
 from hypothesis import HealthCheck, given, settings
+from project import GOLDEN, environment
 
 import graphc as gc
 from graphc.codegen.build import build
@@ -130,10 +130,8 @@ executable.run([np.int64(9), np.int64(9), EYE])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_a_stack_without_memory_is_an_error() -> None:
-    folder = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, cwd=folder
-    )
+    command = [sys.executable, "-c", OUT_OF_MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
 
 
@@ -154,7 +152,7 @@ def test_exchanging_elements() -> None:
 
 @pytest.mark.parametrize("opt", [0, 2])
 def test_products_of_few_rows_ahead_of_a_loop(opt: int) -> None:
-    before = (Path(__file__).parent / "golden/hoist/ahead.gir").read_text().split("----")[0]
+    before = (GOLDEN / "hoist/ahead.gir").read_text().split("----")[0]
     g = parse(before)
     assert isinstance(g, Graph)
     arrays = whole_numbers(g)

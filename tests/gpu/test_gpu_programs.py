@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_harness import GPU, need_gpu, rng, sized
-from test_blocks import attention
+from test_block import attention
 
 import graphc as gc
 from graphc.errors import GraphError, RunError

@@ -10,8 +10,8 @@ from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
 from graphs import SHAPES, Shapes, arguments, random_graphs
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from test_cluster_random import scattered
 from test_properties import same
+from test_scattered import scattered
 from test_state_random import check_program
 
 from graphc.ir.graph import Graph

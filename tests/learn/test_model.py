@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from project import ROOT
 
 import graphc as gc
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.progress import Progress, duration
 
-ROOT = Path(__file__).parents[1]
 DRAW = np.random.default_rng(0)
 X = DRAW.normal(size=(90, 6)).astype("f4")
 Y = np.tanh(X @ DRAW.normal(size=(6, 2)).astype("f4"))
@@ -423,7 +423,6 @@ def test_other_runs_are_not_mixed_up(tmp_path: Path) -> None:
 
 RUN = """
 import sys
-sys.path.insert(0, "tests")
 import test_model as t
 model = t.regression(dropout=0.2, seed=1)
 model.fit((t.X, t.Y), 25, batch=8, checkpoint=t.gc.Checkpoints(sys.argv[1], every_steps=1))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from project import SUPPORT
 
 import graphc as gc
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
@@ -28,7 +28,7 @@ COUNT = int(os.environ.get("GRAPHC_HOSTILE", "60"))
 def test_hostile_uses_are_refused_or_right() -> None:
     """In a process of its own: its address space is limited, and it may be ended by a closed
     page."""
-    script = Path(__file__).with_name("hostile_ops.py")
+    script = SUPPORT / "hostile_ops.py"
     run = subprocess.run(
         [sys.executable, script, "sample", str(COUNT)], capture_output=True, text=True, check=False
     )

@@ -11,7 +11,8 @@ from graphc.ir.op import OPS, Composite
 from graphc.ir.types import leaves
 from graphc.ops.record.value import literal_type
 
-# Those with regions have no samples: tests/test_control.py and test_gradient_markers.py run them.
+# Those with regions have no samples: test_control.py and test_gradient_markers.py run
+# them.
 COMPOSITES = [
     name for name, op in OPS.items() if isinstance(op.lower, Composite) and not op.regions
 ]

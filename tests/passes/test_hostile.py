@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from project import ROOT
 
 from benchmarks.hostile_graphs import SOURCES, graphs
 
@@ -81,7 +81,7 @@ def test_there_are_enough_of_them() -> None:
 def test_hostile_graphs_are_right_or_refused(first: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(first), str(SHARE)],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True,
+        cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     *wrong, last = done.stdout.strip().split("\n") or ["nothing"]
     assert not wrong, wrong

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from graphs import graph, random_graphs
 from hypothesis import HealthCheck, given, settings
+from project import GOLDEN
 
 import graphc as gc
 from graphc.config import Config
@@ -30,7 +31,6 @@ from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
 
-GOLDEN = Path(__file__).parent / "golden"
 CONFIG = Config(threads=1)
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from project import ROOT
 
 from benchmarks import memory, peers, report, roofline, scale, training, worker
 from benchmarks.__main__ import jobs
 from benchmarks.cases import CASES as FUNCTIONS
 from benchmarks.suite import CASES
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

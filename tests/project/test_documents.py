@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from project import ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PROGRAMS = [p for p in sorted(DOCS.glob("*.md")) if "```python" in p.read_text()]
 

@@ -15,8 +15,8 @@ import click
 import numpy as np
 import pytest
 from minilm_reference import Reference, weights_path
+from project import ROOT
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FOLDER = weights_path()
 

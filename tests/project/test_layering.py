@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "graphc"
+ROOT = Path(__file__).parents[2] / "graphc"
 # A layer may import itself and the layers named here.
 BASE = {"captures", "errors", "hints", "limits", "record", "gpu"}
 ALLOWED = {

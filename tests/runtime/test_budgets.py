@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from project import ROOT
 
 import graphc as gc
 from graphc import limits
@@ -217,7 +218,7 @@ def test_code_goes_with_the_last_program_that_uses_it() -> None:
 
 
 def test_the_settings_page_lists_every_limit() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "settings.md").read_text()
+    page = (ROOT / "docs" / "settings.md").read_text()
     for name, value in limits.DEFAULTS.items():
         assert f"| `{name}` | {value:,} | {limits.MEANING[name]} |" in page
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from project import environment
 from runtime_kernels import (
     FAIL_WITH,
     WHO_RAN,
@@ -129,7 +130,6 @@ def test_fork_while_another_thread_runs():
 
 EXIT = """
 import sys
-sys.path.insert(0, sys.argv[1])
 import numpy as np
 from runtime_kernels import doubler
 doubler(1000, grain=10, threads=2).run([np.zeros(1000, "f4")])
@@ -138,9 +138,9 @@ doubler(1000, grain=10, threads=2).run([np.zeros(1000, "f4")])
 
 @pytest.mark.parametrize("linker", ["", "llvm"])
 def test_process_ends_cleanly_while_workers_spin(linker):
-    command = [sys.executable, "-c", EXIT, os.path.dirname(__file__)]
+    command = [sys.executable, "-c", EXIT]
     for _ in range(3):
-        done = subprocess.run(command, env={**os.environ, "GRAPHC_LINKER": linker}, check=False)
+        done = subprocess.run(command, env=environment(GRAPHC_LINKER=linker), check=False)
         assert done.returncode == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cluster import TWO, X, made, ping_pong, there_and_back
+from test_multi_device import TWO, X, made, ping_pong, there_and_back
 
 import graphc as gc
 from graphc.cli.commands import main
@@ -39,7 +39,7 @@ def test_every_row_of_every_device_is_there() -> None:
     assert kinds[1] == ["wait", "transfer", "kernel", "send"]
     for event in found.events:
         assert 0 <= event.start <= event.end <= found.seconds
-        assert event.origin is not None and event.origin.file.endswith("test_cluster.py")
+        assert event.origin is not None and event.origin.file.endswith("test_multi_device.py")
 
 
 def test_a_message_arrives_after_it_is_sent() -> None:

@@ -2,7 +2,7 @@
 
 Run as a program with NUMBA_ENABLE_CUDASIM=1, because Numba decides once per process:
 
-    python tests/contract_simulator.py tiles
+    python tests/support/contract_simulator.py tiles
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Random programs to differentiate under memory limits: dropout, unrolled loops, sorts and more.
 
-python tests/gradient_programs.py 300 [FIRST]     every limit of so many programs, one by one
+    python tests/support/gradient_programs.py 300 [FIRST]
+
+runs every limit of so many programs, one by one.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
 one on operands beside closed pages and compares it with the reference: it returns None where the op
 is refused with a GraphError or right, else what is wrong.
 
-    python tests/hostile_ops.py sample COUNT [SEED] runs some in this process (the suite does)
-    python tests/hostile_ops.py [SHARE] [OP ...]    runs all of them, or one in SHARE, each in a
-                                                    process of its own that is timed and weighed
+    python tests/support/hostile_ops.py sample COUNT [SEED]
+        runs some in this process (the suite does)
+    python tests/support/hostile_ops.py [SHARE] [OP ...]
+        runs all of them, or one in SHARE, each in a process of its own that is timed and weighed
 """
 
 from __future__ import annotations

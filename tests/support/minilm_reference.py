@@ -2,7 +2,7 @@
 
 One sentence at a time, padding removed instead of masked, one attention head at a time, every
 product an explicit einsum: nothing is shared with the example but the weights file, so an error
-in one does not hide in the other. `tests/test_examples.py` compares the two.
+in one does not hide in the other. `tests/project/test_examples.py` compares the two.
 """
 
 from __future__ import annotations

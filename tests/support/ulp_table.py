@@ -1,11 +1,14 @@
-"""Measures the vector math functions, writes docs/ulp.md: `python tests/ulp_table.py [points]`."""
+"""Measures the vector math functions and writes docs/ulp.md.
+
+python tests/support/ulp_table.py [points]
+"""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
+from project import ROOT
 from vecmath_reference import arity, operations, points, reference, run, ulp_errors
 
 from graphc.ir.types import F32, F64
@@ -19,7 +22,7 @@ Largest error found, in units of the last place of the exact result (0.5 is corr
 random bit patterns, linear ranges up to 700, every power of two from 2^-30 to 2^12 and values close
 to 1. f32: {single:,} points against float64; f64: {double:,} points against mpmath. Both types take
 the whole range of the type, denormals included, as argument and result. "Ops" is the number of
-instructions of the branch-free expression. Written by `python tests/ulp_table.py`.
+instructions of the branch-free expression. Written by `python tests/support/ulp_table.py`.
 
 | function | f32 | f64 | ops f32 | ops f64 | note |
 |---|---|---|---|---|---|
@@ -80,5 +83,5 @@ def table(single: int, double: int) -> str:
 if __name__ == "__main__":
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     text = table(size, size // 100)
-    Path(__file__).parent.parent.joinpath("docs", "ulp.md").write_text(text)
+    ROOT.joinpath("docs", "ulp.md").write_text(text)
     sys.stdout.write(text)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from project import ROOT
 
 import graphc as gc
 from graphc.cli.commands import main
@@ -34,7 +35,6 @@ from graphc.runtime.files import artifact
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-ROOT = Path(__file__).parents[1]
 TEXT = """
 import numpy as np
 from numba import float32

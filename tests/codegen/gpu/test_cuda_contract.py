@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from project import SUPPORT
 
 import graphc as gc
 from graphc.codegen.gpu import toolkit
@@ -34,7 +34,7 @@ MOST_REGISTERS = 128
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_results_in_the_simulator(family: str) -> None:
-    program = Path(__file__).with_name("contract_simulator.py")
+    program = SUPPORT / "contract_simulator.py"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(
         [sys.executable, program, family], env=environment, capture_output=True, text=True

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from op_harness import node_of
+from project import SUPPORT
 
 import graphc as gc
 from graphc.codegen.gpu import toolkit
@@ -237,7 +237,7 @@ def test_launches_are_planned_without_numba() -> None:
 
 
 def test_in_the_simulator() -> None:
-    runs = Path(__file__).with_name("simulated_library.py")
+    runs = SUPPORT / "simulated_library.py"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(runs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from project import ROOT
 
 import graphc as gc
 from graphc.codegen.lowering.check_kernels import covered
@@ -20,7 +20,6 @@ from graphc.ir.parse import parse
 from graphc.ir.text import literals, show
 from graphc.ops.reference.interpreter import interpret
 
-ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
 
 

@@ -121,7 +121,7 @@ def test_refusals_speak_of_stacks_and_results() -> None:
 
 @pytest.mark.parametrize("seed", [2, 26, 46])
 def test_random_programs_under_limits(seed: int) -> None:
-    """`python tests/gradient_programs.py 300` runs many of them, under every limit."""
+    """`python tests/support/gradient_programs.py 300` runs many of them, under every limit."""
     assert under_limits(program(seed), shares=(0.9, 0.3), verify=3).total() == 2
 
 

@@ -8,6 +8,7 @@ import re
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.graphs import arguments, random_graphs
 
 from graphc.config import Config
 from graphc.ir import verify
@@ -18,7 +19,6 @@ from graphc.passes import pipeline
 from graphc.passes.placement.cost import CostModel
 from graphc.passes.placement.simulate import simulate
 from graphc.passes.reasons import collecting
-from tests.graphs import arguments, random_graphs
 
 DEVICES = ("cpu:0", "cpu:1", "sim:0")
 SPECS = [*map(parse_spec, ("cpu:1", "cpu", "sim", "/job:localhost"))]

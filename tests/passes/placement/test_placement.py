@@ -237,7 +237,7 @@ def test_variables_that_are_only_assigned_are_colocated() -> None:
     with pytest.raises(GraphError) as error:
         placed(clash, X)
     text = str(error.value)
-    assert f"variable {v.name!r} (made at tests/test_placement.py:" in text
+    assert f"variable {v.name!r} (made at tests/passes/placement/test_placement.py:" in text
     assert f"test_placement.py:{line + 3}" in text and f"test_placement.py:{line + 5}" in text
 
 

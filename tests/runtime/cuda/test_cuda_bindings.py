@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from project import SUPPORT, environment
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
-HERE = Path(__file__).parent
 PROGRAM = """
 import numpy as np
 import graphc as gc
@@ -44,11 +43,11 @@ def test_our_calls_are_what_the_bindings_take(tmp_path: Path) -> None:
         pytest.skip("there is no C compiler")
     library = tmp_path / "libcuda.so.1"
     command = [compiler, "-w", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o"]
-    subprocess.run([*command, library, HERE / "stub_cuda.c", "-ldl"], check=True)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(HERE)}
-    environment.pop("NUMBA_ENABLE_CUDASIM", None)
+    subprocess.run([*command, library, SUPPORT / "stub_cuda.c", "-ldl"], check=True)
+    own = environment(LD_LIBRARY_PATH=str(tmp_path))
+    own.pop("NUMBA_ENABLE_CUDASIM", None)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=own, timeout=60
     )
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr
     assert "graph of 2" in done.stdout

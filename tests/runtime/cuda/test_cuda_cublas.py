@@ -3,18 +3,17 @@ own; and what there is where they are not installed."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from project import SUPPORT, environment
 
 from graphc.errors import GraphError
 from graphc.runtime.cuda import cublas
 
-HERE = Path(__file__).parent
 PROGRAM = """
 import sys
 
@@ -66,19 +65,17 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
     for source, name in (("stub_cuda.c", "libcuda.so.1"), ("stub_cublaslt.c", "libcublasLt.so.13")):
         command = [compiler, "-w", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o"]
-        subprocess.run([*command, folder / name, HERE / source, "-ldl", "-lm"], check=True)
+        subprocess.run([*command, folder / name, SUPPORT / source, "-ldl", "-lm"], check=True)
     return folder
 
 
 def run(libraries: Path, *arguments: str, **variables: str) -> str:
-    environment = {
-        **os.environ, "LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(HERE),
-        "GRAPHC_CUBLAS": "always", **variables,
-    }  # fmt: skip
-    environment.pop("NUMBA_ENABLE_CUDASIM", None)
+    variables = {"LD_LIBRARY_PATH": str(libraries), "GRAPHC_CUBLAS": "always", **variables}
+    own = environment(**variables)
+    own.pop("NUMBA_ENABLE_CUDASIM", None)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True, text=True, env=environment, timeout=120,
+        capture_output=True, text=True, env=own, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from gpu_programs import (
     twice,
     vector,
 )  # fmt: skip
+from project import SUPPORT
 
 from graphc.errors import GraphError, LimitError
 from graphc.runtime.call.execute import Executable
@@ -48,7 +48,7 @@ __all__ = ["fake"]
 def test_cases_in_the_simulator() -> None:
     """Numba decides when it is imported whether it simulates: a process of its own."""
     pytest.importorskip("numba_cuda")
-    runs = Path(__file__).with_name("simulated_runs.py")
+    runs = SUPPORT / "simulated_runs.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from project import ROOT
 
 pytest.importorskip("greenlet", reason="greenlet is not installed")
 
-ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cluster import X, made, there_and_back
+from project import environment
+from test_multi_device import X, made, there_and_back
 
 import graphc as gc
 from graphc.errors import RunError
@@ -121,7 +122,7 @@ def test_a_device_that_disappears() -> None:
 NO_THREADS = """
 import mmap, resource
 import numpy as np
-from test_cluster import X, made, there_and_back
+from test_multi_device import X, made, there_and_back
 from graphc.errors import RunError
 found = made(there_and_back, X)
 found.give(found.begin([X])[0])
@@ -147,10 +148,8 @@ assert np.isfinite(found.run([X])[0]).all()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_thread_for_a_device() -> None:
-    tests = os.path.dirname(__file__)
-    done = subprocess.run(
-        [sys.executable, "-c", NO_THREADS], cwd=tests, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", NO_THREADS]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from project import ROOT
 from safetensors import safe_open
 
 import graphc as gc
@@ -24,8 +25,6 @@ from graphc import Checkpoints, load_checkpoint, save_checkpoint
 from graphc.errors import CheckpointError
 from graphc.frontend.trace.tree import flatten
 from graphc.runtime.files import checkpoint as files
-
-ROOT = Path(__file__).parents[1]
 
 
 @dataclass
