@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 
 import numpy as np
@@ -89,3 +90,40 @@ def test_on_arrays_errors_are_numpys_too() -> None:
 def test_limits_are_of_dtypes_and_of_arrays() -> None:
     assert gnp.finfo(np.float32).eps == gnp.finfo(np.ones(2, "f4")).eps == np.finfo("f4").eps
     assert gc.compile(lambda x: x + gnp.iinfo(x).max)(np.array([-1], "i2")) == [2**15 - 2]
+
+
+X = np.array([1.0, 2.0, 0.5])
+TRANSFORMS = {
+    "compile": lambda f: gc.compile(f)(X),
+    "jvp": lambda f: gc.jvp(f, (X,), (np.ones(3),)),
+    "vjp": lambda f: gc.vjp(f, X)[1](np.ones(3)),
+    "jacobian": lambda f: gc.jacobian(f)(X),
+    "checkpoint": lambda f: gc.compile(gc.checkpoint(f))(X),
+    "map": lambda f: gc.compile(lambda x: gc.map(f, x))(X),
+    "cond": lambda f: gc.compile(lambda x: gc.cond(x[0] > 0, f, f, x))(X),
+    "grad": lambda f: gc.grad(f)(X[1]),
+    "value_and_grad": lambda f: gc.value_and_grad(f)(X[1]),
+    "hessian": lambda f: gc.hessian(f)(X[1]),
+    "grad of grad": lambda f: gc.grad(gc.grad(f))(X[1]),
+    "grad of checkpoint": lambda f: gc.grad(gc.checkpoint(f))(X[1]),
+}
+FUNCTIONS = [
+    np.cbrt, gnp.cbrt, np.nan_to_num, gnp.square, np.negative, functools.partial(np.power, 2.0),
+    functools.partial(gnp.multiply, 3.0), np.vectorize(np.cbrt), gc.relu,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_take_functions_of_numpy_as_they_are(transform: str) -> None:
+    for function in FUNCTIONS:
+        direct, wrapped = map(TRANSFORMS[transform], (function, lambda x: function(x)))  # noqa: B023
+        for one, other in zip(*map(np.atleast_1d, (direct, wrapped)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_transforms_of_binary_functions_take_argument_numbers() -> None:
+    assert gc.grad(np.hypot, wrt=1)(3.0, 4.0) == 0.8
+    assert gc.grad(gnp.multiply, wrt=(0, 1))(3.0, 4.0) == (4.0, 3.0)
+    assert gc.compile(np.add)(X, 1.0).tolist() == [2.0, 3.0, 1.5]
+    with pytest.raises(gc.TraceError, match="must return"):
+        gc.scan(np.add, 0.0, X)

@@ -7,6 +7,7 @@ argument), a spec, or static (str, None, enums, dtypes, functions: the value spe
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import pathlib
 import types
@@ -242,6 +243,16 @@ class Literals:
         return changed
 
 
+def _is_foreign(function: Any) -> bool:
+    """Whether this is, at the bottom, a function of C or of NumPy: those may treat a given default
+    unlike an argument left out."""
+    foreign = (np.ufunc, types.BuiltinFunctionType, type(np.sum))
+    while function is not None and not isinstance(function, foreign):
+        is_partial = isinstance(function, functools.partial)
+        function = function.func if is_partial else getattr(function, "__wrapped__", None)
+    return function is not None
+
+
 class Binder:
     """Binds call arguments to the parameters of a function; defaults are left out."""
 
@@ -257,9 +268,7 @@ class Binder:
             self.signature = inspect.signature(function)
         except (TypeError, ValueError):
             self.signature = inspect.signature(lambda *args: None)
-        # Functions of C and of NumPy may treat a given default unlike an argument left out.
-        foreign = (np.ufunc, types.BuiltinFunctionType, type(np.sum))
-        self.with_defaults = not isinstance(function, foreign)
+        self.with_defaults = not _is_foreign(function)
         self.static = frozenset(static)
         self.bound = bound  # the first argument is the `self` of a method
         parameters = list(self.signature.parameters.values())

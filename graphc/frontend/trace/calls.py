@@ -103,7 +103,9 @@ def hooked(function: Any) -> Any:
 
 def seen(function: Any) -> Any:
     """What a transformation calls for the function it was given: `hooked`, also of an object of the
-    user's that can be called."""
+    user's that can be called, and `callee` of a function of NumPy's."""
+    if _package(function) == "numpy":
+        return callee(function)
     made = hooked(function)
     if made is function and not isinstance(function, type):
         return _called_object(function) or function

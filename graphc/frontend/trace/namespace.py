@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -28,33 +26,30 @@ class Function:
     """
 
     def __init__(self, numpy: Any, eager: Callable[..., Any]) -> None:
-        self.numpy, self.eager = numpy, eager
+        self.__wrapped__, self.eager = numpy, eager
         self.__name__, self.__doc__ = numpy.__name__, eager.__doc__ or numpy.__doc__
-        with contextlib.suppress(ValueError, TypeError):  # C functions without one
-            self.__signature__ = inspect.signature(numpy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
-            return callee(self.numpy)(*args, **kwargs)
+            return callee(self.__wrapped__)(*args, **kwargs)
         if kwargs.get("device") in (None, "cpu"):  # where eager arrays are
             kwargs.pop("device", None)
         try:
             made = self.eager(*args, **kwargs)
         except GraphError as error:
-            raise as_numpy_raises(error, self.numpy, args, kwargs) from None
-        if type(made) is np.ndarray and not made.flags.writeable and self.numpy not in _SHARED:
-            return made.copy()  # NumPy's may be written
-        return made
+            raise as_numpy_raises(error, self.__wrapped__, args, kwargs) from None
+        is_read_only = type(made) is np.ndarray and not made.flags.writeable
+        return made.copy() if is_read_only and self.__wrapped__ not in _SHARED else made
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.numpy, name)
+        found = getattr(self.__wrapped__, name)
         return Function(found, found) if callable(found) else found
 
     def __repr__(self) -> str:
         return f"<graphc.numpy {self.__name__}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Function, (self.numpy, self.eager)
+        return Function, (self.__wrapped__, self.eager)
 
 
 def _limits(numpy: Any) -> Callable[[Any], Any]:

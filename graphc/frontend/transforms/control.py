@@ -307,10 +307,9 @@ def _traced_scan(
 
     def step(tracers: list[Any]) -> Any:
         split = len(carry.values)
-        made = seen(body)(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
-        if not isinstance(made, tuple | list) or len(made) != 2:
-            raise TraceError("the body of scan must return (carry, y)")
-        return tuple(made)
+        return _pair(
+            seen(body)(unflatten(carry.tree, tracers[:split]), given.rebuilt(tracers[split:]))
+        )
 
     region = carry.settle(
         lambda: trace_region("body", [*carry.parameters, *slices], step, carry.targets), part=0
@@ -321,6 +320,12 @@ def _traced_scan(
     )  # fmt: skip
     last, ys = unflatten(region.tree, made)
     return last, ys
+
+
+def _pair(made: Any) -> tuple[Any, Any]:
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        raise TraceError("the body of scan must return (carry, y)")
+    return made[0], made[1]
 
 
 def map(body: Callable[[Any], Any], xs: Any) -> Any:
@@ -359,7 +364,7 @@ def _scan_now(
     arrays = [np.asarray(leaf) for leaf in leaves]
     carry, rows, shape = init, [], None
     for step in reversed(range(count)) if reverse else range(count):
-        carry, y = body(carry, unflatten(tree, [a[step] for a in arrays]))
+        carry, y = _pair(body(carry, unflatten(tree, [a[step] for a in arrays])))
         row, shape = flatten(y)
         rows.append(row)
     if shape is None:

@@ -89,8 +89,6 @@ def _compiling(traced: Function, function: Function, name: str, wrt: Wrt) -> Fun
         return compiled[0](*args, **kwargs)
 
     call.__name__ = title
-    if isinstance(function, np.ufunc):
-        del call.__wrapped__  # its signature has options that must not be given
     return call
 
 
