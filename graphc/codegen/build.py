@@ -39,7 +39,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.devices.registry import check_device
-from graphc.runtime.load.program import Image, Origin, Slot, StateSlot
+from graphc.runtime.load.program import Channel, Image, Origin, Slot, StateSlot
 
 if TYPE_CHECKING:
     from graphc.codegen.gpu.build import CudaCompiled, CudaCompiler
@@ -237,6 +237,17 @@ def build(program: Graph | Program, config: Config) -> tuple[Executable, Compile
 
 def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compiled]:
     """The image of a planned program: everything a process needs to run it, as data."""
+    compilers, writers, channels = written(program, config)
+    first, *others = compilers.images(writers)
+    image = replace(first, channels=tuple(channels.values()), others=tuple(others))
+    return image, compilers.cpu.result
+
+
+def written(
+    program: Graph | Program, config: Config
+) -> tuple[Compilers, list[TableWriter], dict[str, Channel]]:
+    """The step tables of a planned program, and the texts of its kernels, which are not compiled
+    yet; with the channels between its devices."""
     graphs = program.graphs if isinstance(program, Program) else (program,)
     compilers = Compilers(config)
     channels = channels_of(graphs, bool(config.donate))
@@ -247,9 +258,7 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     replies = answered(program)
     for writer in writers:
         writer.write(replies)
-    first, *others = compilers.images(writers)
-    image = replace(first, channels=tuple(channels.values()), others=tuple(others))
-    return image, compilers.cpu.result
+    return compilers, writers, channels
 
 
 class Compilers:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from project import ROOT
 
-from benchmarks import memory, peers, report, roofline, scale, training, worker
+from benchmarks import digests, memory, peers, report, roofline, scale, training, worker
 from benchmarks.__main__ import jobs
 from benchmarks.cases import CASES as FUNCTIONS
 from benchmarks.suite import CASES
@@ -202,3 +202,11 @@ def test_report_words() -> None:
     ]  # fmt: skip
     failed = [{"case": "call", "peer": "jax", "report": {"jax": {"failed": "no"}}}]
     assert report.failures(failed) == ["call, jax: no"]
+
+
+def test_digests_tell_kernels_apart_and_are_always_the_same() -> None:
+    *cases, total = digests.lines("tanh(")
+    assert [*cases, total] == list(digests.lines("tanh("))
+    assert {case.partition(" ")[0] for case in cases} >= {"tanh(float32)", "tanh(complex64)"}
+    cells = [cell for case in cases for cell in case.split()[1:]]
+    assert "-" not in cells and len(set(cells)) == len(cells)
