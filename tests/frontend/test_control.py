@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from control_graphs import control_graphs, whole_numbers
+from control_graphs import compiled, control_graphs, equal, whole_numbers
 from hypothesis import HealthCheck, given, settings
 from project import GOLDEN, environment
 
 import graphc as gc
-from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.parse import parse
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.runtime.call.execute import Executable
 from graphc.runtime.observe.profile import profile
 
 POWER = """graph @power(%0 x: f64[], %1 n: i64[]) {
@@ -41,17 +39,6 @@ POWER = """graph @power(%0 x: f64[], %1 n: i64[]) {
   return %5
 }"""
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def compiled(g: Graph, **options: Any) -> Executable:
-    config = Config(verify=3, **options)
-    return build(pipeline.run(g, config)[-1].value, config)[0]
-
-
-def equal(got: list[Any], want: list[Any]) -> None:
-    for a, b in zip(got, want, strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(("opt", "threads"), [(0, 1), (2, 1), (2, 2)])
@@ -112,8 +99,7 @@ OUT_OF_MEMORY = """
 import resource
 import numpy as np
 import pytest
-from test_control import compiled
-from test_control_cases import EYE, STACK
+from control_graphs import EYE, STACK, compiled
 from graphc.errors import RunError
 from graphc.ir.parse import parse
 

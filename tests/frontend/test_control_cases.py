@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_control import compiled, equal
+from control_graphs import EYE, STACK, compiled, equal
 
 import graphc as gc
 from graphc.cli.commands import main
@@ -23,7 +23,6 @@ from graphc.passes import pipeline
 from graphc.runtime.load.table import COPY, rows
 
 PARAMS = "%0 n: i64[], %1 x: f32[4]"
-EYE = np.arange(4, dtype=np.float32)
 
 
 def region(name: str, params: str, body: str, result: str) -> str:
@@ -250,45 +249,6 @@ def test_a_loop_can_be_cancelled() -> None:
         executable.cancel()
         thread.join(0.01)
     assert "cancelled" in str(caught[0])
-
-
-STACK = """graph @g(%0 n: i64[], %1 m: i64[], %2 x: f32[4]) {
-  %3 = const() {value=i64[](0)} : i64[]
-  %4 = stack() {type=f32[4]} : stack<f32[4]>
-  %5 = while(%3, %4, %2, %0) {carries=3} : (i64[], stack<f32[4]>, f32[4]) {
-    graph @test(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
-      %4 = lt(%0, %3) : bool[]
-      return %4
-    }
-    graph @body(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
-      %4 = const() {value=i64[](1)} : i64[]
-      %5 = add(%0, %4) : i64[]
-      %6 = push(%1, %2) : stack<f32[4]> loc("model.py":7)
-      %7 = cast(%0) {dtype=f32} : f32[]
-      %8 = add(%2, %7) : f32[4]
-      return %5, %6, %8
-    }
-  }
-  %6 = item(%5) {index=1} : stack<f32[4]>
-  %7 = item(%5) {index=2} : f32[4]
-  %8 = while(%3, %6, %7, %1) {carries=3} : (i64[], stack<f32[4]>, f32[4]) {
-    graph @test(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
-      %4 = lt(%0, %3) : bool[]
-      return %4
-    }
-    graph @body(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
-      %4 = const() {value=i64[](1)} : i64[]
-      %5 = add(%0, %4) : i64[]
-      %6 = pop(%1) : (stack<f32[4]>, f32[4]) loc("model.py":9)
-      %7 = item(%6) {index=0} : stack<f32[4]>
-      %8 = item(%6) {index=1} : f32[4]
-      %9 = sub(%8, %2) : f32[4]
-      return %5, %7, %9
-    }
-  }
-  %9 = item(%8) {index=2} : f32[4]
-  return %9
-}"""
 
 
 def test_stacks_grow_and_are_checked() -> None:

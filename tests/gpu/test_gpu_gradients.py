@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_harness import SEED, need_gpu, rng, run_graph, sized
+from gradient_functions import FUNCTIONS
 from gradient_harness import (
     ORDERED,
     apart,
@@ -17,7 +18,6 @@ from gradient_harness import (
     plain,
     region_of,
 )
-from test_gradient_functions import FUNCTIONS
 
 import graphc as gc
 from graphc.ir.graph import Graph

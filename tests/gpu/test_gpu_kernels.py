@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import emitted_kernels
 import numpy as np
 import pytest
-import test_emitters
-from gpu_harness import FEW_BLOCKS, SEED, SIMULATED, last_first, need_gpu
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
-from test_emitters import (
+from emitted_kernels import (
     BINARY,
     COMPUTE,
     REAL,
@@ -24,6 +21,9 @@ from test_emitters import (
     reduction,
     special,
 )
+from gpu_harness import FEW_BLOCKS, SEED, SIMULATED, last_first, need_gpu
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
 from graphc.codegen.gpu import arch as chip
 from graphc.codegen.gpu.arch import Chip
@@ -74,7 +74,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param is FEW_BLOCKS:
         last_first(monkeypatch)
     routes = {"gpu": lambda kernel: Simulated(kernel, request.param)}
-    monkeypatch.setattr(test_emitters, "ROUTES", routes)
+    monkeypatch.setattr(emitted_kernels, "ROUTES", routes)
 
 
 # ------------------------------------------------------------------------------------ values
@@ -125,8 +125,8 @@ def test_reductions(dtype: DType) -> None:
 
 
 def test_kernels_of_the_other_emitters() -> None:
-    test_emitters.test_loads_and_registers_are_read_when_they_are_used()
-    test_emitters.test_gather_with_checked_index()
+    emitted_kernels.check_that_loads_are_read_when_used()
+    emitted_kernels.check_gather_with_checked_index()
 
 
 class Lanes:

@@ -16,7 +16,7 @@ from gpu_harness import (
     use_chip,
     varied,
 )
-from test_ops import SAMPLED, check, expected, good_samples, samples_function
+from op_samples import SAMPLED, check, expected, good_samples, samples_function
 
 from graphc.ir.op import OPS
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chains import attention
 from gpu_harness import GPU, need_gpu, rng, sized
-from test_block import attention
 
 import graphc as gc
 from graphc.errors import GraphError, RunError

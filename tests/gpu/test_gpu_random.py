@@ -6,13 +6,12 @@ import device_graphs
 import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
+from device_graphs import scattered
 from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
-from graphs import SHAPES, Shapes, arguments, random_graphs
+from graphs import SHAPES, Shapes, arguments, random_graphs, same
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from test_properties import same
-from test_scattered import scattered
-from test_state_random import check_program
+from state_programs import check_program
 
 from graphc.ir.graph import Graph
 from graphc.ir.place import parse_device

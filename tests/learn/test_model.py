@@ -16,36 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from project import ROOT
+from project import ROOT, environment
+from training_runs import LABELS, X, Y, bits, network, regression
 
 import graphc as gc
 from graphc.frontend.trace.tree import flatten
 from graphc.learn.progress import Progress, duration
-
-DRAW = np.random.default_rng(0)
-X = DRAW.normal(size=(90, 6)).astype("f4")
-Y = np.tanh(X @ DRAW.normal(size=(6, 2)).astype("f4"))
-LABELS = (Y[:, 0] > Y[:, 1]).astype("i4")
-
-
-def network(outputs: int = 2, dropout: float = 0.0) -> Any:
-    return gc.nn.Sequential(
-        gc.nn.Dense(6, 8), gc.nn.relu, gc.nn.Dropout(dropout), gc.nn.Dense(8, outputs)
-    )
-
-
-def regression(optimizer: Any = None, **options: Any) -> gc.Model:
-    return gc.Model(
-        network(dropout=options.pop("dropout", 0.0)),
-        loss=gc.nn.mse,
-        optimizer=optimizer or gc.optim.adam(1e-2),
-        **options,
-    )
-
-
-def bits(model: gc.Model) -> bytes:
-    leaves, _ = flatten((model.params, model.optimizer_state, model.state, model.key, model.step))
-    return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
 
 
 class Interrupt(gc.Callback):
@@ -423,10 +399,12 @@ def test_other_runs_are_not_mixed_up(tmp_path: Path) -> None:
 
 RUN = """
 import sys
-import test_model as t
-model = t.regression(dropout=0.2, seed=1)
-model.fit((t.X, t.Y), 25, batch=8, checkpoint=t.gc.Checkpoints(sys.argv[1], every_steps=1))
-print(t.bits(model).hex(), t.json.dumps(model.history))
+import json
+import graphc as gc
+from training_runs import X, Y, bits, regression
+model = regression(dropout=0.2, seed=1)
+model.fit((X, Y), 25, batch=8, checkpoint=gc.Checkpoints(sys.argv[1], every_steps=1))
+print(bits(model).hex(), json.dumps(model.history))
 """
 
 
@@ -438,7 +416,7 @@ def test_killed_runs_end_like_an_undisturbed_one(tmp_path: Path) -> None:
 
     def start(folder: Path) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", RUN, str(folder)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
 
     whole, _ = start(tmp_path / "whole").communicate(timeout=300)
     moments, kills = random.Random(3), 0

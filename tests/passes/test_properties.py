@@ -4,9 +4,8 @@ form.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from graphs import arguments, random_graphs
+from graphs import arguments, random_graphs, same
 from hypothesis import HealthCheck, given, settings
 
 from graphc.codegen.build import build
@@ -20,14 +19,6 @@ from graphc.passes import pipeline
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 IDEMPOTENT = ("fold", "simplify", "dce", "cse", "place", "fuse", "tile", "plan")
-
-
-def same(got: list, want: list, tolerance: float = 1e-5) -> None:
-    for a, b in zip(got, want, strict=True):
-        assert a.shape == b.shape
-        with np.errstate(all="ignore"):
-            scale = np.max(np.abs(b[np.isfinite(b)]), initial=1.0)
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)
 
 
 @SLOW

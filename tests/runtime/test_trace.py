@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_multi_device import TWO, X, made, ping_pong, there_and_back
+from device_programs import TWO, X, made, ping_pong, there_and_back
 
 import graphc as gc
 from graphc.cli.commands import main
@@ -39,7 +39,7 @@ def test_every_row_of_every_device_is_there() -> None:
     assert kinds[1] == ["wait", "transfer", "kernel", "send"]
     for event in found.events:
         assert 0 <= event.start <= event.end <= found.seconds
-        assert event.origin is not None and event.origin.file.endswith("test_multi_device.py")
+        assert event.origin is not None and event.origin.file.endswith("device_programs.py")
 
 
 def test_a_message_arrives_after_it_is_sent() -> None:
@@ -96,7 +96,7 @@ def test_chrome_trace_and_page(tmp_path: Any) -> None:
     assert {"wait on c0 for cpu:0", "send c0 to cpu:1", "c0 from cpu:0"} <= {
         e["name"] for e in complete
     }
-    assert all(re.search(r"test_cluster\.py:\d+$", e["args"]["line"]) for e in complete)
+    assert all(re.search(r"device_programs\.py:\d+$", e["args"]["line"]) for e in complete)
     arrows = {k: [e["id"] for e in written if e["ph"] == k] for k in "sf"}
     assert sorted(arrows["s"]) == sorted(arrows["f"]) and len(arrows["s"]) == 2
     write(found, tmp_path / "t.html")
@@ -139,7 +139,7 @@ def test_the_report_sets_a_simulation_beside_the_run(tmp_path: Any, capsys: Any)
     assert all(near <= far + 0.2 for far, near in pairwise(off))  # each is rounded to 0.1
     kernels = [row for row in blamed if re.fullmatch(r"%\d+: .* -> f32\[32,32\]", row["what"])]
     assert len(kernels) == 3 and all(row["simulated_us"] > 0 for row in kernels)
-    assert all(re.search(r"test_cluster\.py:\d+$", row["line"]) for row in kernels)
+    assert all(re.search(r"device_programs\.py:\d+$", row["line"]) for row in kernels)
     assert sum("recv" in row["what"] for row in blamed) == 2
 
 

@@ -11,10 +11,14 @@ import hypothesis.strategies as st
 import numpy as np
 from graphs import param
 
+from graphc.codegen.build import build
+from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.types import BOOL, F32, I64, AnyType, TupleType, Type, stack_type, tensor
+from graphc.passes import pipeline
+from graphc.runtime.call.execute import Executable
 
 SHAPES = ((), (3,), (2, 3), (0,))
 KINDS = [tensor(F32, shape) for shape in SHAPES]
@@ -220,3 +224,54 @@ def whole_numbers(g: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:
         for p in g.params
         if isinstance(p.type, Type)
     ]
+
+
+def compiled(g: Graph, **options: Any) -> Executable:
+    config = Config(verify=3, **options)
+    return build(pipeline.run(g, config)[-1].value, config)[0]
+
+
+def equal(got: list[Any], want: list[Any]) -> None:
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
+EYE = np.arange(4, dtype=np.float32)
+STACK = """graph @g(%0 n: i64[], %1 m: i64[], %2 x: f32[4]) {
+  %3 = const() {value=i64[](0)} : i64[]
+  %4 = stack() {type=f32[4]} : stack<f32[4]>
+  %5 = while(%3, %4, %2, %0) {carries=3} : (i64[], stack<f32[4]>, f32[4]) {
+    graph @test(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
+      %4 = lt(%0, %3) : bool[]
+      return %4
+    }
+    graph @body(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
+      %4 = const() {value=i64[](1)} : i64[]
+      %5 = add(%0, %4) : i64[]
+      %6 = push(%1, %2) : stack<f32[4]> loc("model.py":7)
+      %7 = cast(%0) {dtype=f32} : f32[]
+      %8 = add(%2, %7) : f32[4]
+      return %5, %6, %8
+    }
+  }
+  %6 = item(%5) {index=1} : stack<f32[4]>
+  %7 = item(%5) {index=2} : f32[4]
+  %8 = while(%3, %6, %7, %1) {carries=3} : (i64[], stack<f32[4]>, f32[4]) {
+    graph @test(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
+      %4 = lt(%0, %3) : bool[]
+      return %4
+    }
+    graph @body(%0 i: i64[], %1 s: stack<f32[4]>, %2 x: f32[4], %3 n: i64[]) {
+      %4 = const() {value=i64[](1)} : i64[]
+      %5 = add(%0, %4) : i64[]
+      %6 = pop(%1) : (stack<f32[4]>, f32[4]) loc("model.py":9)
+      %7 = item(%6) {index=0} : stack<f32[4]>
+      %8 = item(%6) {index=1} : f32[4]
+      %9 = sub(%8, %2) : f32[4]
+      return %5, %7, %9
+    }
+  }
+  %9 = item(%8) {index=2} : f32[4]
+  return %9
+}"""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import graphc as gc
+from graphc.codegen.build import build
 from graphc.config import Config
 from graphc.ir.channels import channels_paired, ends, no_deadlock, spanning
 from graphc.ir.graph import Graph, Node, Program, map_regions
@@ -17,8 +18,10 @@ from graphc.ir.place import Device, parse_device
 from graphc.ir.text import show
 from graphc.ir.verify import one_device_per_graph, verify
 from graphc.ops.reference.interpreter import interpret
+from graphc.passes import pipeline
 from graphc.passes.devices.partition import partition
 from graphc.passes.pipeline import STAGES, apply
+from graphc.runtime.call.execute import Executable
 
 CPUS = tuple(parse_device(f"cpu:{k}") for k in range(4))
 Choose = Callable[[Node], Device]
@@ -142,3 +145,10 @@ def shuffled(program: Program, draw: random.Random) -> Program:
         del waiting[node]
     rank = {node: k for k, node in enumerate(order)}
     return program.map(lambda g: g.replace(nodes=sorted(g.nodes, key=lambda n: rank[group[n]])))
+
+
+def scattered(g: Graph, seed: int, devices: int, **options: Any) -> Executable:
+    """The graph compiled with a device drawn for every node."""
+    placed = at_random(simplified(g), seed, devices)
+    asked = config(devices, threads=1, **options)
+    return build(pipeline.run(placed, asked, after="place")[-1].value, asked)[0]

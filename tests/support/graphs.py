@@ -181,3 +181,11 @@ def random_graphs(draw: Any, most: int = 14, shapes: Shapes = SHAPES) -> Graph:
     count = draw(st.integers(1, min(3, len(candidates))))
     results = tuple(draw(st.sampled_from(candidates)) for _ in range(count))
     return Graph("g", params, made.b.nodes, results)
+
+
+def same(got: list, want: list, tolerance: float = 1e-5) -> None:
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == b.shape
+        with np.errstate(all="ignore"):
+            scale = np.max(np.abs(b[np.isfinite(b)]), initial=1.0)
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)

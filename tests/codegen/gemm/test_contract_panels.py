@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_contract import Problem, call, core, linked_core, matrix
+from contract_cores import Problem, call, core, linked_core, matrix
 
 import graphc as gc
 from graphc.codegen import gemm as contract

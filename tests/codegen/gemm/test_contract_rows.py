@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_contract import call, core, matrix
+from contract_cores import call, core, matrix
 
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm import Contraction, Dim

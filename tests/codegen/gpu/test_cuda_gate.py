@@ -9,26 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_launches import CHIPS, launches_of, launches_of_op
 
 import graphc as gc
-from graphc.codegen.build import Compilers, writer_of
 from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import Chip, chip_of
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.launch import Launch
-from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.engine import stages_of
-from graphc.ir.graph import Program
-from graphc.ir.op import OPS, Alias, Sample
-from graphc.ir.types import dtype
-from graphc.ops.record.value import emit
+from graphc.ir.op import OPS, Alias
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 gc.sum  # noqa: B018  a public name fills the op table
 
-OLDEST = "cuda:sm_75"
-CHIPS = [chip_of(OLDEST), chip_of("cuda:sm_80"), chip_of("cuda:sm_90")]
 MOST_REGISTERS = 128  # of a thread: two blocks of 256 threads share a multiprocessor
 MODULE = 48  # kernels compiled together
 PARTS = 12  # tests that the ops are dealt to
@@ -36,43 +29,6 @@ PARTS = 12  # tests that the ops are dealt to
 _assembled: set[str] = set()  # by this process: ops share kernels
 
 SAMPLED = sorted(n for n, op in OPS.items() if op.samples is not None)
-
-
-def chosen(samples: Iterable[Sample]) -> list[Sample]:
-    """The largest of the good samples of each combination of dtypes."""
-    best: dict[Any, tuple[int, Sample]] = {}
-    for sample in samples:
-        arrays = [np.asarray(o) for o in sample.operands]
-        size = sum(a.size for a in arrays)
-        key = (*(dtype(a.dtype).name for a in arrays), str(sample.attrs.get("dtype")))
-        if sample.good and size > best.get(key, (-1,))[0]:
-            best[key] = size, sample
-    return [sample for _, sample in best.values()]
-
-
-def launches_of(
-    function: Any, arguments: tuple[Any, ...], target: str = OLDEST, **options: Any
-) -> dict[str, Launch]:
-    """The kernels of a function on a GPU, by symbol."""
-    config = Config.create(target=target, **options)
-    value = stages_of(gc.compile(function, **options).graph(*arguments), config)[-1].value
-    compilers = Compilers(config)
-    for graph in value.graphs if isinstance(value, Program) else (value,):
-        writer = writer_of(graph, config, compilers, {})
-        writer.compiler.need(writer.specs())
-        writer.write()
-    return compilers.gpu.result.launches if compilers.gpu is not None else {}
-
-
-def launches_of_op(name: str) -> dict[str, Launch]:
-    op = OPS[name]
-    samples = chosen(op.samples())
-    operands = [[np.asarray(o) for o in s.operands] for s in samples]
-
-    def apply_all(operands: Any) -> Any:
-        return [emit(op, *given, **s.attrs) for given, s in zip(operands, samples)]
-
-    return launches_of(apply_all, (operands,), opt=0)
 
 
 def reports(

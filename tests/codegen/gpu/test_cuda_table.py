@@ -8,7 +8,7 @@ import graphc as gc
 from graphc.ir.op import OPS, Alias, Composite, Contraction, Library, Op, Structural
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-from test_cuda_gate import launches_of_op
+from gpu_launches import launches_of_op
 
 gc.sum  # noqa: B018  a public name fills the op table
 

@@ -197,7 +197,7 @@ KERNELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-    from test_cuda_gate import CHIPS, launches_of
+    from gpu_launches import CHIPS, launches_of
 
     from graphc.codegen.gpu.compile import compile_ptx
 
@@ -214,7 +214,7 @@ def test_code_of_gpus_fuses_and_approximates_nothing_by_itself(name: str) -> Non
 
 def test_the_patterns_find_what_they_forbid() -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-    from test_cuda_gate import CHIPS, launches_of
+    from gpu_launches import CHIPS, launches_of
 
     from graphc.codegen.gpu.compile import compile_ptx
 

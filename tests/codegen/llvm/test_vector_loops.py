@@ -9,8 +9,8 @@ import mmap
 
 import numpy as np
 import pytest
+from emitted_kernels import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
 from loop_evaluator import Evaluator
-from test_emitters import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
 
 import graphc as gc
 from graphc.codegen.llvm import kernel as llvm

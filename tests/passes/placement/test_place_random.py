@@ -6,9 +6,9 @@ import random
 import re
 
 import numpy as np
+from graphs import arguments, random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graphs import arguments, random_graphs
 
 from graphc.config import Config
 from graphc.ir import verify

@@ -10,7 +10,7 @@ from device_graphs import at_random, config, parted, shuffled
 from graphs import arguments, random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_schedule import Drawn, Fixed, eight_transfers
+from schedule_cases import Drawn, Fixed, eight_transfers
 
 import graphc as gc
 from graphc.errors import GraphError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chains import chain
+from chains import attention, chain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,15 +26,6 @@ from graphc.passes.tiling import block as blocks
 from graphc.passes.tiling.block import level_of
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def attention(q: Any, k: Any, v: Any, *mask: Any) -> Any:
-    """As one writes it by hand."""
-    scores = q @ np.swapaxes(k, -1, -2) * 0.25
-    for m in mask:
-        scores = np.where(m, scores, -1e9) if m.dtype == bool else scores + m
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return (powers / powers.sum(-1, keepdims=True)) @ v
 
 
 def planned(function: Any, *arguments: Any, **options: Any) -> Graph:

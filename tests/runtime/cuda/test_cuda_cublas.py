@@ -19,7 +19,7 @@ import sys
 
 import numpy as np
 from product_reference import image_of
-from test_cuda_products import PRODUCTS, TOLERANCES, X, f32, values
+from product_cases import PRODUCTS, TOLERANCES, X, f32, values
 
 import graphc as gc
 from graphc.errors import RunError

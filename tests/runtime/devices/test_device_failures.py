@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_programs import X, made, there_and_back
 from project import environment
-from test_multi_device import X, made, there_and_back
 
 import graphc as gc
 from graphc.errors import RunError
@@ -122,7 +122,7 @@ def test_a_device_that_disappears() -> None:
 NO_THREADS = """
 import mmap, resource
 import numpy as np
-from test_multi_device import X, made, there_and_back
+from device_programs import X, made, there_and_back
 from graphc.errors import RunError
 found = made(there_and_back, X)
 found.give(found.begin([X])[0])

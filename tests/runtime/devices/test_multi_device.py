@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_programs import TWO, X, made, ping_pong, there_and_back
 
 import graphc as gc
 from graphc.codegen.llvm.target import host
@@ -16,25 +17,6 @@ from graphc.errors import GraphError
 from graphc.runtime.devices.multi_device import Cluster
 from graphc.runtime.files import artifact
 from graphc.runtime.load.program import Channel
-
-TWO = ["cpu:0", "cpu:1"]
-X = np.random.default_rng(0).standard_normal((32, 32)).astype("f4")
-
-
-def there_and_back(x: Any) -> Any:
-    with gc.device("cpu:0"):
-        y = np.tanh(x)
-    with gc.device("cpu:1"):
-        z = np.exp(y)
-    with gc.device("cpu:0"):
-        return z + y
-
-
-def made(function: Any, *arguments: Any, **options: Any) -> Cluster:
-    options = {"devices": TWO, "threads": 1, **options}
-    found = gc.compile(function, **options).executable(*arguments)
-    assert isinstance(found, Cluster)
-    return found
 
 
 def want(function: Any, *arguments: Any) -> list[np.ndarray]:
@@ -153,16 +135,6 @@ def test_a_null_device_answers_zeros() -> None:
 
 
 # ------------------------------------------------------------------------------------ loops
-
-
-def ping_pong(x: Any) -> Any:
-    def body(k: Any, value: Any) -> Any:
-        with gc.device("cpu:1"):
-            value = np.tanh(value) + 1
-        with gc.device("cpu:0"):
-            return value * 0.5
-
-    return gc.fori(0, 200, body, x)
 
 
 def until_small(x: Any) -> Any:

@@ -8,28 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
-from device_graphs import at_random, config, parted, shuffled, simplified, traced
-from graphs import arguments, random_graphs
+from device_graphs import at_random, config, parted, scattered, shuffled, simplified, traced
+from graphs import arguments, random_graphs, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_properties import same
 
 import graphc as gc
 from graphc.codegen.build import build
 from graphc.ir.graph import Graph, Program
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.runtime.call.execute import Executable
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 SEEDS = st.integers(0, 1000)
-
-
-def scattered(g: Graph, seed: int, devices: int, **options: Any) -> Executable:
-    """The graph compiled with a device drawn for every node."""
-    placed = at_random(simplified(g), seed, devices)
-    asked = config(devices, threads=1, **options)
-    return build(pipeline.run(placed, asked, after="place")[-1].value, asked)[0]
 
 
 @pytest.mark.parametrize("opt", [0, 2])

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edited_files import edited
 from runtime_kernels import DOUBLE, FAIL_WITH, image, vector
 from safetensors import safe_open
 
@@ -24,7 +25,7 @@ from graphc.errors import GraphError, RunError
 from graphc.frontend.files.weights import Weights
 from graphc.runtime.devices import device
 from graphc.runtime.files import artifact
-from graphc.runtime.files.gcx import digest, read_key
+from graphc.runtime.files.gcx import read_key
 from graphc.runtime.files.opened import OpenFile
 from graphc.runtime.load import load
 from graphc.runtime.load.program import Image, Origin
@@ -278,26 +279,6 @@ def test_altered_constants_are_refused(tmp_path):
     edited(path, change, signed=False)
     with pytest.raises(GraphError, match="not what was saved"):
         artifact.read(path)
-
-
-def edited(path, change, signed=True) -> None:
-    """Change a file's header and its metadata, and if that can be, sign what it has then."""
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    entries = json.loads(data[8 : 8 + length])
-    metadata = json.loads(entries["__metadata__"]["graphc"])
-    change(entries, metadata)
-
-    def write() -> None:
-        entries["__metadata__"]["graphc"] = json.dumps(metadata)
-        text = json.dumps(entries).encode()
-        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-
-    write()
-    if signed:
-        with contextlib.suppress(GraphError, LookupError, TypeError):
-            metadata["digest"] = digest(metadata)
-        write()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_artifact import edited
+from edited_files import edited
 
 import graphc as gc
 from graphc.cli.commands import main

@@ -1,0 +1,39 @@
+"""Functions over two devices, and how they are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphc as gc
+from graphc.runtime.devices.multi_device import Cluster
+
+TWO = ["cpu:0", "cpu:1"]
+X = np.random.default_rng(0).standard_normal((32, 32)).astype("f4")
+
+
+def there_and_back(x: Any) -> Any:
+    with gc.device("cpu:0"):
+        y = np.tanh(x)
+    with gc.device("cpu:1"):
+        z = np.exp(y)
+    with gc.device("cpu:0"):
+        return z + y
+
+
+def made(function: Any, *arguments: Any, **options: Any) -> Cluster:
+    options = {"devices": TWO, "threads": 1, **options}
+    found = gc.compile(function, **options).executable(*arguments)
+    assert isinstance(found, Cluster)
+    return found
+
+
+def ping_pong(x: Any) -> Any:
+    def body(k: Any, value: Any) -> Any:
+        with gc.device("cpu:1"):
+            value = np.tanh(value) + 1
+        with gc.device("cpu:0"):
+            return value * 0.5
+
+    return gc.fori(0, 200, body, x)
