@@ -1,14 +1,18 @@
-"""House rules that a linter does not know: sizes of files and functions."""
+"""House rules that a linter does not know: sizes of files and functions, files named in texts."""
 
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "graphc"
+HOME = Path(__file__).parents[2]
+ROOT = HOME / "graphc"
+FOLDERS = ("graphc", "tests", "docs", "benchmarks", "examples")
 MOST_FILE_LINES = 600  # a file is one idea; beyond this ask why
 MOST_FUNCTION_LINES = 60
+NAMED_FILE = re.compile(r"""(?<![\w/.{}"])[a-z_]+(?:/[a-z_]+)*\.py\b""")
 
 
 def functions() -> list[tuple[str, int]]:
@@ -50,3 +54,14 @@ def test_no_text_is_evaluated() -> None:
             if isinstance(node, ast.Import):
                 modules = {alias.name.split(".")[0] for alias in node.names}
                 assert not modules & {"pickle", "marshal", "shelve"}, name
+
+
+def test_files_named_in_texts_exist() -> None:
+    """Code and prose that name a file by (the end of) its path name one that is there."""
+    texts = [
+        p for folder in FOLDERS for p in (HOME / folder).rglob("*") if p.suffix in (".py", ".md")
+    ]
+    texts += HOME.glob("*.md")
+    ends = {"/".join(p.parts[-k:]) for p in texts for k in range(1, 6)}
+    named = {(p.name, name) for p in texts for name in NAMED_FILE.findall(p.read_text())}
+    assert not {(text, name) for text, name in named if name not in ends}

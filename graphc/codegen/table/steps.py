@@ -1,4 +1,4 @@
-"""The step table of a planned graph: a row per kernel, base registers as in runtime/table.py."""
+"""The step table of a planned graph: a row per kernel, registers as in load/table.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ops of state: a variable lives in a container, outlives every run and is read and assigned.
 
-Program order on one variable is kept by `after` edges (see `order.py`); the pass `state` leaves at
-most one read and one assign of each.
+Program order on one variable is kept by `after` edges (see `record/effects.py`); the pass `state`
+leaves at most one read and one assign of each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ops that only rename indices: reshape, transpose and broadcast.
 
 Each is one index map, so it fuses into whatever reads it and becomes strides there.  Slices and
-joins are in `slicing.py`, functions made of all these in `arrange.py`.
+joins are in `slicing.py`, functions made of all these in `manipulation.py`.
 """
 
 from __future__ import annotations

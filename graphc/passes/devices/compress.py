@@ -4,9 +4,9 @@
     cpu:1   %9 = recv() {c0} : u16   %10 = widen16(%9) : f32   %3 = neg(%10)
 
 The conversions are nodes like any other and are fused into the kernels around them.  Only f32 is
-shortened (see `ops/compression.py`), and never feeds, results, what variables are assigned, what
+shortened (`control/compression.py`), and never feeds, results, what variables are assigned, what
 `gc.exact` marks, views of any of these, or anything within a device.  With an error budget the
-module `budget` chooses the channels.
+module `error_budget` chooses the channels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """gradient: `grad` nodes become the forward and backward graphs they stand for, innermost first.
 
-The chain rule itself is `ops/cotangents.py`; every node it makes takes the line and the placement
+The chain rule itself is `ops/autodiff/vjp.py`; every node it makes takes the line and the placement
 constraint of the forward node whose rule made it, and the stage's reasons name both.
 """
 
