@@ -33,8 +33,9 @@ lint: $(VENV)/stamp-test  ## ruff: rules and formatting
 format: $(VENV)/stamp-test  ## ruff: rewrite in place
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
-types: $(VENV)/stamp-test  ## mypy --strict
+types: $(VENV)/stamp-test  ## mypy --strict; mypy and pyright on what users read: README, guides, examples
 	@$(BIN)/mypy
+	@$(BIN)/python -m tools.typed
 
 bench: $(BENCH_VENV)/stamp  ## graphc beside NumPy, PyTorch, JAX and ONNX Runtime
 	@$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)

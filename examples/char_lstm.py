@@ -53,6 +53,7 @@ def learner(net: nn.Sequential, steps: int, seed: int) -> gc.Model:
 def writer(net: nn.Sequential):
     """The compiled function that lets the network write: one native loop over the characters."""
     embedding, lstm, head = net.layers
+    assert isinstance(lstm, nn.LSTM)
 
     def write(params, prompt, key, temperature, length):
         """i32[length]: what goes on after a prompt, i32[1, n] with n > 0."""

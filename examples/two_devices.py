@@ -14,9 +14,10 @@ set beside a simulation with the costs that the kernels had in earlier runs.
 import json
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -154,7 +155,7 @@ def simulated(program):
     found = simulate(program, cost, in_order=True)
     rows = []
     for device in devices:
-        waits = Counter()
+        waits: defaultdict[str, float] = defaultdict(float)
         for wait in found.waits():
             if wait.device == device:
                 waits[f"wait for {wait.source.short}"] += wait.end - wait.start
@@ -196,8 +197,8 @@ def study(sentences, folder, rounds, budget):
     """Everything that is shown."""
     ids, mask = tokenize(sentences)
     alone, free, cut = models(read_weights())
-    options = {"devices": DEVICES, "threads": 1}
-    short_options = (
+    options: dict[str, Any] = {"devices": DEVICES, "threads": 1}
+    short_options: dict[str, Any] = (
         {"error_budget": budget, "sample": (ids, mask)} if budget else {"compress": True}
     )
     runs = {
@@ -263,14 +264,14 @@ def tell(console, story):
     rows = [(n, f"{ms:.2f}", f"{story['errors'][n]:.1e}") for n, ms in story["ms"].items()]
     table(console, "", ["", "ms", "largest difference from one device"], rows)
     seen = story["trace"]
-    rows = []
+    lines = []
     for row in seen["devices"]:
         waits = ", ".join(f"{ms:.2f} {name}" for name, ms in row["waits_ms"].items())
         times = f"{row['busy_ms']:.2f}", f"{row['messages_ms']:.3f}", waits
-        rows.append((row["device"], row["kind"], *times))
+        lines.append((row["device"], row["kind"], *times))
     title = f"one traced run of the cut model, {seen['ms']:.2f} ms"
     title += f"; simulated {seen['simulated_ms']:.2f} ms"
-    table(console, title, ["device", "", "busy ms", "messages ms", "waits ms"], rows)
+    table(console, title, ["device", "", "busy ms", "messages ms", "waits ms"], lines)
     console.print("timeline: " + ", ".join(seen["files"]), highlight=False)
 
 

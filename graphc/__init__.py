@@ -87,12 +87,12 @@ _HOMES = {
 
 _MODULES = {
     "data": "graphc.learn.data",
-    "linalg": "graphc.ops.linalg.products",
+    "linalg": "graphc.linalg",
     "nn": "graphc.learn.nn",
     "numpy": "graphc.numpy",
     "optim": "graphc.learn.optim",
     "parallel": "graphc.learn.parallel",
-    "random": "graphc.ops.random.random",
+    "random": "graphc.random",
 }
 
 _ERRORS = (
@@ -155,6 +155,5 @@ def _public(name: str) -> Any:
 def __dir__() -> list[str]:
     from graphc.ops.record.value import PUBLIC
 
-    return sorted(
-        {*_HOMES, *_MODULES, *PUBLIC, "load", *(kind.__name__ for kind in _ERRORS), "__version__"}
-    )
+    own = {"load", *(kind.__name__ for kind in _ERRORS), "__version__"}
+    return sorted({*_HOMES, *_MODULES, *own, *filter(str.isidentifier, PUBLIC)})

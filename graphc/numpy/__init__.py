@@ -13,7 +13,7 @@ arrays and says so on traced values.  The names of the array API standard (2024.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ __array_api_version__ = np.__array_api_version__
 __array_namespace_info__ = np.__array_namespace_info__  # type: ignore[misc]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(name)
     from graphc.frontend.trace.namespace import function_of

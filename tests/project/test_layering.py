@@ -29,6 +29,8 @@ ALLOWED = {
     "passes": BASE | {"loops", "collector", "config", "ir", "ops", "codegen", "runtime"},
     "frontend": BASE
     | {"loops", "collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "linalg": BASE | {"ops"},
+    "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
 from types import MethodType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -52,6 +52,8 @@ from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _ndarray = np.ndarray
 MOST_RECENT = 8  # calls with nested arguments that are known again
 
@@ -77,10 +79,10 @@ def _owner(signature: Signature) -> Any:
     return first.value if isinstance(first, Identity) else None
 
 
-_functions: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+_functions: weakref.WeakSet[CompiledFunction[Any, Any]] = weakref.WeakSet()
 
 
-class CompiledFunction:
+class CompiledFunction(Generic[P, R]):
     """A model function that compiles itself for every new signature of its arguments.
 
     `compiles` is the ledger: one `Compile` per compilation, with the reason for it.
@@ -88,7 +90,7 @@ class CompiledFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         config: Config,
         static: Iterable[str] = (),
         donate: Iterable[str] = (),
@@ -126,7 +128,7 @@ class CompiledFunction:
         config = replace(self.config, dump=None, sample=None)
         return _again, (self.function, config, self.static, self.donate, self._binder.bound)
 
-    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+    def __deepcopy__(self, memo: Any) -> CompiledFunction[P, R]:
         return self
 
     def __repr__(self) -> str:
@@ -134,7 +136,7 @@ class CompiledFunction:
 
     # -------------------------------------------------------------------------------- calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run on arrays, compiling first if the signature is new; inside a trace, a `call` node."""
         try:
             if not _ACTIVE.stack:
@@ -142,12 +144,12 @@ class CompiledFunction:
                 made = entry(*args, kwargs, NAMED) if kwargs else entry(*args)
                 if made is not None:  # a call like the latest one
                     if variant.is_finished and made.__class__ is not int:
-                        return made
-                    return variant.answer(made)
+                        return made  # type: ignore[no-any-return]
+                    return variant.answer(made)  # type: ignore[no-any-return]
                 made = self._known(args, kwargs)
                 if made is not UNKNOWN:
-                    return made
-            return self._call(args, kwargs)
+                    return made  # type: ignore[no-any-return]
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
         except GraphError as error:
             cause, shown = error.__cause__, self._explained(error, args, kwargs)
             raise without_internal_frames(shown) from cause
@@ -389,7 +391,7 @@ def _again(
     static: tuple[str, ...],
     donate: tuple[str, ...],
     bound: bool,
-) -> CompiledFunction:
+) -> CompiledFunction[..., Any]:
     """A compiled function that was pickled."""
     return CompiledFunction(function, config, static, donate, bound)
 
@@ -420,7 +422,7 @@ if hasattr(os, "register_at_fork"):
 class BoundFunction:
     """A compiled method together with its instance."""
 
-    def __init__(self, function: CompiledFunction, instance: Any) -> None:
+    def __init__(self, function: CompiledFunction[..., Any], instance: Any) -> None:
         self._function = function
         self._instance = instance
         self.__wrapped__ = MethodType(function.function, instance)  # its signature has no self
@@ -448,11 +450,21 @@ class BoundFunction:
 
 
 @overload
-def compile(function: Callable[..., Any], **options: Any) -> CompiledFunction: ...
+def compile(
+    function: Callable[P, R],
+    *,
+    static: str | Iterable[str] = (),
+    donate: str | Iterable[str] = (),
+    **options: Any,
+) -> CompiledFunction[P, R]: ...
 @overload
 def compile(
-    function: None = None, **options: Any
-) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+    function: None = None,
+    *,
+    static: str | Iterable[str] = (),
+    donate: str | Iterable[str] = (),
+    **options: Any,
+) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 
 
 def compile(

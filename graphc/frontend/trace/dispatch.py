@@ -23,6 +23,7 @@ from graphc.ops.record.families import (
     require,
     require_castable,
     require_options,
+    signature_of,
 )
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, element_of, is_python_number
 
@@ -373,6 +374,7 @@ def linked(name: str) -> Callable[..., Any]:
         return _wrapped(name, function, lambda *args, **kwargs: views.call(name, args, kwargs))
     if name in views.LINKED_LISTS:
         return _wrapped(name, function, lambda *args, **kwargs: views.call_list(name, args, kwargs))
+    vars(function).setdefault("__signature__", signature_of(function))
     return function
 
 
@@ -381,4 +383,5 @@ def _wrapped(
 ) -> Callable[..., Any]:
     wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
     wrapper.__module__, wrapper.__qualname__ = "graphc", name  # under which pickle finds it
+    vars(wrapper)["__signature__"] = signature_of(function)
     return wrapper

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from graphc.ir.types import Type
 from graphc.ops.control.outside import without_calls
 from graphc.ops.record.value import Stateful, Value, current, functions, lift
 
+P = ParamSpec("P")
 Function = Callable[..., Any]
 Wrt = int | str | Sequence[int | str]
 NUMBERS = (bool, int, float, complex)
@@ -44,7 +45,7 @@ Key = int | str  # a position among the positional arguments or the name of a ke
 
 
 @explained
-def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
+def grad(function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The function that computes the gradient of a scalar function.
 
     wrt        number or name of an argument, or several: then the result is a tuple
@@ -63,7 +64,9 @@ def grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
 
 
 @explained
-def value_and_grad(function: Function, wrt: Wrt = 0, has_aux: bool = False) -> Function:
+def value_and_grad(
+    function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]:
     """Like `grad`, and returns (value, gradient), or ((value, aux), gradient) with `has_aux`."""
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:

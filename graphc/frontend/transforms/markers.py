@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from graphc.errors import TraceError
 from graphc.frontend.trace.calls import seen
@@ -21,17 +21,20 @@ from graphc.frontend.trace.trace import Parameter
 from graphc.frontend.trace.tree import LEAF, NONE, TreeDef, flatten, unflatten
 from graphc.ops.record.value import Value, current, emit, functions, lift
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Tree = TypeVar("Tree")
 Function = Callable[..., Any]
 
 
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: Tree) -> Tree:
     """x (any nesting of arrays), through which no gradient flows."""
     leaves, tree = flatten(x)
     made = [emit("stop_gradient", leaf) if isinstance(leaf, Value) else leaf for leaf in leaves]
-    return unflatten(tree, made)
+    return unflatten(tree, made)  # type: ignore[no-any-return]
 
 
-def checkpoint(function: Function) -> Function:
+def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
     """The function, whose intermediate values are computed again on the backward pass.
 
     Only its arguments are kept (and what it captures), at the price of running it twice.  Python

@@ -1,9 +1,4 @@
-"""`gc.random`: random numbers as pure functions of an explicit key.
-
-key = gc.random.key(7)                      u32[2]
-a, b = gc.random.split(key)                 two keys that know nothing of each other
-x = gc.random.normal(a, (3, 4))             equal key, shape and dtype give equal numbers
-"""
+"""Distributions: what `gc.random` draws, over the bits of `threefry`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from graphc.ir.types import (
     tensor,
 )
 from graphc.ops.record.value import PUBLIC, common_element, element_of, emit_promoted, public
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 as_dtype = dtype  # for functions with a NumPy-style `dtype=` argument
 NUMPY_SPELLINGS = {"i8": I64, "u8": U64}  # NumPy counts bytes; elsewhere in graphc these are bits
@@ -360,7 +363,24 @@ def elementwise_function(
     function.__doc__ = (
         op.doc or f"Element-wise {name}; operands broadcast and promote as in NumPy 2."
     )
+    vars(function)["elementwise"] = op, arity
     return function
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """How a public function is called: (x, y, /, option=1.0, *, dtype=None) if element-wise."""
+    import inspect
+
+    if "elementwise" not in vars(function):
+        return inspect.signature(function)
+    op, arity = vars(function)["elementwise"]
+    one = inspect.Parameter
+    operands = [one(name, one.POSITIONAL_ONLY) for name in "xyz"[:arity]]
+    options = [
+        one(attr.name, one.POSITIONAL_OR_KEYWORD, default=attr.default, annotation=attr.kind)
+        for attr in op.attrs
+    ]
+    return inspect.Signature([*operands, *options, one("dtype", one.KEYWORD_ONLY, default=None)])
 
 
 def sample_array(name: str, shape: tuple[int, ...], domain: tuple[float, float], seed: int) -> Any:

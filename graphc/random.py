@@ -1,0 +1,35 @@
+"""`gc.random`: random numbers as pure functions of an explicit key.
+
+key = gc.random.key(7)                      u32[2]
+a, b = gc.random.split(key)                 two keys that know nothing of each other
+x = gc.random.normal(a, (3, 4))             equal key, shape and dtype give equal numbers
+"""
+
+from __future__ import annotations
+
+from graphc.hints import missing
+from graphc.ops.random.random import (
+    bernoulli,
+    bits,
+    categorical,
+    choice,
+    exponential,
+    fold_in,
+    gumbel,
+    key,
+    normal,
+    permutation,
+    randint,
+    split,
+    truncated_normal,
+    uniform,
+)
+
+__all__ = [
+    "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel", "key",
+    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    raise missing("graphc.random", name, __all__)

@@ -1,0 +1,189 @@
+"""Writes the type stubs of names that Python looks up on first use: editors and type checkers read
+them in the place of `__getattr__`.
+
+    python -m tools.stubs           write them
+    python -m tools.stubs --check   say which are out of date
+
+Functions of the op table are made by their families, so no source has their signatures: a stub has,
+with the documentation.  Everything else is imported from where it is defined.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import graphc
+from graphc.learn import nn
+from graphc.ops.linalg import products
+from graphc.ops.random import random
+from graphc.ops.record.families import signature_of
+from graphc.ops.record.value import PUBLIC
+
+ROOT = Path(__file__).parents[1] / "graphc"
+ARRAY = "NDArray[Any]"
+HEAD = '''"""{title}
+
+Written by `python -m tools.stubs`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+'''
+
+# What an argument named so takes, where the function itself takes what it is given: all others are
+# arrays, or what makes one.
+_SIZES, _NAME, _FLAG = "int | Sequence[int]", "str | None", "bool | None"
+TYPES = {
+    "arrays": "Sequence[ArrayLike]", "keys": "ArrayLike | Sequence[ArrayLike]",
+    "conditions": "Sequence[ArrayLike]", "choices": "Sequence[ArrayLike]",
+    "axes": _SIZES, "axis": f"{_SIZES} | None", "shape": _SIZES, "new_shape": _SIZES,
+    "window_shape": _SIZES, "dims": _SIZES, "sizes": _SIZES, "starts": "ArrayLike",
+    "stride": f"{_SIZES} | None", "padding": f"{_SIZES} | str | Sequence[tuple[int, int]]",
+    "output_padding": _SIZES, "dilation": _SIZES, "window": _SIZES,
+    "dtype": "DTypeLike | None", "out": f"{ARRAY} | None", "copy": _FLAG, "stable": _FLAG,
+    "kind": _NAME, "order": _NAME, "ord": "float | str | None", "key": "ArrayLike",
+    "index": "Any", "optimize": "Any", "options": "Any", "named": "Any", "operands": "Any",
+}  # fmt: skip
+# What comes back, where it is not one array.
+RESULTS = {
+    "atleast_1d": "Any", "atleast_2d": "Any", "atleast_3d": "Any", "gradient": "Any",
+    "linspace": "Any", "unique": "Any", "size": "int",
+    "meshgrid": f"tuple[{ARRAY}, ...]", "shape": "tuple[int, ...]",
+}  # fmt: skip
+ATTRIBUTES = {"ints": "Sequence[int]", "strs": "Sequence[str]", "dim": "int", "dtype": "DTypeLike"}
+
+
+def annotated(parameter: inspect.Parameter) -> str:
+    """One argument as a stub writes it."""
+    given = str(parameter.annotation)
+    bare = parameter.annotation is parameter.empty or given == "Any"
+    kind = TYPES.get(parameter.name, "ArrayLike") if bare else ATTRIBUTES.get(given, given)
+    kind = re.sub(r"\b(Dimension|Dims)\b", "int", re.sub(r"\bShape\b", _SIZES, kind))
+    if parameter.kind is parameter.VAR_POSITIONAL and parameter.name == "arrays":
+        kind = "ArrayLike"
+    starred = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    stars = "*" * (starred.index(parameter.kind) + 1) if parameter.kind in starred else ""
+    if parameter.default is parameter.empty:
+        return f"{stars}{parameter.name}: {kind}"
+    default = parameter.default
+    if default is None and kind != "Any" and "None" not in kind:
+        kind += " | None"
+    simple = default is None or isinstance(default, bool | int | float | str)
+    return (
+        f"{parameter.name}: {kind} = {default!r}" if simple else f"{parameter.name}: {kind} = ..."
+    )
+
+
+def arguments(signature: inspect.Signature) -> Iterable[str]:
+    """All arguments, with the marks of positional-only and keyword-only ones."""
+    positional = named = False
+    for parameter in signature.parameters.values():
+        if positional and parameter.kind is not parameter.POSITIONAL_ONLY:
+            yield "/"
+        positional = parameter.kind is parameter.POSITIONAL_ONLY
+        if parameter.kind is parameter.KEYWORD_ONLY and not named:
+            yield "*"
+        named |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        yield annotated(parameter)
+    if positional:
+        yield "/"
+
+
+def result(name: str, signature: inspect.Signature) -> str:
+    given = signature.return_annotation
+    found = "Any" if given is signature.empty else str(given)
+    return RESULTS.get(name) or re.sub(r"\bAny\b", ARRAY, found)
+
+
+def function(name: str, made: Callable[..., Any]) -> str:
+    """A function of the op table."""
+    signature = signature_of(made)
+    listed = list(arguments(signature))
+    line = f"def {name}({', '.join(listed)}) -> {result(name, signature)}:"
+    if len(line) > 100:
+        inner = ",\n    ".join(listed)
+        line = f"def {name}(\n    {inner},\n) -> {result(name, signature)}:"
+    text = inspect.getdoc(made) or ""
+    mark = 'r"""' if "\\" in text else '"""'
+    end = "\n" if "\n" in text or len(text) > 90 else ""
+    return f"{line}\n{textwrap.indent(mark + text + end + chr(34) * 3, '    ')}\n"
+
+
+def functions(table: dict[str, Callable[..., Any]]) -> str:
+    return "\n".join(function(name, table[name]) for name in sorted(table))
+
+
+def imported(homes: dict[str, str]) -> str:
+    """Names that are defined in a module: `from home import name as name`."""
+    lines = (f"from {home} import {name} as {name}" for name, home in homes.items())
+    return "\n".join(sorted(lines)) + "\n"
+
+
+# ------------------------------------------------------------------------------------------- stubs
+
+
+def of_graphc() -> str:
+    """The package: classes and transforms by import, the op table's functions written out."""
+    known: dict[str, Any] = vars(graphc)  # what the stub itself does not show
+    homes = dict(known["_HOMES"])
+    homes |= {error.__name__: "graphc.errors" for error in known["_ERRORS"]}
+    for name, home in known["_MODULES"].items():
+        parent, _, last = home.rpartition(".")
+        homes[name] = parent if last == name else home
+    table = {name: PUBLIC[name] for name in dir(graphc) if name in PUBLIC and name not in homes}
+    load = inspect.getsource(graphc.load).split('"""')
+    title = graphc.__doc__.split("\n\n")[0]
+    return "\n".join((
+        HEAD.format(title=title).replace("from typing", "from os import PathLike\nfrom typing"),
+        imported(homes),
+        f"__version__: str\n\n{load[0]}\"\"\"{load[1]}\"\"\"\n",
+        functions(table),
+    ))  # fmt: skip
+
+
+def of_layers() -> str:
+    """`gc.nn`: its classes by import, the functions of graphc that it also lists."""
+    homes = {}
+    for name in nn.__all__:
+        made = getattr(nn, name)
+        home = getattr(made, "__module__", "graphc.learn.nn")
+        homes[name] = "graphc" if PUBLIC.get(name) is made else home
+    return f'"""{nn.__doc__}"""\n\n{imported(homes)}\n__all__: list[str]\n'
+
+
+def of_module(title: str, names: Iterable[str], module: Any) -> str:
+    made = functions({name: getattr(module, name) for name in names})
+    return f"{HEAD.format(title=title)}\n__all__: list[str]\n\n{made}"
+
+
+def stubs() -> dict[Path, str]:
+    """Every stub and its text."""
+    linalg = "`gc.linalg`: products of matrices, norms, factors and solvers."
+    keys = "`gc.random`: random numbers as pure functions of an explicit key."
+    made = {
+        "__init__.pyi": of_graphc(),
+        "learn/nn/__init__.pyi": of_layers(),
+        "linalg.pyi": of_module(linalg, graphc.linalg.__all__, products),
+        "random.pyi": of_module(keys, graphc.random.__all__, random),
+    }
+    return {ROOT / name: re.sub(r"[ \t]+$", "", text, flags=re.M) for name, text in made.items()}
+
+
+def main() -> int:
+    stale = {p: t for p, t in stubs().items() if not p.exists() or p.read_text() != t}
+    for path, text in stale.items():
+        print(path.relative_to(ROOT.parent))
+        if "--check" not in sys.argv:
+            path.write_text(text)
+    return bool(stale) and "--check" in sys.argv
+
+
+if __name__ == "__main__":
+    sys.exit(main())
