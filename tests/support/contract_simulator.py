@@ -2,12 +2,11 @@
 
 Run as a program with NUMBA_ENABLE_CUDASIM=1, because Numba decides once per process:
 
-    python tests/support/contract_simulator.py tiles
+    python tests/support/contract_simulator.py
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -229,5 +228,7 @@ FAMILIES = (tiles, matrices, splits, thin, batches, convolutions, epilogues, sta
 
 
 if __name__ == "__main__":
-    next(family for family in FAMILIES if family.__name__ == sys.argv[1])()
+    for family in FAMILIES:
+        print(family.__name__)
+        family()
     print("done")

@@ -48,9 +48,10 @@ def launches_of(
     return compilers.gpu.result.launches if compilers.gpu is not None else {}
 
 
-def launches_of_op(name: str) -> dict[str, Launch]:
+def launches_of_op(name: str, samples: Iterable[Sample]) -> dict[str, Launch]:
+    """The kernels of an op for each of the samples."""
     op = OPS[name]
-    samples = chosen(op.samples())
+    samples = list(samples)
     operands = [[np.asarray(o) for o in s.operands] for s in samples]
 
     def apply_all(operands: Any) -> Any:

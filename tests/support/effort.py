@@ -1,0 +1,37 @@
+"""How many random programs and how much of a long table one run of the tests tries.
+
+`make test` has to be quick, so that it tries a few of many; with GRAPHC_FUZZ=15 (`make test-full`)
+fifteen times as many. What is tried is the same on every run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+
+EFFORT = float(os.environ.get("GRAPHC_FUZZ", 1))
+T = TypeVar("T")
+
+
+def rounds(count: int) -> int:
+    """How often to repeat what `make test` repeats `count` times."""
+    return max(1, round(count * EFFORT))
+
+
+def few(items: Iterable[T], count: int, turn: int = 0) -> list[T]:
+    """`count` of the items, evenly spaced; those of another turn are others."""
+    every = list(items)
+    count = rounds(count)
+    if count >= len(every):
+        return every
+    return [every[(turn + k * len(every) // count) % len(every)] for k in range(count)]
+
+
+def examples(count: int, **more: Any) -> settings:
+    """What Hypothesis draws: `count` examples, as slow ones as there are."""
+    return settings(
+        max_examples=rounds(count), deadline=None, suppress_health_check=list(HealthCheck), **more
+    )
