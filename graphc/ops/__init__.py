@@ -27,6 +27,7 @@ from graphc.ops.linalg import (
     einsum,  # noqa: F401
     factor,  # noqa: F401
     packing,  # noqa: F401
+    polynomials,  # noqa: F401
     products,  # noqa: F401
 )
 from graphc.ops.linalg import matmul as linalg  # noqa: F401

@@ -42,6 +42,7 @@ _INSTALLED = tuple(
 _OF_ARRAYS: frozenset[Any] = frozenset((
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select,
     np.choose, np.lexsort, np.ix_, np.linalg.multi_dot, np.einsum, np.meshgrid, np.piecewise,
+    np.histogramdd,
 ))  # fmt: skip
 # Functions that call what they are given.
 _CALLERS: frozenset[Any] = frozenset((
@@ -274,6 +275,8 @@ def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     is_read = any(isinstance(leaf, Stateful) for leaf in leaves((args, kwargs)))
     if type(function) is _Dispatcher and not is_read:  # it does not ask every argument
         return dispatch.function(function, args, kwargs)
+    if dispatch.is_refused(function):
+        raise dispatch.refused(function)
     return function(*args, **kwargs)
 
 

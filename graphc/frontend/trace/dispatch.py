@@ -14,6 +14,7 @@ from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
 from graphc.frontend.trace.operands import plain, plain_arguments
 from graphc.frontend.trace.refusal import as_numpy_raises
+from graphc.frontend.trace.spelling import spelled
 from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
 from graphc.ops.record.families import (
@@ -39,7 +40,7 @@ _AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
 _LAYOUT = {"casting", "order", "subok"}
 
 
-def _name(function: Any) -> str:
+def numpy_name(function: Any) -> str:
     """How a user writes a NumPy function: "linalg.norm", "add"."""
     module = getattr(function, "__module__", None) or ""
     prefix = module.removeprefix("numpy").lstrip(".")
@@ -48,7 +49,7 @@ def _name(function: Any) -> str:
 
 
 def _unsupported(what: str, name: str) -> TraceError:
-    known = {_name(key) for key in NUMPY} | {f"gc.{key}" for key in PUBLIC}
+    known = {numpy_name(key) for key in NUMPY} | {f"gc.{key}" for key in PUBLIC}
     near = difflib.get_close_matches(name, sorted(known), 4, 0.55)
     return TraceError(
         f"{what} is not supported on traced arrays",
@@ -69,7 +70,7 @@ def invoke(
     try:
         made = function(*args, **kwargs)
     except TypeError as error:
-        if not _is_call_mismatch(error):
+        if not is_call_mismatch(error):
             raise
         raise TraceError(f"{name}: {_mismatch(error)} on traced arrays") from None
     if out is not None:
@@ -79,8 +80,8 @@ def invoke(
     return made
 
 
-def _is_call_mismatch(error: TypeError) -> bool:
-    # Raised by the call in `invoke` itself, before the function ran: no frame below.
+def is_call_mismatch(error: TypeError) -> bool:
+    """Whether it was raised where it is caught, before the function ran: no frame below."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
@@ -125,7 +126,7 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
     if method == "__call__":
         handler = NUMPY.get(ufunc)
         if handler is None:
-            raise _unsupported(f"np.{_name(ufunc)}", _name(ufunc))
+            raise _unsupported(f"np.{numpy_name(ufunc)}", numpy_name(ufunc))
         return handler(*inputs) if not kwargs else _with_options(ufunc, handler, inputs, kwargs)
     return _method(ufunc, method)(inputs, kwargs)
 
@@ -143,7 +144,7 @@ def _require_casts(name: str, inputs: tuple[Any, ...], dtype: Any, casting: str)
 def _with_options(
     ufunc: Any, handler: Callable[..., Any], inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    name = f"np.{_name(ufunc)}"
+    name = f"np.{numpy_name(ufunc)}"
     out, where, dtype = (
         kwargs.pop("out", None),
         kwargs.pop("where", True),
@@ -180,7 +181,7 @@ def _cast(operand: Any, dtype: Any) -> Any:
 
 
 def _method(ufunc: Any, method: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    name = _name(ufunc)
+    name = numpy_name(ufunc)
     tables: dict[str, dict[Any, str]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
     title = tables.get(method, {}).get(ufunc, "")
     if title in PUBLIC:
@@ -210,7 +211,7 @@ def _outer(handler: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
 
 def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
     """The reductions of x[i:j] for neighbouring indices i < j, else x[i]."""
-    name = f"np.{_name(ufunc)}.reduceat"
+    name = f"np.{numpy_name(ufunc)}.reduceat"
     if isinstance(indices, Value):
         raise TraceError(f"{name}: the indices are traced", hint="use np.add.at with row numbers")
     place, starts = normalise_axis(axis, len(x.shape), name), [operator.index(i) for i in indices]
@@ -226,14 +227,14 @@ def _reduceat(ufunc: Any, x: Any, indices: Any, axis: int = 0, dtype: Any = None
 
 
 def _at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
-    name = f"np.{_name(ufunc)}.at"
+    name = f"np.{numpy_name(ufunc)}.at"
     target, index, *operands = inputs
     if not hasattr(target, "assign"):
         raise from_outside(name)
     if ufunc is np.subtract:
         ufunc, operands = np.add, [PUBLIC["negative"](operands[0])]
     if ufunc not in _AT:
-        raise _unsupported(name, _name(ufunc))
+        raise _unsupported(name, numpy_name(ufunc))
     value = operands[0]
     if not isinstance(value, Value):
         value = PUBLIC["asarray"](value) if "asarray" in PUBLIC else np.asarray(value)
@@ -262,7 +263,9 @@ def _shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
 
 def _on_shape(function: Any) -> Callable[..., Any]:
     """A NumPy function of an array's shape alone, called on an array that holds nothing."""
-    return lambda arr, *args: function(np.broadcast_to(np.empty(()), arr.shape), *args)
+    return lambda arr, *args, **options: function(
+        np.broadcast_to(np.empty(()), arr.shape), *args, **options
+    )
 
 
 def _put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
@@ -281,12 +284,52 @@ def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return PUBLIC["all"](same)
 
 
+def _array_equiv(a1: Any, a2: Any) -> Any:
+    try:
+        np.broadcast_shapes(np.shape(a1), np.shape(a2))
+    except ValueError:
+        return False
+    return PUBLIC["all"](PUBLIC["equal"](a1, a2))
+
+
+def _extract(condition: Any, arr: Any) -> Any:
+    return PUBLIC["ravel"](arr)[PUBLIC["ravel"](condition)]
+
+
+def _common_type(*arrays: Any) -> Any:
+    return np.common_type(*(np.empty(0, _typed(a)) for a in arrays))
+
+
+def _min_scalar_type(a: Any) -> Any:
+    if a.ndim == 0:
+        raise refused(np.min_scalar_type)
+    return a.dtype
+
+
+def _real_if_close(a: Any, tol: float = 100) -> Any:
+    if a.element.is_complex:
+        raise refused(np.real_if_close)
+    return a
+
+
+def _einsum_path(*operands: Any, **options: Any) -> Any:
+    sized = (np.broadcast_to(0.0, x.type.dims) if isinstance(x, Value) else x for x in operands)
+    return np.einsum_path(*sized, **options)
+
+
 # What NumPy offers on arrays that is about the tracer itself and not about its values.
 _OWN: dict[Any, Callable[..., Any]] = {
     np.copyto: _copyto,
     np.copy: _copy,
     np.put_along_axis: _put_along_axis,
     np.array_equal: _array_equal,
+    np.array_equiv: _array_equiv,
+    np.extract: _extract,
+    np.common_type: _common_type,
+    np.min_scalar_type: _min_scalar_type,
+    np.real_if_close: _real_if_close,
+    np.einsum_path: _einsum_path,
+    np.array2string: lambda a, *rest, **options: repr(a),
     np.iscomplexobj: lambda x: x.element.is_complex,
     np.isrealobj: lambda x: not x.element.is_complex,
     np.array_repr: lambda arr, *rest, **options: repr(arr),
@@ -298,6 +341,42 @@ _OWN: dict[Any, Callable[..., Any]] = {
     np.shares_memory: _shares_memory,
     np.may_share_memory: _shares_memory,
 }
+
+
+# Functions that have no answer while tracing, and why.
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        ("save", "savez", "savez_compressed", "savetxt"),
+        "it writes a file; save what the compiled function returns, or write from gc.callback",
+    ),
+    **dict.fromkeys(
+        ("frombuffer", "fromfile", "fromiter", "fromstring", "genfromtxt", "loadtxt"),
+        "it reads a file, text, bytes or an iterator, which no traced array is",
+    ),
+    **dict.fromkeys(
+        ("busday_count", "busday_offset", "is_busday", "datetime_as_string"),
+        "it is about dates, which graphs have no dtype for",
+    ),
+    **dict.fromkeys(
+        ("min_scalar_type", "real_if_close"), "its result has a dtype that depends on data"
+    ),
+    "trim_zeros": "its result has a size that depends on data; slice at places that are known",
+    "lib.recfunctions": "it is about arrays of records, which graphs have no dtype for",
+    **dict.fromkeys(("strings", "char"), "it is about strings, which graphs have no dtype for"),
+}
+
+
+def is_refused(function: Any) -> bool:
+    return numpy_name(function) in REFUSED
+
+
+def refused(function: Any) -> TraceError:
+    """The error of a function of NumPy that traced arrays cannot have, with the reason."""
+    name = numpy_name(function)
+    reason = REFUSED.get(name) or REFUSED.get(name.rpartition(".")[0])
+    if reason is None:
+        return _unsupported(f"np.{name}", name)
+    return TraceError(f"np.{name} is not for traced arrays: {reason}")
 
 
 def _typed(operand: Any) -> Any:
@@ -319,20 +398,14 @@ def _function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return own(*args, **kwargs)
     handler = NUMPY.get(function)
     if handler is None:
-        raise _unsupported(f"np.{_name(function)}", _name(function))
+        raise refused(function)
+    args, kwargs = spelled(function, handler, args, kwargs)
     name = handler.__name__
     if name in views.LINKED and PUBLIC.get(name) is handler and "out" not in kwargs:
-        return views.call(name, _with_first(function, args, kwargs), kwargs)
+        return views.call(name, args, kwargs)
     if name in views.LINKED_LISTS and PUBLIC.get(name) is handler:
         return views.call_list(name, args, kwargs)
-    return invoke(f"np.{_name(function)}", handler, args, dict(kwargs))
-
-
-def _with_first(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    if args:
-        return args
-    first = next(iter(kwargs))  # np.reshape(a=x, shape=...)
-    return (kwargs.pop(first),)
+    return invoke(f"np.{numpy_name(function)}", handler, args, dict(kwargs))
 
 
 # ------------------------------------------------------------------------------------ array API

@@ -1,4 +1,4 @@
-"""NumPy's functions of functions: vectorize, apply_along_axis and piecewise.
+"""NumPy's functions of functions: vectorize, apply_along_axis, apply_over_axes and piecewise.
 
 The user's function is traced once, as the body of a loop over elements or rows.
 """
@@ -58,6 +58,19 @@ def apply_along_axis(
     made = functions.reshape(made, (*lead, *made.shape[1:]))
     source = tuple(range(len(lead), len(lead) + rank))
     return functions.moveaxis(made, source, tuple(range(place, place + rank)))
+
+
+@stands_in_for(np.apply_over_axes)
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
+    """func(x, axis) for one axis after the other; it may keep the axis or take it away."""
+    made = asarray(a)
+    rank = made.ndim
+    for axis in axes if isinstance(axes, tuple | list) else (axes,):
+        place = normalise_axis(axis, rank, "apply_over_axes")
+        made = func(made, place)
+        made = functions.expand_dims(made, place) if made.ndim == rank - 1 else made
+        require(made.ndim == rank, f"apply_over_axes: rank {rank} became {made.ndim}")
+    return made
 
 
 @stands_in_for(np.piecewise)

@@ -10,8 +10,10 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.frontend.trace.calls import callee
-from graphc.frontend.trace.dispatch import linked
+from graphc.frontend.trace.dispatch import is_call_mismatch, linked
+from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.refusal import as_numpy_raises
+from graphc.frontend.trace.spelling import spelled
 from graphc.hints import missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current
 
@@ -25,31 +27,46 @@ class Function:
     `reduce`, `accumulate`, `outer`, `at` and `reduceat` of ufuncs are functions of the same kind.
     """
 
-    def __init__(self, numpy: Any, eager: Callable[..., Any]) -> None:
-        self.__wrapped__, self.eager = numpy, eager
-        self.__name__, self.__doc__ = numpy.__name__, eager.__doc__ or numpy.__doc__
+    def __init__(self, numpy: Any, ours: Callable[..., Any] | None = None) -> None:
+        self.__wrapped__, self.ours = numpy, ours
+        self.__name__, self.__doc__ = numpy.__name__, getattr(ours, "__doc__", "") or numpy.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             return callee(self.__wrapped__)(*args, **kwargs)
-        if kwargs.get("device") in (None, "cpu"):  # where eager arrays are
-            kwargs.pop("device", None)
-        try:
-            made = self.eager(*args, **kwargs)
-        except GraphError as error:
-            raise as_numpy_raises(error, self.__wrapped__, args, kwargs) from None
+        made = self._eager(args, kwargs)
         is_read_only = type(made) is np.ndarray and not made.flags.writeable
         return made.copy() if is_read_only and self.__wrapped__ not in _SHARED else made
 
+    def _eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        numpy, ours = self.__wrapped__, self.ours
+        if ours is None or numpy in WRITERS:
+            return numpy(*args, **kwargs)
+        given, named = spelled(numpy, ours, args, dict(kwargs))
+        if named.pop("out", None) is not None:
+            return numpy(*args, **kwargs)  # it stores into arrays
+        if named.get("device") in (None, "cpu"):  # where eager arrays are
+            named.pop("device", None)
+        title = getattr(ours, "__name__", "")
+        called = linked(title) if PUBLIC.get(title) is ours else ours
+        try:
+            return called(*given, **named)
+        except GraphError as error:
+            raise as_numpy_raises(error, numpy, args, kwargs) from None
+        except TypeError as error:
+            if not is_call_mismatch(error):
+                raise
+            return numpy(*args, **kwargs)  # with options that are NumPy's alone
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__wrapped__, name)
-        return Function(found, found) if callable(found) else found
+        return Function(found) if callable(found) else found
 
     def __repr__(self) -> str:
         return f"<graphc.numpy {self.__name__}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Function, (self.__wrapped__, self.eager)
+        return Function, (self.__wrapped__, self.ours)
 
 
 def _limits(numpy: Any) -> Callable[[Any], Any]:
@@ -71,5 +88,4 @@ def function_of(module: str, name: str, numpy: ModuleType) -> Any:
     if isinstance(found, type) or not callable(found):
         return found  # dtypes, constants, modules
     ours = NUMPY.get(found) if found not in _CONVERTS else None
-    title = next((k for k, function in PUBLIC.items() if function is ours), None)
-    return Function(found, linked(title) if title else ours or found)
+    return Function(found, ours)

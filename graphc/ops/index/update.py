@@ -334,9 +334,9 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     if not isinstance(total, int):
         raise TypeRuleError("put_along_axis needs a known shape")
     numbers = reshape(functions.arange(total, dtype=I64), shape_of(x))
-    places = reshape(functions.take_along_axis(numbers, indices, axis), -1)
-    updates = reshape(broadcast_to(values, shape_of(indices)), -1)
-    made = reshape(scatter_rows(reshape(x, -1), places, updates), dims)
+    places = functions.take_along_axis(numbers, indices, axis)
+    updates = reshape(broadcast_to(values, shape_of(places)), -1)
+    made = reshape(scatter_rows(reshape(x, -1), reshape(places, -1), updates), dims)
     if hasattr(original, "assign"):
         original.assign(made)
     return made

@@ -9,6 +9,7 @@ A singular system and a matrix that is not positive definite stop the run with s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,11 +31,12 @@ from graphc.ir.types import (
 from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
-from graphc.ops.record.dims import rank_of, shape_of, tensor_type
+from graphc.ops.record.dims import rank_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     broadcast_dims,
     define,
     device_code,
+    normalise_axis,
     require,
     require_dtype,
     sample_array,
@@ -294,6 +296,29 @@ def inv(a: Any) -> Any:
     """The inverses of stacked matrices."""
     a = as_value(a) if common_element(a)[0].is_complex else _floating(a)
     return solve(a, eye(shape_of(a)[-1], dtype=common_element(a)[0]))
+
+
+@public(np.linalg.tensorsolve, name="linalg.tensorsolve")
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
+    a, b = as_value(a), as_value(b)
+    if axes is not None:
+        moved = [normalise_axis(k, rank_of(a), "tensorsolve") for k in axes]
+        rest = [k for k in range(rank_of(a)) if k not in moved]
+        a = functions.transpose(a, (*rest, *moved))
+    dims = shape_of(a)[rank_of(b) :]
+    have, want = math.prod(dims), size_of(shape_of(b))
+    require(have == want, f"tensorsolve: {want} equations for {have} unknowns")
+    return reshape(solve(reshape(a, (want, have)), reshape(b, -1)), dims)
+
+
+@public(np.linalg.tensorinv, name="linalg.tensorinv")
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """The inverse of a for tensordot(a, x, ind)."""
+    require(ind > 0, f"tensorinv: the number of axes {ind} is not positive")
+    a = as_value(a)
+    first, last = shape_of(a)[:ind], shape_of(a)[ind:]
+    return reshape(inv(reshape(a, (math.prod(first), math.prod(last)))), (*last, *first))
 
 
 MOST_PIVOTS = 32  # rows of a complex matrix whose elimination is written out

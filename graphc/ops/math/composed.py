@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import Library, Sample
-from graphc.ir.types import BF16, DTYPES, F32, AnyType, Type
+from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
 from graphc.ops.record.families import (
     bad_samples,
     define,
@@ -144,6 +145,108 @@ def spacing(x: Any) -> Any:
     return f.where(f.isfinite(x), gap, math.nan)
 
 
+@public(np.unwrap)
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * math.pi) -> Any:
+    """Angles without jumps: steps of more than `discont` (half a period) become shorter ones."""
+    f, p = functions, as_value(p)
+    place, step = normalise_axis(axis, len(p.shape), "unwrap"), diff(p, axis=axis)
+    whole = element_of(step)[0].is_integer and isinstance(period, int)
+    element = element_of(step)[0] if whole else common_element(step, float(period))[0]
+    step, half = f.astype(step, element), period // 2 if whole else period / 2
+    low = -half - period % 2 if whole else -half
+    wrapped = f.add(f.remainder(f.subtract(step, low), period), low)
+    if not whole or period % 2 == 0:  # half a period stays the way it went
+        up = f.logical_and(f.equal(wrapped, low), f.greater(step, 0))
+        wrapped = f.where(up, half, wrapped)
+    small = f.less(f.absolute(step), period / 2 if discont is None else discont)
+    turned = f.cumsum(f.where(small, 0, f.subtract(wrapped, step)), place)
+    first = f.astype(_part(p, place, 0, 1), element)
+    rest = f.add(f.astype(_part(p, place, 1, None), element), turned)
+    return f.concatenate([first, rest], place)
+
+
+# Chebyshev coefficients of exp(-x) I0(x) over 0..8 in x/4 - 1, and of exp(-x) sqrt(x) I0(x) from 8
+# on in 16/x - 1: cosine sums over 80 points, in 50 digits.
+_I0_NEAR = (
+    0.6767952744094761,
+    -0.3046826723431984,
+    0.17162090152220877,
+    -0.09490109704804764,
+    0.04930528423967071,
+    -0.02373741480589947,
+    0.010546460394594998,
+    -0.004324309995050576,
+    0.0016394756169413357,
+    -0.0005763755745385824,
+    0.00018850288509584165,
+    -5.754195010082104e-05,
+    1.6448448070728896e-05,
+    -4.4167383584587505e-06,
+    1.1173875391201037e-06,
+    -2.670793853940612e-07,
+    6.046995022541919e-08,
+    -1.300025009986248e-08,
+    2.6598237246823866e-09,
+    -5.189795601635263e-10,
+    9.675809035373237e-11,
+    -1.726826291441556e-11,
+    2.95505266312964e-12,
+    -4.856446783111929e-13,
+    7.676185498604936e-14,
+    -1.1685332877993451e-14,
+    1.715391285555133e-15,
+    -2.431279846547955e-16,
+    3.3307945188222384e-17,
+)
+_I0_FAR = (
+    0.8044904110141088,
+    0.0033691164782556943,
+    6.889758346916825e-05,
+    2.8913705208347567e-06,
+    2.0489185894690638e-07,
+    2.266668990498178e-08,
+    3.3962320257083865e-09,
+    4.94060238822497e-10,
+    1.1889147107846439e-11,
+    -3.1499165279632416e-11,
+    -1.3215811840447713e-11,
+    -1.7941785315068062e-12,
+    7.180124451383666e-13,
+    3.8527783827421426e-13,
+    1.54008621752141e-14,
+    -4.150569347287222e-14,
+    -9.554846698828307e-15,
+    3.8116806693526224e-15,
+    1.7725601330565263e-15,
+    -3.425485619677219e-16,
+    -2.8276239805165836e-16,
+    3.461222867697461e-17,
+    4.46562142029676e-17,
+)
+
+
+def _chebyshev(x: Any, coefficients: tuple[float, ...]) -> Any:
+    """Half the first coefficient, and the others times T1(x), T2(x), ... by Clenshaw's rule."""
+    f, (first, *rest) = functions, coefficients
+    above: Any = 0.0
+    here = f.full_like(x, 0.0)
+    for c in reversed(rest):
+        here, above = f.subtract(f.add(f.multiply(f.multiply(x, 2), here), c), above), here
+    return f.subtract(f.add(f.multiply(x, here), first / 2), above)
+
+
+@public(np.i0)
+def i0(x: Any) -> Any:
+    """The modified Bessel function of the first kind of order 0, of real numbers."""
+    f, element = functions, element_of(x)[0]
+    require(not element.is_complex, "i0 takes real numbers")
+    size = f.absolute(f.astype(x, element if element.is_float else F64))
+    near = _chebyshev(f.subtract(f.divide(f.minimum(size, 8), 4), 1), _I0_NEAR)
+    wide = f.maximum(size, 8)
+    far = f.divide(_chebyshev(f.subtract(f.divide(16.0, wide), 1), _I0_FAR), f.sqrt(wide))
+    return f.multiply(f.exp(size), f.where(f.less_equal(size, 8), near, far))
+
+
 @public(np.isreal)
 def isreal(x: Any) -> Any:
     """True where the imaginary part is 0."""
@@ -214,9 +317,14 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 
 
 @public(np.ediff1d)
-def ediff1d(x: Any) -> Any:
-    """The differences of the flattened array."""
-    return diff(functions.ravel(x))
+def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """The differences of the flattened array, between what is put before and behind them."""
+    f, made = functions, diff(functions.ravel(x))
+    ends = [
+        v if v is None else f.astype(f.ravel(v), element_of(made)[0]) for v in (to_begin, to_end)
+    ]
+    parts = [part for part in (ends[0], made, ends[1]) if part is not None]
+    return f.concatenate(parts) if len(parts) > 1 else made
 
 
 # --------------------------------------------------------------------------------------- statistics
@@ -224,9 +332,13 @@ def ediff1d(x: Any) -> Any:
 
 @public(np.cov)
 def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
-) -> Any:
-    """The covariance matrix of variables in rows (or columns if not `rowvar`)."""
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
+    fweights: Any = None, aweights: Any = None, *, dtype: Any = None,
+) -> Any:  # fmt: skip
+    """The covariance matrix of variables in rows (or columns if not `rowvar`).
+
+    fweights says how often each observation counts, aweights how much.
+    """
     f = functions
     x = f.atleast_2d(m)
     x = x if rowvar or len(as_value(m).shape) == 1 else f.transpose(x)
@@ -234,17 +346,28 @@ def cov(
         other = f.atleast_2d(y)
         other = other if rowvar or other.shape[0] == 1 else f.transpose(other)
         x = f.concatenate([x, other], axis=0)
-    x = f.astype(x, "c128" if element_of(x)[0].is_complex else "f64")
+    wide = "c128" if element_of(x)[0].is_complex else "f64"
+    x = f.astype(x, wide if dtype is None else dtype)
     delta = ddof if ddof is not None else int(not bias)
-    centred = f.subtract(x, f.mean(x, 1, keepdims=True))
-    product = f.matmul(centred, f.conj(f.transpose(centred)))
-    return f.squeeze(f.divide(product, max(int(x.shape[1]) - delta, 0)))
+    count: Any = int(x.shape[1])
+    if fweights is None and aweights is None:
+        centred, weighted = f.subtract(x, f.mean(x, 1, keepdims=True)), None
+        left: Any = max(count - delta, 0)
+    else:
+        weights = [w for w in (fweights, aweights) if w is not None]
+        joint = f.astype(functools.reduce(f.multiply, weights), element_of(x)[0])
+        total = f.sum(joint)
+        lost = delta if aweights is None else delta * f.sum(joint * as_value(aweights)) / total
+        centred = f.subtract(x, f.expand_dims(f.sum(x * joint, 1) / total, 1))
+        left, weighted = f.maximum(f.real(total - lost), 0), centred * joint
+    other = f.conj(f.transpose(centred if weighted is None else weighted))
+    return f.squeeze(f.divide(f.matmul(centred, other), left))
 
 
 @public(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
     """The matrix of correlation coefficients."""
-    f, c = functions, cov(x, y, rowvar)
+    f, c = functions, cov(x, y, rowvar, dtype=dtype)
     if not c.shape:
         return f.divide(c, c)
     spread = f.sqrt(f.real(f.diagonal(c)))
@@ -268,3 +391,75 @@ _of_valid("nancumsum", 0.0, np.nancumsum, "cumsum")
 _of_valid("nancumprod", 1.0, np.nancumprod, "cumprod")
 _of_valid("nanargmax", -math.inf, np.nanargmax, "argmax")
 _of_valid("nanargmin", math.inf, np.nanargmin, "argmin")
+
+
+# --------------------------------------------------------------------------------------------- bits
+
+_PLACES = np.arange(8, dtype=np.uint8)
+
+
+def _bit_places(bitorder: str) -> Any:
+    require(bitorder in ("big", "little"), f"bitorder is 'big' or 'little', got {bitorder!r}")
+    return _PLACES if bitorder == "little" else _PLACES[::-1]
+
+
+@public(np.packbits)
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+    """Eight elements along an axis (None: flattened) become the bits of one u8: those that are not
+    0 are 1. Zeros fill the last one."""
+    f, x = functions, as_value(a)
+    require(element_of(x)[0].kind in "biu", "packbits takes bools or integers")
+    x = f.ravel(x) if axis is None else x
+    place = normalise_axis(axis or 0, len(x.shape), "packbits")
+    x = f.moveaxis(f.not_equal(x, 0), place, -1)
+    spare = -x.shape[-1] % 8
+    x = f.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(0, spare)])
+    rows = f.astype(f.reshape(x, (*x.shape[:-1], x.shape[-1] // 8, 8)), "u8")
+    made = f.sum(f.left_shift(rows, _bit_places(bitorder)), -1, dtype="u8")
+    return f.moveaxis(made, -1, place)
+
+
+@public(np.unpackbits)
+def unpackbits(
+    a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big"
+) -> Any:
+    """The bits of u8 along an axis (None: flattened): the first `count`, all but the last -count,
+    or zeros behind them."""
+    f, x = functions, as_value(a)
+    require(element_of(x)[0].name == "u8", f"unpackbits takes u8, got {element_of(x)[0]}")
+    x = f.ravel(x) if axis is None else x
+    place = normalise_axis(axis or 0, len(x.shape), "unpackbits")
+    x = f.expand_dims(f.moveaxis(x, place, -1), -1)
+    bits = f.bitwise_and(f.right_shift(x, _bit_places(bitorder)), np.uint8(1))
+    bits = f.reshape(bits, (*bits.shape[:-2], bits.shape[-2] * 8))
+    have = bits.shape[-1]
+    want = have if count is None else count if count >= 0 else have + count
+    require(want >= 0, f"unpackbits: -count of {-want - have} is more than {have} bits")
+    bits = bits[..., :want]
+    bits = f.pad(bits, [(0, 0)] * (len(bits.shape) - 1) + [(0, max(want - have, 0))])
+    return f.moveaxis(bits, -1, place)
+
+
+# -------------------------------------------------------------- functions that become complex
+
+
+def _complex_where_needed(name: str, numpy_function: Any) -> None:
+    def function(x: Any, *rest: Any) -> Any:
+        complex_ = any(element_of(v)[0].is_complex for v in (x, *rest))
+        require(
+            complex_,
+            f"emath.{name} of real numbers has a dtype that depends on data",
+            hint=f"np.{name} gives NaN outside of its domain; cast to complex for emath.{name}",
+        )
+        if name == "logn":
+            return functions.divide(functions.log(*rest), functions.log(x))
+        return getattr(functions, name)(x, *rest)
+
+    function.__doc__ = (
+        f"{name} of complex numbers. Real ones are refused: their dtype depends on data."
+    )
+    public(numpy_function, name=f"emath.{name}")(function)
+
+
+for _name in ("sqrt", "log", "log2", "log10", "logn", "power", "arccos", "arcsin", "arctanh"):
+    _complex_where_needed(_name, getattr(np.emath, _name))

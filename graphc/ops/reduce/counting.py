@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,53 @@ def histogram(
     return made, edges
 
 
+@public(np.histogramdd)
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """(counts as f64, the edges of each variable) of rows of variables, or of a list of variables.
+
+    bins is a number, or a number or edges for each variable; range has a pair or None for each.
+    """
+    f, is_list = functions, isinstance(sample, list | tuple)
+    columns = [
+        as_value(v) for v in (sample if is_list else f.unstack(f.atleast_2d(sample), axis=1))
+    ]
+    each = list(bins) if isinstance(bins, list | tuple) else [bins] * len(columns)
+    ranges = [None] * len(columns) if range is None else list(range)
+    given = f"{len(columns)} variables, {len(each)} bins, {len(ranges)} ranges"
+    require(len(columns) == len(each) == len(ranges), f"histogramdd: {given}")
+    edges = [histogram_bin_edges(*given) for given in zip(columns, each, ranges)]
+    place: Any = np.zeros((), np.int64)
+    for column, edge in zip(columns, edges):  # below the first edge comes first, beyond all last
+        at_end = f.equal(column, f.take(edge, -1))
+        found = searchsorted(edge, column, "right") - f.astype(at_end, I64)
+        place = place * (shape_of(edge)[0] + 1) + found
+    dims = tuple(shape_of(edge)[0] + 1 for edge in edges)
+    made = f.astype(bincount(place, weights, length=math.prod(dims)), F64)
+    made = reshape(made, dims)[(slice(1, -1),) * len(dims)]
+    if density:
+        total = f.sum(made)
+        for axis, edge in enumerate(edges):
+            widths = f.diff(edge)
+            made = made / reshape(widths, [-1 if k == axis else 1 for k, _ in enumerate(dims)])
+        made = made / total
+    return made, tuple(edges)
+
+
+@public(np.histogram2d)
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+) -> tuple[Any, Any, Any]:
+    """(counts as f64, the edges of x, the edges of y)."""
+    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    made, edges = histogramdd(
+        [x, y], list(bins) if np.ndim(bins) else bins, range, density, weights
+    )
+    return made, *edges
+
+
 # ------------------------------------------------------------------------------------ distinct
 
 
@@ -106,22 +155,21 @@ def unique(
     return_counts: bool = False,
     size: int | None = None,
     fill_value: Any = None,
+    *,
+    equal_nan: bool = True,
 ) -> Any:
     """The distinct values of x in ascending order: the first `size`, then fill_value
     (the least value by default).
 
-    NaNs count as equal. Index, inverse and counts follow as asked for; left-over counts are 0.
+    NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
+    left-over counts are 0.
     """
-    need_size("unique", x, size)
+    need_size("unique", size, x)
     if size is None:
-        made = np.unique(np.asarray(x), return_index, return_inverse, return_counts)  # type: ignore[call-overload]
-        return made
-    flat = reshape(as_value(x), -1)
-    total = shape_of(flat)[0]
-    require(isinstance(total, int) and total > 0, f"unique of {total} elements")
-    order = argsort(flat)
-    ordered = functions.take(flat, order, mode="clip")
-    starts = concatenate([functions.ones((1,), BOOL), _changes(ordered)])
+        asked = return_index, return_inverse, return_counts
+        return np.unique(np.asarray(x), *asked, equal_nan=equal_nan)  # type: ignore[call-overload]
+    order, ordered, starts = _runs("unique", x, equal_nan)
+    total = shape_of(ordered)[0]
     places, count = true_places(starts, size)
     legal = functions.arange(int(size)) < count
     values = functions.take(ordered, places, mode="clip")
@@ -142,14 +190,110 @@ def unique(
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _changes(ordered: Any) -> Any:
+def _runs(name: str, x: Any, equal_nan: bool = True) -> tuple[Any, Any, Any]:
+    """(the order that sorts the elements, the elements sorted, where runs of equal ones begin)."""
+    flat = reshape(as_value(x), -1)
+    total = shape_of(flat)[0]
+    require(isinstance(total, int) and total > 0, f"{name} of {total} elements")
+    order = argsort(flat)
+    ordered = functions.take(flat, order, mode="clip")
+    changes = _changes(ordered, equal_nan)
+    return order, ordered, concatenate([functions.ones((1,), BOOL), changes])
+
+
+def _changes(ordered: Any, equal_nan: bool) -> Any:
     """Where an element of a sorted vector differs from the one before it."""
     extent = shape_of(ordered)[0]
     left, right = slice_axis(ordered, 0, 0, extent - 1), slice_axis(ordered, 0, 1, extent)
     differ = functions.not_equal(left, right)
-    if common_element(ordered)[0].is_float:
+    if common_element(ordered)[0].is_float and equal_nan:
         differ = functions.logical_and(differ, functions.logical_not(functions.isnan(left)))
     return differ
+
+
+def _publish_unique(name: str, numpy_function: Any, *asked: str) -> None:
+    kind: Any = type(numpy_function(np.zeros(1)))  # NumPy's named tuple
+
+    def function(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+        options = dict.fromkeys(asked, True)
+        need_size(name, size, x)
+        made = unique(x, size=size, fill_value=fill_value, equal_nan=False, **options)
+        return kind(*made) if asked else made
+
+    function.__doc__ = f"np.{name}, where NaNs differ: the first `size` distinct values."
+    public(numpy_function, name=name)(function)
+
+
+_publish_unique("unique_values", np.unique_values)
+_publish_unique("unique_counts", np.unique_counts, "return_counts")
+_publish_unique("unique_inverse", np.unique_inverse, "return_inverse")
+_publish_unique("unique_all", np.unique_all, "return_index", "return_inverse", "return_counts")
+
+
+def _distinct(
+    name: str, x: Any, keep: Callable[[Any], Any], size: int, fill_value: Any
+) -> tuple[Any, Any]:
+    """Of the distinct elements in ascending order those that `keep` marks, and where they were:
+    the first `size`, then fill_value (the least element by default)."""
+    order, ordered, starts = _runs(name, x)
+    places, count = true_places(functions.logical_and(starts, keep(ordered)), size)
+    values = functions.take(ordered, places, mode="clip")
+    if fill_value is not None:
+        values = functions.where(functions.arange(int(size)) < count, values, fill_value)
+    return values, functions.take(order, places, mode="clip")
+
+
+@public(np.union1d)
+def union1d(ar1: Any, ar2: Any, size: int | None = None, fill_value: Any = None) -> Any:
+    """The elements of both, in ascending order and each once: the first `size`."""
+    need_size("union1d", size, ar1, ar2)
+    return unique(_joined(ar1, ar2), size=size, fill_value=fill_value)
+
+
+def _joined(a: Any, b: Any) -> Any:
+    return concatenate([reshape(as_value(a), -1), reshape(as_value(b), -1)])
+
+
+@public(np.intersect1d)
+def intersect1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False,
+    size: int | None = None, fill_value: Any = None,
+) -> Any:  # fmt: skip
+    """The elements in both, in ascending order and each once: the first `size`; with
+    `return_indices` also where they are first in each."""
+    need_size("intersect1d", size, ar1, ar2)
+    if size is None:
+        return np.intersect1d(ar1, ar2, assume_unique, return_indices)  # type: ignore[call-overload]
+    made, first = _distinct("intersect1d", ar1, lambda v: isin(v, ar2), size, fill_value)
+    if not return_indices:
+        return made
+    found = functions.equal(expand_dims(made, 1), reshape(as_value(ar2), -1))
+    return made, first, functions.argmax(found, axis=1)
+
+
+@public(np.setdiff1d)
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, size: int | None = None, fill_value: Any = None
+) -> Any:
+    """The elements of ar1 that are not in ar2, in ascending order and each once: the first
+    `size`."""
+    need_size("setdiff1d", size, ar1, ar2)
+    if size is None:
+        return np.setdiff1d(ar1, ar2, assume_unique)
+    keep = lambda v: isin(v, ar2, invert=True)  # noqa: E731
+    return _distinct("setdiff1d", ar1, keep, size, fill_value)[0]
+
+
+@public(np.setxor1d)
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, size: int | None = None, fill_value: Any = None
+) -> Any:
+    """The elements in one but not in both, in ascending order and each once: the first `size`."""
+    need_size("setxor1d", size, ar1, ar2)
+    if size is None:
+        return np.setxor1d(ar1, ar2, assume_unique)
+    keep = lambda v: functions.not_equal(isin(v, ar1), isin(v, ar2))  # noqa: E731
+    return _distinct("setxor1d", _joined(ar1, ar2), keep, size, fill_value)[0]
 
 
 @public(np.isin)
@@ -198,5 +342,5 @@ def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
 def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
     """Sub-arrays along an axis where a condition, known while tracing, is true."""
     if isinstance(condition, Value):
-        need_size("nonzero", condition, None)
+        need_size("nonzero", None, condition)
     return functions.take(x, np.flatnonzero(condition), axis=axis)

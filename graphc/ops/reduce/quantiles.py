@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,35 @@ from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import slice_axis
 from graphc.ops.sort.sorting import sort
 
-_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
+# Between which places of n sorted elements q lies: (n - 1) q, or n q + a + q (1 - a - b) - 1.
+_PICKED = ("lower", "higher", "nearest", "midpoint")
+_PLOTTED = {
+    "linear": (1.0, 1.0), "interpolated_inverted_cdf": (0.0, 1.0), "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0), "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
+}  # fmt: skip
+_METHODS = (*_PLOTTED, *_PICKED)
 
 
-def _interpolated(ordered: Any, place: Any, method: str, element: DType) -> Any:
+def _place(q: Any, count: Any, method: str) -> Any:
+    """The fractional place of a quantile among a number of sorted elements."""
+    before, behind = _PLOTTED.get(method, (1.0, 1.0))
+    if before == behind == 1:
+        return q * (count - 1.0)
+    made = q * count + (before + q * (1 - before - behind)) - 1
+    return functions.clip(made, 0.0, count - 1.0)
+
+
+def _interpolated(
+    ordered: Any, place: Any, method: str, element: DType, read: Callable[[Any, Any], Any]
+) -> Any:
     """Rows of sorted x[..., extent] read at fractional places, with interpolation in a dtype."""
     low, high = functions.floor(place), functions.ceil(place)
     if method in ("lower", "higher", "nearest"):
         picked = {"lower": low, "higher": high}.get(method, functions.rint(place))
-        return _read(ordered, picked)
-    below, above = (functions.astype(_read(ordered, p), element) for p in (low, high))
-    weight = place - low if method == "linear" else 0.5 * functions.not_equal(low, high)
+        return read(ordered, picked)
+    below, above = (functions.astype(read(ordered, p), element) for p in (low, high))
+    halves = method == "midpoint"
+    weight = 0.5 * functions.not_equal(low, high) if halves else place - low
     weight, gap = functions.astype(weight, element), above - below
     made = functions.where(weight >= 0.5, above - gap * (1 - weight), below + gap * weight)
     return functions.where(functions.equal(below, above), below, made)  # equal infinities
@@ -44,34 +63,69 @@ def _read(ordered: Any, places: Any) -> Any:
     return functions.take(ordered, functions.astype(places, I64), axis=-1, mode="clip")
 
 
+def _read_along(ordered: Any, places: Any) -> Any:
+    places = functions.astype(places, I64)
+    return functions.take_along_axis(ordered, places, -1, mode="clip")
+
+
+def _checked(name: str, x: Any, q: Any, method: str, options: dict[str, Any]) -> tuple[Any, ...]:
+    """(x, q, the dtype of the quantiles)."""
+    options.pop("overwrite_input", None)
+    require(options.pop("weights", None) is None, f"{name} with weights is not available")
+    require_options(name, options)
+    require(method in _METHODS, f"{name}: no method {method!r}", hint=", ".join(_METHODS))
+    _check_range(q)
+    element = weak_promote(common_element(x)[0], F64)
+    if not is_python_number(q):  # a list of them counts as an array of f64
+        element = promote(element, common_element(np.asarray(q) if isinstance(q, list) else q)[0])
+    return as_value(x), as_value(q), element
+
+
 @public(np.quantile)
 def quantile(
     x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
-    options.pop("overwrite_input", None)
-    require_options("quantile", options)
-    require(method in _METHODS, f"quantile: no method {method!r}", hint=", ".join(_METHODS))
-    _check_range(q)
-    element = weak_promote(common_element(x)[0], F64)
-    if not is_python_number(q):  # a list of them counts as an array of f64
-        element = promote(element, common_element(np.asarray(q) if isinstance(q, list) else q)[0])
-    x, q = as_value(x), as_value(q)
+    x, q, element = _checked("quantile", x, q, method, options)
     rows, kept = _rows_over(x, axis)
     extent = shape_of(rows)[-1]
     if isinstance(extent, Dim) or extent == 0:
         raise TypeRuleError(f"quantile over {extent} elements")
     ordered = sort(rows)
-    made = _interpolated(
-        ordered, functions.astype(q, np.float64) * float(extent - 1), method, element
-    )
+    place = _place(functions.astype(q, np.float64), float(extent), method)
+    made = _interpolated(ordered, place, method, element, _read)
     rank = rank_of(rows) - 1
     greatest = slice_axis(ordered, rank, extent - 1, extent)
     greatest = reshape(greatest, (*shape_of(rows)[:-1], *(1,) * rank_of(q)))
     if common_element(greatest)[0].is_float:
         made = functions.where(functions.isnan(greatest), greatest, made)
+    return _with_q_first(made, q, kept if keepdims else None)
+
+
+def _with_q_first(made: Any, q: Any, kept: tuple[Any, ...] | None) -> Any:
+    """The axes of q, which come last, moved to the front; the others as `kept` says."""
+    rank = rank_of(made) - rank_of(q)
     made = moveaxis(made, tuple(range(rank, rank + rank_of(q))), tuple(range(rank_of(q))))
-    return reshape(made, (*shape_of(q), *kept)) if keepdims else made
+    return made if kept is None else reshape(made, (*shape_of(q), *kept))
+
+
+@public(np.nanquantile)
+def nanquantile(
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+) -> Any:
+    """Quantiles of what is not NaN; NaN where nothing is."""
+    if not common_element(x)[0].is_float:
+        return quantile(x, q, axis, method, keepdims, **options)
+    x, q, element = _checked("nanquantile", x, q, method, options)
+    rows, kept = _rows_over(x, axis)
+    valid = functions.logical_not(functions.isnan(rows))
+    count = functions.astype(functions.sum(valid, -1, keepdims=True), np.float64)
+    place = _place(
+        functions.astype(reshape(q, -1), np.float64), functions.maximum(count, 1), method
+    )
+    made = _interpolated(sort(rows), place, method, element, _read_along)
+    made = reshape(made, (*shape_of(rows)[:-1], *shape_of(q)))
+    return _with_q_first(made, q, kept if keepdims else None)
 
 
 def _check_range(q: Any) -> None:
@@ -92,13 +146,22 @@ def _rows_over(x: Any, axis: Any) -> tuple[Any, tuple[Any, ...]]:
     return merged, tuple(1 if k in axes else d for k, d in enumerate(dims))
 
 
+def _hundredth(q: Any) -> Any:
+    part = functions.true_divide(q, 100.0) if isinstance(q, Value) else np.divide(q, 100.0)
+    return float(part) if is_python_number(q) else part
+
+
 @public(np.percentile)
 def percentile(
     x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """quantile with q in 0..100."""
-    options.pop("overwrite_input", None)
-    require_options("percentile", options)
-    part = functions.true_divide(q, 100.0) if isinstance(q, Value) else np.divide(q, 100.0)
-    part = float(part) if is_python_number(q) else part
-    return quantile(x, part, axis, method, keepdims)
+    return quantile(x, _hundredth(q), axis, method, keepdims, **options)
+
+
+@public(np.nanpercentile)
+def nanpercentile(
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+) -> Any:
+    """nanquantile with q in 0..100."""
+    return nanquantile(x, _hundredth(q), axis, method, keepdims, **options)

@@ -139,6 +139,8 @@ def _publish_spread(op: str, *numpy_functions: Any) -> None:
         ddof: float = 0,
         keepdims: bool = False,
         *,
+        where: Any = True,
+        mean: Any = None,
         correction: float | None = None,
     ) -> Any:
         no_out(op, out)
@@ -146,6 +148,10 @@ def _publish_spread(op: str, *numpy_functions: Any) -> None:
         target = as_dtype(dtype or (element if element.kind in "fc" else F64))
         axes = normalise_axes(axis, len(x.shape), op)
         delta = float(ddof if correction is None else correction)
+        if where is not True or mean is not None:
+            x = functions.astype(x, target)
+            made = _variance_where(x, axes, None, delta, keepdims, where, mean)
+            return functions.sqrt(made) if op == "std" else made
         return emit(
             op, functions.astype(x, target), axes=axes, keepdims=bool(keepdims), correction=delta
         )
@@ -229,11 +235,17 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 
 @public(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
-    """The mean, or the weighted mean; 1-D weights run along `axis`."""
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
+) -> Any:
+    """The mean, or the weighted mean, 1-D weights along `axis`; if `returned` with the sum of the
+    weights."""
     f, x = functions, as_value(a)
     if weights is None:
-        return f.mean(x, axis, keepdims=keepdims)
+        made = f.mean(x, axis, keepdims=keepdims)
+        count = f.divide(f.size(x), max(f.size(made), 1)) if returned else None
+        total = f.full_like(made, count) if returned else None
+        return (made, total) if returned else made
     weights = as_value(weights)
     if len(weights.shape) != len(x.shape):
         require(len(weights.shape) == 1 and axis is not None, "weights must be 1-D along an axis")
@@ -244,35 +256,47 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = F
     element = promote(element_of(x)[0], element_of(weights)[0])
     element = promote(element, F64) if element_of(x)[0].kind in "biu" else element
     x, weights = f.astype(x, element), f.astype(weights, element)
-    scale = f.broadcast_to(weights, x.shape)
     total = f.sum(f.multiply(x, weights), axis, keepdims=keepdims)
-    return f.divide(total, f.sum(scale, axis, keepdims=keepdims))
+    scale = f.sum(f.broadcast_to(weights, x.shape), axis, keepdims=keepdims)
+    return (f.divide(total, scale), scale) if returned else f.divide(total, scale)
 
 
-def _valid(a: Any) -> Any:
-    return functions.logical_not(functions.isnan(a))
+def _valid(a: Any, where: Any = True) -> Any:
+    valid = functions.logical_not(functions.isnan(a))
+    return valid if where is True else functions.logical_and(valid, where)
 
 
-@public(np.nansum)
-def nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """The sum of what is not NaN."""
-    return functions.sum(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+def _publish_nan_total(op: str, *numpy_functions: Any) -> None:
+    def function(
+        a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
+        options = {"keepdims": keepdims, "initial": initial, "where": _valid(a, where)}
+        return getattr(functions, op)(a, axis, dtype, **options)
+
+    function.__doc__ = f"The {op} of what is not NaN."
+    public(*numpy_functions, name=f"nan{op}")(function)
 
 
-@public(np.nanprod)
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """The product of what is not NaN."""
-    return functions.prod(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+_publish_nan_total("sum", np.nansum)
+_publish_nan_total("prod", np.nanprod)
 
 
 def _publish_nan_extreme(op: str, neutral: float, *numpy_functions: Any) -> None:
-    def function(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def function(
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+        where: Any = True,
+    ) -> Any:  # fmt: skip
         no_out(f"nan{op}", out)
         f = functions
         if element_of(a)[0].kind != "f":
-            return getattr(f, op)(a, axis, keepdims=keepdims)
-        made = getattr(f, op)(masked(a, _valid(a), neutral), axis, keepdims=keepdims)
-        return f.where(f.any(_valid(a), axis, keepdims=keepdims), made, math.nan)
+            return getattr(f, op)(a, axis, keepdims=keepdims, initial=initial, where=where)
+        require(where is True or initial is not None, f"nan{op} with where= needs initial=")
+        valid = _valid(a, where)
+        made = getattr(f, op)(masked(a, valid, neutral), axis, keepdims=keepdims, initial=initial)
+        if initial is not None:
+            return made
+        return f.where(f.any(valid, axis, keepdims=keepdims), made, math.nan)
 
     function.__doc__ = f"The {op} of what is not NaN; NaN where nothing is left."
     public(*numpy_functions, name=f"nan{op}")(function)
@@ -283,31 +307,42 @@ _publish_nan_extreme("min", math.inf, np.nanmin)
 
 
 @public(np.nanmean)
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
+) -> Any:
     """The mean of what is not NaN."""
-    return functions.mean(a, axis, dtype, keepdims=keepdims, where=_valid(a))
+    return functions.mean(a, axis, dtype, keepdims=keepdims, where=_valid(a, where))
+
+
+def _variance_where(
+    a: Any, axis: Any, dtype: Any, delta: float, keepdims: bool, valid: Any, mean: Any
+) -> Any:
+    """The variance of chosen elements, around a mean that may be known; NaN of too few."""
+    f = functions
+    if mean is None:
+        mean = f.mean(a, axis, dtype, keepdims=True, where=valid)
+    centred = masked(f.subtract(a, mean), valid, 0)
+    squares = f.square(f.absolute(centred) if element_of(a)[0].is_complex else centred)
+    total = f.sum(squares, axis, keepdims=keepdims)
+    count = f.count_nonzero(f.broadcast_to(valid, as_value(a).shape), axis, keepdims=keepdims)
+    left = f.maximum(f.subtract(f.astype(count, F64), delta), 0)
+    return f.divide(total, f.astype(left, element_of(total)[0]))
 
 
 @public(np.nanvar)
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False,
+    where: Any = True, mean: Any = None, correction: float | None = None,
+) -> Any:  # fmt: skip
     """The variance of what is not NaN."""
-    f, valid = functions, _valid(a)
-    centred = masked(f.subtract(a, nanmean(a, axis, dtype, keepdims=True)), valid, 0)
-    squares = f.square(f.absolute(centred) if element_of(a)[0].is_complex else centred)
-    total = f.sum(squares, axis, keepdims=keepdims)
-    count = f.subtract(f.count_nonzero(valid, axis, keepdims=keepdims), int(ddof))
-    count = f.maximum(count, 0)
-    return f.divide(total, f.astype(count, element_of(total)[0]))
+    delta = ddof if correction is None else correction
+    return _variance_where(a, axis, dtype, delta, keepdims, _valid(a, where), mean)
 
 
 @public(np.nanstd)
-def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
-) -> Any:
-    """The standard deviation of what is not NaN."""
-    return functions.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims))
+def nanstd(a: Any, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+    """The standard deviation of what is not NaN; the options are those of nanvar."""
+    return functions.sqrt(nanvar(a, axis, dtype, **options))
 
 
 @public(np.median)

@@ -32,7 +32,7 @@ from graphc.ops.record.value import (
     public,
 )
 from graphc.ops.shape.manipulation import moveaxis
-from graphc.ops.shape.shape import broadcast_to, reshape
+from graphc.ops.shape.shape import broadcast_arrays, broadcast_to, reshape
 from graphc.ops.shape.slicing import slice_extent
 
 # ------------------------------------------------------------------------------------ iota
@@ -149,9 +149,40 @@ def linspace(
 
 
 @public(np.logspace)
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:
-    """base to the powers of a linspace."""
-    return functions.power(base, linspace(start, stop, num, endpoint))
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    """base to the powers of a linspace; start, stop and base may be arrays."""
+    if rank_of(base):
+        rank = max(rank_of(start), rank_of(stop), rank_of(base))
+        start, stop, base = (
+            reshape(v, (1,) * (rank - rank_of(v)) + tuple(shape_of(v))) for v in (start, stop, base)
+        )
+        base = functions.expand_dims(base, axis)
+    made = functions.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return made if dtype is None else functions.astype(made, as_dtype(dtype))
+
+
+@public(np.geomspace)
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`num` values from start to stop, each the same multiple of the one before; neither is 0.
+
+    On the way from one real number to another none changes its sign.
+    """
+    f, common = functions, common_element(start, stop)[0]
+    work = common if common.kind in "fc" else F64
+    start, stop = broadcast_arrays(f.astype(start, work), f.astype(stop, work))
+    turn = f.sign(start)
+    first, last = f.divide(start, turn), f.divide(stop, turn)
+    made = logspace(f.log10(first), f.log10(last), num, endpoint)
+    place = reshape(iota(num), (num,) + (1,) * rank_of(first))
+    made = f.where(f.equal(place, 0), first, made)
+    made = f.where(f.equal(place, num - 1), last, made) if endpoint and num > 1 else made
+    made = moveaxis(f.multiply(made, turn), 0, axis) if rank_of(first) else f.multiply(made, turn)
+    return made if dtype is None else f.astype(made, as_dtype(dtype))
 
 
 # ------------------------------------------------------------------------------------ constant fill

@@ -1,4 +1,4 @@
-"""Whole arrays edited: block, insert, delete, NumPy's in-place functions, differences, powers."""
+"""Whole arrays edited: block, insert, delete, NumPy's in-place functions, differences, meshes."""
 
 from __future__ import annotations
 
@@ -149,6 +149,20 @@ def putmask(x: Any, mask: Any, values: Any) -> None:
     _assign("putmask", x, made)
 
 
+@public(np.place)
+def place(x: Any, mask: Any, values: Any) -> None:
+    """Set the elements of a traced array where a mask holds to the values one after the other,
+    which start again where there are too few."""
+    values = functions.ravel(as_value(values))
+    count = _axis_extent(values, 0, "place")
+    require(count > 0, "place: there are no values")
+    chosen = functions.astype(reshape(mask, -1), bool)
+    turn = functions.remainder(functions.cumsum(functions.astype(chosen, I64)) - 1, count)
+    filled = reshape(functions.take(values, turn, mode="clip"), shape_of(x))
+    made = functions.where(reshape(chosen, shape_of(x)), filled, x)
+    _assign("place", x, functions.astype(made, common_element(x)[0]))
+
+
 # ------------------------------------------------------------------------------------ differences
 
 
@@ -179,15 +193,6 @@ def _difference(x: Any, axis: int, step: Any) -> Any:
     return (ahead - behind) / (functions.astype(width, common_element(x)[0]) * step)
 
 
-@public(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
-    """The polynomial with coefficients p, highest power first, at x."""
-    made = functions.zeros_like(x)
-    for coefficient in functions.unstack(p):
-        made = made * x + coefficient
-    return made
-
-
 @public(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
@@ -206,6 +211,20 @@ def sliding_window_view(
         rows = np.arange(have - extent + 1)[:, None] + np.arange(extent)  # type: ignore[arg-type]
         x = moveaxis(functions.take(x, rows, axis=place), place + 1, -1)
     return x
+
+
+@public(np.ix_)
+def ix_(*arrays: Any) -> tuple[Any, ...]:
+    """Vectors as an open mesh, one axis each: x[np.ix_(rows, columns)]. Of masks, which must be
+    known while tracing, the positions."""
+    rank, made = len(arrays), []
+    for axis, array in enumerate(map(as_value, arrays)):
+        require(rank_of(array) == 1, "ix_ takes vectors")
+        if common_element(array)[0].name == "bool":
+            array = functions.nonzero(array)[0]
+        array = functions.astype(array, I64) if shape_of(array)[0] == 0 else array
+        made.append(reshape(array, (1,) * axis + (-1,) + (1,) * (rank - axis - 1)))
+    return tuple(made)
 
 
 @public(np.vander)

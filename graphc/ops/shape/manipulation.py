@@ -169,7 +169,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 
 @public(np.stack)
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Arrays of one shape joined along a new axis."""
     parts = list(arrays)
     require(bool(parts), "stack needs at least one array")
@@ -177,20 +177,20 @@ def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
     for other in map(shape_of, parts):
         require(other == first, f"stack: shapes {list(first)} and {list(other)} differ")
     axis = normalise_axis(axis, len(first) + 1, "stack")
-    return concatenate([expand_dims(p, axis) for p in parts], axis, dtype)
+    return concatenate([expand_dims(p, axis) for p in parts], axis, dtype, casting)
 
 
 @public(np.hstack)
-def hstack(arrays: Any, dtype: Any = None) -> Any:
+def hstack(arrays: Any, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Arrays joined along axis 1 (axis 0 for vectors)."""
     parts = [atleast_1d(a) for a in arrays]
-    return concatenate(parts, 0 if parts and rank_of(parts[0]) == 1 else 1, dtype)
+    return concatenate(parts, 0 if parts and rank_of(parts[0]) == 1 else 1, dtype, casting)
 
 
 @public(np.vstack)
-def vstack(arrays: Any, dtype: Any = None) -> Any:
+def vstack(arrays: Any, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Arrays joined along axis 0; vectors are rows."""
-    return concatenate([atleast_2d(a) for a in arrays], 0, dtype)
+    return concatenate([atleast_2d(a) for a in arrays], 0, dtype, casting)
 
 
 @public(np.dstack)

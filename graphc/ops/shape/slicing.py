@@ -11,8 +11,8 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.record.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
-from graphc.ops.record.families import as_dtype, define, normalise_axis, require
-from graphc.ops.record.value import Value, emit, emit_promoted, functions, public
+from graphc.ops.record.families import as_dtype, define, normalise_axis, require, require_castable
+from graphc.ops.record.value import Value, element_of, emit, emit_promoted, functions, public
 from graphc.ops.shape.shape import reshape
 
 # ------------------------------------------------------------------------------------ slice
@@ -204,10 +204,15 @@ concat_op = define(
 
 
 @public(np.concatenate, np.concat, name="concatenate")
-def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+def concatenate(
+    arrays: Any, axis: int | None = 0, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """Arrays joined along an axis (None: flattened first), promoted to their common dtype."""
     parts = list(arrays)
     require(bool(parts), "concatenate needs at least one array")
+    if dtype is not None:
+        for part in parts:
+            require_castable("concatenate", element_of(part)[0], as_dtype(dtype), casting)
     if axis is None:
         parts, axis = [reshape(a, -1) for a in parts], 0
     element = None if dtype is None else as_dtype(dtype)

@@ -205,9 +205,9 @@ nonzero_op = define(
 )
 
 
-def need_size(name: str, x: Any, size: Any) -> None:
-    """Refuse a traced array without a size."""
-    if size is None and isinstance(x, Value):
+def need_size(name: str, size: Any, *arrays: Any) -> None:
+    """Refuse traced arrays without a size."""
+    if size is None and any(isinstance(x, Value) for x in arrays):
         raise TraceError(
             f"{name} of a traced array has a shape that depends on data",
             hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
@@ -224,7 +224,7 @@ def true_places(x: Any, size: int) -> tuple[Any, Any]:
 @public(np.flatnonzero)
 def flatnonzero(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
     """Row-major positions of what is not zero: the first `size`, then fill_value."""
-    need_size("flatnonzero", x, size)
+    need_size("flatnonzero", size, x)
     if size is None:
         return np.flatnonzero(x)
     places, count = true_places(x, size)
@@ -234,7 +234,7 @@ def flatnonzero(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
 @public(np.nonzero, method=True)
 def nonzero(x: Any, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:
     """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
-    need_size("nonzero", x, size)
+    need_size("nonzero", size, x)
     if size is None:
         return tuple(np.nonzero(x))
     places, count = true_places(x, size)
@@ -246,16 +246,38 @@ def nonzero(x: Any, size: int | None = None, fill_value: int = 0) -> tuple[Any, 
 @public(np.argwhere)
 def argwhere(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
     """nonzero as the rows of a matrix."""
-    need_size("argwhere", x, size)
+    need_size("argwhere", size, x)
     return functions.stack(nonzero(x, size, fill_value), 1) if rank_of(x) else np.argwhere(x)
 
 
 @public(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """Row-major positions as one position per axis; they are not checked."""
-    require(order == "C", "unravel_index: the order must be 'C'")
+    """Positions in an array as one position per axis; they are not checked."""
+    require(order in ("C", "F"), f"unravel_index: the order must be 'C' or 'F', got {order!r}")
+    extents = tuple(shape) if np.ndim(shape) else (shape,)
     made, rest = [], functions.astype(indices, I64)
-    for extent in reversed(tuple(shape) if np.ndim(shape) else (shape,)):
+    for extent in extents if order == "F" else reversed(extents):
         made.append(functions.remainder(rest, max(extent, 1)))
         rest = functions.floor_divide(rest, max(extent, 1))
-    return tuple(reversed(made))
+    return tuple(made if order == "F" else reversed(made))
+
+
+@public(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+    """One position per axis as positions in an array of extents `dims`.
+
+    What lies outside raises RunError, or is clipped or wrapped by `mode`, one or one for each axis.
+    """
+    require(order in ("C", "F"), f"ravel_multi_index: the order must be 'C' or 'F', got {order!r}")
+    extents = tuple(dims) if np.ndim(dims) else (dims,)
+    is_list = isinstance(multi_index, tuple | list)
+    parts = list(multi_index if is_list else functions.unstack(multi_index))
+    modes = mode if isinstance(mode, tuple | list) else (mode,) * len(extents)
+    given = f"{len(parts)} positions, {len(extents)} extents, {len(modes)} modes"
+    require(len(parts) == len(extents) == len(modes), f"ravel_multi_index: {given}")
+    axes = list(zip(parts, extents, modes))
+    made = np.zeros((), np.int64)
+    for part, extent, how in reversed(axes) if order == "F" else axes:
+        legal = functions.take(np.arange(extent), functions.astype(part, I64), mode=how)
+        made = functions.add(functions.multiply(made, extent), legal)
+    return made

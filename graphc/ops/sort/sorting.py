@@ -34,6 +34,7 @@ from graphc.ops.record.dims import rank_of, samples_of, shape_of, size_of, tenso
 from graphc.ops.record.families import (
     REAL,
     UNSIGNED,
+    as_dtype,
     define,
     device_code,
     normalise_axis,
@@ -344,6 +345,9 @@ def sort(
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
     kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
     require(kind in kinds, f"sort: no kind {kind!r}", hint=", ".join(map(str, kinds[1:])))
+    if common_element(x)[0].is_complex and not descending:
+        x, axis = (reshape(x, -1), 0) if axis is None else (x, axis)
+        return functions.take_along_axis(x, argsort(x, axis), axis, mode="clip")
     made, axis = _along("sort", x, axis, descending=descending)
     return functions.astype(moveaxis(made, -1, axis), common_element(x)[0])
 
@@ -353,7 +357,11 @@ def argsort(
     x: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *,
     descending: bool = False, stable: Any = None,
 ) -> Any:  # fmt: skip
-    """The positions that sort x along an axis; always stable."""
+    """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
+    real parts, then by their imaginary parts."""
+    if common_element(x)[0].is_complex and not descending:
+        x, axis = (reshape(x, -1), 0) if axis is None else (as_value(x), axis)
+        return lexsort((functions.imag(x), functions.real(x)), axis)
     made, axis = _along("argsort", x, axis, descending=descending)
     return moveaxis(made, -1, axis)
 
@@ -388,6 +396,15 @@ def _check_kth(x: Any, kth: Any, axis: int | None) -> None:
     for k in np.atleast_1d(kth):
         legal = not isinstance(extent, int) or -extent <= k < extent
         require(legal, f"partition: position {k} is out of range for extent {extent}")
+
+
+@public(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    """The elements along the last axis in ascending order, as complex numbers."""
+    element = common_element(a)[0]
+    small = element.is_integer and element.bits <= 16
+    kind = element if element.is_complex else as_dtype("c64" if small else "c128")
+    return functions.astype(sort(a), kind)
 
 
 @public(np.lexsort)

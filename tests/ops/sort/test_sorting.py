@@ -75,7 +75,7 @@ def test_orders() -> None:
         traced(lambda v: NUMPY[np.partition](v, 5), N)
 
 
-@pytest.mark.parametrize("method", ["linear", "lower", "higher", "nearest", "midpoint"])
+@pytest.mark.parametrize("method", quantiles._METHODS)
 def test_quantiles(method: str) -> None:
     for q in (0.3, np.array([0.1, 0.5, 1.0]), np.array([[0.0, 0.75]])):
         for axis, keepdims in ((None, False), (1, False), (0, True), ((0, 1), True)):
@@ -87,7 +87,8 @@ def test_quantiles(method: str) -> None:
 
 @pytest.mark.parametrize("function", [
     lambda v: sorting.topk(v, 8), lambda v: sorting.topk(v, 0), lambda v: sorting.sort(v, 2),
-    lambda v: sorting.sort(v + 1j), lambda v: quantiles.quantile(v, 0.5, method="hazen"),
+    lambda v: sorting.sort(v + 1j, descending=True),
+    lambda v: quantiles.quantile(v, 0.5, method="inverted_cdf"),
 ])  # fmt: skip
 def test_misuse_is_refused(function: Any) -> None:
     with pytest.raises(GraphError):
