@@ -1,6 +1,6 @@
 """graphc: a graph compiler for Python. NumPy-style model functions become native kernels.
 
-Written by `python -m tools.stubs`."""
+Written by `python -m tools`."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -204,7 +204,9 @@ def argsort(
     descending: bool = False,
     stable: bool | None = None,
 ) -> NDArray[Any]:
-    """The positions that sort x along an axis; always stable."""
+    """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
+    real parts, then by their imaginary parts.
+    """
 
 def argwhere(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> NDArray[Any]:
     """nonzero as the rows of a matrix."""
@@ -276,10 +278,13 @@ def average(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     weights: ArrayLike | None = None,
+    returned: bool = False,
     *,
     keepdims: bool = False,
 ) -> NDArray[Any]:
-    """The mean, or the weighted mean; 1-D weights run along `axis`."""
+    """The mean, or the weighted mean, 1-D weights along `axis`; if `returned` with the sum of the
+    weights.
+    """
 
 def avg_pool(
     x: ArrayLike,
@@ -411,6 +416,7 @@ def concat(
     arrays: Sequence[ArrayLike],
     axis: int | None = 0,
     dtype: DTypeLike | None = None,
+    casting: str = 'same_kind',
 ) -> NDArray[Any]:
     """Arrays joined along an axis (None: flattened first), promoted to their common dtype."""
 
@@ -418,6 +424,7 @@ def concatenate(
     arrays: Sequence[ArrayLike],
     axis: int | None = 0,
     dtype: DTypeLike | None = None,
+    casting: str = 'same_kind',
 ) -> NDArray[Any]:
     """Arrays joined along an axis (None: flattened first), promoted to their common dtype."""
 
@@ -460,7 +467,13 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full') -> NDArray[Any]:
 def copysign(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise copysign; operands broadcast and promote as in NumPy 2."""
 
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> NDArray[Any]:
+def corrcoef(
+    x: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    *,
+    dtype: DTypeLike | None = None,
+) -> NDArray[Any]:
     """The matrix of correlation coefficients."""
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = 'valid') -> NDArray[Any]:
@@ -486,8 +499,15 @@ def cov(
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
 ) -> NDArray[Any]:
-    """The covariance matrix of variables in rows (or columns if not `rowvar`)."""
+    """The covariance matrix of variables in rows (or columns if not `rowvar`).
+
+    fweights says how often each observation counts, aweights how much.
+    """
 
 def cross(
     a: ArrayLike,
@@ -615,8 +635,12 @@ def dynamic_slice(x: ArrayLike, starts: ArrayLike, sizes: int | Sequence[int]) -
 def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: ArrayLike) -> NDArray[Any]:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
 
-def ediff1d(x: ArrayLike) -> NDArray[Any]:
-    """The differences of the flattened array."""
+def ediff1d(
+    x: ArrayLike,
+    to_end: ArrayLike | None = None,
+    to_begin: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """The differences of the flattened array, between what is put before and behind them."""
 
 def einsum(*operands: Any, optimize: Any = True, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """np.einsum: sums of products named by letters, in subscript or interleaved form."""
@@ -752,6 +776,19 @@ def gcd(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
 def gelu(x: ArrayLike, /, tanh: bool = False, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise gelu; operands broadcast and promote as in NumPy 2."""
 
+def geomspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+) -> NDArray[Any]:
+    """`num` values from start to stop, each the same multiple of the one before; neither is 0.
+
+    On the way from one real number to another none changes its sign.
+    """
+
 def getitem(x: ArrayLike, index: Any, mode: str = 'raise') -> NDArray[Any]:
     """x[index] with NumPy's meaning; out-of-range ints and constant arrays raise at once."""
 
@@ -806,6 +843,16 @@ def histogram(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """(counts, edges); the last bin includes its right edge."""
 
+def histogram2d(
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: ArrayLike = 10,
+    range: ArrayLike | None = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(counts as f64, the edges of x, the edges of y)."""
+
 def histogram_bin_edges(
     x: ArrayLike,
     bins: ArrayLike = 10,
@@ -814,10 +861,26 @@ def histogram_bin_edges(
 ) -> NDArray[Any]:
     """The edges of equal bins between the extremes of x or over a range; or the edges given."""
 
+def histogramdd(
+    sample: ArrayLike,
+    bins: ArrayLike = 10,
+    range: ArrayLike | None = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
+) -> tuple[NDArray[Any], tuple[NDArray[Any], ...]]:
+    """(counts as f64, the edges of each variable) of rows of variables, or of a list of variables.
+
+    bins is a number, or a number or edges for each variable; range has a pair or None for each.
+    """
+
 def hsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> NDArray[Any]:
     """split along axis 1 (axis 0 for vectors)."""
 
-def hstack(arrays: Sequence[ArrayLike], dtype: DTypeLike | None = None) -> NDArray[Any]:
+def hstack(
+    arrays: Sequence[ArrayLike],
+    dtype: DTypeLike | None = None,
+    casting: str = 'same_kind',
+) -> NDArray[Any]:
     """Arrays joined along axis 1 (axis 0 for vectors)."""
 
 def huber(x: ArrayLike, y: ArrayLike, delta: float = 1.0, reduction: str = 'mean') -> NDArray[Any]:
@@ -825,6 +888,9 @@ def huber(x: ArrayLike, y: ArrayLike, delta: float = 1.0, reduction: str = 'mean
 
 def hypot(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise hypot; operands broadcast and promote as in NumPy 2."""
+
+def i0(x: ArrayLike) -> NDArray[Any]:
+    """The modified Bessel function of the first kind of order 0, of real numbers."""
 
 def identity(n: ArrayLike, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """The unit matrix."""
@@ -866,6 +932,18 @@ def interp(
     period: ArrayLike | None = None,
 ) -> NDArray[Any]:
     """Values of the piecewise linear function through increasing points (xp, fp)."""
+
+def intersect1d(
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """The elements in both, in ascending order and each once: the first `size`; with
+    `return_indices` also where they are first in each.
+    """
 
 def invert(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise bitwise_not; operands broadcast and promote as in NumPy 2."""
@@ -913,6 +991,11 @@ def isreal(x: ArrayLike) -> NDArray[Any]:
 
 def isrealobj(x: ArrayLike) -> bool:
     """Whether the dtype is not complex: known while tracing."""
+
+def ix(*arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
+    """Vectors as an open mesh, one axis each: x[np.ix_(rows, columns)]. Of masks, which must be
+    known while tracing, the positions.
+    """
 
 def kl_divergence(log_p: ArrayLike, target: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """sum(target (log target - log_p)) along an axis; a target of 0 adds nothing."""
@@ -1012,8 +1095,10 @@ def logspace(
     num: int = 50,
     endpoint: bool = True,
     base: ArrayLike = 10.0,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
 ) -> NDArray[Any]:
-    """base to the powers of a linspace."""
+    """base to the powers of a linspace; start, stop and base may be arrays."""
 
 def logsumexp(
     a: ArrayLike,
@@ -1167,6 +1252,8 @@ def nanmax(
     axis: int | Sequence[int] | None = None,
     out: NDArray[Any] | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> NDArray[Any]:
     """The max of what is not NaN; NaN where nothing is left."""
 
@@ -1176,6 +1263,7 @@ def nanmean(
     dtype: DTypeLike | None = None,
     *,
     keepdims: bool = False,
+    where: ArrayLike = True,
 ) -> NDArray[Any]:
     """The mean of what is not NaN."""
 
@@ -1192,8 +1280,20 @@ def nanmin(
     axis: int | Sequence[int] | None = None,
     out: NDArray[Any] | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> NDArray[Any]:
     """The min of what is not NaN; NaN where nothing is left."""
+
+def nanpercentile(
+    x: ArrayLike,
+    q: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    method: str = 'linear',
+    keepdims: bool = False,
+    **options: Any,
+) -> NDArray[Any]:
+    """nanquantile with q in 0..100."""
 
 def nanprod(
     a: ArrayLike,
@@ -1201,18 +1301,28 @@ def nanprod(
     dtype: DTypeLike | None = None,
     *,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> NDArray[Any]:
-    """The product of what is not NaN."""
+    """The prod of what is not NaN."""
+
+def nanquantile(
+    x: ArrayLike,
+    q: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    method: str = 'linear',
+    keepdims: bool = False,
+    **options: Any,
+) -> NDArray[Any]:
+    """Quantiles of what is not NaN; NaN where nothing is."""
 
 def nanstd(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
+    **options: Any,
 ) -> NDArray[Any]:
-    """The standard deviation of what is not NaN."""
+    """The standard deviation of what is not NaN; the options are those of nanvar."""
 
 def nansum(
     a: ArrayLike,
@@ -1220,6 +1330,8 @@ def nansum(
     dtype: DTypeLike | None = None,
     *,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike = True,
 ) -> NDArray[Any]:
     """The sum of what is not NaN."""
 
@@ -1230,6 +1342,9 @@ def nanvar(
     *,
     ddof: float = 0,
     keepdims: bool = False,
+    where: ArrayLike = True,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> NDArray[Any]:
     """The variance of what is not NaN."""
 
@@ -1297,6 +1412,11 @@ def ones_like(
 def outer(a: ArrayLike, b: ArrayLike) -> NDArray[Any]:
     """All products of the elements of two flattened arrays."""
 
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = 'big') -> NDArray[Any]:
+    """Eight elements along an axis (None: flattened) become the bits of one u8: those that are not
+    0 are 1. Zeros fill the last one.
+    """
+
 def pad(x: ArrayLike, pad_width: ArrayLike, mode: str = 'constant', **named: Any) -> NDArray[Any]:
     """np.pad: every mode given by name, with its own keyword arguments."""
 
@@ -1322,11 +1442,37 @@ def percentile(
 def permute_dims(x: ArrayLike, *axes: int | Sequence[int], **named: Any) -> NDArray[Any]:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
 
+def place(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
+    """Set the elements of a traced array where a mask holds to the values one after the other,
+    which start again where there are too few.
+    """
+
+def poly(seq_of_zeros: ArrayLike) -> NDArray[Any]:
+    """The coefficients of the polynomial with these roots."""
+
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> NDArray[Any]:
+    """The coefficients of a sum of polynomials."""
+
+def polyder(p: ArrayLike, m: int = 1) -> NDArray[Any]:
+    """The coefficients of the m-th derivative."""
+
+def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(quotient, remainder) of polynomials, the remainder as long as v less one."""
+
 def polygamma(n: int, x: ArrayLike) -> NDArray[Any]:
     """The n-th derivative of digamma, n = 0 to 20 (digamma itself for 0).
 
     Raises TypeRuleError for another n or complex x.
     """
+
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> NDArray[Any]:
+    """The coefficients of the m-th integral, with the constants k (0 by default)."""
+
+def polymul(a1: ArrayLike, a2: ArrayLike) -> NDArray[Any]:
+    """The coefficients of a product of polynomials."""
+
+def polysub(a1: ArrayLike, a2: ArrayLike) -> NDArray[Any]:
+    """The coefficients of a difference of polynomials."""
 
 def polyval(p: ArrayLike, x: ArrayLike) -> NDArray[Any]:
     """The polynomial with coefficients p, highest power first, at x."""
@@ -1400,6 +1546,17 @@ def radians(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
 
 def ravel(x: ArrayLike, order: str = 'C') -> NDArray[Any]:
     """The elements as one row."""
+
+def ravel_multi_index(
+    multi_index: ArrayLike,
+    dims: int | Sequence[int],
+    mode: ArrayLike = 'raise',
+    order: str = 'C',
+) -> NDArray[Any]:
+    """One position per axis as positions in an array of extents `dims`.
+
+    What lies outside raises RunError, or is clipped or wrapped by `mode`, one or one for each axis.
+    """
 
 def real(x: ArrayLike) -> NDArray[Any]:
     """The real part; a real array itself."""
@@ -1479,8 +1636,28 @@ def select(
 def selu(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise selu; operands broadcast and promote as in NumPy 2."""
 
+def setdiff1d(
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """The elements of ar1 that are not in ar2, in ascending order and each once: the first
+    `size`.
+    """
+
 def setitem(x: ArrayLike, index: Any, value: ArrayLike) -> NDArray[Any]:
     """What x is after x[index] = value."""
+
+def setxor1d(
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """The elements in one but not in both, in ascending order and each once: the first `size`."""
 
 def shape(x: ArrayLike) -> tuple[int, ...]:
     """The shape of a value, array or number."""
@@ -1542,6 +1719,9 @@ def sort(
 ) -> NDArray[Any]:
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
 
+def sort_complex(a: ArrayLike) -> NDArray[Any]:
+    """The elements along the last axis in ascending order, as complex numbers."""
+
 def spacing(x: ArrayLike) -> NDArray[Any]:
     """The distance to the next number away from 0, with the sign of x."""
 
@@ -1561,6 +1741,7 @@ def stack(
     arrays: Sequence[ArrayLike],
     axis: int = 0,
     dtype: DTypeLike | None = None,
+    casting: str = 'same_kind',
 ) -> NDArray[Any]:
     """Arrays of one shape joined along a new axis."""
 
@@ -1572,6 +1753,8 @@ def std(
     ddof: float = 0,
     keepdims: bool = False,
     *,
+    where: ArrayLike = True,
+    mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> NDArray[Any]:
     """The std over `axis`, dividing by the count less `ddof` (`correction`)."""
@@ -1680,6 +1863,14 @@ def truncate16(x: ArrayLike, mode: str = 'truncate') -> NDArray[Any]:
            keeps finite values finite
     """
 
+def union1d(
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """The elements of both, in ascending order and each once: the first `size`."""
+
 def unique(
     x: ArrayLike,
     return_index: bool = False,
@@ -1687,11 +1878,56 @@ def unique(
     return_counts: bool = False,
     size: int | None = None,
     fill_value: ArrayLike | None = None,
+    *,
+    equal_nan: bool = True,
 ) -> Any:
     """The distinct values of x in ascending order: the first `size`, then fill_value
     (the least value by default).
 
-    NaNs count as equal. Index, inverse and counts follow as asked for; left-over counts are 0.
+    NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
+    left-over counts are 0.
+    """
+
+def unique_all(
+    x: ArrayLike,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Any:
+    """np.unique_all, where NaNs differ: the first `size` distinct values."""
+
+def unique_counts(
+    x: ArrayLike,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Any:
+    """np.unique_counts, where NaNs differ: the first `size` distinct values."""
+
+def unique_inverse(
+    x: ArrayLike,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Any:
+    """np.unique_inverse, where NaNs differ: the first `size` distinct values."""
+
+def unique_values(
+    x: ArrayLike,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """np.unique_values, where NaNs differ: the first `size` distinct values."""
+
+def unpackbits(
+    a: ArrayLike,
+    axis: int | None = None,
+    count: int | None = None,
+    bitorder: str = 'big',
+) -> NDArray[Any]:
+    """The bits of u8 along an axis (None: flattened): the first `count`, all but the last -count,
+    or zeros behind them.
     """
 
 def unravel_index(
@@ -1699,10 +1935,19 @@ def unravel_index(
     shape: int | Sequence[int],
     order: str = 'C',
 ) -> tuple[NDArray[Any], ...]:
-    """Row-major positions as one position per axis; they are not checked."""
+    """Positions in an array as one position per axis; they are not checked."""
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[NDArray[Any], ...]:
     """The sub-arrays along an axis, which they lose."""
+
+def unwrap(
+    p: ArrayLike,
+    discont: ArrayLike | None = None,
+    axis: int = -1,
+    *,
+    period: float = 6.283185307179586,
+) -> NDArray[Any]:
+    """Angles without jumps: steps of more than `discont` (half a period) become shorter ones."""
 
 def vander(x: ArrayLike, n: int | None = None, increasing: bool = False) -> NDArray[Any]:
     """Powers of a vector as columns, falling from n - 1 to 0."""
@@ -1715,6 +1960,8 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
     *,
+    where: ArrayLike = True,
+    mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> NDArray[Any]:
     """The var over `axis`, dividing by the count less `ddof` (`correction`)."""
@@ -1743,7 +1990,11 @@ def view(x: ArrayLike, dtype: DTypeLike | None) -> NDArray[Any]:
 def vsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> NDArray[Any]:
     """split along axis 0."""
 
-def vstack(arrays: Sequence[ArrayLike], dtype: DTypeLike | None = None) -> NDArray[Any]:
+def vstack(
+    arrays: Sequence[ArrayLike],
+    dtype: DTypeLike | None = None,
+    casting: str = 'same_kind',
+) -> NDArray[Any]:
     """Arrays joined along axis 0; vectors are rows."""
 
 def where(

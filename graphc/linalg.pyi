@@ -1,6 +1,6 @@
 """`gc.linalg`: products of matrices, norms, factors and solvers.
 
-Written by `python -m tools.stubs`."""
+Written by `python -m tools`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def cross(
 ) -> NDArray[Any]:
     """Vector products of 3-vectors along an axis; the other axes broadcast."""
 
-def det(a: ArrayLike) -> NDArray[Any]:
+def det(a: ArrayLike) -> Any:
     """The determinants of stacked matrices."""
 
 def diagonal(x: ArrayLike, *, offset: int = 0) -> NDArray[Any]:

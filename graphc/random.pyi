@@ -1,6 +1,6 @@
 """`gc.random`: random numbers as pure functions of an explicit key.
 
-Written by `python -m tools.stubs`."""
+Written by `python -m tools`."""
 
 from collections.abc import Sequence
 from typing import Any

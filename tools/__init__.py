@@ -1,1 +1,1 @@
-"""What writes files of the project: type stubs, the picture of the architecture, the docs site."""
+"""What writes files of the project: type stubs, pictures, the docs site."""

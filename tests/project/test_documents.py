@@ -13,15 +13,30 @@ from project import ROOT
 
 DOCS = ROOT / "docs"
 PROGRAMS = [p for p in sorted(DOCS.glob("*.md")) if "```python" in p.read_text()]
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
+
+
+def blocks_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.stem)
 def test_blocks_run(page: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     script = tmp_path / "page.py"  # named like no package that it imports
-    script.write_text("\n".join(blocks))
+    script.write_text("\n".join(blocks_of(page)))
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_guides_run(tmp_path: Path) -> None:
+    """All in one process, each in a module of its own."""
+    for page in GUIDES:
+        (tmp_path / f"{page.stem}_guide.py").write_text("\n".join(blocks_of(page)))
+    script = "".join(f"import {page.stem}_guide\n" for page in GUIDES)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=240
     )
     assert done.returncode == 0, done.stderr
 
@@ -49,3 +64,20 @@ def test_every_environment_variable_is_explained() -> None:
     names = set(re.findall(r"\bGRAPHC_[A-Z_]+\b", source))
     page = (DOCS / "settings.md").read_text()
     assert not {name for name in names if f"`{name}`" not in page}
+
+
+def test_where_is_what_names_what_is_there() -> None:
+    """The questions of the architecture page: their files exist, and hold what was asked for."""
+    page = (DOCS / "architecture.md").read_text()
+    rows = re.findall(r"^\| ([^|]*\?) \| (.*) \|$", page, re.MULTILINE)
+    found = {question: re.findall(r"`(graphc/[\w/.]+)`", answer) for question, answer in rows}
+    assert len(found) >= 12
+    assert all(paths and all((ROOT / p).exists() for p in paths) for paths in found.values()), found
+    holds = {
+        "Where is tanh's polynomial?": "def tanh",
+        "Where is a recv delayed?": "def schedule",
+        "Where does an error find the user's line?": "def locate",
+        "Where does a `.gir` get read?": "def load",
+    }
+    for question, definition in holds.items():
+        assert definition in (ROOT / found[question][0]).read_text(), question
