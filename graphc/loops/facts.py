@@ -207,7 +207,7 @@ def _turns(loop: For, known: dict[Expr, Range | None]) -> int:
 
 def _span(start: Expr, stop: Expr, known: dict[Expr, Range | None]) -> int | None:
     """Most that `stop` exceeds `start` by; exact if it is the start and something more."""
-    if stop.op == "add" and start in stop.args:
+    if stop.op == "add" and any(arg is start for arg in stop.args):
         more = index_range(stop.args[stop.args[0] is start], known)
         return more[1] if more is not None else None
     first, last = index_range(start, known), index_range(stop, known)

@@ -29,7 +29,7 @@ Expression ops, (operands) -> result:
     and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic
     if signed; a count outside 0..bits-1 gives 0 (shr of signed: sign)
     popcount clz (x)         integers
-    call {name} (x...)       a function of `vecmath.FUNCTIONS`, same float type in and out
+    call {name} (x...)       a function of `vecmath`, same float type in and out
 
 Casts: float to integer truncates and saturates (NaN gives 0); integer to integer wraps; anything
 to bool is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and keeps NaN.
@@ -38,10 +38,11 @@ to bool is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and ke
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
+from weakref import ref
 
 from graphc.ir.types import BOOL, I64, DType
 from graphc.record import record
@@ -49,19 +50,72 @@ from graphc.record import record
 NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS
 
 
-class Expr:
-    """A scalar value: `op` over `args`; `data` is what is no operand (value, name, buffer)."""
+def _binary(op: str) -> Callable[[Expr, Expr | float], Expr]:
+    return lambda x, y: x.scalars.op(op, x, x.like(y))
 
-    __slots__ = ("args", "data", "dtype", "number", "op")
+
+def _reflected(op: str) -> Callable[[Expr, float], Expr]:
+    return lambda y, x: y.scalars.op(op, y.like(x), y)
+
+
+def _unary(op: str) -> Callable[[Expr], Expr]:
+    return lambda x: x.scalars.op(op, x)
+
+
+class Expr:
+    """A scalar value: `op` over `args`; `data` is what is no operand (value, name, buffer).
+
+    Operators make further expressions, and so do comparisons: what is one value is asked by `is`.
+    `//` and `%` are idiv and irem, which truncate.  A number is a literal of the other operand's
+    type.
+    """
+
+    __slots__ = ("args", "builder", "data", "dtype", "number", "op")
 
     def __init__(
-        self, op: str, dtype: DType, args: tuple[Expr, ...], data: Any, number: int
-    ) -> None:
+        self, op: str, dtype: DType, args: tuple[Expr, ...], data: Any, number: int,
+        builder: ref[Scalars] | None = None,
+    ) -> None:  # fmt: skip
         self.op = op
         self.dtype = dtype
         self.args = args
         self.data = data
         self.number = number
+        self.builder = builder  # weak: what it has built outlives it
+
+    __hash__ = object.__hash__
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
+    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _binary("div"), _reflected("div")
+    __floordiv__, __rfloordiv__ = _binary("idiv"), _reflected("idiv")
+    __mod__, __rmod__ = _binary("irem"), _reflected("irem")
+    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
+    __lshift__, __rshift__ = _binary("shl"), _binary("shr")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+    __eq__ = _binary("eq")  # type: ignore[assignment]
+    __ne__ = _binary("ne")  # type: ignore[assignment]
+    __neg__, __abs__, __invert__ = _unary("neg"), _unary("abs"), _unary("not")
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self!r} is known when the kernel runs: use `where`, or `is`")
+
+    @property
+    def scalars(self) -> Scalars:
+        """The builder that it was made by."""
+        builder = self.builder() if self.builder is not None else None
+        assert builder is not None, "the builder of an expression is gone"
+        return builder
+
+    def like(self, value: Expr | float) -> Expr:
+        """A literal of this type; an expression is itself."""
+        return value if isinstance(value, Expr) else self.scalars.const(value, self.dtype)
+
+    def cast(self, dtype: DType) -> Expr:
+        return self.scalars.cast(self, dtype)
+
+    def bitcast(self, dtype: DType) -> Expr:
+        return self.scalars.bitcast(self, dtype)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"%{a.number}" for a in self.args)
@@ -196,6 +250,7 @@ class Scalars:
         self.check_finite = check_finite  # results that are NaN or infinite fail the kernel
         self.known: dict[Expr, tuple[int, int]] = {}  # indices that stay between two values
         self.table: dict[Any, Expr] = {}
+        self.itself = ref(self)
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
         self.passed: set[Expr] = set()  # what would have failed before, here or around
@@ -205,15 +260,20 @@ class Scalars:
         key = (op, dtype.index, tuple(a.number for a in args), data)
         found = self.table.get(key)
         if found is None:
-            found = self.table[key] = Expr(op, dtype, args, data, len(self.table))
+            found = self.table[key] = Expr(op, dtype, args, data, len(self.table), self.itself)
         return found
 
     # -- leaves
 
     def const(self, value: float | int | bool, dtype: DType) -> Expr:
-        """A literal. Floats are keyed by their hex form, so 0.0, -0.0 and NaN stay apart."""
+        """A literal. Floats are keyed by their hex form, so 0.0, -0.0 and NaN stay apart.
+
+        Raises ValueError for a fraction of an integer type.
+        """
         if dtype.kind == "f":
             return self.make("const", dtype, (), "nan" if math.isnan(value) else float(value).hex())
+        if value != int(value):
+            raise ValueError(f"{value} is no {dtype}")
         return self.make("const", dtype, (), int(value))
 
     def integer(self, value: int | Expr) -> Expr:

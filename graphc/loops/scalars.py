@@ -1,77 +1,121 @@
-"""Short spellings for scalar expressions: literals of an operand's type, sign bits, complex pairs.
-
-An expression is written once for a real operand; `over_pairs` adds the complex case.
-"""
+"""The words that scalar expressions are written with, beside their operators: choices, roundings,
+signs and complex pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from graphc.ir.types import BOOL, DTYPES, DType
+from graphc.loops.nest import Expr
 from graphc.record import record
 
 
-@record(frozen=True)
+@record(frozen=True, eq=False)
 class Pair:
     """A complex scalar in the loop IR: two real expressions."""
 
-    re: Any
-    im: Any
+    re: Expr
+    im: Expr
+
+    def __add__(self, other: Pair) -> Pair:
+        return Pair(self.re + other.re, self.im + other.im)
+
+    def __sub__(self, other: Pair) -> Pair:
+        return Pair(self.re - other.re, self.im - other.im)
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.re, -self.im)
+
+    def __mul__(self, other: Pair) -> Pair:
+        re = self.re * other.re - self.im * other.im
+        return Pair(re, self.re * other.im + self.im * other.re)
 
 
-Expression = Callable[..., Any]
+Element = Expr | Pair  # one element of an array
+Expression = Callable[..., Any]  # of elements, an element
 
 
-def binary(op: str) -> Expression:
-    """The expression op of this name on two operands (or one, or three)."""
-    return lambda b, *operands: b.op(op, *operands)
+def over_pairs(real: Expression, complex_: Expression | None) -> Expression:
+    """An expression that takes real operands one way and complex pairs, if any, another."""
+    if complex_ is None:
+        return real
+    return lambda *operands: (complex_ if isinstance(operands[0], Pair) else real)(*operands)
 
 
-def call(name: str) -> Expression:
-    """The vector math function of this name."""
-    return lambda b, *operands: b.call(name, *operands)
+# ----------------------------------------------------------------------------------------- choices
 
 
-def over_pairs(real: Expression, complex_: Expression) -> Expression:
-    """An expression that takes real operands one way and complex pairs another."""
-    return lambda b, *operands: (complex_ if isinstance(operands[0], Pair) else real)(b, *operands)
+@overload
+def where(condition: Expr, x: Expr | float, y: Expr | float) -> Expr: ...
+@overload
+def where(condition: Expr, x: Pair, y: Pair) -> Pair: ...
+def where(condition: Expr, x: Element | float, y: Element | float) -> Element:
+    """x where the condition holds, else y; one of two reals may be a number."""
+    if isinstance(x, Pair):
+        assert isinstance(y, Pair)
+        return Pair(where(condition, x.re, y.re), where(condition, x.im, y.im))
+    assert not isinstance(y, Pair)
+    like = x if isinstance(x, Expr) else y
+    assert isinstance(like, Expr), "the type of two numbers is not known"
+    return condition.scalars.select(condition, like.like(x), like.like(y))
 
 
-def part_by_part(real: Expression) -> Expression:
-    """An expression that acts on the real and the imaginary parts alike (add, negative)."""
-
-    def expression(b: Any, *operands: Any) -> Any:
-        if not isinstance(operands[0], Pair):
-            return real(b, *operands)
-        return Pair(real(b, *(p.re for p in operands)), real(b, *(p.im for p in operands)))
-
-    return expression
+def minimum(x: Expr, y: Expr | float) -> Expr:
+    return x.scalars.op("min", x, x.like(y))
 
 
-def like(b: Any, x: Any, value: float | int | bool) -> Any:
-    """A literal of the type of x."""
-    return b.const(value, x.dtype)
+def maximum(x: Expr, y: Expr | float) -> Expr:
+    return x.scalars.op("max", x, x.like(y))
 
 
-def is_nan(b: Any, x: Any) -> Any:
-    return b.compare("ne", x, x)
+# ------------------------------------------------------------------------------------- arithmetic
 
 
-def is_negative(b: Any, x: Any) -> Any:
-    return b.compare("lt", x, like(b, x, 0))
+def fma(x: Expr, y: Expr | float, z: Expr | float) -> Expr:
+    """x * y + z, rounded once."""
+    return x.scalars.op("fma", x, x.like(y), x.like(z))
 
 
-def is_zero(b: Any, x: Any) -> Any:
-    return b.compare("eq", x, like(b, x, 0))
+def sqrt(x: Expr) -> Expr:
+    return x.scalars.op("sqrt", x)
 
 
-def either(b: Any, x: Any, y: Any) -> Any:
-    return b.op("or", x, y)
+def floor(x: Expr) -> Expr:
+    return x.scalars.op("floor", x)
 
 
-def both(b: Any, x: Any, y: Any) -> Any:
-    return b.op("and", x, y)
+def ceil(x: Expr) -> Expr:
+    return x.scalars.op("ceil", x)
+
+
+def trunc(x: Expr) -> Expr:
+    return x.scalars.op("trunc", x)
+
+
+def rint(x: Expr) -> Expr:
+    return x.scalars.op("rint", x)
+
+
+def popcount(x: Expr) -> Expr:
+    return x.scalars.op("popcount", x)
+
+
+# ------------------------------------------------------------------------------------- questions
+
+
+def is_nan(x: Expr) -> Expr:
+    return x != x
+
+
+def not_zero(x: Element) -> Expr:
+    """x != 0 as a bool; a complex number is zero when both parts are."""
+    if isinstance(x, Pair):
+        return not_zero(x.re) | not_zero(x.im)
+    return x.cast(BOOL)
+
+
+# ------------------------------------------------------------------------------------------ signs
 
 
 def bits_type(element: DType) -> DType:
@@ -79,28 +123,14 @@ def bits_type(element: DType) -> DType:
     return DTYPES[f"i{element.bits}"]
 
 
-def sign_bit(b: Any, x: Any) -> Any:
+def sign_bit(x: Expr) -> Expr:
     """True where the sign bit of a float is set, also for -0.0 and NaN."""
-    return is_negative(b, b.bitcast(x, bits_type(x.dtype)))
+    return x.bitcast(bits_type(x.dtype)) < 0
 
 
-def copy_sign(b: Any, x: Any, y: Any) -> Any:
+def copy_sign(x: Expr, y: Expr) -> Expr:
     """The magnitude of x with the sign bit of y."""
     bits = bits_type(x.dtype)
-    sign = b.const(-(1 << (bits.bits - 1)), bits)
-    magnitude = b.bitcast(b.op("abs", x), bits)
-    return b.bitcast(either(b, magnitude, both(b, b.bitcast(y, bits), sign)), x.dtype)
-
-
-def choose(b: Any, condition: Any, x: Any, y: Any) -> Any:
-    """select on reals or, part by part, on pairs."""
-    if isinstance(x, Pair):
-        return Pair(b.select(condition, x.re, y.re), b.select(condition, x.im, y.im))
-    return b.select(condition, x, y)
-
-
-def not_zero(b: Any, x: Any) -> Any:
-    """x != 0 as a bool; a complex number is zero when both parts are."""
-    if isinstance(x, Pair):
-        return either(b, not_zero(b, x.re), not_zero(b, x.im))
-    return b.cast(x, BOOL)
+    sign = x.scalars.const(-(1 << (bits.bits - 1)), bits)
+    magnitude = abs(x).bitcast(bits)
+    return (magnitude | (y.bitcast(bits) & sign)).bitcast(x.dtype)

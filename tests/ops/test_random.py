@@ -29,7 +29,7 @@ def test_known_answers(counter, key, result):
     assert tuple(int(m[0]) for m in made) == result
     b = Operands()
     operands = [b.operand(words([w]), U32) for w in (*key, *counter)]
-    made = threefry(b, tuple(operands[:2]), tuple(operands[2:]))
+    made = threefry(tuple(operands[:2]), tuple(operands[2:]))
     assert tuple(int(evaluate(b, m)[0]) for m in made) == result
 
 

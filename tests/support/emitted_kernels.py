@@ -15,6 +15,7 @@ from graphc.codegen.llvm import target as targets
 from graphc.codegen.numba import route as numba_route
 from graphc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, DType
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
+from graphc.loops.scalars import fma
 
 HOST = targets.host()
 REAL = [d for d in DTYPES.values() if d.kind != "c"]
@@ -22,13 +23,13 @@ COMPUTE = [d for d in REAL if d not in (F16, BF16)]
 Arrays = list[np.ndarray]
 
 
-def square_plus(b: Scalars, x: Expr, y: Expr) -> Expr:
+def square_plus(x: Expr, y: Expr) -> Expr:
     """A stand-in for a math function: fma, a literal and a call of another function."""
-    return b.call("half", b.fma(x, x, y))
+    return x.scalars.call("half", fma(x, x, y))
 
 
-def half(b: Scalars, x: Expr) -> Expr:
-    return b.mul(x, b.const(0.5, x.dtype))
+def half(x: Expr) -> Expr:
+    return x * 0.5
 
 
 FUNCTIONS: dict[str, Callable[..., Expr]] = {"square_plus": square_plus, "half": half}

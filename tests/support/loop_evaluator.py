@@ -258,4 +258,4 @@ class Evaluator:
         arguments = [scalars.make("arg", expr.dtype, (), i) for i in range(len(a))]
         inner = Evaluator(self.kernel, self.arrays, self.params, self.functions)
         inner.variables.update(zip(arguments, a, strict=True))
-        return inner.value(self.functions[expr.data](scalars, *arguments))
+        return inner.value(self.functions[expr.data](*arguments))

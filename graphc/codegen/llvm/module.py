@@ -182,7 +182,7 @@ class FunctionWriter:
         scalars = Scalars()
         arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
         self.values.update({a: f"%x{i}" for i, a in enumerate(arguments)})
-        result = self.value(self.module.builder(name)(scalars, *arguments))
+        result = self.value(self.module.builder(name)(*arguments))
         kind = TYPES[dtype.name]
         formal = ", ".join(f"{kind} %x{i}" for i in range(count))
         head = f"define internal {self.wide(f'{kind} {symbol}({formal})')} #1 {{"

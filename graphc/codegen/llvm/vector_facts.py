@@ -216,7 +216,7 @@ def count_of(loop: For, bounds: Callable[[Expr], Range | None]) -> int | None:
         x, y = (bounds(a) for a in stop.args)
         if x is not None and y is not None and (x[1] <= y[0] or y[1] <= x[0]):
             stop = stop.args[x[1] > y[0]]
-    if stop.op == "add" and loop.start in stop.args:
+    if stop.op == "add" and any(arg is loop.start for arg in stop.args):
         more = stop.args[stop.args[0] is loop.start]
         return max(0, int(more.data)) if more.op == "const" else None
     if stop.op == "const" and loop.start.op == "const":

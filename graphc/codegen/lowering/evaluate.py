@@ -16,6 +16,7 @@ from graphc.ir.op import Alias, Compute, Scalar
 from graphc.ir.types import BOOL, DType, Type
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair
+from graphc.loops.vecmath import exp_below_zero
 from graphc.ops.record.dims import row_major_strides
 
 Index = tuple[Expr, ...]
@@ -141,9 +142,9 @@ class Elements:
             value = self.at(source, broadcast_index(self.b, index, kind.dims))
             operands.append(to_compute(self.b, value, kind.dtype))
         if node.op.name == "exp" and is_below_greatest(node.inputs[0]):
-            made = self.b.call("exp_below_zero", *operands)
+            made = exp_below_zero(*operands)
         else:
-            made = lower.expression(self.b, *operands, **node.attrs.values_dict)
+            made = lower.expression(*operands, **node.attrs.values_dict)
         return to_storage(self.b, made, tensor_type(node).dtype)
 
     def _literal(self, node: Node) -> Element:

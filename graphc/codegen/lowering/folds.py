@@ -40,7 +40,7 @@ def prepared(b: Scalars, lower: Reduction, value: Element, element: DType) -> El
     """An element as it is folded: in the accumulator's type, after `prepare`."""
     value = to_compute(b, value, element)
     if lower.prepare is not None:
-        value = lower.prepare(b, value)
+        value = lower.prepare(value)
     accumulator = lower.accumulator(element)
     if isinstance(value, Pair):
         return Pair(b.cast(value.re, accumulator.real), b.cast(value.im, accumulator.real))
@@ -52,10 +52,9 @@ def prepared(b: Scalars, lower: Reduction, value: Element, element: DType) -> El
 def combined(b: Scalars, lower: Reduction, x: Pair, y: Pair) -> Pair:
     """Fold two complex partial results."""
     if lower.combine == "add":
-        return Pair(b.add(x.re, y.re), b.add(x.im, y.im))
+        return x + y
     assert lower.combine == "mul"
-    re = b.sub(b.mul(x.re, y.re), b.mul(x.im, y.im))
-    return Pair(re, b.add(b.mul(x.re, y.im), b.mul(x.im, y.re)))
+    return x * y
 
 
 def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
@@ -68,7 +67,7 @@ def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
         # The smallest of zeros is either, as they come together: make it +0.
         total = b.add(total, b.const(0.0, total.dtype))
     if lower.finish is not None:
-        total = lower.finish(b, total, count, source.dtype)
+        total = lower.finish(total, count, source.dtype)
     if not isinstance(total, Pair):
         total = b.cast(total, kind.dtype.compute)
     return to_storage(b, total, kind.dtype)

@@ -107,7 +107,7 @@ class Library:
             scalars = Scalars()
             arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
             writer = self.writer(self)
-            result = self.builder(name)(scalars, *arguments)
+            result = self.builder(name)(*arguments)
             writer.count_uses([result])
             value = writer.atom(result, LOOSE)
             lines = [f"def {symbol}({', '.join(f'x{i}' for i in range(count))}):", *writer.lines]

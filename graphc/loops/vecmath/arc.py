@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real, split
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, sqrt, where
+from graphc.loops.vecmath.base import Real, function, split
 
 _PI = "3.141592653589793238462643383279502884197"
 _HALF_PI = "1.570796326794896619231321691639751442099"
@@ -75,72 +76,76 @@ _ATAN_64 = (
 
 def _asin_core(r: Real, x: Expr, z: Expr) -> Expr:
     """asin(x) for 0 <= x <= 1/2 and z = x**2."""
-    return r.fma(r.mul(x, z), r.polynomial(z, _ASIN_32 if r.single else _ASIN_64), x)
+    return fma(x * z, r.polynomial(z, _ASIN_32 if r.single else _ASIN_64), x)
 
 
 def _folded_asin(r: Real, x: Expr) -> tuple[Expr, Expr]:
     """(folded, s): s = asin(|x|), or where `folded` holds asin(sqrt((1 - |x|) / 2))."""
-    size = r.abs(x)
-    folded = r.gt(size, r.c(0.5))
-    half = r.fma(size, r.c(-0.5), r.c(0.5))
-    z = r.where(folded, half, r.mul(x, x))
-    return folded, _asin_core(r, r.where(folded, r.b.op("sqrt", half), size), z)
+    size = abs(x)
+    folded = size > 0.5
+    half = fma(size, -0.5, 0.5)
+    z = where(folded, half, x * x)
+    return folded, _asin_core(r, where(folded, sqrt(half), size), z)
 
 
-def asin(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def asin(x: Expr) -> Expr:
+    r = Real(x)
     folded, core = _folded_asin(r, x)
     high, low = split(_HALF_PI, r.dtype)
-    far = r.add(r.fma(core, r.c(-2.0), r.c(low)), r.c(high))
-    return r.with_sign(r.where(folded, far, core), x)
+    far = fma(core, -2.0, low) + high
+    return r.with_sign(where(folded, far, core), x)
 
 
-def acos(b: Scalars, x: Expr) -> Expr:
+@function
+def acos(x: Expr) -> Expr:
     """pi/2 - asin(x) in the middle, 2 s or pi - 2 s at the ends."""
-    r = Real(b, x.dtype)
+    r = Real(x)
     folded, core = _folded_asin(r, x)
-    negative = r.lt(x, r.c(0.0))
+    negative = x < 0.0
     half_high, half_low = split(_HALF_PI, r.dtype)
     high, low = split(_PI, r.dtype)
-    middle = r.sub(r.c(half_high), r.sub(r.flip(core, r.sign_of(x)), r.c(half_low)))
-    twice = r.add(core, core)
-    end = r.where(negative, r.sub(r.c(high), r.sub(twice, r.c(low))), twice)
-    return r.where(folded, end, middle)
+    middle = r.c(half_high) - (r.flip(core, r.sign_of(x)) - half_low)
+    twice = core + core
+    end = where(negative, r.c(high) - (twice - low), twice)
+    return where(folded, end, middle)
 
 
 def _atan_core(r: Real, x: Expr) -> Expr:
     """atan(x) for |x| <= 1."""
-    z = r.mul(x, x)
-    return r.fma(r.mul(x, z), r.polynomial(z, _ATAN_32 if r.single else _ATAN_64), x)
+    z = x * x
+    return fma(x * z, r.polynomial(z, _ATAN_32 if r.single else _ATAN_64), x)
 
 
 def _quarter_minus(r: Real, x: Expr) -> Expr:
     """pi/2 - x."""
     high, low = split(_HALF_PI, r.dtype)
-    return r.sub(r.c(high), r.sub(x, r.c(low)))
+    return r.c(high) - (x - low)
 
 
-def atan(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    steep = r.gt(size, r.c(1.0))
-    core = _atan_core(r, r.where(steep, r.div(r.c(1.0), size), size))
-    return r.with_sign(r.where(steep, _quarter_minus(r, core), core), x)
+@function
+def atan(x: Expr) -> Expr:
+    r = Real(x)
+    size = abs(x)
+    steep = size > 1.0
+    core = _atan_core(r, where(steep, 1.0 / size, size))
+    return r.with_sign(where(steep, _quarter_minus(r, core), core), x)
 
 
-def atan2(b: Scalars, y: Expr, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
-    across, along = r.abs(x), r.abs(y)
-    steep = r.gt(along, across)
-    small, large = r.where(steep, across, along), r.where(steep, along, across)
-    ratio = r.div(small, large)
+@function
+def atan2(y: Expr, x: Expr) -> Expr:
+    r = Real(x)
+    across, along = abs(x), abs(y)
+    steep = along > across
+    small, large = where(steep, across, along), where(steep, along, across)
+    ratio = small / large
     # Both zero count as 0 / 1, both infinite as 1 / 1.
-    ratio = r.where(r.eq(large, r.c(0.0)), r.c(0.0), ratio)
-    ratio = r.where(r.eq(small, r.c(math.inf)), r.c(1.0), ratio)
+    ratio = where(large == 0.0, 0.0, ratio)
+    ratio = where(small == math.inf, 1.0, ratio)
     core = _atan_core(r, ratio)
-    angle = r.where(steep, _quarter_minus(r, core), core)
+    angle = where(steep, _quarter_minus(r, core), core)
     high, low = split(_PI, r.dtype)
-    left = b.compare("lt", r.bits(x), r.k(0))
-    angle = r.where(left, r.sub(r.c(high), r.sub(angle, r.c(low))), angle)
-    unordered = b.op("or", b.compare("ne", x, x), b.compare("ne", y, y))
-    return r.where(unordered, r.add(x, y), r.with_sign(angle, y))
+    left = r.bits(x) < 0
+    angle = where(left, r.c(high) - (angle - low), angle)
+    unordered = (x != x) | (y != y)
+    return where(unordered, x + y, r.with_sign(angle, y))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real, split
-from graphc.loops.vecmath.log import log
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, where
+from graphc.loops.vecmath.base import Real, function, split
+from graphc.loops.vecmath.logarithm import log
 from graphc.loops.vecmath.trig import sin_cos_pi
 
 _PI = "3.141592653589793238462643383279502884197"
@@ -150,55 +151,57 @@ _PSI_STIRLING_64 = (
 def _lgamma_positive(r: Real, x: Expr, logarithm: Expr) -> Expr:
     """lgamma(x) for x > 0."""
     two = r.c(2.0)
-    low = r.mul(x, r.polynomial(x, _LOW_32 if r.single else _LOW_64))
-    low = r.sub(low, logarithm)
-    shifted = r.sub(logarithm, r.c(0.6875))
+    low = x * r.polynomial(x, _LOW_32 if r.single else _LOW_64)
+    low = low - logarithm
+    shifted = logarithm - 0.6875
     middle = r.polynomial(shifted, _MIDDLE_32 if r.single else _MIDDLE_64)
-    middle = r.mul(r.mul(logarithm, r.sub(x, two)), middle)
-    inverse = r.div(r.c(1.0), x)
-    series = r.polynomial(r.mul(inverse, inverse), _STIRLING_32 if r.single else _STIRLING_64)
-    rest = r.fma(inverse, series, r.c(_HALF_LOG_2PI - 0.5))
-    high = r.fma(r.sub(x, r.c(0.5)), r.sub(logarithm, r.c(1.0)), rest)
-    high = r.where(r.eq(x, r.c(math.inf)), x, high)
-    return r.where(r.lt(x, r.c(0.5)), low, r.where(r.lt(x, r.c(8.0)), middle, high))
+    middle = logarithm * (x - two) * middle
+    inverse = 1.0 / x
+    series = r.polynomial(inverse * inverse, _STIRLING_32 if r.single else _STIRLING_64)
+    rest = fma(inverse, series, _HALF_LOG_2PI - 0.5)
+    high = fma(x - 0.5, logarithm - 1.0, rest)
+    high = where(x == math.inf, x, high)
+    return where(x < 0.5, low, where(x < 8.0, middle, high))
 
 
-def lgamma(b: Scalars, x: Expr) -> Expr:
+@function
+def lgamma(x: Expr) -> Expr:
     """log(pi / (|x| |sin(pi x)|)) - lgamma(-x) for negative x; poles and infinities give inf."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    positive = _lgamma_positive(r, size, log(b, size))
+    r = Real(x)
+    size = abs(x)
+    positive = _lgamma_positive(r, size, log.body(size))
     sine, _ = sin_cos_pi(r, size)
-    reflected = r.sub(log(b, r.div(r.c(math.pi), r.mul(size, r.abs(sine)))), positive)
-    reflected = r.where(r.eq(sine, r.c(0.0)), r.c(math.inf), reflected)
+    reflected = log.body(r.c(math.pi) / (size * abs(sine))) - positive
+    reflected = where(sine == 0.0, math.inf, reflected)
     # Near zero both logarithms are large and opposite, and pi |x| / sin(pi x) is 1.
-    near = r.gt(x, r.pick(-(2.0**-30), -(2.0**-60)))
-    value = r.where(b.op("or", r.gt(x, r.c(0.0)), near), positive, reflected)
-    return r.where(r.eq(size, r.c(math.inf)), size, value)
+    near = x > r.pick(-(2.0**-30), -(2.0**-60))
+    value = where((x > 0.0) | near, positive, reflected)
+    return where(size == math.inf, size, value)
 
 
-def digamma(b: Scalars, x: Expr) -> Expr:
+@function
+def digamma(x: Expr) -> Expr:
     """digamma(1 - x) - pi / tan(pi x) for negative x, digamma(x + 1) - 1 / x below 1.
 
     Poles give NaN, but zeros give infinity of the opposite sign.
     """
-    r = Real(b, x.dtype)
+    r = Real(x)
     one = r.c(1.0)
-    negative, small = r.lt(x, r.c(0.0)), r.lt(x, one)
-    y = r.where(negative, r.sub(one, x), r.where(small, r.add(x, one), x))
-    logarithm = log(b, y)
+    negative, small = x < 0.0, x < one
+    y = where(negative, one - x, where(small, x + one, x))
+    logarithm = log.body(y)
     high, low = split(_DIGAMMA_ROOT, r.dtype)
-    middle = r.polynomial(r.sub(logarithm, one), _PSI_32 if r.single else _PSI_64)
-    middle = r.mul(r.sub(r.sub(y, r.c(high)), r.c(low)), middle)
-    inverse = r.div(one, y)
-    square = r.mul(inverse, inverse)
+    middle = r.polynomial(logarithm - one, _PSI_32 if r.single else _PSI_64)
+    middle = (y - high - low) * middle
+    inverse = one / y
+    square = inverse * inverse
     series = r.polynomial(square, _PSI_STIRLING_32 if r.single else _PSI_STIRLING_64)
-    far = r.sub(logarithm, r.fma(square, series, r.mul(inverse, r.c(0.5))))
-    value = r.where(r.lt(y, r.c(8.0)), middle, far)
+    far = logarithm - fma(square, series, inverse * 0.5)
+    value = where(y < 8.0, middle, far)
     sine, cosine = sin_cos_pi(r, x)
-    numerator = r.where(negative, r.mul(cosine, r.c(math.pi)), one)
-    denominator = r.where(negative, sine, x)
-    reflected = r.sub(value, r.div(numerator, denominator))
-    pole = b.op("and", negative, r.eq(sine, r.c(0.0)))
-    reflected = r.where(pole, r.c(math.nan), reflected)
-    return r.where(small, reflected, value)
+    numerator = where(negative, cosine * math.pi, one)
+    denominator = where(negative, sine, x)
+    reflected = value - numerator / denominator
+    pole = negative & (sine == 0.0)
+    reflected = where(pole, math.nan, reflected)
+    return where(small, reflected, value)

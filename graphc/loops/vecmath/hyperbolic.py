@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real
-from graphc.loops.vecmath.exp import exp_falling, exp_parts, scale_twice
-from graphc.loops.vecmath.log import log1p
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, sqrt, where
+from graphc.loops.vecmath.base import Real, function
+from graphc.loops.vecmath.exponential import exp_falling, exp_parts, scale_twice
+from graphc.loops.vecmath.logarithm import log1p
 
 # (sinh(x) - x) / x**3 in x**2 for |x| <= 1; errors of sinh 2**-25.32 and 2**-61.77
 _SINH_32 = (
@@ -52,81 +53,89 @@ def _half_exp(r: Real, size: Expr) -> Expr:
     return scale_twice(r, p, bits)
 
 
-def sinh(b: Scalars, x: Expr) -> Expr:
+@function
+def sinh(x: Expr) -> Expr:
     """x + x**3 P(x**2) up to 1, then h - 1/(4h) with h = exp(|x|) / 2."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    square = r.mul(x, x)
-    tail = r.mul(square, r.polynomial(square, _SINH_32 if r.single else _SINH_64))
+    r = Real(x)
+    size = abs(x)
+    square = x * x
+    tail = square * r.polynomial(square, _SINH_32 if r.single else _SINH_64)
     half = _half_exp(r, size)
-    far = r.sub(half, r.div(r.c(0.25), half))
-    return r.with_sign(r.where(r.lt(size, r.c(1.0)), r.fma(tail, size, size), far), x)
+    far = half - 0.25 / half
+    return r.with_sign(where(size < 1.0, fma(tail, size, size), far), x)
 
 
-def cosh(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
-    half = _half_exp(r, r.abs(x))
-    return r.add(half, r.div(r.c(0.25), half))
+@function
+def cosh(x: Expr) -> Expr:
+    r = Real(x)
+    half = _half_exp(r, abs(x))
+    return half + 0.25 / half
 
 
 def _log1p_or_log_twice(r: Real, size: Expr, argument: Expr) -> Expr:
     """log(1 + argument), or log(2 size) where `size` is so large that the argument may overflow."""
-    large = r.gt(size, r.pick(2.0**26, 2.0**56))
-    value = log1p(r.b, r.where(large, size, argument))
-    return r.where(large, r.add(value, r.c(math.log(2.0))), value)
+    large = size > r.pick(2.0**26, 2.0**56)
+    value = log1p.body(where(large, size, argument))
+    return where(large, value + math.log(2.0), value)
 
 
-def asinh(b: Scalars, x: Expr) -> Expr:
+@function
+def asinh(x: Expr) -> Expr:
     """log1p(a + a**2 / (1 + sqrt(1 + a**2))), a = |x|."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    square = r.mul(x, x)
-    root = b.op("sqrt", r.fma(x, x, r.c(1.0)))
-    argument = r.add(size, r.div(square, r.add(root, r.c(1.0))))
+    r = Real(x)
+    size = abs(x)
+    square = x * x
+    root = sqrt(fma(x, x, 1.0))
+    argument = size + square / (root + 1.0)
     return r.with_sign(_log1p_or_log_twice(r, size, argument), x)
 
 
-def acosh(b: Scalars, x: Expr) -> Expr:
+@function
+def acosh(x: Expr) -> Expr:
     """log1p(t + sqrt(t (t + 2))), t = x - 1."""
-    r = Real(b, x.dtype)
-    t = r.sub(x, r.c(1.0))
-    argument = r.add(t, b.op("sqrt", r.mul(t, r.add(t, r.c(2.0)))))
+    r = Real(x)
+    t = x - 1.0
+    argument = t + sqrt(t * (t + 2.0))
     value = _log1p_or_log_twice(r, x, argument)
-    return r.where(r.lt(x, r.c(1.0)), r.c(math.nan), value)
+    return where(x < 1.0, math.nan, value)
 
 
-def atanh(b: Scalars, x: Expr) -> Expr:
+@function
+def atanh(x: Expr) -> Expr:
     """log1p(2 a / (1 - a)) / 2, a = |x|."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    argument = r.div(r.add(size, size), r.sub(r.c(1.0), size))
-    return r.with_sign(r.mul(log1p(b, argument), r.c(0.5)), x)
+    r = Real(x)
+    size = abs(x)
+    argument = (size + size) / (1.0 - size)
+    return r.with_sign(log1p.body(argument) * 0.5, x)
 
 
 def _log1p_exp(r: Real, x: Expr) -> Expr:
     """log(1 + exp(x)) for x <= 0, from 2 atanh(s) with s = e / (2 + e) <= 1/3."""
     e = exp_falling(r, x)
-    s = r.div(e, r.add(e, r.c(2.0)))
-    z = r.mul(s, s)
+    s = e / (e + 2.0)
+    z = s * s
     tail = r.polynomial(z, _LOG1P_32 if r.single else _LOG1P_64)
-    return r.fma(r.mul(s, z), tail, r.add(s, s))
+    return fma(s * z, tail, s + s)
 
 
-def logaddexp(b: Scalars, x: Expr, y: Expr) -> Expr:
+@function
+def logaddexp(x: Expr, y: Expr) -> Expr:
     """max + log1p(exp(-|x - y|)); equal arguments apart, for infinities."""
-    r = Real(b, x.dtype)
-    difference = r.sub(x, y)
-    larger = r.where(r.gt(difference, r.c(0.0)), x, y)
-    value = r.add(larger, _log1p_exp(r, r.neg(r.abs(difference))))
-    return r.where(r.eq(x, y), r.add(x, r.c(math.log(2.0))), value)
+    r = Real(x)
+    difference = x - y
+    larger = where(difference > 0.0, x, y)
+    value = larger + _log1p_exp(r, -abs(difference))
+    return where(x == y, x + math.log(2.0), value)
 
 
-def softplus(b: Scalars, x: Expr) -> Expr:
+@function
+def softplus(x: Expr) -> Expr:
     """log(1 + exp(x))."""
-    r = Real(b, x.dtype)
-    return r.add(r.at_least(x, 0.0), _log1p_exp(r, r.neg(r.abs(x))))
+    r = Real(x)
+    return r.at_least(x, 0.0) + _log1p_exp(r, -abs(x))
 
 
-def log_sigmoid(b: Scalars, x: Expr) -> Expr:
+@function
+def log_sigmoid(x: Expr) -> Expr:
     """-log(1 + exp(-x))."""
-    return b.neg(softplus(b, b.neg(x)))
+    return -softplus.body(-x)

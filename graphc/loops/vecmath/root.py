@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 from graphc.ir.types import F64
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, sqrt, where
+from graphc.loops.vecmath.base import Real, function
 
 
-def rsqrt(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
-    return r.div(r.c(1.0), b.op("sqrt", x))
+@function
+def rsqrt(x: Expr) -> Expr:
+    r = Real(x)
+    return r.c(1.0) / sqrt(x)
 
 
 def _inverse_cbrt(r: Real, x: Expr) -> Expr:
@@ -21,52 +23,54 @@ def _inverse_cbrt(r: Real, x: Expr) -> Expr:
     is enough.  Then twice y (1 + h/3 + 2 h**2 / 9) with h = 1 - x y**3, which cubes the error.
     """
     half = r.format.bits.bits // 2
-    third = r.b.mul(r.shift_right(r.bits(x), half), r.k((1 << half) // 3))
-    y = r.from_bits(r.b.sub(r.k(0x54A1AB13 if r.single else 0x553EE978D4FDF400), third))
+    third = (r.bits(x) >> half) * ((1 << half) // 3)
+    y = r.from_bits((0x54A1AB13 if r.single else 0x553EE978D4FDF400) - third)
     for _ in range(2):
-        cube = r.mul(r.mul(y, y), y)
-        h = r.fma(r.neg(x), cube, r.c(1.0))
-        y = r.fma(y, r.mul(h, r.fma(h, r.c(2.0 / 9.0), r.c(1.0 / 3.0))), y)
+        cube = y * y * y
+        h = fma(-x, cube, 1.0)
+        y = fma(y, h * fma(h, 2.0 / 9.0, 1.0 / 3.0), y)
     return y
 
 
-def cbrt(b: Scalars, x: Expr) -> Expr:
+@function
+def cbrt(x: Expr) -> Expr:
     """x y**2 with y = x**(-1/3), and one correction by the residue x - c**3."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    small = r.lt(size, r.c(r.format.tiny))
+    r = Real(x)
+    size = abs(x)
+    small = size < r.format.tiny
     steps = 24 if r.single else 54
-    scaled = r.where(small, r.mul(size, r.c(2.0**steps)), size)
+    scaled = where(small, size * 2.0**steps, size)
     y = _inverse_cbrt(r, scaled)
-    square = r.mul(y, y)
-    c = r.mul(scaled, square)
-    residue = r.fma(r.neg(r.mul(c, c)), c, scaled)
-    c = r.fma(residue, r.mul(square, r.c(1.0 / 3.0)), c)
-    c = r.where(small, r.mul(c, r.c(2.0 ** (-steps // 3))), c)
+    square = y * y
+    c = scaled * square
+    residue = fma(-(c * c), c, scaled)
+    c = fma(residue, square * (1.0 / 3.0), c)
+    c = where(small, c * 2.0 ** (-steps // 3), c)
     # 0, inf and NaN are their own roots.
-    regular = b.op("and", r.gt(size, r.c(0.0)), r.lt(size, r.c(math.inf)))
-    return r.with_sign(r.where(regular, c, size), x)
+    regular = (size > 0.0) & (size < math.inf)
+    return r.with_sign(where(regular, c, size), x)
 
 
-def hypot(b: Scalars, x: Expr, y: Expr) -> Expr:
+@function
+def hypot(x: Expr, y: Expr) -> Expr:
     """sqrt(x**2 + y**2); f32 in f64, f64 relative to the larger operand. inf wins over NaN."""
-    r = Real(b, x.dtype)
+    r = Real(x)
     infinity = r.c(math.inf)
-    size_x, size_y = r.abs(x), r.abs(y)
+    size_x, size_y = abs(x), abs(y)
     if r.single:
-        wide_x, wide_y = b.cast(x, F64), b.cast(y, F64)
-        total = b.fma(wide_x, wide_x, b.mul(wide_y, wide_y))
-        value = b.cast(b.op("sqrt", total), x.dtype)
+        wide_x, wide_y = x.cast(F64), y.cast(F64)
+        total = fma(wide_x, wide_x, wide_y * wide_y)
+        value = sqrt(total).cast(x.dtype)
     else:
         value = _hypot_by_ratio(r, size_x, size_y)
-    infinite = b.op("or", r.eq(size_x, infinity), r.eq(size_y, infinity))
-    return r.where(infinite, infinity, value)
+    infinite = (size_x == infinity) | (size_y == infinity)
+    return where(infinite, infinity, value)
 
 
 def _hypot_by_ratio(r: Real, x: Expr, y: Expr) -> Expr:
     """large sqrt(1 + (small / large)**2), for operands that are not negative."""
-    swap = r.gt(y, x)
-    large, small = r.where(swap, y, x), r.where(swap, x, y)
-    ratio = r.div(small, large)
-    value = r.mul(large, r.b.op("sqrt", r.fma(ratio, ratio, r.c(1.0))))
-    return r.where(r.eq(large, r.c(0.0)), small, value)
+    swap = y > x
+    large, small = where(swap, y, x), where(swap, x, y)
+    ratio = small / large
+    value = large * sqrt(fma(ratio, ratio, 1.0))
+    return where(large == 0.0, small, value)

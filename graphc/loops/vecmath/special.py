@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real
-from graphc.loops.vecmath.exp import exp_lower_bound, exp_parts, scale_twice
-from graphc.loops.vecmath.log import natural_log, reduce
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, sqrt, where
+from graphc.loops.vecmath.base import Real, function
+from graphc.loops.vecmath.exponential import exp_lower_bound, exp_parts, scale_twice
+from graphc.loops.vecmath.logarithm import natural_log, reduce
 
 # erf(x) / x - 1 in x**2 for |x| <= 0.92 and 1; errors of erf 2**-26.0 and 2**-55.7
 _ERF_32 = (
@@ -202,58 +203,61 @@ _ERFINV_FAR_64 = (
 
 
 def _erf_near(r: Real, x: Expr) -> Expr:
-    return r.fma(x, r.polynomial(r.mul(x, x), _ERF_32 if r.single else _ERF_64), x)
+    return fma(x, r.polynomial(x * x, _ERF_32 if r.single else _ERF_64), x)
 
 
-def erf(b: Scalars, x: Expr) -> Expr:
+@function
+def erf(x: Expr) -> Expr:
     """x + x P(x**2) near zero, 1 - exp(Q(|x|)) beyond, where erfc(x) = exp(Q(x)) is small."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
+    r = Real(x)
+    size = abs(x)
     near = _erf_near(r, size)
     bounded = r.at_most(size, 3.95 if r.single else 5.95)
     exponent = r.polynomial(bounded, _LOG_ERFC_32 if r.single else _LOG_ERFC_64)
     p, bits = exp_parts(r, exponent, r.format.bias)
-    small = r.mul(p, r.from_bits(r.shift_left(bits, r.format.mantissa)))
-    far = r.sub(r.c(1.0), small)
-    return r.with_sign(r.where(r.lt(size, r.pick(0.92, 1.0)), near, far), x)
+    small = p * r.from_bits(bits << r.format.mantissa)
+    far = 1.0 - small
+    return r.with_sign(where(size < r.pick(0.92, 1.0), near, far), x)
 
 
-def erfc(b: Scalars, x: Expr) -> Expr:
+@function
+def erfc(x: Expr) -> Expr:
     """exp(-x**2) P(t) / (x + k) for x >= 1/2, t = (x - k) / (x + k); 2 - erfc(-x) for negative x.
 
     x**2 is split into its rounded value and the rest, which would cost most of the digits. Near
     zero 1 - erf(x) is more accurate.
     """
-    r = Real(b, x.dtype)
-    size = r.at_most(r.abs(x), 10.6 if r.single else 28.0)
+    r = Real(x)
+    size = r.at_most(abs(x), 10.6 if r.single else 28.0)
     square, rest = r.two_product(size, size)
     k = r.pick(2.25, 3.125)
-    total = r.add(size, k)
-    factor = r.polynomial(r.div(r.sub(size, k), total), _ERFC_32 if r.single else _ERFC_64)
-    exponent = r.at_least(r.neg(square), exp_lower_bound(r) - 60.0)
-    p, bits = exp_parts(r, exponent, 2 * r.format.bias, r.neg(rest))
-    p = r.div(r.mul(p, factor), total)
+    total = size + k
+    factor = r.polynomial((size - k) / total, _ERFC_32 if r.single else _ERFC_64)
+    exponent = r.at_least(-square, exp_lower_bound(r) - 60.0)
+    p, bits = exp_parts(r, exponent, 2 * r.format.bias, -rest)
+    p = p * factor / total
     value = scale_twice(r, p, bits)
-    value = r.where(r.lt(x, r.c(0.0)), r.sub(r.c(2.0), value), value)
-    return r.where(r.lt(size, r.c(0.5)), r.sub(r.c(1.0), _erf_near(r, x)), value)
+    value = where(x < 0.0, 2.0 - value, value)
+    return where(size < 0.5, r.c(1.0) - _erf_near(r, x), value)
 
 
-def erfinv(b: Scalars, x: Expr) -> Expr:
+@function
+def erfinv(x: Expr) -> Expr:
     """x P(w) with w = -log((1 - x) (1 + x)), for large w in sqrt(w)."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    e, f = reduce(r, r.mul(r.sub(r.c(1.0), size), r.add(r.c(1.0), size)))
-    w = r.neg(natural_log(r, e, f))
-    root = b.op("sqrt", w)
+    r = Real(x)
+    size = abs(x)
+    e, f = reduce(r, (1.0 - size) * (1.0 + size))
+    w = -natural_log(r, e, f)
+    root = sqrt(w)
     if r.single:
-        near = r.polynomial(r.sub(w, r.c(1.0)), _ERFINV_NEAR_32)
-        far = r.polynomial(r.sub(root, r.c(3.0)), _ERFINV_FAR_32)
-        factor = r.where(r.lt(w, r.c(5.0)), near, far)
+        near = r.polynomial(w - 1.0, _ERFINV_NEAR_32)
+        far = r.polynomial(root - 3.0, _ERFINV_FAR_32)
+        factor = where(w < 5.0, near, far)
     else:
-        near = r.polynomial(r.sub(w, r.c(3.125)), _ERFINV_NEAR_64)
-        middle = r.polynomial(r.sub(root, r.c(3.25)), _ERFINV_MIDDLE_64)
-        far = r.polynomial(r.sub(root, r.c(5.0)), _ERFINV_FAR_64)
-        factor = r.where(r.lt(w, r.c(6.25)), near, r.where(r.lt(w, r.c(16.0)), middle, far))
-    value = r.mul(x, factor)
-    value = r.where(r.eq(size, r.c(1.0)), r.with_sign(r.c(math.inf), x), value)
-    return r.where(r.gt(size, r.c(1.0)), r.c(math.nan), value)
+        near = r.polynomial(w - 3.125, _ERFINV_NEAR_64)
+        middle = r.polynomial(root - 3.25, _ERFINV_MIDDLE_64)
+        far = r.polynomial(root - 5.0, _ERFINV_FAR_64)
+        factor = where(w < 6.25, near, where(w < 16.0, middle, far))
+    value = x * factor
+    value = where(size == 1.0, r.with_sign(r.c(math.inf), x), value)
+    return where(size > 1.0, math.nan, value)

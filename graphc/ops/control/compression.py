@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.ir.op import Alias, Attr, Sample
 from graphc.ir.types import DTYPES, F32, AnyType
-from graphc.loops.scalars import is_nan
+from graphc.loops.scalars import is_nan, where
 from graphc.ops.record.families import (
     ALL,
     define,
@@ -36,20 +36,20 @@ _QUIET = 0x40  # the bit that keeps a NaN a NaN
 _INFINITE = 0x7F80
 
 
-def _expression(b: Any, x: Any, *, mode: str) -> Any:
-    bits = b.bitcast(x, U32)
-    high = b.op("shr", bits, b.const(16, U32))
+def _expression(x: Any, *, mode: str) -> Any:
+    bits = x.bitcast(U32)
+    high = bits >> 16
     kept = high
     if mode != "truncate":
-        half = b.add(b.const(0x7FFF, U32), b.op("and", high, b.const(1, U32)))
-        kept = b.op("shr", b.add(bits, half), b.const(16, U32))
+        half = high.like(0x7FFF) + (high & 1)
+        kept = (bits + half) >> 16
     if mode == "saturate":
-        infinite = b.const(_INFINITE, U32)
-        over = b.compare("eq", b.op("and", kept, b.const(0x7FFF, U32)), infinite)
-        was = b.compare("eq", b.op("and", high, b.const(0x7FFF, U32)), infinite)
-        kept = b.select(over, b.select(was, kept, b.sub(kept, b.const(1, U32))), kept)
-    quiet = b.op("or", high, b.const(_QUIET, U32))
-    return b.cast(b.select(is_nan(b, x), quiet, kept), U16)
+        infinite = high.like(_INFINITE)
+        over = (kept & 0x7FFF) == infinite
+        was = (high & 0x7FFF) == infinite
+        kept = where(over, where(was, kept, kept - 1), kept)
+    quiet = high | _QUIET
+    return where(is_nan(x), quiet, kept).cast(U16)
 
 
 def _reference(x: Any, mode: str) -> Any:
@@ -90,7 +90,7 @@ elementwise(
 
 elementwise(
     "widen16",
-    lambda b, x: b.bitcast(b.op("shl", b.cast(x, U32), b.const(16, U32)), F32),
+    lambda x: (x.cast(U32) << 16).bitcast(F32),
     lambda x: (np.asarray(x, np.uint32) << 16).view(np.float32),
     dtypes=("u16",), result=lambda _: F32, differentiable=False, samples=_widened, public_name="",
     doc="The float with these upper 16 bits, and zeros below.",

@@ -42,10 +42,10 @@ def _check_starts(name: str, x: Type, starts: Sequence[AnyType], sizes: Shape) -
         require(isinstance(room, Dim) or room >= 0, f"{name}: {list(sizes)} does not fit in {x}")
 
 
-def _starts(b: Any, read: Any, first: int, dims: Shape, sizes: Shape) -> list[Any]:
+def _starts(read: Any, first: int, dims: Shape, sizes: Shape) -> list[Any]:
     """The clamped start of each axis, read from scalar operands `first`, `first` + 1, ..."""
     return [
-        clamp(b, place_of(b, read(first + k, ())), 0, n - size)  # type: ignore[arg-type]
+        clamp(place_of(read(first + k, ())), 0, n - size)  # type: ignore[arg-type]
         for k, (n, size) in enumerate(zip(dims, sizes))
     ]
 
@@ -64,7 +64,7 @@ def _infer_slice(x: AnyType, *starts: AnyType, sizes: Shape) -> Type:
 
 
 def _slice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
-    starts = _starts(b, read, 1, node.inputs[0].type.dims, node.type.dims)
+    starts = _starts(read, 1, node.inputs[0].type.dims, node.type.dims)
     return read(0, tuple(map(b.add, starts, index)))
 
 
@@ -126,11 +126,11 @@ def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     if 0 in sizes:
         return read(0, index)
     legal, source = None, []
-    for start, place, extent, size in zip(_starts(b, read, 2, dims, sizes), index, dims, sizes):
-        offset = b.sub(place, start) if size != extent else place
+    for start, place, extent, size in zip(_starts(read, 2, dims, sizes), index, dims, sizes):
+        offset = place - start if size != extent else place
         if size != extent:
-            legal = both(b, legal, b.compare("ge", offset, b.integer(0)))
-            legal = both(b, legal, b.compare("lt", offset, b.integer(size)))
+            legal = both(legal, offset >= 0)
+            legal = both(legal, offset < size)
         source.append(offset)
     if legal is None:
         return read(1, tuple(source))
@@ -139,7 +139,7 @@ def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    starts = _starts(b, read, 2, node.type.dims, node.inputs[1].type.dims)
+    starts = _starts(read, 2, node.type.dims, node.inputs[1].type.dims)
     return tuple(map(b.add, starts, index))
 
 

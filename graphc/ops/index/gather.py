@@ -15,6 +15,7 @@ import numpy as np
 from graphc.errors import INDEX, OutOfRangeError, TraceError
 from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
 from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.loops.scalars import where
 from graphc.ops.index.scatter import add_along, require_index_types, scatter_rows
 from graphc.ops.record.dims import clamp, place_of, rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
@@ -37,18 +38,18 @@ MODES = ("raise", "clip", "wrap")
 def bounded(b: Any, index: Any, extent: int, mode: str) -> Any:
     """An i64 index made legal for an axis of `extent` > 0; negative ones count from the end."""
     if mode == "wrap" and index.dtype is U64:
-        return b.cast(b.op("irem", index, b.const(extent, U64)), I64)
-    index = place_of(b, index)
+        return (index % extent).cast(I64)
+    index = place_of(index)
     zero, size = b.integer(0), b.integer(extent)
     if mode == "clip":
-        return clamp(b, index, 0, extent - 1)
+        return clamp(index, 0, extent - 1)
     if mode == "wrap":
-        rest = b.op("irem", index, size)
-        return b.select(b.compare("lt", rest, zero), b.add(rest, size), rest)
-    wrapped = b.select(b.compare("lt", index, zero), b.add(index, size), index)
-    b.fail(b.op("or", b.compare("lt", wrapped, zero), b.compare("ge", wrapped, size)), INDEX)
+        rest = index % size
+        return where(rest < zero, rest + size, rest)
+    wrapped = where(index < zero, index + size, index)
+    b.fail((wrapped < zero) | (wrapped >= size), INDEX)
     # The failing lane still loads before its status is looked at.
-    return clamp(b, wrapped, 0, extent - 1)
+    return clamp(wrapped, 0, extent - 1)
 
 
 def bounded_array(index: Any, extent: int, mode: str) -> Any:
@@ -258,10 +259,10 @@ def _infer_in_range(label: AnyType, *, extent: Dimension) -> Type:
 
 
 def _in_range(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
-    label, extent = place_of(b, read(0, index)), node.attrs["extent"]
-    below = b.compare("lt", label, b.integer(0))
-    b.fail(b.op("or", below, b.compare("ge", label, b.integer(extent))), INDEX)
-    return clamp(b, label, 0, max(extent - 1, 0))
+    label, extent = place_of(read(0, index)), node.attrs["extent"]
+    below = label < 0
+    b.fail(below | (label >= extent), INDEX)
+    return clamp(label, 0, max(extent - 1, 0))
 
 
 def _in_range_reference(label: Any, extent: int) -> Any:

@@ -105,17 +105,17 @@ def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
         start, step = node.attrs["starts"][k], node.attrs["steps"][k]
         if k in node.attrs["axes"]:
             if extent != 1:
-                legal = both(b, legal, b.compare("eq", index[k], begins[k]))
+                legal = both(legal, index[k] == begins[k])
             source.append(b.integer(0))
             continue
         last = start + (count - 1) * step
         begin, end = min(start, last), max(start, last) + 1
-        legal = both(b, legal, inside(b, index[k], begin, end, extent))
-        offset = b.sub(index[k], begins[k])
+        legal = both(legal, inside(index[k], begin, end, extent))
+        offset = index[k] - begins[k]
         if abs(step) != 1 and count > 1:
-            rest = b.op("irem", offset, b.integer(step))
-            legal = both(b, legal, b.compare("eq", rest, b.integer(0)))
-        source.append(b.op("idiv", offset, b.integer(step)))
+            rest = offset % step
+            legal = both(legal, rest == 0)
+        source.append(offset // step)
     if legal is None:
         return read(1, tuple(source))
     cases = [(legal, lambda: read(1, tuple(source)))]
@@ -124,7 +124,7 @@ def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
 
 def _slice_updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
     terms = zip(index, _begins(b, node, read), node.attrs["steps"])
-    return tuple(b.add(b.mul(i, b.integer(step)), begin) for i, begin, step in terms)
+    return tuple(i * step + begin for i, begin, step in terms)
 
 
 def _slice_update_reference(

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphc.ir.types import I64, DType
+from graphc.loops.scalars import fma, minimum, sqrt, where
 from graphc.ops.reduce.cumulative import unravel
 
 SINGULAR = 2  # the status of a non-finite value
@@ -82,23 +83,23 @@ class Square:
 
     def index(self, unit: Any, *inside: Any) -> tuple[Any, ...]:
         """The index of an element of matrix `unit` of the stack."""
-        return (*unravel(self.b, unit, self.node.inputs[0].type.dims[:-2]), *inside)
+        return (*unravel(unit, self.node.inputs[0].type.dims[:-2]), *inside)
 
     def fill(self, unit: Any, turned: bool = False, lower: bool = False) -> None:
         """Operand 0 in scratch, or its transpose, or its lower triangle; the rest a unit matrix."""
         b, n = self.b, self.n
         with b.loop(n) as row:
             start = b.affine([(unit, n * n), (row, n)])
-            with b.loop(b.add(row, b.integer(1)) if lower else n, "vector") as column:
-                value = self.read(0, b.add(start, column))
+            with b.loop(row + 1 if lower else n, "vector") as column:
+                value = self.read(0, start + column)
                 self.put(*((column, row) if turned else (row, column)), value)
         if self.size == n:
             return
         with b.loop(self.size) as row:
-            first = b.select(b.compare("lt", row, b.integer(n)), b.integer(n), b.integer(0))
+            first = where(row < n, b.integer(n), 0)
             with b.loop(self.size, "vector", first) as column:
                 self.put(row, column, self.zero())
-            with b.when(b.compare("ge", row, b.integer(n))):
+            with b.when(row >= n):
                 self.put(row, row, b.const(1.0, self.element))
 
     def subtract(
@@ -111,17 +112,17 @@ class Square:
         """
         b = self.b
         start, stop = columns
-        with b.loop(_ceiling(b, b.sub(stop, start), BLOCK)) as block:
+        with b.loop(_ceiling(stop - start, BLOCK)) as block:
             left = b.affine([(block, BLOCK)], start)
             row = left if lower else rows[0]
-            with b.loop(_ceiling(b, b.sub(rows[1], row), ROWS)) as group:
+            with b.loop(_ceiling(rows[1] - row, ROWS)) as group:
                 top = b.affine([(group, ROWS)], row)
-                end = b.affine([(_ceiling(b, b.sub(top, left), WHOLE), WHOLE)], WHOLE)
-                end = b.op("min", b.add(left, end), stop) if lower else stop
-                end = b.op("min", end, b.add(left, b.integer(BLOCK)))
+                end = b.affine([(_ceiling(top - left, WHOLE), WHOLE)], WHOLE)
+                end = minimum(left + end, stop) if lower else stop
+                end = minimum(end, left + BLOCK)
                 with b.loop(self.depth // TERMS) as some:
                     terms = [b.affine([(some, TERMS)], k) for k in range(TERMS)]
-                    few = [b.add(top, b.integer(r)) for r in range(ROWS)]
+                    few = [top + r for r in range(ROWS)]
                     self.rank(few, terms, (left, end), factor, right, to, stride)
 
     def rank(
@@ -130,14 +131,14 @@ class Square:
     ) -> None:  # fmt: skip
         """The product of a few rows and terms: factors are kept, columns pass by."""
         b = self.b
-        kept = [[b.register(b.neg(factor(r, k))) for k in terms] for r in rows]
+        kept = [[b.register(-factor(r, k)) for k in terms] for r in rows]
         with b.loop(columns[1], "vector", columns[0]) as column:
             passing = [b.register(right(k, column)) for k in terms]
             places = [b.affine([(r, stride)], column) for r in rows]
             totals = [b.register(b.load(to, place)) for place in places]
             for total, factors in zip(totals, kept, strict=True):
                 for f, value in zip(factors, passing, strict=True):
-                    b.assign(total, b.fma(b.read(f), b.read(value), b.read(total)))
+                    b.assign(total, fma(b.read(f), b.read(value), b.read(total)))
             for place, total in zip(places, totals, strict=True):
                 b.store(to, place, b.read(total))
 
@@ -146,10 +147,10 @@ class Square:
     ) -> None:
         """Row `target` of an array minus a multiple of row `source`."""
         b = self.b
-        kept = b.register(b.neg(factor))
+        kept = b.register(-factor)
         with b.loop(columns[1], "vector", columns[0]) as column:
             here, there = (b.affine([(row, stride)], column) for row in (target, source))
-            b.store(to, here, b.fma(b.read(kept), b.load(to, there), b.load(to, here)))
+            b.store(to, here, fma(b.read(kept), b.load(to, there), b.load(to, here)))
 
 
 class Panels(Square):
@@ -158,18 +159,18 @@ class Panels(Square):
     def factorise(self, unit: Any) -> None:
         b, depth = self.b, self.depth
         with b.loop(self.size // depth) as panel:
-            first = b.mul(panel, b.integer(depth))
+            first = panel * depth
             self.turn(first, inwards=True)
             with b.loop(depth) as step:
                 self.pivot(first, step)
             self.turn(first, inwards=False)
-            self.update(first, b.add(first, b.integer(depth)))
+            self.update(first, first + depth)
 
     def turn(self, first: Any, inwards: bool) -> None:
         """The panel from the matrix to where its columns are rows, or back."""
         b = self.b
         with b.loop(self.size, "serial", first) as row, b.loop(self.depth) as step:
-            here, there = self.at(row, b.add(first, step)), self.at(step, row)
+            here, there = self.at(row, first + step), self.at(step, row)
             if inwards:
                 b.store(self.panel, there, b.load(self.matrix, here))
             else:
@@ -209,18 +210,18 @@ class LU(Panels):
 
     def pivot(self, first: Any, step: Any) -> None:
         b = self.b
-        row = b.add(first, step)
+        row = first + step
         best = self.greatest(row, step)
-        with b.when(b.compare("ne", b.read(best), row)):
+        with b.when(b.read(best) != row):
             self.exchange(row, b.read(best))
         pivot = b.register(self.of_panel(row, step))
-        following = b.add(row, b.integer(1))
-        with b.when(b.compare("ne", b.read(pivot), self.zero())):
+        following = row + 1
+        with b.when(b.read(pivot) != self.zero()):
             with b.loop(self.size, "vector", following) as below:
-                scaled = b.div(self.of_panel(below, step), b.read(pivot))
+                scaled = self.of_panel(below, step) / b.read(pivot)
                 b.store(self.panel, self.at(step, below), scaled)
             columns = following, b.integer(self.size)
-            with b.loop(self.depth, "serial", b.add(step, b.integer(1))) as other:
+            with b.loop(self.depth, "serial", step + 1) as other:
                 factor = self.of_panel(row, other)
                 self.eliminate(self.panel, self.pitch, other, step, factor, columns)
 
@@ -229,12 +230,12 @@ class LU(Panels):
         b = self.b
         peak, place = b.register(self.zero()), b.register(b.integer(self.size))
         with b.loop(self.size, "vector", row) as below:
-            b.update(peak, "max", b.op("abs", self.of_panel(below, step)))
+            b.update(peak, "max", abs(self.of_panel(below, step)))
         with b.loop(self.size, "vector", row) as below:
-            reached = b.compare("eq", b.op("abs", self.of_panel(below, step)), b.read(peak))
-            b.update(place, "min", b.select(reached, below, b.integer(self.size)))
-        found = b.compare("lt", b.read(place), b.integer(self.size))
-        b.assign(place, b.select(found, b.read(place), row))
+            reached = abs(self.of_panel(below, step)) == b.read(peak)
+            b.update(place, "min", where(reached, below, self.size))
+        found = b.read(place) < self.size
+        b.assign(place, where(found, b.read(place), row))
         return place
 
     def exchange(self, row: Any, other: Any) -> None:
@@ -242,7 +243,7 @@ class LU(Panels):
         self.swap(self.matrix, self.size, lambda k: (self.at(row, k), self.at(other, k)))
         self.swap(self.panel, self.depth, lambda k: (self.at(k, row), self.at(k, other)))
         self.swap(self.scratch[1], 1, lambda k: (row, other))
-        b.assign(self.sign, b.neg(b.read(self.sign)))
+        b.assign(self.sign, -b.read(self.sign))
 
     def swap(self, buffer: Any, count: int, places: Callable[[Any], tuple[Any, Any]]) -> None:
         b = self.b
@@ -255,15 +256,15 @@ class LU(Panels):
     def update(self, first: Any, after: Any) -> None:
         b = self.b
         columns = after, b.integer(self.size)
-        with b.when(b.compare("lt", after, columns[1])):
+        with b.when(after < columns[1]):
             with b.loop(self.depth, "serial", 1) as step, b.loop(step) as above:
-                target, source = b.add(first, step), b.add(first, above)
+                target, source = first + step, first + above
                 factor = self.get(target, source)
                 self.eliminate(self.matrix, self.pitch, target, source, factor, columns)
             self.subtract(
                 columns, columns,
-                lambda r, k: self.get(r, b.add(first, k)),
-                lambda k, c: self.get(b.add(first, k), c),
+                lambda r, k: self.get(r, first + k),
+                lambda k, c: self.get(first + k, c),
                 self.matrix, self.pitch,
             )  # fmt: skip
 
@@ -277,23 +278,23 @@ class Cholesky(Panels):
             self.fill(unit, lower=True)
             self.factorise(unit)
             with b.loop(n) as row, b.loop(n, "vector") as column:
-                shown = b.compare("le", column, row)
-                value = b.select(shown, self.get(row, column), self.zero())
+                shown = column <= row
+                value = where(shown, self.get(row, column), self.zero())
                 self.write(self.index(unit, row, column), value)
 
     def pivot(self, first: Any, step: Any) -> None:
         b = self.b
-        row = b.add(first, step)
+        row = first + step
         pivot = b.register(self.of_panel(row, step))
-        b.fail(b.op("not", b.compare("gt", b.read(pivot), self.zero())), SINGULAR)
-        root = b.register(b.op("sqrt", b.read(pivot)))
+        b.fail(~(b.read(pivot) > self.zero()), SINGULAR)
+        root = b.register(sqrt(b.read(pivot)))
         b.store(self.panel, self.at(step, row), b.read(root))
-        following = b.add(row, b.integer(1))
+        following = row + 1
         with b.loop(self.size, "vector", following) as below:
-            scaled = b.div(self.of_panel(below, step), b.read(root))
+            scaled = self.of_panel(below, step) / b.read(root)
             b.store(self.panel, self.at(step, below), scaled)
-        with b.loop(self.depth, "serial", b.add(step, b.integer(1))) as other:
-            begin = b.add(first, other)
+        with b.loop(self.depth, "serial", step + 1) as other:
+            begin = first + other
             factor, columns = self.of_panel(begin, step), (begin, b.integer(self.size))
             self.eliminate(self.panel, self.pitch, other, step, factor, columns)
 
@@ -305,8 +306,8 @@ class Cholesky(Panels):
         )
 
 
-def _ceiling(b: Any, count: Any, step: int) -> Any:
-    return b.op("idiv", b.add(count, b.integer(step - 1)), b.integer(step))
+def _ceiling(count: Any, step: int) -> Any:
+    return (count + (step - 1)) // step
 
 
 def square_workspace(node: Any) -> Workspace:

@@ -41,7 +41,7 @@ class Solve(Square):
                 self.every_row_once(unit)
             with b.loop(n, "vector") as row:
                 pivot = self.read(0, b.affine([(unit, n * n), (row, n + 1)]))
-                b.fail(b.compare("eq", pivot, self.zero()), SINGULAR)
+                b.fail(pivot == self.zero(), SINGULAR)
             self.fill(unit, turned)
             self.right_sides(unit, turned)
             self.lower(unit_diagonal=not turned)
@@ -67,7 +67,7 @@ class Solve(Square):
             b.store(self.seen, row, b.integer(0))
         with b.loop(n) as row:
             place = self.order(unit, row)
-            b.fail(b.compare("ne", b.load(self.seen, place), b.integer(0)), OUT_OF_RANGE)
+            b.fail(b.load(self.seen, place) != 0, OUT_OF_RANGE)
             b.store(self.seen, place, b.integer(1))
 
     def order(self, unit: Any, row: Any) -> Any:
@@ -75,8 +75,8 @@ class Solve(Square):
         b, n = self.b, self.n
         place = self.b.register(self.read(1, b.affine([(unit, n), (row, 1)])))
         outside = [
-            b.compare("lt", b.read(place), b.integer(0)),
-            b.compare("ge", b.read(place), b.integer(n)),
+            b.read(place) < 0,
+            b.read(place) >= n,
         ]
         b.fail(b.op("or", *outside), OUT_OF_RANGE)
         return b.read(place)
@@ -87,7 +87,7 @@ class Solve(Square):
             source = row if turned else self.order(unit, row)
             start = b.affine([(unit, n * width), (source, width)])
             with b.loop(width, "vector") as column:
-                value = self.read(2, b.add(start, column))
+                value = self.read(2, start + column)
                 b.store(sides, self.place(row, column), value)
         with b.loop(self.size, "serial", n) as row, b.loop(width, "vector") as column:
             b.store(sides, self.place(row, column), self.zero())
@@ -107,25 +107,25 @@ class Solve(Square):
                 self.one_row(row, (b.integer(0), row), unit_diagonal)
             return
         with b.loop(size // self.depth) as panel:
-            first = b.mul(panel, b.integer(self.depth))
+            first = panel * self.depth
             with b.loop(self.depth) as step:
-                row = b.add(first, step)
+                row = first + step
                 with b.loop(step) as above:
-                    self.take_off(row, b.add(first, above))
+                    self.take_off(row, first + above)
                 self.divide(row, unit_diagonal)
-            self.take_panel_off(first, (b.add(first, b.integer(self.depth)), b.integer(size)))
+            self.take_panel_off(first, (first + self.depth, b.integer(size)))
 
     def upper(self, unit_diagonal: bool) -> None:
         b, size, depth = self.b, self.size, self.depth
         if self.one_by_one:
             with b.loop(size) as turn:
-                row = b.sub(b.integer(size - 1), turn)
-                self.one_row(row, (b.add(row, b.integer(1)), b.integer(size)), unit_diagonal)
+                row = size - 1 - turn
+                self.one_row(row, (row + 1, b.integer(size)), unit_diagonal)
             return
         with b.loop(size // depth) as turn:
-            first = b.sub(b.integer(size - depth), b.mul(turn, b.integer(depth)))
+            first = b.integer(size - depth) - turn * depth
             with b.loop(depth) as step:
-                row = b.sub(b.add(first, b.integer(depth - 1)), step)
+                row = first + (depth - 1) - step
                 with b.loop(step) as below:
                     self.take_off(row, b.affine([(below, 1), (row, 1)], 1))
                 self.divide(row, unit_diagonal)
@@ -137,11 +137,11 @@ class Solve(Square):
         with b.loop(self.width) as column:
             total = b.register(self.zero())
             with b.loop(known[1], "vector", known[0]) as k:
-                term = b.mul(self.get(row, k), b.load(sides, self.place(k, column)))
+                term = self.get(row, k) * b.load(sides, self.place(k, column))
                 b.update(total, "add", term)
             here = self.place(row, column)
-            left = b.sub(b.load(sides, here), b.read(total))
-            b.store(sides, here, left if unit_diagonal else b.div(left, self.get(row, row)))
+            left = b.load(sides, here) - b.read(total)
+            b.store(sides, here, left if unit_diagonal else left / self.get(row, row))
 
     def take_off(self, row: Any, other: Any) -> None:
         columns = self.b.integer(0), self.b.integer(self.width)
@@ -153,8 +153,8 @@ class Solve(Square):
         columns = b.integer(0), b.integer(self.width)
         self.subtract(
             rows, columns,
-            lambda r, k: self.get(r, b.add(first, k)),
-            lambda k, c: b.load(sides, self.place(b.add(first, k), c)),
+            lambda r, k: self.get(r, first + k),
+            lambda k, c: b.load(sides, self.place(first + k, c)),
             sides, self.stride,
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ class Solve(Square):
         pivot = b.register(self.get(row, row))
         with b.loop(self.width, "vector") as column:
             here = self.place(row, column)
-            b.store(sides, here, b.div(b.load(sides, here), b.read(pivot)))
+            b.store(sides, here, b.load(sides, here) / b.read(pivot))
 
 
 def solve_workspace(node: Any) -> Workspace:

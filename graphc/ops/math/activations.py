@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import FINITE, Attr, Range
-from graphc.loops.scalars import call, like
+from graphc.loops import vecmath
+from graphc.loops.scalars import fma, maximum, minimum, where
 from graphc.ops.math.transcendental import f64_of_integers, in_f64
 from graphc.ops.record.derivatives import Rule, over, times, where_true
 from graphc.ops.record.families import (
@@ -30,52 +31,52 @@ _erf = in_f64(math.erf)
 # -------------------------------------------------------------------------------------- expressions
 
 
-def _positive_part(b: Any, x: Any) -> Any:
-    return b.op("max", x, like(b, x, 0))
+def _positive_part(x: Any) -> Any:
+    return maximum(x, 0)
 
 
-def _hinge(b: Any, x: Any, positive: Any, negative: Any) -> Any:
+def _hinge(x: Any, positive: Any, negative: Any) -> Any:
     """`positive` above 0, else `negative` (also for NaN)."""
-    return b.select(b.compare("gt", x, like(b, x, 0)), positive, negative)
+    return where(x > 0, positive, negative)
 
 
-def _clipped(b: Any, x: Any, low: float, high: float) -> Any:
-    return b.op("min", b.op("max", x, like(b, x, low)), like(b, x, high))
+def _clipped(x: Any, low: float, high: float) -> Any:
+    return minimum(maximum(x, low), high)
 
 
-def _exponential_part(b: Any, x: Any, alpha: float) -> Any:
-    return b.mul(like(b, x, alpha), b.call("expm1", x))
+def _exponential_part(x: Any, alpha: float) -> Any:
+    return x.like(alpha) * vecmath.expm1(x)
 
 
-def _celu(b: Any, x: Any, *, alpha: float) -> Any:
-    scaled = b.mul(x, like(b, x, 1 / alpha))
-    return _hinge(b, x, x, _exponential_part(b, scaled, alpha))
+def _celu(x: Any, *, alpha: float) -> Any:
+    scaled = x * (1 / alpha)
+    return _hinge(x, x, _exponential_part(scaled, alpha))
 
 
 _SELU_ALPHA = 1.6732632423543772
 _SELU_SCALE = 1.0507009873554805
 
 
-def _selu(b: Any, x: Any) -> Any:
-    return b.mul(like(b, x, _SELU_SCALE), _hinge(b, x, x, _exponential_part(b, x, _SELU_ALPHA)))
+def _selu(x: Any) -> Any:
+    return x.like(_SELU_SCALE) * _hinge(x, x, _exponential_part(x, _SELU_ALPHA))
 
 
-def _gelu(b: Any, x: Any, *, tanh: bool) -> Any:
+def _gelu(x: Any, *, tanh: bool) -> Any:
     """x Phi(x) (Hendrycks and Gimpel, 2016), Phi exact by erf or approximated by tanh."""
-    half, one = b.mul(x, like(b, x, 0.5)), like(b, x, 1)
+    half, one = x * 0.5, x.like(1)
     if not tanh:
-        return b.mul(half, b.add(one, b.call("erf", b.mul(x, like(b, x, math.sqrt(0.5))))))
-    cube = b.mul(b.mul(x, x), x)
-    inner = b.mul(like(b, x, math.sqrt(2 / math.pi)), b.fma(cube, like(b, x, 0.044715), x))
-    return b.mul(half, b.add(one, b.call("tanh", inner)))
+        return half * (one + vecmath.erf(x * math.sqrt(0.5)))
+    cube = x * x * x
+    inner = x.like(math.sqrt(2 / math.pi)) * fma(cube, 0.044715, x)
+    return half * (one + vecmath.tanh(inner))
 
 
-def _hard_sigmoid(b: Any, x: Any) -> Any:
-    return b.mul(_clipped(b, b.add(x, like(b, x, 3)), 0, 6), like(b, x, 1 / 6))
+def _hard_sigmoid(x: Any) -> Any:
+    return _clipped(x + 3, 0, 6) * (1 / 6)
 
 
-def _softsign(b: Any, x: Any) -> Any:
-    return b.div(x, b.add(like(b, x, 1), b.op("abs", x)))
+def _softsign(x: Any) -> Any:
+    return x / (x.like(1) + abs(x))
 
 
 # --------------------------------------------------------------------------------------- references
@@ -167,18 +168,18 @@ _ALPHA = (Attr("alpha", "float", 1.0, within=FINITE),)
 _SCALE = (Attr("alpha", "float", 1.0, within=Range(2.0**-100, 2.0**100)),)  # 1 / alpha is an f32
 _TABLE: tuple[tuple[Any, ...], ...] = (
     (
-        *("relu6", lambda b, x: _clipped(b, x, 0, 6), lambda x: np.clip(x, 0, 6)),
+        *("relu6", lambda x: _clipped(x, 0, 6), lambda x: np.clip(x, 0, 6)),
         *(_within(0, 6), (), ()),
     ),
     (
         "leaky_relu",
-        lambda b, x, slope: _hinge(b, x, x, b.mul(x, like(b, x, slope))),
+        lambda x, slope: _hinge(x, x, x * slope),
         lambda x, slope: np.where(x > 0, x, slope * x),
         *(_leaky_rule, (Attr("slope", "float", 0.01, within=FINITE),), ()),
     ),
     (
         "elu",
-        lambda b, x, alpha: _hinge(b, x, x, _exponential_part(b, x, alpha)),
+        lambda x, alpha: _hinge(x, x, _exponential_part(x, alpha)),
         lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
         *(_hinge_rule(1, lambda y, alpha: y + alpha), _ALPHA, ()),
     ),
@@ -191,21 +192,21 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
     ),
     ("gelu", _gelu, _gelu_of, times(_gelu_slope), (Attr("tanh", "bool", False),), ()),
     (
-        *("silu", lambda b, x: b.mul(x, b.call("sigmoid", x)), lambda x: x * _sigmoid_of(x)),
+        *("silu", lambda x: x * vecmath.sigmoid(x), lambda x: x * _sigmoid_of(x)),
         *(times(_silu_slope), (), ("swish",)),
     ),
     (
         "mish",
-        lambda b, x: b.mul(x, b.call("tanh", b.call("softplus", x))),
+        lambda x: x * vecmath.tanh(vecmath.softplus(x)),
         lambda x: x * np.tanh(np.logaddexp(x, 0)),
         *(times(_mish_slope), (), ()),
     ),
     (
-        *("softplus", call("softplus"), lambda x: np.logaddexp(x, 0)),
+        *("softplus", vecmath.softplus, lambda x: np.logaddexp(x, 0)),
         *(times(lambda x, y: f.sigmoid(x)), (), ()),
     ),
     (
-        *("log_sigmoid", call("log_sigmoid"), lambda x: -np.logaddexp(-x, 0)),
+        *("log_sigmoid", vecmath.log_sigmoid, lambda x: -np.logaddexp(-x, 0)),
         *(times(lambda x, y: f.sigmoid(-x)), (), ()),
     ),
     (
@@ -217,7 +218,7 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
         *(_within(-3, 3, 1 / 6), (), ()),
     ),
     (
-        *("hard_swish", lambda b, x: b.mul(x, _hard_sigmoid(b, x))),
+        *("hard_swish", lambda x: x * _hard_sigmoid(x)),
         *(lambda x: x * np.clip(x + 3, 0, 6) / 6, _hard_swish_rule, (), ("hard_silu",)),
     ),
 )

@@ -51,13 +51,13 @@ def _infer_cast(x: AnyType, *, dtype: DType) -> Type:
     return tensor(dtype, x.shape)
 
 
-def _cast(b: Any, x: Any, *, dtype: DType) -> Any:
+def _cast(x: Any, *, dtype: DType) -> Any:
     if dtype is BOOL:
-        return not_zero(b, x)
+        return not_zero(x)
     if dtype.is_complex:
-        parts = (x.re, x.im) if isinstance(x, Pair) else (x, b.const(0, x.dtype))
-        return Pair(*(b.cast(p, dtype.real) for p in parts))
-    return b.cast(x.re if isinstance(x, Pair) else x, dtype)
+        parts = (x.re, x.im) if isinstance(x, Pair) else (x, x.like(0))
+        return Pair(*(p.cast(dtype.real) for p in parts))
+    return (x.re if isinstance(x, Pair) else x).cast(dtype)
 
 
 def cast_reference(x: Any, dtype: DType) -> Any:
@@ -132,8 +132,8 @@ def _infer_bitcast(x: AnyType, *, dtype: DType) -> Type:
     return tensor(dtype, kind.shape)
 
 
-def _bitcast(b: Any, x: Any, *, dtype: DType) -> Any:
-    return b.bitcast(x, dtype)
+def _bitcast(x: Any, *, dtype: DType) -> Any:
+    return x.bitcast(dtype)
 
 
 def _bitcast_samples() -> list[Sample]:
@@ -187,11 +187,11 @@ def _angle_rule(ct: Any, made: Any, z: Any) -> tuple[Any]:
 
 
 elementwise(
-    "real", lambda b, x: x.re, np.real, dtypes=COMPLEX, result=to_real, public_name="",
+    "real", lambda x: x.re, np.real, dtypes=COMPLEX, result=to_real, public_name="",
     gradient=lambda ct, re, z: (functions.astype(ct, z.element),),
 )  # fmt: skip
 elementwise(
-    "imag", lambda b, x: x.im, np.imag, dtypes=COMPLEX, result=to_real, public_name="",
+    "imag", lambda x: x.im, np.imag, dtypes=COMPLEX, result=to_real, public_name="",
     gradient=lambda ct, im, z: (functions.complex(0, ct),),
 )  # fmt: skip
 elementwise(
@@ -203,7 +203,7 @@ elementwise(
     gradient=_angle_rule,
 )  # fmt: skip
 elementwise(
-    "complex", lambda b, x, y: Pair(x, y), _join, arity=2, dtypes=("f32", "f64"),
+    "complex", lambda x, y: Pair(x, y), _join, arity=2, dtypes=("f32", "f64"),
     result=_complex_of, public_name="",
     gradient=lambda ct, joined, re, im: (functions.real(ct), functions.imag(ct)),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from graphc.ir.graph import Node
 from graphc.ir.types import F64, U64, DType
 from graphc.loops import complex_math
-from graphc.loops.scalars import binary, over_pairs
+from graphc.loops.scalars import over_pairs
 from graphc.ops.record.families import ALL, BOOLS, REAL, elementwise, to_bool
 from graphc.ops.record.value import (
     as_value,
@@ -33,7 +34,7 @@ _NAMES = frozenset(name for name, _, _ in _COMPARISONS)
 
 for _name, _function, _complex in _COMPARISONS:
     elementwise(
-        _name, binary(_name) if _complex is None else over_pairs(binary(_name), _complex),
+        _name, over_pairs(getattr(operator, _name), _complex),
         _function, arity=2, dtypes=ALL if _complex else BOOLS + REAL, result=to_bool,
         commutative=_complex is not None, differentiable=False, public_name="",
     )  # fmt: skip

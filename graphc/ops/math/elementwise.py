@@ -3,24 +3,21 @@ the public function and code follow from them (see `registry.elementwise`)."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.types import F64, I8, DType
 from graphc.loops import complex_math
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import (
-    binary,
     bits_type,
-    both,
     copy_sign,
-    either,
+    floor,
     is_nan,
-    is_negative,
-    is_zero,
-    like,
     over_pairs,
-    part_by_part,
+    where,
 )
 from graphc.ops.math.remainder import float_remainder
 from graphc.ops.record.derivatives import over_nonzero, where_true
@@ -58,12 +55,12 @@ def float_quotient(element: DType) -> DType:
 # ----------------------------------------------------------------------------------- sums, products
 
 
-def _sum_or_any(b: Any, x: Any, y: Any) -> Any:
-    return either(b, x, y) if x.dtype.kind == "b" else b.add(x, y)
+def _sum_or_any(x: Expr, y: Expr) -> Expr:
+    return x | y if x.dtype.kind == "b" else x + y
 
 
-def _product_or_all(b: Any, x: Any, y: Any) -> Any:
-    return both(b, x, y) if x.dtype.kind == "b" else b.mul(x, y)
+def _product_or_all(x: Any, y: Any) -> Any:
+    return x & y if x.dtype.kind == "b" else x * y
 
 
 def _product_rule(ct: Any, product: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -77,19 +74,19 @@ def _quotient_rule(ct: Any, quotient: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 elementwise(
-    "add", part_by_part(_sum_or_any), np.add, np.add, arity=2, dtypes=ALL, commutative=True,
-    gradient=lambda ct, total, x, y: (ct, ct),
+    "add", over_pairs(_sum_or_any, operator.add), np.add, np.add, arity=2, dtypes=ALL,
+    commutative=True, gradient=lambda ct, total, x, y: (ct, ct),
 )  # fmt: skip
 elementwise(
-    "sub", part_by_part(binary("sub")), np.subtract, np.subtract, arity=2, public_name="subtract",
+    "sub", operator.sub, np.subtract, np.subtract, arity=2, public_name="subtract",
     gradient=lambda ct, difference, x, y: (ct, -ct),
 )  # fmt: skip
 elementwise(
-    "mul", over_pairs(_product_or_all, complex_math.mul), np.multiply, np.multiply, arity=2,
+    "mul", over_pairs(_product_or_all, operator.mul), np.multiply, np.multiply, arity=2,
     dtypes=ALL, commutative=True, public_name="multiply", gradient=_product_rule,
 )  # fmt: skip
 elementwise(
-    "div", over_pairs(binary("div"), complex_math.div), np.divide, np.divide, arity=2,
+    "div", over_pairs(operator.truediv, complex_math.div), np.divide, np.divide, arity=2,
     dtypes=FLOATS + COMPLEX, promote=float_quotient, public_name="divide", flops=4,
     aliases=("true_divide",), gradient=_quotient_rule,
 )  # fmt: skip
@@ -98,36 +95,36 @@ elementwise(
 # ---------------------------------------------------------------------------------------- quotients
 
 
-def _opposite(b: Any, left: Any, y: Any) -> Any:
+def _opposite(left: Any, y: Any) -> Any:
     """A remainder that is not zero and has the other sign than y: floor division takes one more."""
-    differ = b.compare("ne", is_negative(b, left), is_negative(b, y))
-    return both(b, differ, b.compare("ne", left, like(b, left, 0)))
+    differ = (left < 0) != (y < 0)
+    return differ & (left != 0)
 
 
-def _fmod(b: Any, x: Any, y: Any) -> Any:
-    return float_remainder(b, x, y) if x.dtype.kind == "f" else b.op("irem", x, y)
+def _fmod(x: Any, y: Any) -> Any:
+    return float_remainder(x, y) if x.dtype.kind == "f" else x % y
 
 
-def _remainder(b: Any, x: Any, y: Any) -> Any:
-    left = _fmod(b, x, y)
-    moved = b.select(_opposite(b, left, y), b.add(left, y), left)
+def _remainder(x: Any, y: Any) -> Any:
+    left = _fmod(x, y)
+    moved = where(_opposite(left, y), left + y, left)
     if x.dtype.kind != "f":
         return moved
-    return b.select(is_zero(b, moved), copy_sign(b, moved, y), moved)
+    return where(moved == 0, copy_sign(moved, y), moved)
 
 
-def _floor_divide(b: Any, x: Any, y: Any) -> Any:
-    left, one = _fmod(b, x, y), like(b, x, 1)
+def _floor_divide(x: Any, y: Any) -> Any:
+    left, one = _fmod(x, y), x.like(1)
     if x.dtype.kind != "f":
-        quotient = b.op("idiv", x, y)
-        return b.select(_opposite(b, left, y), b.sub(quotient, one), quotient)
-    exact = b.div(b.sub(x, left), y)
-    exact = b.select(_opposite(b, left, y), b.sub(exact, one), exact)
-    whole = b.op("floor", exact)
-    above = b.compare("gt", b.sub(exact, whole), like(b, x, 0.5))
-    whole = b.select(above, b.add(whole, one), whole)
-    whole = b.select(is_zero(b, exact), copy_sign(b, like(b, x, 0), b.div(x, y)), whole)
-    return b.select(is_zero(b, y), b.div(x, y), whole)
+        quotient = x // y
+        return where(_opposite(left, y), quotient - one, quotient)
+    exact = (x - left) / y
+    exact = where(_opposite(left, y), exact - one, exact)
+    whole = floor(exact)
+    above = exact - whole > 0.5
+    whole = where(above, whole + one, whole)
+    whole = where(exact == 0, copy_sign(x.like(0), x / y), whole)
+    return where(y == 0, x / y, whole)
 
 
 elementwise(
@@ -154,27 +151,27 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
 # --------------------------------------------------------------------------------------------- sign
 
 
-def _sign(b: Any, x: Any) -> Any:
+def _sign(x: Any) -> Any:
     """-1, 1, NaN, or 0 without a sign."""
-    rest = b.select(is_zero(b, x), like(b, x, 0), x) if x.dtype.kind == "f" else x
-    below = b.select(is_negative(b, x), like(b, x, -1), rest) if x.dtype.kind != "u" else x
-    return b.select(b.compare("gt", x, like(b, x, 0)), like(b, x, 1), below)
+    rest = where(x == 0, 0, x) if x.dtype.kind == "f" else x
+    below = where(x < 0, -1, rest) if x.dtype.kind != "u" else x
+    return where(x > 0, 1, below)
 
 
-def _heaviside(b: Any, x: Any, at_zero: Any) -> Any:
-    step = b.select(is_negative(b, x), like(b, x, 0), like(b, x, 1))
-    return b.select(is_nan(b, x), x, b.select(is_zero(b, x), at_zero, step))
+def _heaviside(x: Any, at_zero: Any) -> Any:
+    step = where(x < 0, x.like(0), 1)
+    return where(is_nan(x), x, where(x == 0, at_zero, step))
 
 
-def _nextafter(b: Any, x: Any, y: Any) -> Any:
+def _nextafter(x: Any, y: Any) -> Any:
     """One step of the bit pattern, up when the target lies farther from zero than x."""
-    bits = b.bitcast(x, bits_type(x.dtype))
-    away = b.compare("eq", b.compare("gt", y, x), b.compare("gt", x, like(b, x, 0)))
-    stepped = b.select(away, b.add(bits, like(b, bits, 1)), b.sub(bits, like(b, bits, 1)))
-    smallest = copy_sign(b, b.bitcast(like(b, bits, 1), x.dtype), y)
-    moved = b.select(is_zero(b, x), smallest, b.bitcast(stepped, x.dtype))
-    kept = b.select(b.compare("eq", x, y), y, moved)
-    return b.select(is_nan(b, x), x, b.select(is_nan(b, y), y, kept))
+    bits = x.bitcast(bits_type(x.dtype))
+    away = (y > x) == (x > 0)
+    stepped = where(away, bits + 1, bits - 1)
+    smallest = copy_sign(bits.like(1).bitcast(x.dtype), y)
+    moved = where(x == 0, smallest, stepped.bitcast(x.dtype))
+    kept = where(x == y, y, moved)
+    return where(is_nan(x), x, where(is_nan(y), y, kept))
 
 
 def _sign_rule(ct: Any, unit: Any, x: Any) -> tuple[Any]:
@@ -187,11 +184,11 @@ def _sign_rule(ct: Any, unit: Any, x: Any) -> tuple[Any]:
 
 
 elementwise(
-    "neg", part_by_part(binary("neg")), np.negative, np.negative, public_name="negative",
+    "neg", operator.neg, np.negative, np.negative, public_name="negative",
     gradient=lambda ct, opposite, x: (-ct,),
 )  # fmt: skip
 elementwise(
-    "abs", over_pairs(binary("abs"), complex_math.absolute), np.absolute, np.absolute, dtypes=ALL,
+    "abs", over_pairs(abs, complex_math.absolute), np.absolute, np.absolute, dtypes=ALL,
     result=to_real, public_name="absolute", aliases=("abs",),
     gradient=lambda ct, size, x: (ct * functions.sign(x),),
 )  # fmt: skip

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import Sample, Scalar
 from graphc.ir.types import BOOL, AnyType, DType, Type, tensor
-from graphc.loops import complex_math
+from graphc.loops import complex_math, scalars
 from graphc.loops.scalars import (
+    Element,
     Pair,
-    binary,
-    choose,
     is_nan,
-    like,
+    popcount,
     sign_bit,
 )
 from graphc.ops.math.elementwise import int8_for_bool
@@ -56,28 +56,26 @@ _BITS: dict[str, Any] = {
     "differentiable": False,
 }
 elementwise(
-    "and", binary("and"), np.bitwise_and, np.bitwise_and, public_name="bitwise_and", **_BITS
+    "and", operator.and_, np.bitwise_and, np.bitwise_and, public_name="bitwise_and", **_BITS
 )
-elementwise("or", binary("or"), np.bitwise_or, np.bitwise_or, public_name="bitwise_or", **_BITS)
+elementwise("or", operator.or_, np.bitwise_or, np.bitwise_or, public_name="bitwise_or", **_BITS)
+elementwise("xor", operator.xor, np.bitwise_xor, np.bitwise_xor, public_name="bitwise_xor", **_BITS)
 elementwise(
-    "xor", binary("xor"), np.bitwise_xor, np.bitwise_xor, public_name="bitwise_xor", **_BITS
-)
-elementwise(
-    "not", binary("not"), np.invert, np.invert, dtypes=BOOLS + INTEGERS, differentiable=False,
+    "not", operator.invert, np.invert, np.invert, dtypes=BOOLS + INTEGERS, differentiable=False,
     public_name="bitwise_not", aliases=("invert", "bitwise_invert"),
 )  # fmt: skip
 elementwise(
-    "shl", binary("shl"), np.left_shift, np.left_shift, arity=2, dtypes=INTEGERS,
+    "shl", operator.lshift, np.left_shift, np.left_shift, arity=2, dtypes=INTEGERS,
     promote=int8_for_bool, differentiable=False, public_name="left_shift",
     aliases=("bitwise_left_shift",),
 )  # fmt: skip
 elementwise(
-    "shr", binary("shr"), np.right_shift, np.right_shift, arity=2, dtypes=INTEGERS,
+    "shr", operator.rshift, np.right_shift, np.right_shift, arity=2, dtypes=INTEGERS,
     promote=int8_for_bool, differentiable=False, public_name="right_shift",
     aliases=("bitwise_right_shift",),
 )  # fmt: skip
 elementwise(
-    "popcount", lambda b, x: b.cast(b.op("popcount", b.op("abs", x)), as_dtype("u8")),
+    "popcount", lambda x: popcount(abs(x)).cast(as_dtype("u8")),
     np.bitwise_count, np.bitwise_count, dtypes=INTEGERS, promote=int8_for_bool,
     result=lambda _: as_dtype("u8"), differentiable=False, public_name="bitwise_count",
     doc="How many bits of |x| are set, as u8.",
@@ -102,17 +100,17 @@ _logical("not", np.logical_not)
 # ---------------------------------------------------------------------------------- tests of floats
 
 
-def _is_infinite(b: Any, x: Any) -> Any:
-    return b.compare("eq", b.op("abs", x), like(b, x, np.inf))
+def _is_infinite(x: Any) -> Any:
+    return abs(x) == np.inf
 
 
 def _question(real: Any, pair: Any, of_integers: bool) -> Any:
     """A test that has one answer for all integers."""
 
-    def expression(b: Any, x: Any) -> Any:
+    def expression(x: Element) -> Any:
         if isinstance(x, Pair):
-            return pair(b, x)
-        return real(b, x) if x.dtype.kind == "f" else b.const(of_integers, BOOL)
+            return pair(x)
+        return real(x) if x.dtype.kind == "f" else x.scalars.const(of_integers, BOOL)
 
     return expression
 
@@ -179,7 +177,7 @@ define(
     "where",
     infer=_infer_where,
     reference=np.where,
-    lower=Scalar(choose),
+    lower=Scalar(scalars.where),
     dtypes=BOOLS,
     gradient=_where_rule,
     cost=elementwise_cost(1),

@@ -9,7 +9,8 @@ import numpy as np
 
 from graphc.ir.op import Attr, Range, Sample, Scalar
 from graphc.ir.types import AnyType, Type
-from graphc.loops.scalars import is_negative, like
+from graphc.loops import vecmath
+from graphc.loops.scalars import fma, rint, where
 from graphc.ops.record.derivatives import polynomial, times
 from graphc.ops.record.families import (
     FLOATS,
@@ -51,45 +52,45 @@ def _cotangent_slope(order: int) -> list[float]:
 # -------------------------------------------------------------------------------------- expression
 
 
-def _horner(b: Any, x: Any, coefficients: list[float]) -> Any:
-    made = like(b, x, coefficients[-1])
+def _horner(x: Any, coefficients: list[float]) -> Any:
+    made = x.like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        made = b.fma(made, x, like(b, x, coefficient))
+        made = fma(made, x, coefficient)
     return made
 
 
-def _to_power(b: Any, x: Any, exponent: int) -> Any:
+def _to_power(x: Any, exponent: int) -> Any:
     made = x
     for _ in range(exponent - 1):
-        made = b.mul(made, x)
+        made = made * x
     return made
 
 
-def _right_half(b: Any, x: Any, order: int) -> Any:
+def _right_half(x: Any, order: int) -> Any:
     """(-1)**(order + 1) order! zeta(order + 1, x) for x >= 0: ten terms of the sum, the rest by
     Euler and Maclaurin (Abramowitz and Stegun 6.4.10 to 6.4.12)."""
-    one, total = like(b, x, 1), like(b, x, 0)
+    one, total = x.like(1), x.like(0)
     for step in range(_SHIFT):
-        inverse = b.div(one, b.add(x, like(b, x, step)))
-        total = b.add(total, _to_power(b, inverse, order + 1))
-    inverse = b.div(one, b.add(x, like(b, x, _SHIFT)))
-    square = b.mul(inverse, inverse)
-    series = b.mul(square, _horner(b, square, _tail_terms(order)))
-    series = b.add(b.fma(inverse, like(b, x, 0.5), like(b, x, 1 / order)), series)
-    total = b.fma(_to_power(b, inverse, order), series, total)
-    return b.mul(total, like(b, x, (-1) ** (order + 1) * math.factorial(order)))
+        inverse = one / (x + step)
+        total = total + _to_power(inverse, order + 1)
+    inverse = one / (x + _SHIFT)
+    square = inverse * inverse
+    series = square * _horner(square, _tail_terms(order))
+    series = fma(inverse, 0.5, 1 / order) + series
+    total = fma(_to_power(inverse, order), series, total)
+    return total * ((-1) ** (order + 1) * math.factorial(order))
 
 
-def _polygamma(b: Any, x: Any, *, order: int) -> Any:
+def _polygamma(x: Any, *, order: int) -> Any:
     """Left of 0 by reflection: (-1)**n polygamma(n, 1 - x) - pi d^n/dx^n cot(pi x)."""
-    left = is_negative(b, x)
-    mirrored = b.select(left, b.sub(like(b, x, 1), x), x)
-    right = _right_half(b, mirrored, order)
-    angle = b.mul(b.sub(x, b.op("rint", x)), like(b, x, math.pi))
-    cotangent = b.div(b.call("cos", angle), b.call("sin", angle))
-    turned = _horner(b, cotangent, _cotangent_slope(order))
-    turned = b.mul(turned, like(b, x, -(math.pi ** (order + 1))))
-    return b.select(left, b.fma(right, like(b, x, (-1) ** order), turned), right)
+    left = x < 0
+    mirrored = where(left, 1 - x, x)
+    right = _right_half(mirrored, order)
+    angle = (x - rint(x)) * math.pi
+    cotangent = vecmath.cos(angle) / vecmath.sin(angle)
+    turned = _horner(cotangent, _cotangent_slope(order))
+    turned = turned * -(math.pi ** (order + 1))
+    return where(left, fma(right, (-1) ** order, turned), right)
 
 
 def _reference(x: Any, order: int) -> Any:

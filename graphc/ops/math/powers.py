@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Sample
-from graphc.loops import complex_math
-from graphc.loops.scalars import binary, both, call, is_negative, like, over_pairs
+from graphc.loops import complex_math, vecmath
+from graphc.loops.scalars import over_pairs, sqrt, where
 from graphc.ops.math.elementwise import int8_for_bool
 from graphc.ops.record.derivatives import over, times
 from graphc.ops.record.families import (
@@ -28,8 +28,8 @@ from graphc.ops.record.families import (
 from graphc.ops.record.value import element_of, emit_promoted, functions, is_python_number, public
 
 
-def _reciprocal(b: Any, x: Any) -> Any:
-    return b.op("div" if x.dtype.kind == "f" else "idiv", like(b, x, 1), x)
+def _reciprocal(x: Any) -> Any:
+    return 1 / x if x.dtype.kind == "f" else 1 // x
 
 
 def _reciprocal_reference(x: Any) -> Any:
@@ -40,30 +40,30 @@ def _reciprocal_reference(x: Any) -> Any:
     return np.reciprocal(x)
 
 
-def _power(b: Any, x: Any, y: Any) -> Any:
-    return b.call("pow", x, y) if x.dtype.kind == "f" else _integer_power(b, x, y)
+def _power(x: Any, y: Any) -> Any:
+    return vecmath.pow(x, y) if x.dtype.kind == "f" else _integer_power(x, y)
 
 
-def _integer_power(b: Any, x: Any, y: Any) -> Any:
+def _integer_power(x: Any, y: Any) -> Any:
     """Square and multiply over the bits of the exponent.
 
     A negative exponent gives the power truncated to an integer: 0, or +-1 for a base of +-1.
     """
-    one, zero = like(b, x, 1), like(b, x, 0)
+    one, zero = x.like(1), x.like(0)
     result, base = one, x
     signed = x.dtype.kind == "i"
     digits = x.dtype.bits - signed
     for place in range(digits):
-        used = b.compare("ne", both(b, y, like(b, y, 1 << place)), like(b, y, 0))
-        result = b.select(used, b.mul(result, base), result)
+        used = (y & (1 << place)) != 0
+        result = where(used, result * base, result)
         if place + 1 < digits:
-            base = b.mul(base, base)
+            base = base * base
     if not signed:
         return result
-    even = b.compare("eq", both(b, y, one), zero)
-    unit = b.select(b.compare("eq", x, like(b, x, -1)), b.select(even, one, x), zero)
-    inverse = b.select(b.compare("eq", x, one), one, unit)
-    return b.select(is_negative(b, y), inverse, result)
+    even = (y & one) == zero
+    unit = where(x == -1, where(even, one, x), zero)
+    inverse = where(x == one, one, unit)
+    return where(y < 0, inverse, result)
 
 
 def _power_reference(x: Any, y: Any) -> Any:
@@ -105,7 +105,7 @@ elementwise(
     np.reciprocal, promote=int8_for_bool, flops=4, gradient=times(lambda x, y: -(y * y)),
 )  # fmt: skip
 elementwise(
-    "square", over_pairs(lambda b, x: b.mul(x, x), complex_math.square), np.square, np.square,
+    "square", lambda x: x * x, np.square, np.square,
     promote=int8_for_bool, gradient=times(lambda x, y: x * 2),
 )  # fmt: skip
 power_op = elementwise(
@@ -113,12 +113,12 @@ power_op = elementwise(
     samples=_power_samples, public_name="", gradient=_power_rule,
 )  # fmt: skip
 elementwise(
-    "sqrt", over_pairs(binary("sqrt"), complex_math.sqrt), np.sqrt, np.sqrt,
+    "sqrt", over_pairs(sqrt, complex_math.sqrt), np.sqrt, np.sqrt,
     dtypes=FLOATS + COMPLEX, promote=float_of, flops=8, tolerance=2,
     gradient=over(lambda x, y: y * 2),
 )  # fmt: skip
 elementwise(
-    "rsqrt", call("rsqrt"), lambda x: 1 / np.sqrt(x),
+    "rsqrt", vecmath.rsqrt, lambda x: 1 / np.sqrt(x),
     dtypes=FLOATS, promote=float_of, flops=12, doc="1 / sqrt(x).",
     gradient=times(lambda x, y: y * y * y * -0.5),
 )  # fmt: skip

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from graphc.loops.scalars import binary, either, is_nan
+from graphc.loops import scalars
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import is_nan, maximum, minimum, where
 from graphc.ops.record.derivatives import Rule
 from graphc.ops.record.families import BOOLS, FLOATS, REAL, alias, elementwise, float_of
 from graphc.ops.record.value import as_value, element_of, emit_promoted, functions, public
@@ -15,11 +17,11 @@ from graphc.ops.record.value import as_value, element_of, emit_promoted, functio
 
 
 def _ignoring_nan(op: str) -> Any:
-    def expression(b: Any, x: Any, y: Any) -> Any:
+    def expression(x: Expr, y: Expr) -> Expr:
         if x.dtype.kind != "f":
-            return b.op(op, x, y)
-        better = b.compare("lt" if op == "min" else "gt", x, y)
-        return b.select(either(b, better, is_nan(b, y)), x, y)
+            return minimum(x, y) if op == "min" else maximum(x, y)
+        better = x < y if op == "min" else x > y
+        return where(better | is_nan(y), x, y)
 
     return expression
 
@@ -38,8 +40,8 @@ def _to_the_chosen(better: str, passes_over_nan: bool) -> Rule:
 
 
 for _name, _expression, _function, _better in (
-    ("maximum", binary("max"), np.maximum, "greater"),
-    ("minimum", binary("min"), np.minimum, "less"),
+    ("maximum", maximum, np.maximum, "greater"),
+    ("minimum", minimum, np.minimum, "less"),
     ("fmax", _ignoring_nan("max"), np.fmax, "greater"),
     ("fmin", _ignoring_nan("min"), np.fmin, "less"),
 ):
@@ -66,7 +68,12 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 
 for _op in ("floor", "ceil", "trunc", "rint"):
     elementwise(
-        _op, binary(_op), getattr(np, _op), dtypes=FLOATS, differentiable=False, public_name=""
+        _op,
+        getattr(scalars, _op),
+        getattr(np, _op),
+        dtypes=FLOATS,
+        differentiable=False,
+        public_name="",
     )
 
 

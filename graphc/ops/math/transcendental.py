@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import F64, DType
-from graphc.loops import complex_math
-from graphc.loops.scalars import call, like, over_pairs
+from graphc.loops import complex_math, vecmath
+from graphc.loops.scalars import maximum, over_pairs, where
 from graphc.ops.record.derivatives import Rule, over, over_nonzero, polynomial, times
 from graphc.ops.record.families import COMPLEX, FLOATS, elementwise, float_of
 from graphc.ops.record.value import element_of, functions
@@ -89,7 +89,7 @@ _UNARY: Table = (
 
 for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     elementwise(
-        _name, call(_name) if _complex is None else over_pairs(call(_name), _complex),
+        _name, over_pairs(getattr(vecmath, _name), _complex),
         _expm1 if _name == "expm1" else _function, _function,
         dtypes=FLOATS + COMPLEX if _complex else FLOATS, promote=float_of, flops=20,
         domain=_domain, tolerance=_tolerance, gradient=_rule, public_name=_function.__name__,
@@ -97,12 +97,12 @@ for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     )  # fmt: skip
 
 
-def _logaddexp2(b: Any, x: Any, y: Any) -> Any:
+def _logaddexp2(x: Any, y: Any) -> Any:
     """max(x, y) + log2(1 + 2**-|x - y|); equal operands (also infinite ones) add 1."""
-    small = b.call("exp2", b.neg(b.op("abs", b.sub(x, y))))
-    grown = b.mul(b.call("log1p", small), like(b, x, 1 / math.log(2)))
-    same = b.add(x, like(b, x, 1))
-    return b.select(b.compare("eq", x, y), same, b.add(b.op("max", x, y), grown))
+    small = vecmath.exp2(-abs(x - y))
+    grown = vecmath.log1p(small) * (1 / math.log(2))
+    same = x + 1
+    return where(x == y, same, maximum(x, y) + grown)
 
 
 def _share_rule(scale: float) -> Rule:
@@ -130,16 +130,16 @@ def _hypot_rule(ct: Any, size: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _scaled(factor: float) -> Callable[..., Any]:
-    return lambda b, x: b.mul(x, like(b, x, factor))
+    return lambda x: x * factor
 
 
 def _scaled_rule(factor: float) -> Rule:
     return lambda ct, y, x: (ct * factor,)
 
 
-def _sinc(b: Any, x: Any) -> Any:
+def _sinc(x: Any) -> Any:
     """sin(pi x) / (pi x); NumPy gives NaN at infinity, where the limit is 0."""
-    return b.select(complex_math.finite(b, x), b.call("sinc", x), b.sub(x, x))
+    return where(complex_math.finite(x), vecmath.sinc(x), x - x)
 
 
 # sinc(x) = sum of (-1)**k (pi x)**(2k) / (2k + 1)!: its derivative divided by x, in powers of x**2
@@ -163,15 +163,15 @@ def f64_of_integers(element: DType) -> DType:
 
 _REAL: dict[str, Any] = {"dtypes": FLOATS, "promote": float_of}
 elementwise(
-    "atan2", call("atan2"), np.arctan2, np.arctan2, arity=2, public_name="arctan2",
+    "atan2", vecmath.atan2, np.arctan2, np.arctan2, arity=2, public_name="arctan2",
     aliases=("atan2",), flops=30, tolerance=2, gradient=_atan2_rule, **_REAL,
 )  # fmt: skip
 elementwise(
-    "hypot", call("hypot"), np.hypot, np.hypot, arity=2, flops=10, tolerance=2,
+    "hypot", vecmath.hypot, np.hypot, np.hypot, arity=2, flops=10, tolerance=2,
     gradient=_hypot_rule, **_REAL,
 )  # fmt: skip
 elementwise(
-    "logaddexp", call("logaddexp"), np.logaddexp, np.logaddexp, arity=2, flops=45,
+    "logaddexp", vecmath.logaddexp, np.logaddexp, np.logaddexp, arity=2, flops=45,
     commutative=True, tolerance=4, gradient=_share_rule(1.0), **_REAL,
 )  # fmt: skip
 elementwise(
@@ -284,7 +284,7 @@ _SPECIAL: Table = (
 
 for _name, _reference, _domain, _tolerance, _rule, _doc in _SPECIAL:
     elementwise(
-        _name, call(_name), _reference, promote=float_of, dtypes=FLOATS, flops=30, domain=_domain,
-        tolerance=_tolerance, doc=_doc, aliases=("expit",) if _name == "sigmoid" else (),
-        gradient=_rule,
+        _name, getattr(vecmath, _name), _reference, promote=float_of, dtypes=FLOATS, flops=30,
+        domain=_domain, tolerance=_tolerance, doc=_doc, gradient=_rule,
+        aliases=("expit",) if _name == "sigmoid" else (),
     )  # fmt: skip

@@ -144,11 +144,11 @@ class _Windows:
     def nest(self) -> None:
         b, shape = self.b, self.shape
         with b.loop(_units(self.node), "parallel") as unit:
-            strip = b.op("irem", unit, b.integer(shape.strips))
-            rest = b.op("idiv", unit, b.integer(shape.strips))
-            image = b.op("idiv", rest, b.integer(shape.groups))
-            group = b.op("irem", rest, b.integer(shape.groups))
-            row = b.mul(strip, b.integer(shape.rows))
+            strip = unit % shape.strips
+            rest = unit // shape.strips
+            image = rest // shape.groups
+            group = rest % shape.groups
+            row = strip * shape.rows
             with b.loop(self.planes.size, "vector") as i:
                 b.store(self.planes, i, b.const(0.0, self.element))
             self.copy_in(rest, row)
@@ -173,16 +173,12 @@ class _Windows:
             plane = (channel * down + above) * right + phase
             with b.loop(lines) as line:
                 source = b.affine([(row, down), (line, down)], above - low[0])
-                inside = b.op(
-                    "and",
-                    b.compare("ge", source, b.integer(0)),
-                    b.compare("lt", source, b.integer(shape.x[2])),
-                )
+                inside = (source >= 0) & (source < shape.x[2])
                 with b.when(inside), b.loop(last, "vector", first) as q:
                     start = b.affine([(matrix, shape.w[1])], channel)
                     start = b.affine([(start, shape.x[2]), (source, 1)])
                     start = b.affine([(start, shape.x[3]), (q, right)], phase - low[1])
-                    value = b.cast(self.read(0, start), self.element)
+                    value = self.read(0, start).cast(self.element)
                     to = b.affine([(line, shape.pitch), (q, 1)], plane * shape.plane)
                     b.store(self.planes, to, value)
 
@@ -195,26 +191,26 @@ class _Windows:
             totals: list[Any] = [None] * shape.shared
             windows = itertools.product(range(channels), range(height), range(width))
             for number, window in enumerate(windows):
-                value = b.load(self.planes, b.add(p, b.integer(shape.place(*window))))
+                value = b.load(self.planes, p + shape.place(*window))
                 for k in range(shape.shared):
                     weight = self.read(1, b.affine([(first, size)], k * size + number))
-                    part = b.mul(value, b.cast(weight, self.element))
-                    totals[k] = part if totals[k] is None else b.add(totals[k], part)
+                    part = value * weight.cast(self.element)
+                    totals[k] = part if totals[k] is None else totals[k] + part
             for k, total in enumerate(totals):
-                b.store(self.sums, b.add(p, b.integer(k * shape.rows * shape.pitch)), total)
+                b.store(self.sums, p + k * shape.rows * shape.pitch, total)
 
     def copy_out(self, image: Any, first: Any, row: Any) -> None:
         """Live columns to the result."""
         b, shape = self.b, self.shape
         kind = self.node.type.dtype
         with b.loop(shape.shared) as k, b.loop(shape.rows) as line:
-            here = b.add(row, line)
-            with b.when(b.compare("lt", here, b.integer(shape.out[0]))):
+            here = row + line
+            with b.when(here < shape.out[0]):
                 start = b.affine([(k, shape.rows), (line, 1)])
-                start = b.mul(start, b.integer(shape.pitch))
+                start = start * shape.pitch
                 with b.loop(shape.out[1], "vector") as column:
-                    value = b.load(self.sums, b.add(start, column))
-                    self.write((image, b.add(first, k), here, column), b.cast(value, kind))
+                    value = b.load(self.sums, start + column)
+                    self.write((image, first + k, here, column), value.cast(kind))
 
 
 def _units(node: Any) -> int:

@@ -43,14 +43,14 @@ def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     element = node.type.dtype
     combine = "add" if kind == "sum" else kind
     lead = len(index) - len(window)
-    total = None
+    total: Any = None
     for offset in itertools.product(*map(range, window)):
         moved = (
             b.affine([(i, s)], o * d) for i, s, o, d in zip(index[lead:], stride, offset, dilation)
         )
-        value = b.cast(read(0, (*index[:lead], *moved)), element.compute)
+        value = read(0, (*index[:lead], *moved)).cast(element.compute)
         total = value if total is None else b.op(combine, total, value)
-    return b.cast(total, element)
+    return total.cast(element)
 
 
 def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Range, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.loops.scalars import is_nan, where
 from graphc.ops.autodiff.adjoints import fitted
 from graphc.ops.linalg.matmul import accumulable
 from graphc.ops.nn.conv import Ints, window_extent
@@ -97,22 +98,23 @@ def _choice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     dims, lead = node.inputs[0].type.dims, len(index) - len(window)
     pitch = row_major_strides(dims[lead:])
     order = "gt" if kind == "max" else "lt"
-    best = found = None
+    best: Any = None
+    found: Any = None
     for offset in itertools.product(*map(range, window)):
         moved = [
             b.affine([(i, s)], o * d) for i, s, o, d in zip(index[lead:], stride, offset, dilation)
         ]
         value = read(0, (*index[:lead], *moved))
-        value = b.cast(value, value.dtype.compute)
+        value = value.cast(value.dtype.compute)
         place = b.const(sum(o * d * p for o, d, p in zip(offset, dilation, pitch)), I32)
         if best is None:
             best, found = value, place
             continue
-        first_nan = b.op("and", b.compare("ne", value, value), b.compare("eq", best, best))
-        better = b.op("or", b.compare(order, value, best), first_nan)
-        best, found = b.select(better, value, best), b.select(better, place, found)
+        first_nan = is_nan(value) & (best == best)
+        better = b.compare(order, value, best) | first_nan
+        best, found = where(better, value, best), where(better, place, found)
     start = b.affine([(i, s * p) for i, s, p in zip(index[lead:], stride, pitch)])
-    return b.add(b.cast(start, I32), found)
+    return start.cast(I32) + found
 
 
 def _choice_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
@@ -173,11 +175,11 @@ def _spread(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
             b.store(line, k, b.const(0, line.dtype))
         with b.loop(count) as k:
             at = b.affine([(row, count), (k, 1)])
-            place = clamp(b, b.cast(read(0, at), I64), 0, extent - 1)
-            total = b.add(b.load(line, place), b.cast(read(1, at), line.dtype))
+            place = clamp(read(0, at).cast(I64), 0, extent - 1)
+            total = b.load(line, place) + read(1, at).cast(line.dtype)
             b.store(line, place, total)
         with b.loop(extent, "vector") as k:
-            write((row, k), b.cast(b.load(line, k), element))
+            write((row, k), b.load(line, k).cast(element))
 
 
 def _spread_reference(index: Any, x: Any, extent: int) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Loops
 from graphc.ir.types import I32, AnyType, Type, tensor
+from graphc.loops.scalars import is_nan, where
 from graphc.ops.nn.conv import Ints
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import FLOATS, define, require, require_dtype
@@ -55,7 +56,7 @@ class _Planes:
 
     def place(self, plane: Any) -> tuple[Any, Any]:
         count = self.b.integer(self.channels)
-        return self.b.op("idiv", plane, count), self.b.op("irem", plane, count)
+        return plane // count, plane % count
 
     def row(self, plane: Any, line: Any, k: int) -> Any:
         """Where row k of a line of windows begins in x."""
@@ -63,7 +64,7 @@ class _Planes:
         return self.b.affine(terms, k * self.width)
 
     def value(self, start: Any, column: Any) -> Any:
-        return self.b.cast(self.read(0, self.b.add(start, column)), self.element.compute)
+        return self.read(0, start + column).cast(self.element.compute)
 
     def combined(self, values: Iterator[Any]) -> Any:
         total = next(values)
@@ -76,23 +77,23 @@ class _Planes:
         across = b.integer(self.width // self.across)
         with self.plane() as plane:
             with b.loop(self.lines) as line:
-                to = b.mul(line, b.integer(self.width))
+                to = line * self.width
                 starts = [self.row(plane, line, k) for k in range(self.down)]
                 with b.loop(self.width, "vector") as j:
                     total = self.combined(self.value(start, j) for start in starts)
-                    b.store(rows, b.add(to, j), total)
+                    b.store(rows, to + j, total)
             place = self.place(plane)
             with b.loop(self.results, "vector") as t:
                 taken = (b.load(rows, b.affine([(t, self.across)], k)) for k in range(self.across))
-                total = b.cast(self.combined(taken), self.element)
-                self.write((*place, b.op("idiv", t, across), b.op("irem", t, across)), total)
+                total = self.combined(taken).cast(self.element)
+                self.write((*place, t // across, t % across), total)
 
     def choose(self, scratch: Any) -> None:
         b, (rows, chosen) = self.b, scratch
         size = self.lines * self.width
         with self.plane() as plane:
             with b.loop(self.lines) as line:
-                to = b.mul(line, b.integer(self.width))
+                to = line * self.width
                 for k in range(self.down):
                     start = self.row(plane, line, k)
                     with b.loop(self.width, "vector") as j:
@@ -101,12 +102,12 @@ class _Planes:
                 self.choose_one(rows, chosen, plane, t)
             place = self.place(plane)
             with b.loop(self.lines) as line:
-                to = b.mul(line, b.integer(self.width))
+                to = line * self.width
                 for k in range(self.down):
                     row = b.affine([(line, self.down)], k)
                     with b.loop(self.width, "vector") as j:
                         made = b.load(chosen, b.affine([(to, 1), (j, 1)], k * size))
-                        self.write((*place, row, j), b.cast(made, self.element))
+                        self.write((*place, row, j), made.cast(self.element))
 
     def choose_one(self, rows: Any, chosen: Any, plane: Any, t: Any) -> None:
         """The first of equal ones is chosen; a NaN wins."""
@@ -117,16 +118,16 @@ class _Planes:
         best, found = b.load(rows, places[0]), b.const(0, I32)
         for number, place in enumerate(places[1:], 1):
             value = b.load(rows, place)
-            first_nan = b.op("and", b.compare("ne", value, value), b.compare("eq", best, best))
-            better = b.op("or", b.compare(order, value, best), first_nan)
-            best = b.select(better, value, best)
-            found = b.select(better, b.const(number, I32), found)
+            first_nan = is_nan(value) & (best == best)
+            better = b.compare(order, value, best) | first_nan
+            best = where(better, value, best)
+            found = where(better, number, found)
         given = self.read(1, b.affine([(plane, self.results), (t, 1)]))
-        given = b.cast(given, self.element.compute)
+        given = given.cast(self.element.compute)
         zero = b.const(0, self.element.compute)
         for number, place in enumerate(places):
-            hit = b.compare("eq", found, b.const(number, I32))
-            b.store(chosen, place, b.select(hit, given, zero))
+            hit = found == number
+            b.store(chosen, place, where(hit, given, zero))
 
 
 def _count(node: Any) -> int:

@@ -27,6 +27,7 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Loops, Range
 from graphc.ir.types import F32, AnyType, Type, tensor
+from graphc.loops.scalars import minimum
 from graphc.ops.nn.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype
@@ -106,28 +107,24 @@ class _Input:
         kept = max(0, min(width, pitch - self.low[1]))
         with b.loop(strips.group) as k, b.loop(strips.lines) as line, b.loop(m) as plane:
             above = b.affine([(row, m), (line, m), (plane, 1)], -self.low[0])
-            inside = b.op(
-                "and",
-                b.compare("ge", above, b.integer(0)),
-                b.compare("lt", above, b.integer(height)),
-            )
+            inside = (above >= 0) & (above < height)
             with b.when(inside):
                 start = b.affine([(image, channels), (k, channels), (channel, 1)])
                 start = b.affine([(start, height * width), (above, width)])
                 to = b.affine([(k, strips.lines), (line, 1), (plane, strips.group * strips.lines)])
                 to = b.affine([(to, pitch)], self.low[1])
                 with b.loop(kept, "vector") as column:
-                    value = self.read(0, b.add(start, column))
-                    b.store(self.padded, b.add(to, column), value)
+                    value = self.read(0, start + column)
+                    b.store(self.padded, to + column, value)
 
     def along_rows(self) -> None:
         """B' along every row: neighbours become one element each of as many planes."""
         b, m = self.b, self.m
         with b.loop(m * self.places, "vector") as v:
-            start = b.mul(v, b.integer(m))
-            values = [b.load(self.padded, b.add(start, b.integer(j))) for j in range(self.a)]
-            for j, value in enumerate(by_parity(b, INPUT[self.a], values)):
-                b.store(self.half, b.add(v, b.integer(j * m * self.places)), value)
+            start = v * m
+            values = [b.load(self.padded, start + j) for j in range(self.a)]
+            for j, value in enumerate(by_parity(INPUT[self.a], values)):
+                b.store(self.half, v + j * m * self.places, value)
 
     def along_columns(self) -> None:
         """B' down the columns: row i of a tile lies in plane i % m, i / m lines further on."""
@@ -136,33 +133,33 @@ class _Input:
         with b.loop(a) as j, b.loop(self.places - self.strips.dead * line, "vector") as v:
             start = b.affine([(j, m * self.places), (v, 1)])
             shifts = ((i % m) * self.places + i // m * line for i in range(a))
-            values = [b.load(self.half, b.add(start, b.integer(shift))) for shift in shifts]
+            values = [b.load(self.half, start + shift) for shift in shifts]
             target = b.affine([(j, self.places), (v, 1)])
-            for i, value in enumerate(by_parity(b, INPUT[self.a], values)):
-                b.store(self.full, b.add(target, b.integer(i * a * self.places)), value)
+            for i, value in enumerate(by_parity(INPUT[self.a], values)):
+                b.store(self.full, target + i * a * self.places, value)
 
     def copy_out(self, channel: Any, image: Any, row: Any) -> None:
         """Live tiles to the result."""
         b, strips = self.b, self.strips
         with b.loop(strips.group) as k, b.loop(strips.rows) as line:
-            here = b.add(row, line)
-            with b.when(b.compare("lt", here, b.integer(strips.down))):
-                first = strips.tile(b, b.add(image, k), here)
+            here = row + line
+            with b.when(here < strips.down):
+                first = strips.tile(b, image + k, here)
                 start = b.affine([(k, strips.lines), (line, 1)])
-                start = b.mul(start, b.integer(strips.line))
+                start = start * strips.line
                 with b.loop(self.a**2) as point:
                     source = b.affine([(point, self.places), (start, 1)])
                     with b.loop(strips.across, "vector") as t:
-                        value = b.load(self.full, b.add(source, t))
-                        self.write((channel, point, b.add(first, t)), value)
+                        value = b.load(self.full, source + t)
+                        self.write((channel, point, first + t), value)
 
     def clear_spare(self, channel: Any, unit: Any) -> None:
         """The first strip of a channel writes the tiles that no image has."""
         b, strips = self.b, self.strips
-        first = b.compare("eq", b.op("irem", unit, b.integer(strips.count)), b.integer(0))
+        first = unit % strips.count == 0
         spare = strips.stored - strips.tiles
         with b.when(first), b.loop(self.a**2) as point, b.loop(spare, "vector") as t:
-            place = b.add(b.integer(strips.tiles), t)
+            place = strips.tiles + t
             self.write((channel, point, place), b.const(0.0, F32))
 
 
@@ -229,10 +226,10 @@ def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None
     _, outputs, inputs = node.type.dims
     with b.loop(outputs, "parallel") as k, b.loop(inputs, "vector") as c:
         start = b.affine([(k, inputs * size**2), (c, size**2)])
-        window = [read(0, b.add(start, b.integer(i))) for i in range(size**2)]
-        rows = [by_parity(b, matrix, window[i : i + size]) for i in range(0, size**2, size)]
+        window = [read(0, start + i) for i in range(size**2)]
+        rows = [by_parity(matrix, window[i : i + size]) for i in range(0, size**2, size)]
         for j in range(len(matrix)):
-            for i, value in enumerate(by_parity(b, matrix, [row[j] for row in rows])):
+            for i, value in enumerate(by_parity(matrix, [row[j] for row in rows])):
                 write((b.integer(i * len(matrix) + j), k, c), value)
 
 
@@ -299,8 +296,8 @@ class _Output:
             channel, image, row = strips.split(b, unit)
             count = b.integer(self.places)
             if strips.down % strips.rows:
-                left = b.mul(b.sub(b.integer(strips.down), row), b.integer(strips.across))
-                count = b.op("min", count, left)
+                left = (strips.down - row) * strips.across
+                count = minimum(count, left)
             first = b.affine(
                 [(channel, self.a**2 * strips.stored), (strips.tile(b, image, row), 1)]
             )
@@ -314,10 +311,10 @@ class _Output:
         tiles = self.strips.stored
         with b.loop(a) as i, b.loop(count, "vector") as t:
             start = b.affine([(i, a * tiles), (first, 1), (t, 1)])
-            values = [self.read(0, b.add(start, b.integer(j * tiles))) for j in range(a)]
+            values = [self.read(0, start + j * tiles) for j in range(a)]
             target = b.affine([(i, m * self.places), (t, 1)])
-            for j, value in enumerate(by_pairs(b, self.matrix, values)):
-                b.store(self.half, b.add(target, b.integer(j * self.places)), value)
+            for j, value in enumerate(by_pairs(self.matrix, values)):
+                b.store(self.half, target + j * self.places, value)
 
     def along_columns(self, count: Any) -> None:
         """A' down the columns; result row i of every tile goes to line i."""
@@ -326,12 +323,12 @@ class _Output:
             made = []
             for j in range(m):
                 places = (b.integer((i * m + j) * self.places) for i in range(a))
-                values = [b.load(self.half, b.add(t, place)) for place in places]
-                made.append(by_pairs(b, self.matrix, values))
+                values = [b.load(self.half, t + place) for place in places]
+                made.append(by_pairs(self.matrix, values))
             for i in range(m):
                 start = b.affine([(t, m)], i * m * self.places)
                 for j in range(m):
-                    b.store(self.rows, b.add(start, b.integer(j)), made[j][i])
+                    b.store(self.rows, start + j, made[j][i])
 
     def copy_out(self, channel: Any, image: Any, row: Any) -> None:
         """Rows of results, without what tiles have beyond the edges."""
@@ -339,12 +336,12 @@ class _Output:
         height, width = self.node.attrs["out"]
         with b.loop(strips.group) as k, b.loop(strips.rows) as line, b.loop(m) as i:
             here = b.affine([(row, m), (line, m), (i, 1)])
-            with b.when(b.compare("lt", here, b.integer(height))):
+            with b.when(here < height):
                 start = b.affine([(k, strips.rows * strips.across), (line, strips.across)])
                 start = b.affine([(start, m), (i, m * self.places)])
                 with b.loop(width, "vector") as column:
-                    value = b.load(self.rows, b.add(start, column))
-                    self.write((b.add(image, k), channel, here, column), value)
+                    value = b.load(self.rows, start + column)
+                    self.write((image + k, channel, here, column), value)
 
 
 def _output_strips(node: Any) -> Strips:

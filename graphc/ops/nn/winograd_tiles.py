@@ -11,6 +11,7 @@ each image as many dead rows, which keeps every address a constant away from tha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -59,35 +60,35 @@ OUTPUT: dict[tuple[int, int], Matrix] = {
 # ------------------------------------------------------------------------------------ products
 
 
-def _combination(b: Any, terms: Sequence[tuple[Fraction, Any]]) -> tuple[int, Any]:
+def _combination(terms: Sequence[tuple[Fraction, Any]]) -> tuple[int, Any]:
     """(sign, expression) of a sum of multiples; opposite sums give one expression."""
     sign = -1 if terms[0][0] < 0 else 1
     total = None
     for factor, value in terms:
         size = abs(factor)
-        part = value if size == 1 else b.mul(value, b.const(float(size), value.dtype))
+        part = value if size == 1 else value * float(size)
         if total is None:
             total = part
         else:
-            total = b.add(total, part) if factor * sign > 0 else b.sub(total, part)
+            total = total + part if factor * sign > 0 else total - part
     return sign, total
 
 
-def by_parity(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+def by_parity(matrix: Matrix, values: Sequence[Any]) -> list[Any]:
     """matrix @ values for rows in pairs that differ in the sign of their odd columns alone."""
     made = []
     for row in matrix:
         terms = [[(f, v) for f, v in zip(row[k::2], values[k::2]) if f] for k in (0, 1)]
-        parts = sorted((_combination(b, t) for t in terms if t), key=lambda part: -part[0])
+        parts = sorted((_combination(t) for t in terms if t), key=lambda part: -part[0])
         sign, total = parts[0]
-        total = total if sign > 0 else b.neg(total)
+        total = total if sign > 0 else -total
         for sign, value in parts[1:]:
-            total = b.add(total, value) if sign > 0 else b.sub(total, value)
+            total = total + value if sign > 0 else total - value
         made.append(total)
     return made
 
 
-def by_pairs(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+def by_pairs(matrix: Matrix, values: Sequence[Any]) -> list[Any]:
     """matrix @ values where columns 1 and 2, 3 and 4 are equal up to sign.
 
     The first factor of every row is positive.
@@ -96,10 +97,10 @@ def by_pairs(b: Any, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
     for row in matrix:
         terms = [(row[0], values[0])]
         for k in range(1, len(row) - 1, 2):
-            combine = b.add if row[k] == row[k + 1] else b.sub
+            combine = operator.add if row[k] == row[k + 1] else operator.sub
             terms.append((row[k], combine(values[k], values[k + 1])))
         terms.append((row[-1], values[-1]))
-        made.append(_combination(b, [term for term in terms if term[0]])[1])
+        made.append(_combination([term for term in terms if term[0]])[1])
     return made
 
 
@@ -188,16 +189,16 @@ class Strips:
 
     def split(self, b: Any, unit: Any) -> tuple[Any, Any, Any]:
         """(channel, first image, first row of tiles) of a unit: the strips of channel 0 first."""
-        strip = b.op("irem", unit, b.integer(self.count))
-        image = b.op("idiv", strip, b.integer(self.blocks))
-        row = b.op("irem", strip, b.integer(self.blocks))
+        strip = unit % self.count
+        image = strip // self.blocks
+        row = strip % self.blocks
         return (
-            b.op("idiv", unit, b.integer(self.count)),
-            b.mul(image, b.integer(self.group)),
-            b.mul(row, b.integer(self.rows)),
+            unit // self.count,
+            image * self.group,
+            row * self.rows,
         )
 
     def tile(self, b: Any, image: Any, row: Any) -> Any:
         """The number of the first tile of a row of tiles."""
         line = b.affine([(image, self.down), (row, 1)])
-        return b.mul(line, b.integer(self.across))
+        return line * self.across

@@ -25,6 +25,7 @@ from graphc.ir.types import (
     Type,
     tensor,
 )
+from graphc.loops.scalars import where
 from graphc.ops.record.families import UNSIGNED, define, require
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -38,21 +39,21 @@ Dims = tuple[Dimension, ...]
 # --------------------------------------------------------------------------------------- the cipher
 
 
-def _rotate(b: Any, x: Any, count: int) -> Any:
-    left = b.op("shl", x, b.const(count, U32))
-    return b.op("or", left, b.op("shr", x, b.const(32 - count, U32)))
+def _rotate(x: Any, count: int) -> Any:
+    left = x << count
+    return left | (x >> (32 - count))
 
 
-def threefry(b: Any, key: Words, counter: Words) -> Words:
+def threefry(key: Words, counter: Words) -> Words:
     """Twenty rounds on two u32 expressions."""
-    schedule = (*key, b.op("xor", b.op("xor", *key), b.const(_PARITY, U32)))
-    x0, x1 = b.add(counter[0], key[0]), b.add(counter[1], key[1])
+    schedule = (*key, key[0] ^ key[1] ^ _PARITY)
+    x0, x1 = counter[0] + key[0], counter[1] + key[1]
     for group in range(5):
         for count in _ROTATIONS[group % 2]:
-            x0 = b.add(x0, x1)
-            x1 = b.op("xor", _rotate(b, x1, count), x0)
-        x0 = b.add(x0, schedule[(group + 1) % 3])
-        x1 = b.add(b.add(x1, schedule[(group + 2) % 3]), b.const(group + 1, U32))
+            x0 = x0 + x1
+            x1 = _rotate(x1, count) ^ x0
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + (group + 1)
     return x0, x1
 
 
@@ -79,8 +80,8 @@ def _counter(b: Any, position: Any, size: int) -> Words:
     """A 64-bit position as two u32 words; the high one is 0 for results of up to 2**32 elements."""
     high = b.const(0, U32)
     if size > 2**32:
-        high = b.cast(b.op("shr", position, b.integer(32)), U32)
-    return high, b.cast(position, U32)
+        high = (position >> 32).cast(U32)
+    return high, position.cast(U32)
 
 
 def _reference_words(key: Any, size: int) -> tuple[Any, Any]:
@@ -106,11 +107,11 @@ def _bits(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     dims, element = node.type.dims, node.type.dtype
     position = b.integer(0)
     for extent, i in zip(dims, index, strict=True):
-        position = b.add(b.mul(position, b.integer(extent)), i)
-    high, low = threefry(b, _key_words(b, read), _counter(b, position, node.type.size))
+        position = position * extent + i
+    high, low = threefry(_key_words(b, read), _counter(b, position, node.type.size))
     if element is not U64:
-        return b.cast(b.op("xor", high, low), element)
-    return b.op("or", b.op("shl", b.cast(high, U64), b.const(32, U64)), b.cast(low, U64))
+        return (high ^ low).cast(element)
+    return (high.cast(U64) << 32) | low.cast(U64)
 
 
 def bits_reference(key: Any, dims: tuple[int, ...], dtype: DType) -> Any:
@@ -165,8 +166,8 @@ def _infer_split(key: AnyType, *, count: int) -> Type:
 
 
 def _split(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
-    high, low = threefry(b, _key_words(b, read), _counter(b, index[0], node.type.dims[0]))
-    return b.select(b.compare("eq", index[1], b.integer(0)), high, low)
+    high, low = threefry(_key_words(b, read), _counter(b, index[0], node.type.dims[0]))
+    return where(index[1] == 0, high, low)
 
 
 define(
@@ -190,8 +191,8 @@ def _infer_fold(key: AnyType, data: AnyType) -> Type:
 
 
 def _fold(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
-    high, low = threefry(b, _key_words(b, read), (b.const(MASK, U32), read(1, ())))
-    return b.select(b.compare("eq", index[0], b.integer(0)), high, low)
+    high, low = threefry(_key_words(b, read), (b.const(MASK, U32), read(1, ())))
+    return where(index[0] == 0, high, low)
 
 
 def _fold_reference(key: Any, data: Any) -> Any:

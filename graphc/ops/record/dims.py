@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
 from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
-from graphc.loops.scalars import Pair
+from graphc.loops.scalars import Pair, maximum, minimum
 from graphc.ops.record.families import ALL, require, require_tensor, sample_array
 from graphc.ops.record.ranges import decided
 from graphc.ops.record.value import Value
@@ -67,16 +67,16 @@ def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))
 
 
-def clamp(b: Any, x: Any, low: int, high: int) -> Any:
+def clamp(x: Any, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
-    return b.op("max", b.op("min", x, b.integer(high)), b.integer(low))
+    return maximum(minimum(x, high), low)
 
 
-def place_of(b: Any, index: Any) -> Any:
+def place_of(index: Any) -> Any:
     """An integer as i64; one that is beyond them is the largest of them."""
     if index.dtype is U64:
-        index = b.op("min", index, b.const(2**63 - 1, U64))
-    return b.cast(index, I64)
+        index = minimum(index, 2**63 - 1)
+    return index.cast(I64)
 
 
 def guarded(
@@ -93,18 +93,18 @@ def guarded(
     if certain or not cases:
         return _stored(b, certain[0] if certain else otherwise, element)
     work = element.real.compute  # registers hold no 16-bit floats
-    registers = [b.register(b.cast(part, work)) for part in _parts(b, otherwise, element)]
+    registers = [b.register(part.cast(work)) for part in _parts(b, otherwise, element)]
     for condition, value in cases:
         with b.when(condition):
             for register, part in zip(registers, _parts(b, value(), element)):
-                b.assign(register, b.cast(part, work))
+                b.assign(register, part.cast(work))
     read = [b.read(register) for register in registers]
     return _stored(b, Pair(*read) if element.is_complex else read[0], element)
 
 
 def _stored(b: Any, value: Any, element: DType) -> Any:
     """An element, None being zero."""
-    parts = [b.cast(part, element.real) for part in _parts(b, value, element)]
+    parts = [part.cast(element.real) for part in _parts(b, value, element)]
     return Pair(*parts) if element.is_complex else parts[0]
 
 
@@ -117,18 +117,18 @@ def _parts(b: Any, value: Any, element: DType) -> tuple[Any, ...]:
     return (value,)
 
 
-def inside(b: Any, index: Any, begin: int, end: int, extent: int) -> Any:
+def inside(index: Any, begin: int, end: int, extent: int) -> Any:
     """begin <= index < end for an index in 0..extent-1; None where that always holds."""
-    after = b.compare("ge", index, b.integer(begin)) if begin > 0 else None
-    before = b.compare("lt", index, b.integer(end)) if end < extent else None
-    return both(b, after, before)
+    after = index >= begin if begin > 0 else None
+    before = index < end if end < extent else None
+    return both(after, before)
 
 
-def both(b: Any, left: Any, right: Any) -> Any:
+def both(left: Any, right: Any) -> Any:
     """The conjunction of two conditions, None standing for true."""
     if left is None or right is None:
         return right if left is None else left
-    return b.op("and", left, right)
+    return left & right
 
 
 def tensor_type(name: str, x: AnyType) -> Type:

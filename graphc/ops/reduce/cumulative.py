@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
+from graphc.loops.scalars import minimum
 from graphc.ops.index.scatter import add_along
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import (
@@ -107,9 +108,9 @@ class Scan:
             if inner == 1:
                 self.some(unit, outer, _rows(self.node))
                 return
-            first = b.mul(b.op("irem", unit, blocks), b.integer(LANES))
-            stop = b.op("min", b.add(first, b.integer(LANES)), b.integer(inner))
-            self.lanes(b.op("idiv", unit, blocks), first, stop)
+            first = unit % blocks * LANES
+            stop = minimum(first + LANES, inner)
+            self.lanes(unit // blocks, first, stop)
 
     def some(self, unit: Any, outer: int, rows: int) -> None:
         """A few rows, or one of those that are left over."""
@@ -117,9 +118,9 @@ class Scan:
         if rows == 1:
             self.rows([unit])
             return
-        with b.when(b.compare("lt", unit, several)):
+        with b.when(unit < several):
             self.rows([b.affine([(unit, rows)], k) for k in range(rows)])
-        with b.when(b.compare("ge", unit, several)):
+        with b.when(unit >= several):
             self.rows([b.affine([(unit, 1)], outer // rows * (rows - 1))])
 
     def rows(self, rows: list[Any]) -> None:
@@ -137,9 +138,9 @@ class Scan:
         """Carry the totals of one block of lanes along the axis."""
         b, (totals,) = self.b, self.scratch
         with b.loop(stop, "vector", first) as lane:
-            b.store(totals, b.sub(lane, first), self.start)
+            b.store(totals, lane - first, self.start)
         with b.loop(_shape(self.node)[1]) as step, b.loop(stop, "vector", first) as lane:
-            slot, place = b.sub(lane, first), self.place(outer, step, lane)
+            slot, place = lane - first, self.place(outer, step, lane)
             total = b.register(self.next(b.load(totals, slot), place))
             b.store(totals, slot, b.read(total))
             self.put(place, b.read(total))
@@ -147,7 +148,7 @@ class Scan:
     def place(self, outer: Any, step: Any, lane: Any) -> tuple[Any, Any, Any]:
         """The index of the step's element in [outer, extent, inner]."""
         if self.node.attrs["reverse"]:
-            step = self.b.sub(self.b.integer(_shape(self.node)[1] - 1), step)
+            step = _shape(self.node)[1] - 1 - step
         return outer, step, lane
 
     def position(self, place: tuple[Any, Any, Any]) -> Any:
@@ -155,22 +156,22 @@ class Scan:
         return self.b.affine(zip(place, row_major_strides(_shape(self.node))))
 
     def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
-        value = self.b.cast(self.read(0, self.position(place)), self.carried)
+        value = self.read(0, self.position(place)).cast(self.carried)
         return self.b.op(self.combine, total, value)
 
     def put(self, place: tuple[Any, Any, Any], total: Any) -> None:
         outer, step, lane = place
         dims, axis = self.node.type.dims, self.node.attrs["axis"]
-        around = (unravel(self.b, outer, dims[:axis]), unravel(self.b, lane, dims[axis + 1 :]))
-        self.write((*around[0], step, *around[1]), self.b.cast(total, self.element))
+        around = (unravel(outer, dims[:axis]), unravel(lane, dims[axis + 1 :]))
+        self.write((*around[0], step, *around[1]), total.cast(self.element))
 
 
-def unravel(b: Any, position: Any, dims: tuple[int, ...]) -> list[Any]:
+def unravel(position: Any, dims: tuple[int, ...]) -> list[Any]:
     """The index tuple of a row-major position."""
     made: list[Any] = []
     for extent in reversed(dims[1:]):
-        made.append(b.op("irem", position, b.integer(extent)))
-        position = b.op("idiv", position, b.integer(extent))
+        made.append(position % extent)
+        position = position // extent
     return [position, *reversed(made)] if dims else []
 
 

@@ -48,9 +48,9 @@ class _Recurrence(Scan):
     """The loops of a running sum whose total is multiplied before it is added to."""
 
     def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
-        b, position = self.b, self.position(place)
-        factor, term = (b.cast(self.read(k, position), self.carried) for k in (0, 1))
-        return b.add(b.mul(factor, total), term)
+        position = self.position(place)
+        factor, term = (self.read(k, position).cast(self.carried) for k in (0, 1))
+        return factor * total + term
 
 
 def _gradient(ct: Any, result: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> list[Any]:

@@ -151,10 +151,10 @@ def _mean_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
         return np.divide(total, count).astype(x.dtype)
 
 
-def _mean(b: Any, total: Any, count: int, element: DType) -> Any:
+def _mean(total: Any, count: int, element: DType) -> Any:
     if isinstance(total, Pair):
-        return scale(b, total, b.const(1 / count if count else math.nan, total.re.dtype))
-    return b.div(total, b.const(count, total.dtype))
+        return scale(total, total.re.like(1 / count if count else math.nan))
+    return total / count
 
 
 def lowest(element: DType) -> float | int:

@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
-from graphc.loops.scalars import like
+from graphc.loops.scalars import fma
 from graphc.ops.record.dims import Shape, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     FLOATS,
@@ -44,7 +44,7 @@ def _infer_iota(*, extent: Dimension, dtype: DType) -> Type:
 
 def _iota(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     element = node.type.dtype
-    return b.cast(b.cast(index[0], element.compute), element)
+    return index[0].cast(element.compute).cast(element)
 
 
 iota_op = define(
@@ -109,7 +109,7 @@ def as_number(value: Any, element: DType) -> Any:
 
 
 elementwise(
-    "progression", lambda b, k, step, start: b.add(b.fma(k, step, like(b, k, -0.0)), start),
+    "progression", lambda k, step, start: fma(k, step, -0.0) + start,
     lambda k, step, start: k * step + start, arity=3, dtypes=FLOATS, flops=2, public_name="",
     gradient=lambda ct, made, k, step, start: (ct * step, ct * k, ct),
     doc="k * step + start with the product rounded by itself, as numbers that others are compared "

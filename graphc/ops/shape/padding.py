@@ -48,11 +48,11 @@ def _pad(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
         interior = node.attrs["interior"][k] if node.attrs["interior"] else 0
         low = node.attrs["low"][k]
         end = low + extent + max(extent - 1, 0) * interior
-        legal = both(b, legal, inside(b, index[k], low, end, node.type.dims[k]))
-        offset, step = b.sub(index[k], b.integer(low)), b.integer(interior + 1)
+        legal = both(legal, inside(index[k], low, end, node.type.dims[k]))
+        offset, step = index[k] - low, b.integer(interior + 1)
         if interior and extent > 1:
-            legal = both(b, legal, b.compare("eq", b.op("irem", offset, step), b.integer(0)))
-        source.append(b.op("idiv", offset, step))
+            legal = both(legal, offset % step == 0)
+        source.append(offset // step)
     if legal is None:
         return read(0, tuple(source))
     return guarded(b, node.type.dtype, fill, [(legal, lambda: read(0, tuple(source)))])

@@ -144,12 +144,12 @@ def _concat(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     cases, begin = [], 0
     for k, source in enumerate(node.inputs):
         end = begin + source.type.dims[axis]
-        place = (*index[:axis], b.sub(index[axis], b.integer(begin)), *index[axis + 1 :])
+        place = (*index[:axis], index[axis] - begin, *index[axis + 1 :])
         # Both bounds of every piece but the first, although one is implied: from plain opposites
         # LLVM makes one load of a chosen address, which is a gather when it vectorises.
-        condition = b.compare("lt", index[axis], b.integer(end))
+        condition = index[axis] < end
         if begin:
-            condition = b.op("and", condition, b.compare("ge", index[axis], b.integer(begin)))
+            condition = condition & (index[axis] >= begin)
         if end - begin == node.type.dims[axis]:  # this piece is the whole result
             return read(k, place)
         if begin < end:

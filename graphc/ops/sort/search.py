@@ -13,6 +13,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.loops.scalars import is_nan, minimum, where
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -46,32 +47,30 @@ def _infer_search(a: AnyType, v: AnyType, *, side: str) -> Type:
     return tensor(I64, v.shape)
 
 
-def _before(b: Any, x: Any, value: Any, side: str) -> Any:
+def _before(x: Any, value: Any, side: str) -> Any:
     """Whether x comes before the place of the value; NaN is greater than all numbers."""
     if side == "left":  # x < value
-        order = b.compare("lt", x, value)
+        order = x < value
         if x.dtype.kind == "f":
-            number_first = b.op("and", b.compare("eq", x, x), b.compare("ne", value, value))
-            order = b.op("or", order, number_first)
+            number_first = (x == x) & is_nan(value)
+            order = order | number_first
         return order
-    order = b.compare("le", x, value)
-    return b.op("or", order, b.compare("ne", value, value)) if x.dtype.kind == "f" else order
+    order = x <= value
+    return order | is_nan(value) if x.dtype.kind == "f" else order
 
 
 def _search(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     """Binary search without branches: the answer is built bit by bit from the highest."""
     extent = node.inputs[0].type.dims[0]
     work = node.inputs[0].type.dtype.compute
-    value = b.cast(read(1, index), work)
+    value = read(1, index).cast(work)
     found = b.integer(0)
     for bit in reversed(range(extent.bit_length())):
-        probe = b.add(found, b.integer(1 << bit))
-        place = b.op("min", probe, b.integer(extent))
-        x = b.cast(read(0, (b.sub(place, b.integer(1)),)), work)
-        inside = b.compare("le", probe, b.integer(extent))
-        found = b.select(
-            b.op("and", inside, _before(b, x, value, node.attrs["side"])), probe, found
-        )
+        probe = found + (1 << bit)
+        place = minimum(probe, extent)
+        x = read(0, (place - 1,)).cast(work)
+        inside = probe <= extent
+        found = where(inside & _before(x, value, node.attrs["side"]), probe, found)
     return found
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from graphc.ir.op import Loops
 from graphc.ir.types import I64, U64, DType
+from graphc.loops.scalars import maximum, minimum, where
 from graphc.ops.reduce.cumulative import unravel
 
 LINE = 64  # bytes of a comparator's side
@@ -37,13 +38,13 @@ class Network:
     def nest(self) -> None:
         b = self.b
         with b.loop(groups(self.node), "parallel") as group:
-            first = b.mul(group, b.integer(self.lanes))
-            count = b.op("min", b.sub(b.integer(self.rows), first), b.integer(self.lanes))
+            first = group * self.lanes
+            count = minimum(self.rows - first, self.lanes)
             with b.loop(count) as lane, b.loop(self.extent) as k:
-                self.fill(b.add(first, lane), k, b.affine([(k, self.lanes)], lane))
+                self.fill(first + lane, k, b.affine([(k, self.lanes)], lane))
             self.sort()
             with b.loop(count) as lane, b.loop(self.extent) as k:
-                self.store(b.add(first, lane), k, b.affine([(k, self.lanes)], lane))
+                self.store(first + lane, k, b.affine([(k, self.lanes)], lane))
 
     def sort(self) -> None:
         """All comparators, a pass of independent ones after another."""
@@ -51,47 +52,47 @@ class Network:
         steps = max(self.extent - 1, 0).bit_length()
         widest = b.integer(1 << max(steps - 1, 0))
         with b.loop(steps) as step:
-            p = b.op("shr", widest, step)
-            with b.loop(b.add(step, b.integer(1))) as turn:
-                initial = b.compare("eq", turn, b.integer(0))
-                q = b.op("shr", widest, b.op("max", b.sub(turn, b.integer(1)), b.integer(0)))
-                offset = b.select(initial, b.integer(0), p)
-                distance = b.select(initial, p, b.sub(q, p))
+            p = widest >> step
+            with b.loop(step + 1) as turn:
+                initial = turn == 0
+                q = widest >> maximum(turn - 1, 0)
+                offset = where(initial, 0, p)
+                distance = where(initial, p, q - p)
                 self.exchanges(p, offset, distance)
 
     def exchanges(self, p: Any, offset: Any, distance: Any) -> None:
         """The comparators i, i + distance of all i with (i & p) == offset."""
         b = self.b
-        last = b.sub(b.integer(self.extent), distance)
-        twice = b.mul(p, b.integer(2))
-        runs = b.op("idiv", b.sub(b.add(last, b.sub(twice, b.integer(1))), offset), twice)
+        last = self.extent - distance
+        twice = p * 2
+        runs = (last + (twice - 1) - offset) // twice
         with b.loop(runs) as run:
-            start = b.add(b.mul(run, twice), offset)
-            with b.loop(b.op("min", b.add(start, p), last), "serial", start) as i:
-                upper = b.mul(i, b.integer(self.lanes))
-                lower = b.mul(b.add(i, distance), b.integer(self.lanes))
+            start = run * twice + offset
+            with b.loop(minimum(start + p, last), "serial", start) as i:
+                upper = i * self.lanes
+                lower = (i + distance) * self.lanes
                 with b.loop(self.lanes, "vector") as lane:
-                    self.compare(b.add(upper, lane), b.add(lower, lane))
+                    self.compare(upper + lane, lower + lane)
 
     def row_start(self, row: Any) -> Any:
-        return self.b.mul(row, self.b.integer(self.extent))
+        return row * self.extent
 
     def fill(self, row: Any, k: Any, place: Any) -> None:
         (keys,) = self.scratch
-        self.b.store(keys, place, self.read(0, self.b.add(self.row_start(row), k)))
+        self.b.store(keys, place, self.read(0, self.row_start(row) + k))
 
     def compare(self, upper: Any, lower: Any) -> None:
         b, (keys,) = self.b, self.scratch
         x, y = b.register(b.load(keys, upper)), b.register(b.load(keys, lower))
-        b.store(keys, upper, b.op("min", b.read(x), b.read(y)))
-        b.store(keys, lower, b.op("max", b.read(x), b.read(y)))
+        b.store(keys, upper, minimum(b.read(x), b.read(y)))
+        b.store(keys, lower, maximum(b.read(x), b.read(y)))
 
     def store(self, row: Any, k: Any, place: Any) -> None:
         (keys,) = self.scratch
         self.write(self.index(row, k), self.b.load(keys, place))
 
     def index(self, row: Any, k: Any) -> tuple[Any, ...]:
-        return (*unravel(self.b, row, self.node.type.dims[:-1]), k)
+        return (*unravel(row, self.node.type.dims[:-1]), k)
 
 
 class Places(Network):
@@ -99,14 +100,14 @@ class Places(Network):
 
     def fill(self, row: Any, k: Any, place: Any) -> None:
         b, (keys,) = self.b, self.scratch
-        key = b.cast(self.read(0, b.add(self.row_start(row), k)), U64)
-        high = b.op("shl", key, b.const(32, U64))
-        b.store(keys, place, b.op("or", high, b.cast(k, U64)))
+        key = self.read(0, self.row_start(row) + k).cast(U64)
+        high = key << 32
+        b.store(keys, place, high | k.cast(U64))
 
     def store(self, row: Any, k: Any, place: Any) -> None:
         b, (keys,) = self.b, self.scratch
-        low = b.op("and", b.load(keys, place), b.const((1 << 32) - 1, U64))
-        self.write(self.index(row, k), b.cast(low, I64))
+        low = b.load(keys, place) & ((1 << 32) - 1)
+        self.write(self.index(row, k), low.cast(I64))
 
 
 class WidePlaces(Network):
@@ -114,7 +115,7 @@ class WidePlaces(Network):
 
     def fill(self, row: Any, k: Any, place: Any) -> None:
         keys, places = self.scratch
-        self.b.store(keys, place, self.read(0, self.b.add(self.row_start(row), k)))
+        self.b.store(keys, place, self.read(0, self.row_start(row) + k))
         self.b.store(places, place, k)
 
     def compare(self, upper: Any, lower: Any) -> None:
@@ -123,12 +124,12 @@ class WidePlaces(Network):
             [b.register(b.load(buffer, place)) for place in (upper, lower)]
             for buffer in self.scratch
         )
-        later = b.compare("gt", b.read(i), b.read(j))
-        equal = b.op("and", b.compare("eq", b.read(x), b.read(y)), later)
-        swap = b.op("or", b.compare("gt", b.read(x), b.read(y)), equal)
+        later = b.read(i) > b.read(j)
+        equal = (b.read(x) == b.read(y)) & later
+        swap = (b.read(x) > b.read(y)) | equal
         for buffer, one, other in zip(self.scratch, (x, i), (y, j), strict=True):
-            b.store(buffer, upper, b.select(swap, b.read(other), b.read(one)))
-            b.store(buffer, lower, b.select(swap, b.read(one), b.read(other)))
+            b.store(buffer, upper, where(swap, b.read(other), b.read(one)))
+            b.store(buffer, lower, where(swap, b.read(one), b.read(other)))
 
     def store(self, row: Any, k: Any, place: Any) -> None:
         self.write(self.index(row, k), self.b.load(self.scratch[1], place))

@@ -23,7 +23,7 @@ def run_expression(op, operands, attrs):
     builder = Operands()
     arrays = [np.asarray(o) for o in operands]
     exprs = [builder.operand(a, dtype(a.dtype)) for a in arrays]
-    made = op.lower.expression(builder, *exprs, **attrs.values_dict)
+    made = op.lower.expression(*exprs, **attrs.values_dict)
     result = op.result_type(tuple(map(literal_type, arrays)), attrs)
     value = evaluate(builder, made)
     return np.broadcast_to(value, result.shape).astype(result.dtype.numpy), result

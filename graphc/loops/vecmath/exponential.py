@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Pair, Real, split
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, where
+from graphc.loops.vecmath.base import Pair, Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG2E = 1.0 / math.log(2.0)
@@ -112,15 +113,15 @@ def exp_parts(r: Real, x: Expr, bias: int, low: Expr | None = None) -> Pair:
     """
     ln2, ln2_low = split(_LN2, r.dtype)
     bits, n = r.round_scaled(x, _LOG2E, bias)
-    first = r.fma(n, r.c(-ln2), x)
-    second = None if low is None else r.fma(n, r.c(-ln2_low), low)
-    rest = r.fma(n, r.c(-ln2_low), first) if second is None else r.add(first, second)
+    first = fma(n, -ln2, x)
+    second = None if low is None else fma(n, -ln2_low, low)
+    rest = fma(n, -ln2_low, first) if second is None else first + second
     tail = r.polynomial(rest, _EXP_32 if r.single else _EXP_64)
-    square = r.mul(rest, rest)
+    square = rest * rest
     if second is None:
-        return r.add(r.fma(square, tail, rest), r.c(1.0)), bits
-    lost = r.sub(second, r.sub(rest, first))
-    return r.add(r.add(r.fma(square, tail, lost), rest), r.c(1.0)), bits
+        return fma(square, tail, rest) + 1.0, bits
+    lost = second - (rest - first)
+    return fma(square, tail, lost) + rest + 1.0, bits
 
 
 def scale_twice(r: Real, p: Expr, bits: Expr) -> Expr:
@@ -129,10 +130,10 @@ def scale_twice(r: Real, p: Expr, bits: Expr) -> Expr:
     2**n is applied as two normal powers of two, the first multiplication is exact: overflow and
     denormals come out rounded once.  The left shift drops the bits above the exponent field.
     """
-    half = r.shift_right(bits, 1)
-    first = r.from_bits(r.shift_left(half, r.format.mantissa))
-    second = r.from_bits(r.shift_left(r.b.sub(bits, half), r.format.mantissa))
-    return r.mul(r.mul(p, first), second)
+    half = bits >> 1
+    first = r.from_bits(half << r.format.mantissa)
+    second = r.from_bits((bits - half) << r.format.mantissa)
+    return p * first * second
 
 
 def exp_falling(r: Real, x: Expr) -> Expr:
@@ -142,8 +143,8 @@ def exp_falling(r: Real, x: Expr) -> Expr:
     exact: only the step back rounds.
     """
     p, bits = exp_parts(r, r.at_least(x, exp_lower_bound(r)), r.format.bias + FALLING)
-    s = r.from_bits(r.shift_left(bits, r.format.mantissa))
-    return r.mul(r.mul(p, s), r.c(2.0**-FALLING))
+    s = r.from_bits(bits << r.format.mantissa)
+    return p * s * 2.0**-FALLING
 
 
 def exp_lower_bound(r: Real) -> float:
@@ -151,26 +152,28 @@ def exp_lower_bound(r: Real) -> float:
     return -104.5 if r.single else -746.0
 
 
-def exp(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def exp(x: Expr) -> Expr:
+    r = Real(x)
     bounded = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), exp_lower_bound(r))
     p, bits = exp_parts(r, bounded, 2 * r.format.bias)
     return scale_twice(r, p, bits)
 
 
-def exp_below_zero(b: Scalars, x: Expr) -> Expr:
+@function
+def exp_below_zero(x: Expr) -> Expr:
     """exp(x) for x <= 0 and NaN."""
-    return exp_falling(Real(b, x.dtype), x)
+    return exp_falling(Real(x), x)
 
 
 def exp2_parts(r: Real, x: Expr, rest: Expr | None = None) -> Pair:
     """(p, bits) with 2**(x + rest) = p 2**n and n + 2 bias in the low bits; rest is tiny."""
     bits, n = r.round_scaled(x, 1.0, 2 * r.format.bias)
-    fraction = r.sub(x, n)
-    fraction = fraction if rest is None else r.add(fraction, rest)
+    fraction = x - n
+    fraction = fraction if rest is None else fraction + rest
     tail = r.polynomial(fraction, _EXP2_32 if r.single else _EXP2_64)
-    linear = r.mul(r.mul(fraction, fraction), tail)
-    return r.add(r.fma(fraction, r.c(math.log(2.0)), linear), r.c(1.0)), bits
+    linear = fraction * fraction * tail
+    return fma(fraction, math.log(2.0), linear) + 1.0, bits
 
 
 def exp2_bounds(r: Real, x: Expr) -> Expr:
@@ -179,51 +182,55 @@ def exp2_bounds(r: Real, x: Expr) -> Expr:
     return r.at_least(r.at_most(x, f.bias + 2.0), -f.bias - f.mantissa - 3.0)
 
 
-def exp2(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def exp2(x: Expr) -> Expr:
+    r = Real(x)
     p, bits = exp2_parts(r, exp2_bounds(r, x))
     return scale_twice(r, p, bits)
 
 
-def expm1(b: Scalars, x: Expr) -> Expr:
+@function
+def expm1(x: Expr) -> Expr:
     """2 (s (1 + r + t) - 1/2), s = 2**(n-1), t the small rest; summed from the large end."""
-    r = Real(b, x.dtype)
+    r = Real(x)
     f = r.format
     high, low = split(_LN2, r.dtype)
     clamped = r.at_least(r.at_most(x, 89.0 if r.single else 710.0), -18.0 if r.single else -38.0)
     bits, n = r.round_scaled(clamped, _LOG2E, f.bias - 1)
-    first = r.fma(n, r.c(-high), clamped)
-    rest = r.fma(n, r.c(-low), first)
-    lost = r.fma(n, r.c(-low), r.sub(first, rest))
+    first = fma(n, -high, clamped)
+    rest = fma(n, -low, first)
+    lost = fma(n, r.c(-low), first - rest)
     tail = r.polynomial(rest, _EXPM1_32 if r.single else _EXPM1_64)
-    tail = r.fma(r.mul(rest, rest), tail, lost)
-    s = r.from_bits(r.shift_left(bits, f.mantissa))
-    large = r.fma(s, tail, r.fma(s, rest, r.sub(s, r.c(0.5))))
+    tail = fma(rest * rest, tail, lost)
+    s = r.from_bits(bits << f.mantissa)
+    large = fma(s, tail, fma(s, rest, s - 0.5))
     # n = 0 apart: halving would lose bits of a denormal; the sign keeps expm1(-0) = -0.
-    result = r.where(r.eq(n, r.c(0.0)), r.add(rest, tail), r.add(large, large))
+    result = where(n == 0.0, rest + tail, large + large)
     return r.with_sign(result, x)
 
 
-def sigmoid(b: Scalars, x: Expr) -> Expr:
+@function
+def sigmoid(x: Expr) -> Expr:
     """With e = exp(-|x|) and q = e / (1 + e): 1 - q, or e - e q for negative x.
 
     Nothing overflows, tiny results are exact, and the rounding of 1 + e is damped by e.
     """
-    r = Real(b, x.dtype)
-    e = exp_falling(r, r.neg(r.abs(x)))
-    quotient = r.div(e, r.add(e, r.c(1.0)))
-    factor = r.where(r.lt(x, r.c(0.0)), e, r.c(1.0))
-    return r.fma(r.neg(factor), quotient, factor)
+    r = Real(x)
+    e = exp_falling(r, -abs(x))
+    quotient = e / (e + 1.0)
+    factor = where(x < 0.0, e, 1.0)
+    return fma(-factor, quotient, factor)
 
 
-def tanh(b: Scalars, x: Expr) -> Expr:
+@function
+def tanh(x: Expr) -> Expr:
     """x + x**3 P(x**2) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
-    r = Real(b, x.dtype)
-    size = r.abs(x)
-    square = r.mul(x, x)
+    r = Real(x)
+    size = abs(x)
+    square = x * x
     tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
-    near = r.fma(r.mul(tail, square), size, size)
-    p, bits = exp_parts(r, r.at_most(r.add(size, size), 20.0 if r.single else 44.0), r.format.bias)
-    e = r.mul(p, r.from_bits(r.shift_left(bits, r.format.mantissa)))
-    far = r.sub(r.c(1.0), r.div(r.c(2.0), r.add(e, r.c(1.0))))
-    return r.with_sign(r.where(r.lt(size, r.pick(0.9, 0.7)), near, far), x)
+    near = fma(tail * square, size, size)
+    p, bits = exp_parts(r, r.at_most(size + size, 20.0 if r.single else 44.0), r.format.bias)
+    e = p * r.from_bits(bits << r.format.mantissa)
+    far = r.c(1.0) - r.c(2.0) / (e + 1.0)
+    return r.with_sign(where(size < r.pick(0.9, 0.7), near, far), x)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Pair, Real, split
-from graphc.loops.vecmath.exp import exp2_bounds, exp2_parts, scale_twice
-from graphc.loops.vecmath.log import reduce
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, rint, where
+from graphc.loops.vecmath.base import Pair, Real, function, split
+from graphc.loops.vecmath.exponential import exp2_bounds, exp2_parts, scale_twice
+from graphc.loops.vecmath.logarithm import reduce
 
 _TWO_LOG2_E = "2.885390081777926814719849362003784274854"
 
@@ -32,62 +33,64 @@ _TAIL_64 = (
 
 def _pair_product(r: Real, x: Pair, y: Pair) -> Pair:
     high, low = r.two_product(x[0], y[0])
-    return high, r.fma(x[0], y[1], r.fma(x[1], y[0], low))
+    return high, fma(x[0], y[1], fma(x[1], y[0], low))
 
 
 def log2_pair(r: Real, x: Expr) -> Pair:
     """log2 of a positive finite x as high + low."""
     e, f = reduce(r, x)
     total, total_low = r.quick_sum(r.c(2.0), f)
-    inverse = r.div(r.c(1.0), total)
-    s = r.mul(f, inverse)
-    left = r.fma(r.neg(s), total_low, r.fma(r.neg(s), total, f))
-    pair = s, r.mul(left, inverse)
+    inverse = 1.0 / total
+    s = f * inverse
+    left = fma(-s, total_low, fma(-s, total, f))
+    pair = s, left * inverse
     square = _pair_product(r, pair, pair)
-    tail = r.mul(square[0], r.polynomial(square[0], _TAIL_32 if r.single else _TAIL_64))
+    tail = square[0] * r.polynomial(square[0], _TAIL_32 if r.single else _TAIL_64)
     third, third_low = split(Fraction(_TWO_LOG2_E) / 3, r.dtype)
     factor, factor_low = r.quick_sum(r.c(third), tail)
-    bracket = _pair_product(r, square, (factor, r.add(factor_low, r.c(third_low))))
+    bracket = _pair_product(r, square, (factor, factor_low + third_low))
     lead, lead_low = split(_TWO_LOG2_E, r.dtype)
     bracket_high, bracket_low = r.quick_sum(r.c(lead), bracket[0])
-    bracket_low = r.add(bracket_low, r.add(bracket[1], r.c(lead_low)))
+    bracket_low = bracket_low + (bracket[1] + lead_low)
     product = _pair_product(r, pair, (bracket_high, bracket_low))
     high, low = r.quick_sum(e, product[0])
-    return high, r.add(low, product[1])
+    return high, low + product[1]
 
 
 def _magnitude(r: Real, x: Expr, y: Expr) -> Expr:
     """x**y for a positive finite x."""
     high, low = log2_pair(r, x)
-    z = r.mul(y, high)
-    rest = r.fma(y, low, r.fma(y, high, r.neg(z)))
+    z = y * high
+    rest = fma(y, low, fma(y, high, -z))
     # Beyond the clamp the rest may be NaN, and does not matter.
     bounded = exp2_bounds(r, z)
-    rest = r.where(r.eq(z, bounded), rest, r.c(0.0))
+    rest = where(z == bounded, rest, 0.0)
     p, bits = exp2_parts(r, bounded, rest)
     return scale_twice(r, p, bits)
 
 
-def pow(b: Scalars, x: Expr, y: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def pow(x: Expr, y: Expr) -> Expr:
+    r = Real(x)
     zero, one, infinity = r.c(0.0), r.c(1.0), r.c(math.inf)
-    size = r.abs(x)
+    size = abs(x)
     result = _magnitude(r, size, y)
     # |x| is 0 or inf: the result is 0 or inf, whichever side of 0 the exponent is on.
-    edge = b.op("or", r.eq(size, zero), r.eq(size, infinity))
-    grows = b.op("xor", r.gt(size, one), r.lt(y, zero))
-    result = r.where(edge, r.where(grows, infinity, zero), result)
-    whole = r.eq(b.op("rint", y), y)
-    half = r.mul(y, r.c(0.5))
-    odd = b.op("and", whole, b.compare("ne", b.op("rint", half), half))
-    negative = b.compare("lt", r.bits(x), r.k(0))
-    result = r.flip(result, r.where(b.op("and", odd, negative), r.k(r.format.sign), r.k(0)))
-    invalid = b.op("and", r.lt(x, zero), b.op("not", whole))
-    finite = r.lt(size, infinity)
-    result = r.where(b.op("and", invalid, finite), r.c(math.nan), result)
-    unordered = b.op("or", b.compare("ne", x, x), b.compare("ne", y, y))
-    result = r.where(unordered, r.add(x, y), result)
+    edge = (size == zero) | (size == infinity)
+    grows = (size > one) ^ (y < zero)
+    result = where(edge, where(grows, infinity, zero), result)
+    whole = rint(y) == y
+    half = y * 0.5
+    odd = whole & (rint(half) != half)
+    bits = r.bits(x)
+    negative = bits < 0
+    result = r.flip(result, where(odd & negative, bits.like(r.format.sign), 0))
+    invalid = (x < zero) & ~whole
+    finite = size < infinity
+    result = where(invalid & finite, math.nan, result)
+    unordered = (x != x) | (y != y)
+    result = where(unordered, x + y, result)
     # 1**y, x**0 and (-1)**(+-inf) are 1, for NaN too.
-    unit = b.op("or", r.eq(x, one), r.eq(y, zero))
-    unit = b.op("or", unit, b.op("and", r.eq(size, one), r.eq(r.abs(y), infinity)))
-    return r.where(unit, one, result)
+    unit = (x == one) | (y == zero)
+    unit = unit | ((size == one) & (abs(y) == infinity))
+    return where(unit, one, result)

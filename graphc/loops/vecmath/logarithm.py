@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from graphc.loops.nest import Expr, Scalars
-from graphc.loops.vecmath.base import Real, split
+from graphc.loops.nest import Expr
+from graphc.loops.scalars import fma, where
+from graphc.loops.vecmath.base import Real, function, split
 
 _LN2 = "0.6931471805599453094172321214581765680755"
 _LOG10_2 = "0.3010299956639811952137388947244930267682"
@@ -42,41 +43,42 @@ _LOG_64 = (
 
 def log_tail(r: Real, f: Expr) -> Expr:
     """w with log(1 + f) = f + w, for sqrt(1/2) <= 1 + f <= sqrt(2)."""
-    square = r.mul(f, f)
+    square = f * f
     if r.single:
-        return r.mul(square, r.fma(f, r.polynomial(f, _LOG_32), r.c(-0.5)))
-    s = r.div(f, r.add(f, r.c(2.0)))
-    z = r.mul(s, s)
-    half = r.mul(square, r.c(0.5))
-    return r.fma(s, r.fma(z, r.polynomial(z, _LOG_64), half), r.neg(half))
+        return square * fma(f, r.polynomial(f, _LOG_32), -0.5)
+    s = f / (f + 2.0)
+    z = s * s
+    half = square * 0.5
+    return fma(s, fma(z, r.polynomial(z, _LOG_64), half), -half)
 
 
 def exponent_of(r: Real, x: Expr) -> Expr:
     """The integer e with x / 2**e in [sqrt(1/2), sqrt(2)), for a positive normal x."""
-    base = r.b.bitcast(r.c(math.sqrt(0.5)), r.format.bits)
-    return r.shift_right(r.b.sub(r.bits(x), base), r.format.mantissa)
+    base = r.c(math.sqrt(0.5)).bitcast(r.format.bits)
+    return (r.bits(x) - base) >> r.format.mantissa
 
 
 def reduce(r: Real, x: Expr) -> tuple[Expr, Expr]:
     """(e as a float, f) with x = 2**e (1 + f), for a positive finite x, denormals included."""
-    small = r.lt(x, r.c(r.format.tiny))
+    small = x < r.format.tiny
     steps = r.format.mantissa + 2
-    x = r.where(small, r.mul(x, r.c(2.0**steps)), x)
+    x = where(small, x * 2.0**steps, x)
     e = exponent_of(r, x)
-    m = r.from_bits(r.b.sub(r.bits(x), r.shift_left(e, r.format.mantissa)))
-    offset = r.where(small, r.c(-float(steps)), r.c(0.0))
-    return r.add(r.b.cast(e, r.dtype), offset), r.sub(m, r.c(1.0))
+    m = r.from_bits(r.bits(x) - (e << r.format.mantissa))
+    offset = where(small, r.c(-float(steps)), 0.0)
+    return e.cast(r.dtype) + offset, m - 1.0
 
 
 def _edges(r: Real, x: Expr, result: Expr, zero: float) -> Expr:
     """A logarithm's ends: `zero` gives -inf, less gives NaN, +inf and NaN give themselves."""
-    result = r.where(r.lt(x, r.c(math.inf)), result, x)
-    pole = r.where(r.eq(x, r.c(zero)), r.c(-math.inf), r.c(math.nan))
-    return r.where(r.b.compare("le", x, r.c(zero)), pole, result)
+    result = where(x < math.inf, result, x)
+    pole = where(x == zero, r.c(-math.inf), math.nan)
+    return where(x <= zero, pole, result)
 
 
-def log(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def log(x: Expr) -> Expr:
+    r = Real(x)
     e, f = reduce(r, x)
     return _edges(r, x, natural_log(r, e, f), 0.0)
 
@@ -84,40 +86,43 @@ def log(b: Scalars, x: Expr) -> Expr:
 def natural_log(r: Real, e: Expr, f: Expr) -> Expr:
     """log(2**e (1 + f))."""
     high, low = split(_LN2, r.dtype)
-    rest = r.fma(e, r.c(low), log_tail(r, f))
-    return r.fma(e, r.c(high), r.add(f, rest))
+    rest = fma(e, r.c(low), log_tail(r, f))
+    return fma(e, r.c(high), f + rest)
 
 
-def log2(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def log2(x: Expr) -> Expr:
+    r = Real(x)
     e, f = reduce(r, x)
-    return _edges(r, x, r.add(e, _scaled(r, f, _LOG2_E, r.c(0.0))), 0.0)
+    return _edges(r, x, e + _scaled(r, f, _LOG2_E, r.c(0.0)), 0.0)
 
 
-def log10(b: Scalars, x: Expr) -> Expr:
-    r = Real(b, x.dtype)
+@function
+def log10(x: Expr) -> Expr:
+    r = Real(x)
     e, f = reduce(r, x)
     high, low = split(_LOG10_2, r.dtype)
-    part = _scaled(r, f, _LOG10_E, r.mul(e, r.c(low)))
-    return _edges(r, x, r.fma(e, r.c(high), part), 0.0)
+    part = _scaled(r, f, _LOG10_E, e * low)
+    return _edges(r, x, fma(e, high, part), 0.0)
 
 
 def _scaled(r: Real, f: Expr, factor: str, rest: Expr) -> Expr:
     """log(1 + f) * factor + rest, with the factor in two parts: f carries most of the value."""
     high, low = split(factor, r.dtype)
-    rest = r.fma(f, r.c(low), r.fma(log_tail(r, f), r.c(high), rest))
-    return r.fma(f, r.c(high), rest)
+    rest = fma(f, r.c(low), fma(log_tail(r, f), high, rest))
+    return fma(f, high, rest)
 
 
-def log1p(b: Scalars, x: Expr) -> Expr:
+@function
+def log1p(x: Expr) -> Expr:
     """1 + x = 2**e (1 + f), f = x 2**-e + (2**-e - 1) from x itself: no digits of x are lost."""
-    r = Real(b, x.dtype)
-    total = r.add(x, r.c(1.0))
+    r = Real(x)
+    total = x + 1.0
     e = exponent_of(r, total)
-    bits = r.shift_left(e, r.format.mantissa)
-    scale = r.from_bits(r.b.sub(r.bits(r.c(1.0)), bits))
-    m = r.from_bits(r.b.sub(r.bits(total), bits))
-    exact = r.fma(scale, x, r.sub(scale, r.c(1.0)))
-    f = r.where(r.gt(x, r.pick(2.0**40, 2.0**80)), r.sub(m, r.c(1.0)), exact)
-    result = _edges(r, x, natural_log(r, r.b.cast(e, r.dtype), f), -1.0)
+    bits = e << r.format.mantissa
+    scale = r.from_bits(r.bits(r.c(1.0)) - bits)
+    m = r.from_bits(r.bits(total) - bits)
+    exact = fma(scale, x, scale - 1.0)
+    f = where(x > r.pick(2.0**40, 2.0**80), m - 1.0, exact)
+    result = _edges(r, x, natural_log(r, e.cast(r.dtype), f), -1.0)
     return r.with_sign(result, x)
