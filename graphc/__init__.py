@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import graphc.forks  # noqa: F401  (a fork waits for what the import of the compiler holds)
 from graphc.collector import collector_paused
 from graphc.errors import (
     CheckpointError,

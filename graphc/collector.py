@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_pausing: list[int] = []  # the threads that will turn it on again
 
 
 @contextmanager
@@ -18,12 +22,26 @@ def collector_paused() -> Iterator[None]:
     """
     enabled = gc.isenabled()
     modules = len(sys.modules)
+    if enabled:
+        _pausing.append(get_ident())
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            _pausing.remove(get_ident())
             if len(sys.modules) > modules and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def _after_fork() -> None:
+    """In a forked child a thread that turned the collector off does not turn it on again."""
+    if _pausing and get_ident() not in _pausing:
+        _pausing.clear()
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -18,13 +18,13 @@ import hashlib
 import json
 import os
 import stat
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphc.forks import fork_safe_lock
 from graphc.record import record
 from graphc.runtime.files.files import cache_folder, new_file, read_ordinary
 
@@ -88,7 +88,7 @@ class Cache:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._memory: dict[str, Entry] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._kept = 0  # bytes in memory
         self._warned = False
         self._usable: bool | None = None

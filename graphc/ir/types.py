@@ -8,8 +8,6 @@ object.
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -19,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.errors import GraphError, LimitError, TypeRuleError
+from graphc.forks import fork_safe_lock
 from graphc.limits import check_within
 
 MAX_RANK = 32
@@ -130,7 +129,7 @@ def dtype(value: object) -> DType:
 
 Key = TypeVar("Key")
 Made = TypeVar("Made")
-_interning = threading.Lock()
+_interning = fork_safe_lock()
 
 
 def interned(table: WeakValueDictionary[Key, Made], key: Key, made: Made) -> Made:
@@ -140,15 +139,6 @@ def interned(table: WeakValueDictionary[Key, Made], key: Key, made: Made) -> Mad
     """
     with _interning:
         return table.setdefault(key, made)
-
-
-def _after_fork() -> None:
-    global _interning
-    _interning = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------------------------ dimensions

@@ -171,15 +171,19 @@ def test_an_interrupt_waits_for_no_helper() -> None:
 
 
 FORK = """
-import os, signal, threading, time
+import os, signal, sys, threading, time
 from llvmlite import binding as llvm
 from llvmlite.binding import ffi
-import graphc.codegen.llvm.nolock
+import graphc
 
+if sys.argv[1] == "numba":
+    from numba.core.compiler_lock import global_compiler_lock as lock
+else:
+    lock = ffi.lib._lock
 entered = threading.Event()
 
 def call():
-    with ffi.lib._lock:
+    with lock:
         entered.set()
         time.sleep(0.3)
 
@@ -188,8 +192,9 @@ thread.start()
 entered.wait()
 child = os.fork()
 if not child:
-    signal.alarm(5)
-    llvm.create_context()
+    signal.alarm(60)
+    with lock:
+        llvm.create_context()
     os._exit(0)
 thread.join()
 llvm.create_context()
@@ -198,8 +203,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
-def test_a_forked_child_compiles_although_another_thread_was_inside_llvm() -> None:
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize("compiler", ["llvm", "numba"])
+def test_a_forked_child_compiles_although_another_thread_was_inside(compiler: str) -> None:
+    command = [sys.executable, "-c", FORK, compiler]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout == "0\n", done.stderr
 
 

@@ -11,12 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"captures", "errors", "hints", "limits", "record", "gpu"}
+BASE = {"captures", "errors", "forks", "hints", "limits", "record", "gpu"}
 ALLOWED = {
     "captures": set(),
     "errors": set(),
     "limits": {"errors"},
     "hints": {"errors"},
+    "forks": set(),
     "record": set(),
     "gpu": {"errors"},
     "collector": set(),

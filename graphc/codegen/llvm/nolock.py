@@ -1,14 +1,12 @@
 """LLVM's long calls without the lock that llvmlite holds around every call.
 
 LLVM lets threads compile at once as long as each has a context, a target machine and a pass builder
-of its own, and ctypes lets go of the interpreter while it is inside.  Short calls stay locked; a
-fork waits for them, as its child could never take a lock that a thread of the parent had.
+of its own, and ctypes lets go of the interpreter while it is inside.  Short calls stay locked.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
-
-_held: list[Any] = []  # llvmlite's lock during a fork
 
 
 def _lock() -> Any:
@@ -84,21 +80,3 @@ def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
         return ctypes.string_at(start, _call("LLVMPY_GetBufferSize")(buffer))
     finally:
         _call("LLVMPY_DisposeMemoryBuffer")(buffer)
-
-
-def _before_fork() -> None:
-    lock = _lock()
-    if lock is not None:
-        lock.__enter__()
-        _held.append(lock)
-
-
-def _after_fork() -> None:
-    if _held:
-        _held.pop().__exit__(None, None, None)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )

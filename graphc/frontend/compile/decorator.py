@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
-import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
@@ -20,6 +17,7 @@ import graphc.frontend.trace.higher_order  # noqa: F401  (its stand-ins)
 from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.nesting import NAMED
@@ -79,9 +77,6 @@ def _owner(signature: Signature) -> Any:
     return first.value if isinstance(first, Identity) else None
 
 
-_functions: weakref.WeakSet[CompiledFunction[Any, Any]] = weakref.WeakSet()
-
-
 class CompiledFunction(Generic[P, R]):
     """A model function that compiles itself for every new signature of its arguments.
 
@@ -107,8 +102,7 @@ class CompiledFunction(Generic[P, R]):
         self._plain: dict[tuple[Any, ...], Variant] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
-        self._lock = threading.RLock()
-        _functions.add(self)
+        self._lock = fork_safe_lock()
         functools.update_wrapper(self, function, updated=())
         for name in self.donate:
             if name not in self._binder.names:
@@ -404,19 +398,6 @@ def _by_value() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _after_fork() -> None:
-    """A forked child has no other thread that could unlock a function."""
-    for each in list(_functions):
-        if each._lock.acquire(blocking=False):
-            each._lock.release()
-        else:
-            each._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class BoundFunction:

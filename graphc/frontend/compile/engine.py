@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.limits import check_bytes, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
@@ -35,7 +36,7 @@ class Built:
     seconds: float = 0.0
     build_seconds: float = 0.0
     _executable: Executable | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=fork_safe_lock)
 
     @property
     def executable(self) -> Executable:

@@ -13,7 +13,6 @@ compilation of the same process that dumps to the same folder gets a folder of i
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import GraphError, printable
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.files.saved import save
 from graphc.frontend.files.saved_variables import values_of
@@ -40,7 +40,7 @@ KERNEL_WORD = 2  # of a call row of the step table
 _FILE = re.compile(r"\d\d-\w+\.gir")
 _KERNEL = re.compile(r"k[0-9a-f]{24}\.(py|ll|s)")
 _dumped: dict[Path, int] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def write_dump(folder: Path, built: Built, config: Config) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -13,6 +12,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, RunError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
 from graphc.frontend.compile.postmortem import explained
@@ -59,7 +59,7 @@ class LoadedGraph:
             p.type for p in graph.params if isinstance(p.type, Type)
         )
         self._built: dict[tuple[tuple[str, int], ...], Built] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,11 +11,11 @@ a sequence of calls can lead is found and compiled once, and shared by all handl
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import FeedError, GraphError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.session.fetches import Request, unfed
 from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.session.session_step import Array, Ledger, Shapes, Step, checked, tensor_of
@@ -148,7 +148,7 @@ class PartialRun:
         self._values: dict[Edge, Array] = {}
         self._shapes: Shapes = ()
         self._failed = False
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         self.graphs: tuple[Graph, ...] = ()  # what ran, one graph for each call that ran anything
 
     def __repr__(self) -> str:

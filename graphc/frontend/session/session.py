@@ -11,13 +11,13 @@ is first seen, and again only for feeds of other shapes where the graph leaves d
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError, TraceError
+from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.variant import Compile
 from graphc.frontend.files.saved import graph_of
 from graphc.frontend.session.fetches import (
@@ -59,7 +59,7 @@ class Session:
         donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self.config = Config.create(donate=donated, **options)
         self.compiles: list[Compile] = []
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
         self._ledger = Ledger(self.config, self._lock, self.compiles)
         self._growing = Growing()
         self._plans: dict[Any, Plan] = {}

@@ -8,7 +8,6 @@ several threads each hold a frame of their own; a few are kept, within `KEPT_ARE
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import FeedError, LimitError
+from graphc.forks import fork_safe_lock
 from graphc.runtime.call import entry
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding
@@ -59,7 +59,7 @@ class Executable:
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         room = KEPT_ARENA_BYTES // max(1, sum(i.arena_bytes for i in image.images))
         self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
         self._runs = 0
@@ -281,7 +281,6 @@ class Executable:
 
     def _after_fork(self) -> None:
         """In a forked child runs of other threads do not exist, nor do the pool's workers."""
-        self._lock = threading.Lock()
         self._extra = ()
         for frame in self._frames:
             frame.after_fork()

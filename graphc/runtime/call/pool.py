@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 
 from graphc.errors import GraphError
+from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import MOST_THREADS
 from graphc.runtime.load import load
 
@@ -33,7 +33,7 @@ SYMBOLS = (
 )
 SPIN_NANOSECONDS = 100_000
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _support: Support | None = None
 
 
@@ -105,8 +105,6 @@ def support(code: bytes) -> Support:
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
     if _support is not None:
         _support.reset()
 

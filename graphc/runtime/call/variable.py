@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphc.errors import GraphError, RunError
+from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import aligned_bytes
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 
@@ -34,7 +35,7 @@ DRAIN_SECONDS = 20e-6
 Location = tuple[str, int]
 
 _containers: dict[str, Container] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class Follower(Protocol):
@@ -312,8 +313,6 @@ def containers() -> list[Container]:
 
 def _after_fork() -> None:
     """In a forked child the threads that held locks do not exist."""
-    global _lock
-    _lock = threading.Lock()
     for each in _containers.values():
         each.lock._at_fork_reinit()  # type: ignore[attr-defined]
         each.words[:] = 0

@@ -6,7 +6,6 @@ which there are plans.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import defaultdict
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import LimitError
+from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, Driver
 
@@ -28,7 +28,7 @@ class Pool:
         self.driver = driver
         self.free: defaultdict[int, list[int]] = defaultdict(list)
         self.kept = 0
-        self._lock = threading.RLock()  # a block may be given back in the middle of `take`
+        self._lock = fork_safe_lock()  # a block may be given back in the middle of `take`
 
     def take(self, nbytes: int) -> DeviceBlock:
         """A block of at least so many bytes; for what there is no memory, free blocks are given

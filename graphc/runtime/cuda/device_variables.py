@@ -10,12 +10,12 @@ and counts what they write as written.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
 import numpy as np
 
+from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Container, container
 from graphc.runtime.cuda.interface import COMPUTE
@@ -31,7 +31,7 @@ class Mirror:
         self.nbytes = cell.kind().nbytes
         self.version = -1
         self.address = memory.allocate(self.nbytes)
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
         weakref.finalize(self, self.driver.free, self.address).atexit = False
 
     def refresh(self, cell: Cell) -> None:

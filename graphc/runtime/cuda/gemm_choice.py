@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
+from graphc.forks import fork_safe_lock
 from graphc.record import record
 from graphc.runtime.cuda.autotune import Trial
 from graphc.runtime.cuda.interface import DeviceError, Multiplier, Streamed
@@ -140,7 +140,7 @@ def mode_of() -> str:
 
 
 _decided: dict[tuple[str, str, str], Route] = {}
-_deciding = threading.Lock()
+_deciding = fork_safe_lock()
 
 
 def known(mode: str, kind: str, key: str, products: Products, row: int) -> Route:
@@ -242,12 +242,3 @@ def _listed(route: Route) -> dict[str, Any]:
         KERNEL: route.kernel, LIBRARY: route.library, "algorithm": route.algorithm,
         "version": route.version,
     }  # fmt: skip
-
-
-def _after_fork() -> None:
-    global _deciding
-    _deciding = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

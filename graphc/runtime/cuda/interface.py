@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from graphc.errors import GraphError, RunError
+from graphc.forks import fork_safe_lock
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -136,7 +136,7 @@ def check_process(started: int) -> None:
 
 
 _opened: dict[tuple[str, int], Driver] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def open_driver(cpu: str, device: str) -> Driver:
@@ -163,12 +163,3 @@ def _make(kind: str, number: int) -> Driver:
     from graphc.runtime.cuda.driver import Cuda
 
     return Cuda(number)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

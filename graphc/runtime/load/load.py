@@ -15,17 +15,17 @@ import hashlib
 import itertools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary
 
 from graphc.errors import GraphError
+from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import machine
 from graphc.runtime.load import elf
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()  # the last copy of each object
 _numbers = itertools.count()
 
@@ -152,12 +152,3 @@ def _link_with_llvm(
         raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
     keep_for_ever(tracker)
     return {symbol: tracker[symbol] for symbol in symbols}
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
