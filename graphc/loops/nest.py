@@ -28,6 +28,8 @@ Expression ops, (operands) -> result:
     eq ne lt le gt ge (x, y) -> bool, ordered except ne
     and or xor (x, y)  not (x)  bool and integers        shl shr (x, y) integers; shr is arithmetic
     if signed; a count outside 0..bits-1 gives 0 (shr of signed: sign)
+    rare (c, x, y)           a select whose x is written where nothing else runs, and skipped where
+                             c holds in no lane: x is made of instructions that vectors have
     popcount clz (x)         integers
     call {name} (x...)       a function of `vecmath`, same float type in and out
 
@@ -292,7 +294,7 @@ class Scalars:
 
     def op(self, op: str, *args: Expr) -> Expr:
         """Any operator whose result type follows from its operands."""
-        dtype = BOOL if op in _COMPARE else (args[1] if op == "select" else args[0]).dtype
+        dtype = BOOL if op in _COMPARE else args[op in ("select", "rare")].dtype
         if dtype.kind in "iu" and op in ("add", "sub", "mul", "idiv", "irem"):
             folded = self._fold(op, *args)
             if folded is not None:
@@ -440,6 +442,15 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return (statement.condition,)
         case For():
             return (statement.start, statement.stop)
+
+
+_LEAVES = ("load", "reg", "var", "param", "arg")
+
+
+def rare_operands(expr: Expr) -> tuple[Expr, ...]:
+    """What has to be known before the choice of a `rare` expression: all but what it may skip."""
+    condition, seldom, usual = expr.args
+    return condition, usual, *(e for e in postorder([seldom]) if e.op in _LEAVES)
 
 
 def walk(body: list[Statement]) -> Iterator[Statement]:

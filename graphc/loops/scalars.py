@@ -61,6 +61,11 @@ def where(condition: Expr, x: Element | float, y: Element | float) -> Element:
     return condition.scalars.select(condition, like.like(x), like.like(y))
 
 
+def rare(condition: Expr, x: Expr, y: Expr) -> Expr:
+    """`where` with an x that costs much and is seldom chosen: vectors skip it where they can."""
+    return condition.scalars.op("rare", condition, x, y)
+
+
 def minimum(x: Expr, y: Expr | float) -> Expr:
     return x.scalars.op("min", x, x.like(y))
 

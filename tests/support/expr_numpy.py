@@ -95,7 +95,7 @@ BINARY = {
     "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "shl": lambda x, y: _shift("shl", x, y),
     "shr": lambda x, y: _shift("shr", x, y),
-    "select": np.where,
+    "select": np.where, "rare": np.where,
 }  # fmt: skip
 
 

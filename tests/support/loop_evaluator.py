@@ -224,7 +224,7 @@ class Evaluator:
             case "bitcast":
                 found = of_bits(bits_of(a[0], expr.args[0].dtype), dtype)
                 return found if dtype.kind == "f" else int(found)
-            case "select":
+            case "select" | "rare":
                 return a[1] if a[0] else a[2]
             case "fma":
                 return fma(*a, dtype)

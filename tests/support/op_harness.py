@@ -109,7 +109,7 @@ class Evaluator:
                 return self.load(self.buffers[expr.data[0]], args[0], mask)
             case "cast":
                 return args[0].astype(expr.dtype.numpy)
-            case "select":
+            case "select" | "rare":
                 return np.where(*args)
             case "idiv" | "irem":
                 return _truncated(expr.op, *args)

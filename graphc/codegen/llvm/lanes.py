@@ -52,8 +52,11 @@ class VectorWriter(FunctionWriter):
 
     # -- values
 
-    def emit(self, text: str) -> str:
-        return self.kernel.emit(widened(text, self.lanes))
+    def fresh(self, prefix: str) -> str:
+        return self.kernel.fresh(prefix)
+
+    def text_lines(self) -> list[str]:
+        return self.kernel.lines
 
     def operand(self, dtype: DType, value: str, kinds: dict[str, str] = TYPES) -> str:
         """A vector with its type in front."""
@@ -63,7 +66,7 @@ class VectorWriter(FunctionWriter):
         return widened(kinds[dtype.name], self.lanes)
 
     def operands(self, expr: Expr) -> tuple[Expr, ...]:
-        return () if expr.op == "load" or self.facts.fixed(expr) else expr.args
+        return () if expr.op == "load" or self.facts.fixed(expr) else super().operands(expr)
 
     def write(self, expr: Expr, operands: list[str]) -> str:
         if self.facts.fixed(expr):

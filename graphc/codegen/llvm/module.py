@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
 from graphc.codegen.llvm.target import Target
 from graphc.errors import GraphError
-from graphc.ir.types import DType
+from graphc.ir.types import BOOL, DType
 from graphc.loops.facts import Range, index_range
-from graphc.loops.nest import Expr, Scalars
+from graphc.loops.nest import Expr, Scalars, rare_operands
 
 Functions = Mapping[str, Callable[..., Expr]]
 Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
@@ -128,9 +128,7 @@ class FunctionWriter:
         return f"{prefix}{self.count}"
 
     def emit(self, text: str) -> str:
-        name = self.fresh("%v")
-        self.lines.append(f"  {name} = {self.wide(text)}")
-        return name
+        return self.emit_one(self.wide(text))
 
     def wide(self, text: str) -> str:
         return text if self.lanes == 1 else widened(text, self.lanes)
@@ -158,7 +156,7 @@ class FunctionWriter:
 
     def operands(self, expr: Expr) -> tuple[Expr, ...]:
         """What has to be known before the expression is written."""
-        return expr.args
+        return rare_operands(expr) if expr.op == "rare" else expr.args
 
     def remember(self, expr: Expr, name: str) -> None:
         self.values[expr] = name
@@ -170,12 +168,44 @@ class FunctionWriter:
             return literal(expr.data, expr.dtype)
         if expr.op == "call":
             return self.call(expr, operands)
+        if expr.op == "rare":
+            return self.rare(expr, *operands[:2])
         return INSTRUCTIONS[expr.op](self, expr, operands)
 
     def call(self, expr: Expr, operands: list[str]) -> str:
         symbol = self.module.math_function(expr.data, expr.dtype, len(operands), self.lanes)
         kind = TYPES[expr.dtype.name]
         return self.emit(f"call {kind} {symbol}({', '.join(f'{kind} {o}' for o in operands)})")
+
+    def rare(self, expr: Expr, condition: str, usual: str) -> str:
+        """A choice behind a branch, which is taken where the condition holds in some lane."""
+        name, known, lines = self.fresh(""), set(self.values), self.text_lines()
+        kind = TYPES[expr.dtype.name]
+        # Lanes behind the last element hold nothing that a branch may look at.
+        some = chosen = self.emit(f"freeze i1 {condition}")
+        if self.lanes > 1:
+            some = self.emit_one(self.across("or", BOOL, chosen))
+        lines += [f"  br label %ask{name}", f"ask{name}:"]
+        note = self.module.note('!"branch_weights"', "i32 1", "i32 1048575")
+        lines += [f"  br i1 {some}, label %rare{name}, label %go{name}, !prof {note}"]
+        lines.append(f"rare{name}:")
+        seldom = self.value(expr.args[1])
+        picked = self.emit(f"select i1 {chosen}, {kind} {seldom}, {kind} {usual}")
+        for inside in self.values.keys() - known:
+            del self.values[inside]
+        lines += [f"  br label %end{name}", f"end{name}:", f"  br label %go{name}", f"go{name}:"]
+        ways = f"[ {usual}, %ask{name} ], [ {picked}, %end{name} ]"
+        return self.emit_one(f"phi {self.wide(kind)} {ways}")
+
+    def text_lines(self) -> list[str]:
+        """Where this function's text goes."""
+        return self.lines
+
+    def emit_one(self, text: str) -> str:
+        """`emit` for an instruction that is written for all lanes already."""
+        name = self.fresh("%v")
+        self.text_lines().append(f"  {name} = {text}")
+        return name
 
     def math(self, symbol: str, name: str, dtype: DType, count: int) -> str:
         """A math function as an LLVM function that is always inlined."""

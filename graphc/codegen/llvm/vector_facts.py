@@ -21,6 +21,7 @@ from graphc.loops.nest import (
     Store,
     Update,
     postorder,
+    rare_operands,
 )
 from graphc.record import record
 
@@ -152,7 +153,7 @@ class VectorFacts:
             if not self._instruction(expr):
                 return False
             if expr.op != "load":
-                pending.extend(expr.args)
+                pending.extend(rare_operands(expr) if expr.op == "rare" else expr.args)
         return True
 
     def _instruction(self, expr: Expr) -> bool:

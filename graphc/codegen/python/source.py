@@ -40,6 +40,7 @@ from graphc.loops.nest import (
     Update,
     expressions,
     postorder,
+    rare_operands,
     walk,
 )
 
@@ -164,7 +165,8 @@ class Source:
         pending = [] if root in self.values else [root]
         while pending:
             expr = pending[-1]
-            missing = [a for a in expr.args if a not in self.values]
+            needed = rare_operands(expr) if expr.op == "rare" else expr.args
+            missing = [a for a in needed if a not in self.values]
             if missing:
                 pending.extend(reversed(missing))
                 continue
@@ -193,7 +195,24 @@ class Source:
             case "call":
                 name = self.library.math(expr.data, expr.dtype, len(expr.args))
                 return f"{name}({', '.join(self.atom(a, LOOSE) for a in expr.args)})", ATOM
+            case "rare":
+                return self.rare(expr)
         return spell(self, expr)
+
+    def rare(self, expr: Expr) -> Text:
+        """A choice as a statement: what is seldom chosen is computed only then."""
+        condition, seldom, usual = expr.args
+        name = f"t{self.names['t']}"
+        self.names["t"] += 1
+        self.line(f"{name} = {self.atom(usual, LOOSE)}")
+        self.line(f"if {self.atom(condition, LOOSE)}:")
+        self.indent += "    "
+        known = set(self.values)
+        self.line(f"{name} = {self.atom(seldom, LOOSE)}")
+        for inside in self.values.keys() - known:
+            del self.values[inside]
+        self.indent = self.indent[:-4]
+        return name, ATOM
 
 
 class KernelSource(Source):

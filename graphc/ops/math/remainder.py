@@ -1,9 +1,11 @@
 """The remainder of floats, exact for every quotient: C's fmod.
 
-f32 is computed in f64, where a rounded quotient leaves a rest 2**50 times smaller: six rounds.  In
-f64 the quotient may have 2098 bits.  With x = p 2**i and y = m 2**j, where p and m are integers, it
-leaves 2**j times p 2**(i-j) modulo m.  That power is squared together five times; residues stay
-within -m/2 .. m/2, so that their sums are exact, and an fma gives what a product has lost.
+A quotient below 2**53 that is rounded and cut is right or one too large, and f64 holds what it
+leaves.  All others are rare.  f32 is computed in f64, where a rounded quotient leaves a rest 2**50
+times smaller: six rounds.  In f64 the quotient may have 2098 bits.  With x = p 2**i and y = m 2**j,
+where p and m are integers, it leaves 2**j times p 2**(i-j) modulo m.  That power is squared
+together five times; residues stay within -m/2 .. m/2, so that their sums are exact, and an fma
+gives what a product has lost.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from graphc.loops.scalars import (
     floor,
     fma,
     maximum,
+    rare,
     rint,
+    trunc,
     where,
 )
 from graphc.record import record
@@ -97,13 +101,11 @@ def _left_f64(size: Any, unit: Any) -> Any:
     return left * _power_of_two(low - 1075 - half)
 
 
-def _left_f32(size: Any, unit: Any) -> Any:
-    left, divisor = size.cast(F64), unit.cast(F64)
+def _left_f32(left: Any, divisor: Any) -> Any:
     field = _Modulus(divisor, 1 / divisor)
     for _ in range(6):
         left = field.nearest(left)
-    left = where(left < 0, left + divisor, left)
-    return left.cast(size.dtype)
+    return where(left < 0, left + divisor, left)
 
 
 def float_remainder(x: Any, y: Any) -> Any:
@@ -112,7 +114,12 @@ def float_remainder(x: Any, y: Any) -> Any:
     NaN for an infinite x and for y = 0; x itself for an infinite y.
     """
     size, unit = abs(x), abs(y)
-    left = (_left_f64 if x.dtype is F64 else _left_f32)(size, unit)
+    wide, divisor = size.cast(F64), unit.cast(F64)
+    quotient = trunc(wide / divisor)
+    near = fma(-quotient, divisor, wide)
+    near = where(near < 0, near + divisor, near)
+    far = (_left_f64 if x.dtype is F64 else _left_f32)(wide, divisor)
+    left = rare(quotient >= 2.0**53, far, near).cast(x.dtype)
     left = where(size < unit, size, left)
     legal = (size < math.inf) & ~(y == 0)
     legal = legal & (y == y)

@@ -140,7 +140,7 @@ def _combined(expr: Expr, parts: list[Factors]) -> Factors:
         return {k: factor / 2 for k, factor in parts[0].items()}
     if name in ("min", "max"):
         return _largest(parts)
-    if name == "select":
+    if name in ("select", "rare"):
         return _largest([_unbounded(parts[:1]), *parts[1:]])
     if name in _COMPARISONS and any(_is_zero(a) for a in expr.args):
         return {}  # a relative error changes no sign

@@ -229,7 +229,11 @@ def test_remainders_are_exact_for_every_quotient(kind):
     edges = np.array([0, -0.0, 1, -3, np.inf, np.nan, np.finfo(kind).max], kind)
     edges = np.append(edges, [np.finfo(kind).tiny, -np.finfo(kind).smallest_subnormal])
     pairs = [v.ravel() for v in np.meshgrid(edges, edges)]
-    x, y = (np.concatenate(v) for v in ((x, near[0], pairs[0]), (y, near[1], pairs[1])))
+    unit = near[1] / 2
+    times = unit * rng.integers(1, 99, 20000).astype(kind)  # whole quotients, and those beside them
+    times = np.nextafter(times, rng.choice([0, 1, np.inf], 20000).astype(kind) * times)
+    x = np.concatenate([x, near[0], pairs[0], times])
+    y = np.concatenate([y, near[1], pairs[1], unit])
     functions = (np.fmod, np.remainder, np.floor_divide)
     made = gc.compile(lambda x, y: tuple(f(x, y) for f in functions))(x, y)
     for function, got in zip(functions, made, strict=True):
@@ -238,3 +242,18 @@ def test_remainders_are_exact_for_every_quotient(kind):
         np.testing.assert_array_equal(got, want, function.__name__)
         signed = ~np.isnan(want)
         np.testing.assert_array_equal(np.signbit(got[signed]), np.signbit(want[signed]))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_is_rare_is_found_in_any_lane(kind):
+    """A far quotient among near ones, at every place of arrays with and without whole vectors."""
+    rng = np.random.default_rng(4)
+    for count in (1, 3, 8, 17, 33):
+        x = np.tile(rng.uniform(1, 9, count).astype(kind), (count, 1))
+        np.fill_diagonal(x, 1e30)
+        y = rng.uniform(1, 2, count).astype(kind)
+        for opt in (0, 2):
+            made = gc.compile(lambda x, y: np.fmod(x, y), opt=opt)(x, y)
+            np.testing.assert_array_equal(made, np.fmod(x, y))
+        total = gc.compile(lambda x, y: np.fmod(x, y).max(1))(x, y)
+        np.testing.assert_array_equal(total, np.fmod(x, y).max(1))
