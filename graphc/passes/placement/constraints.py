@@ -21,7 +21,24 @@ CPU = Spec(type="cpu")  # where Python is
 
 
 def spec_of(node: Node) -> Spec | None:
-    """The devices that a node asks for; a place that is a device asks for that one."""
+    """The devices that a node asks for; a place that is a device asks for that one.
+
+    What calls Python asks for a CPU, whatever it is written under: where a scope names another
+    device, for a CPU beside that.
+    """
+    spec = _asked(node)
+    if not calls_python(node) or (spec is not None and spec.type == "cpu"):
+        return spec
+    return CPU if spec is None else Spec(spec.job, spec.task, "cpu")
+
+
+def calls_python(node: Node) -> bool:
+    """Is a node a call of Python, or a result of one?"""
+    made = node.inputs[0] if node.op.name == "item" else node
+    return isinstance(made.op.lower, Host)
+
+
+def _asked(node: Node) -> Spec | None:
     place = node.place
     if isinstance(place, Constraint):
         return place.spec
@@ -51,7 +68,7 @@ class Classes:
         self.allowed: list[tuple[int, ...]] = [tuple(range(len(devices)))] * count
         self.asked: list[list[tuple[Node, Spec]]] = [[] for _ in range(count)]
         self.ties: dict[str, int] = {}
-        self.reads: list[tuple[int, Node]] = []  # what they ask for is heard last
+        self.late: list[tuple[int, Node]] = []  # reads and calls of Python: they are heard last
         self.matching: dict[Spec, tuple[int, ...]] = {}
 
     def root(self, item: int) -> int:
@@ -64,21 +81,24 @@ class Classes:
         """Apply what a node of the item asks for, regions included. Raises GraphError."""
         spec, ties = spec_of(node), ties_of(node)
         if node.op.name == "read" and isinstance(node.place, Constraint):
-            self.reads.append((item, node))
+            self.late.append((item, node))
             spec, ties = None, ties[:1]
-        if isinstance(node.op.lower, Host):
-            self.require(item, node, CPU)
+        if calls_python(node):
+            self.late.append((item, node))
+            ties = []
         if spec is not None:
             self.require(item, node, spec)
         for tie in ties:
             self.unite(self.ties.setdefault(tie, item), item, node, tie)
 
-    def hear_reads(self) -> None:
-        """Apply what reads ask for, as far as their variables may still be there."""
-        for item, node in self.reads:
-            for tie in ties_of(node)[1:]:
+    def hear_late(self) -> None:
+        """Apply what reads ask for, as far as their variables may still be there, and colocations
+        of calls of Python, as far as they leave a CPU."""
+        reads = [(item, node) for item, node in self.late if node.op.name == "read"]
+        for item, node in self.late:
+            for tie in ties_of(node)[node.op.name == "read" :]:
                 self.unite(self.ties.setdefault(tie, item), item, node, tie, soft=True)
-        for item, node in self.reads:
+        for item, node in reads:
             spec = spec_of(node)
             if spec is None:
                 continue

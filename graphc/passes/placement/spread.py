@@ -83,7 +83,7 @@ class Placement:
                 classes.add(HOME, param)
             for number, node in enumerate(nodes, HOME + 1):
                 inner_nodes(node, partial(classes.add, number))
-            classes.hear_reads()
+            classes.hear_late()
         self.ties = classes if classes.ties else None
 
     def scopes(self, graph: Graph) -> list[list[Node]]:

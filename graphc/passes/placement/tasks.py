@@ -156,7 +156,7 @@ class Units:
                     classes.pin(number, node, unit.spans[0])
                     break
                 inner_nodes(node, self.adder(classes, number))
-        classes.hear_reads()
+        classes.hear_late()
         return classes
 
     def adder(self, classes: Classes, number: int) -> Callable[[Node], None]:

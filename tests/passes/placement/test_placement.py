@@ -472,3 +472,64 @@ def test_a_colocation_across_a_loop_that_cannot_be() -> None:
         gc.compile(f, devices=TWO)(X)
     soft = gc.compile(f, devices=TWO, soft_placement=True)
     np.testing.assert_allclose(soft(X), gc.compile(f, soft_placement=True)(X), atol=1e-6)
+
+
+def told(x):
+    gc.print("{}", x)
+    return x * 2
+
+
+def told_in_a_loop(x):
+    return gc.fori(0, 3, lambda k, y: told(y), x)
+
+
+def told_in_a_scan(x):
+    return gc.scan(lambda c, row: (told(c), c * row), x[0], x)[1]
+
+
+def told_in_a_branch(x):
+    return gc.cond(x.sum() > 0, told, lambda y: y, x)
+
+
+def asked_of_python(x):
+    made = gc.callback(lambda a: np.asarray(a) * 2, gc.spec((4, 4), "f32"), x * 3)
+    gc.assert_(made.sum() > 0, "none")  # noqa: PT009
+    return made + 1
+
+
+def told_beside_a_value(x):
+    y = x * 2
+    with gc.colocate(y):
+        gc.print("{}", y)
+    return y
+
+
+CALLS = (
+    told, told_in_a_loop, told_in_a_scan, told_in_a_branch, asked_of_python, told_beside_a_value,
+    gc.grad(lambda x: told_in_a_loop(x).sum()),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CALLS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_python_is_called_on_a_cpu_whatever_the_scope_says(function, cpus):
+    def scoped(x):
+        with gc.device("gpu:0"):
+            return function(x)
+
+    devices = [*(f"cpu:{k}" for k in range(cpus)), "gpu:0"]
+    stages = gc.compile(scoped, devices=devices).stages(X)
+    graph = next(r.value for r in stages if r.name == "place")
+    nodes = list(everything(graph))
+    called = [n.place.short for n in nodes if n.op.name in ("print", "callback", "assert")]
+    assert called and all(place.startswith("cpu") for place in called)
+    assert any(n.place is not None and n.place.short == "gpu:0" for n in nodes)
+
+
+def test_python_is_called_on_the_cpu_that_a_scope_names():
+    def scoped(x):
+        with gc.device("cpu:1"):
+            gc.print("{}", x)
+        return x + 1
+
+    assert homes(placed(scoped, X), "print") == ["cpu:1"]
