@@ -3,31 +3,8 @@
 from __future__ import annotations
 
 from graphc.hints import missing
-from graphc.ops.linalg.products import (
-    cholesky,
-    cross,
-    det,
-    diagonal,
-    inv,
-    matmul,
-    matrix_norm,
-    matrix_power,
-    multi_dot,
-    norm,
-    outer,
-    slogdet,
-    solve,
-    tensordot,
-    trace,
-    vecdot,
-    vector_norm,
-)
-
-__all__ = [
-    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power",
-    "multi_dot", "norm", "outer", "slogdet", "solve", "tensordot", "trace", "vecdot",
-    "vector_norm",
-]  # fmt: skip
+from graphc.ops.linalg.products import *  # noqa: F403
+from graphc.ops.linalg.products import __all__ as __all__
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,7 @@ def cross(
 ) -> NDArray[Any]:
     """Vector products of 3-vectors along an axis; the other axes broadcast."""
 
-def det(a: ArrayLike) -> Any:
+def det(a: ArrayLike) -> NDArray[Any]:
     """The determinants of stacked matrices."""
 
 def diagonal(x: ArrayLike, *, offset: int = 0) -> NDArray[Any]:

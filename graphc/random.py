@@ -8,27 +8,8 @@ x = gc.random.normal(a, (3, 4))             equal key, shape and dtype give equa
 from __future__ import annotations
 
 from graphc.hints import missing
-from graphc.ops.random.random import (
-    bernoulli,
-    bits,
-    categorical,
-    choice,
-    exponential,
-    fold_in,
-    gumbel,
-    key,
-    normal,
-    permutation,
-    randint,
-    split,
-    truncated_normal,
-    uniform,
-)
-
-__all__ = [
-    "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel", "key",
-    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
-]  # fmt: skip
+from graphc.ops.random.random import *  # noqa: F403
+from graphc.ops.random.random import __all__ as __all__
 
 
 def __getattr__(name: str) -> object:

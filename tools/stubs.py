@@ -114,7 +114,7 @@ def tried(made: Callable[..., Any], signature: inspect.Signature) -> str:
     except (GraphError, TypeError, ValueError, IndexError):
         return ARRAY
     shapes: dict[type, str] = {tuple: f"tuple[{ARRAY}, ...]", list: f"list[{ARRAY}]"}
-    return ARRAY if isinstance(found, np.ndarray) else shapes.get(type(found), "Any")
+    return ARRAY if isinstance(found, np.ndarray | np.generic) else shapes.get(type(found), "Any")
 
 
 def function(name: str, made: Callable[..., Any]) -> str:

@@ -23,6 +23,11 @@ from graphc.ops.record.dims import size_of
 from graphc.ops.record.families import FLOATS, define, require
 from graphc.ops.record.value import as_value, element_of, emit, functions
 
+__all__ = [
+    "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel", "key",
+    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
+]  # fmt: skip
+
 # ------------------------------------------------------------------------------------ distributions
 
 # (bits drawn, mantissa digits used) per float type: every value k / 2**digits is equally likely.
