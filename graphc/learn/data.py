@@ -42,6 +42,7 @@ class Arrays:
         return len(self._arrays[0])
 
     def rows(self, which: Which) -> Any:
+        """The samples of a slice or of an array of row numbers, nested as the arrays are."""
         return unflatten(self._tree, [_rows(array, which) for array in self._arrays])
 
 

@@ -30,6 +30,7 @@ class Bytes:
         return 256
 
     def encode(self, text: str) -> Array:
+        """u8 ids, as many as the text has bytes."""
         return np.frombuffer(text.encode(), np.uint8)
 
     def decode(self, ids: Any) -> str:
@@ -67,6 +68,7 @@ class Characters:
         return ids
 
     def decode(self, ids: Any) -> str:
+        """Text of ids of any shape, in row-major order."""
         codes = self._codes[np.asarray(ids).reshape(-1)].astype("<u4")
         return str(codes.tobytes(), "utf-32-le")
 

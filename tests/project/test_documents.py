@@ -81,3 +81,18 @@ def test_where_is_what_names_what_is_there() -> None:
     }
     for question, definition in holds.items():
         assert definition in (ROOT / found[question][0]).read_text(), question
+
+
+def test_every_page_is_in_the_site() -> None:
+    """The contents of mkdocs.yml list every page; the site's own are made when it is built."""
+    listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    outside = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("*.md")} - {"README.md"}
+    made = {name for name in listed if name.startswith(("reference/", "benchmarks/"))}
+    assert set(listed) - made == pages | outside | {"index.md"}
+
+
+def test_pictures_of_pages_exist() -> None:
+    for page in DOCS.rglob("*.md"):
+        for name in re.findall(r"!\[.*?\]\((.*?)\)", page.read_text()):
+            assert (page.parent / name).exists(), f"{page.name}: {name}"

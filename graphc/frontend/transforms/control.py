@@ -62,7 +62,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """branches[index](*operands); an index out of range is clamped to it.
+    """`branches[index](*operands)`; an index out of range is clamped to it.
 
     All branches return the same nesting of the same shapes and dtypes.
     """

@@ -51,6 +51,7 @@ def shape_of(x: Any) -> Shape:
 
 
 def rank_of(x: Any) -> int:
+    """The number of axes of an array, a traced one or a number (0)."""
     return len(shape_of(x))
 
 
