@@ -9,6 +9,7 @@ from typing import Any
 import emitted_kernels
 import numpy as np
 import pytest
+from effort import rounds
 from emitted_kernels import (
     BINARY,
     COMPUTE,
@@ -226,7 +227,7 @@ class Lanes:
 
 @seed(SEED)
 @settings(
-    max_examples=40, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+    max_examples=rounds(20), deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(st.data())

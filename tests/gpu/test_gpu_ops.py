@@ -10,6 +10,7 @@ from gpu_harness import (
     GPU,
     SEED,
     SIMULATED,
+    crossed,
     last_first,
     need_gpu,
     rng,
@@ -24,8 +25,7 @@ need_gpu()
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("opt", [0, 2], ids="opt{}".format)
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(("name", "opt"), crossed(SAMPLED, [0, 2]))
 def test_op_equals_reference(name: str, opt: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if opt == 0:
         use_chip(monkeypatch, FEW_BLOCKS)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from control_graphs import control_graphs, whole_numbers
 from device_graphs import scattered
-from gpu_harness import GPU, SEED, need_gpu, run_graph, sized
+from effort import rounds
+from gpu_harness import GPU, SEED, crossed, need_gpu, run_graph, sized
 from graphs import SHAPES, Shapes, arguments, random_graphs, same
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -29,16 +30,15 @@ PHASES = (Phase.generate, Phase.shrink)
 
 def examples(simulated: int, real: int) -> settings:
     return settings(
-        max_examples=sized(simulated, real), deadline=None, phases=PHASES, database=None,
+        max_examples=sized(rounds(simulated), real), deadline=None, phases=PHASES, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("shapes", [SHAPES, WIDE], ids=["small", "wide"])
-@pytest.mark.parametrize("opt", [0, 2])
+@pytest.mark.parametrize(("opt", "shapes"), crossed([0, 2], [SHAPES, WIDE]))
 def test_graphs(opt: int, shapes: Shapes) -> None:
     @seed(SEED + opt)
-    @examples(25, 100)
+    @examples(15, 100)
     @given(random_graphs(most=10, shapes=shapes))
     def check(g: Graph) -> None:
         given_arrays = arguments(g, SEED)
@@ -50,7 +50,7 @@ def test_graphs(opt: int, shapes: Shapes) -> None:
 @pytest.mark.parametrize("opt", [0, 2])
 def test_control_flow(opt: int) -> None:
     @seed(SEED + opt)
-    @examples(25, 100)
+    @examples(15, 100)
     @given(control_graphs())
     def check(g: Graph) -> None:
         given_arrays = whole_numbers(g, SEED)

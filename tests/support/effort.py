@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, settings
 
 EFFORT = float(os.environ.get("GRAPHC_FUZZ", 1))
-T = TypeVar("T")
+T, S = TypeVar("T"), TypeVar("S")
 
 
 def rounds(count: int) -> int:
@@ -28,6 +28,12 @@ def few(items: Iterable[T], count: int, turn: int = 0) -> list[T]:
     if count >= len(every):
         return every
     return [every[(turn + k * len(every) // count) % len(every)] for k in range(count)]
+
+
+def crossed(first: Iterable[T], second: Iterable[S]) -> list[tuple[T, S]]:
+    """Each of the first with one of the second, which take turns; with GRAPHC_FUZZ with more."""
+    every = list(second)
+    return [(one, other) for turn, one in enumerate(first) for other in few(every, 1, turn)]
 
 
 def examples(count: int, **more: Any) -> settings:

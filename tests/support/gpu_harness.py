@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
+from itertools import product
 from typing import Any, TypeVar
 
+import effort
 import numpy as np
 import pytest
 
@@ -33,12 +36,22 @@ SEED = int(os.environ.get("GRAPHC_TEST_SEED", 0 if SIMULATED else secrets.randbe
 # Other shapes of the simulated chip: groups that take several units, and more blocks than units.
 FEW_BLOCKS = Chip("simulator", threads=8, blocks=2, warp=4)
 MANY_BLOCKS = Chip("simulator", threads=4, blocks=16, warp=4)
-T = TypeVar("T")
+T, S = TypeVar("T"), TypeVar("S")
 
 
 def sized(simulated: T, real: T) -> T:
     """What fits the simulator, or a GPU."""
     return simulated if SIMULATED else real
+
+
+def some(items: Iterable[T], count: int, turn: int = 0) -> list[T]:
+    """A few of the items in the simulator, all of them on a GPU."""
+    return effort.few(items, count, turn) if SIMULATED else list(items)
+
+
+def crossed(first: Iterable[T], second: Iterable[S]) -> list[tuple[T, S]]:
+    """All pairs on a GPU; in the simulator the second take turns."""
+    return effort.crossed(first, second) if SIMULATED else list(product(first, second))
 
 
 def opened() -> Driver:

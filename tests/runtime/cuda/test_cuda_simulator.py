@@ -1,7 +1,7 @@
 """The tests for GPUs without one: tiny sizes on simulated GPUs.
 
-Whether GPUs are simulated is decided when Numba is imported, so each file runs in a process of its
-own; what fails there is reported here, with all that pytest said about it.
+Whether GPUs are simulated is decided when Numba is imported, so they run in processes of their own;
+what fails there is reported here, with all that pytest said about it.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from project import ROOT
 
 pytest.importorskip("greenlet", reason="greenlet is not installed")
 
-FILES = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
+FILES = sorted(map(str, (ROOT / "tests" / "gpu").glob("test_*.py")))
+PROCESSES = 2
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_in_the_simulator(path: Path) -> None:
+@pytest.mark.parametrize("process", range(PROCESSES))
+def test_in_the_simulator(process: int) -> None:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=900
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short"]
+    command += FILES[process::PROCESSES]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, f"in the simulator:\n{done.stdout[-20_000:]}{done.stderr[-2000:]}"
     assert re.search(r"\d+ passed", done.stdout), done.stdout
