@@ -992,7 +992,7 @@ def isreal(x: ArrayLike) -> NDArray[Any]:
 def isrealobj(x: ArrayLike) -> bool:
     """Whether the dtype is not complex: known while tracing."""
 
-def ix(*arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
+def ix_(*arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
     """Vectors as an open mesh, one axis each: x[np.ix_(rows, columns)]. Of masks, which must be
     known while tracing, the positions.
     """

@@ -147,10 +147,12 @@ class Graph:
 
     @property
     def effect(self) -> Effect:
+        """The strongest effect of its nodes."""
         return max((node_effect(n) for n in self.nodes), default=Effect.PURE)
 
     @property
     def signature(self) -> tuple[tuple[AnyType, ...], tuple[AnyType, ...]]:
+        """The types of the parameters and of the results."""
         return tuple(p.type for p in self.params), tuple(r.type for r in self.results)
 
     def __len__(self) -> int:
@@ -173,10 +175,12 @@ class Program:
 
     @property
     def params(self) -> tuple[Node, ...]:
+        """The parameters, which its first graph takes."""
         return self.graphs[0].params
 
     @property
     def results(self) -> tuple[Node, ...]:
+        """The results, which its first graph returns."""
         return self.graphs[0].results
 
     def map(self, function: Callable[[Graph], Graph]) -> Program:

@@ -148,6 +148,7 @@ class Checkpoints:
 
     @property
     def folder(self) -> Path:
+        """Where the checkpoints lie."""
         return self._folder.path
 
     @property

@@ -10,9 +10,10 @@ from project import ROOT
 
 import graphc as gc
 from tools.picture import pictures
+from tools.reference import reference
 from tools.stubs import stubs
 
-WRITTEN = {**stubs(), **pictures()}
+WRITTEN = {**stubs(), **pictures(), **reference()}
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))

@@ -119,10 +119,12 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def name(self) -> str:
+        """Its name in its container."""
         return self._cell.name
 
     @property
     def container(self) -> str:
+        """The name of the container it lives in."""
         return self._cell.container.name
 
     @property
@@ -132,27 +134,33 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def type(self) -> Type:
+        """Its dtype and shape as graphs have them."""
         slot = self._cell.kind()
         return tensor(DTYPES[slot.dtype], slot.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of its value."""
         return self.type.dtype.numpy
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of its value."""
         return self.type.dims
 
     @property
     def ndim(self) -> int:
+        """How many axes it has."""
         return self.type.rank
 
     @property
     def size(self) -> int:
+        """How many elements it has."""
         return self.type.size
 
     @property
     def nbytes(self) -> int:
+        """The bytes of its value."""
         return self.type.nbytes
 
     def __repr__(self) -> str:

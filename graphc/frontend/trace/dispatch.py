@@ -318,7 +318,7 @@ def _einsum_path(*operands: Any, **options: Any) -> Any:
 
 
 # What NumPy offers on arrays that is about the tracer itself and not about its values.
-_OWN: dict[Any, Callable[..., Any]] = {
+KNOWN_FROM_TYPES: dict[Any, Callable[..., Any]] = {
     np.copyto: _copyto,
     np.copy: _copy,
     np.put_along_axis: _put_along_axis,
@@ -393,7 +393,7 @@ def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 def _function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     args, kwargs = plain_arguments(function, args, kwargs)
-    own = _OWN.get(function)
+    own = KNOWN_FROM_TYPES.get(function)
     if own is not None:
         return own(*args, **kwargs)
     handler = NUMPY.get(function)

@@ -213,7 +213,7 @@ def sliding_window_view(
     return x
 
 
-@public(np.ix_)
+@public(np.ix_, name="ix_")
 def ix_(*arrays: Any) -> tuple[Any, ...]:
     """Vectors as an open mesh, one axis each: x[np.ix_(rows, columns)]. Of masks, which must be
     known while tracing, the positions."""

@@ -47,14 +47,17 @@ class Array:
 
     @property
     def ndim(self) -> int:
+        """How many axes it has."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """How many elements it has."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """The bytes of its elements."""
         return self.size * self.dtype.itemsize
 
     @property
