@@ -103,6 +103,14 @@ class Stretches:
 Contents = tuple[Content, ...]  # of one leaf, one after another
 
 
+class Access(NamedTuple):
+    """A node, or the end of the graph, reads or writes some bytes."""
+
+    node: Node | None
+    span: Span
+    is_write: bool
+
+
 def every_value_is_found(value: Graph | Program) -> None:
     """Every read of a planned graph finds the value that it names, and every write stays inside
     memory that is the graph's to write.
@@ -117,6 +125,17 @@ def check_contents(graph: Graph, donated: Sequence[int]) -> None:
     """The same for one graph; result k takes over the memory of parameter `donated[k]`, if that is
     not -1.
     """
+    run = _carried_out(graph, donated)
+    if run.extent > peak_bytes(graph):
+        raise broken(graph, None, f"its values need {run.extent} bytes of the arena")
+
+
+def accesses(graph: Graph, donated: Sequence[int]) -> Sequence[Access]:
+    """What the nodes of a graph read and write, in issue order. Raises VerifyError."""
+    return _carried_out(graph, donated).accesses
+
+
+def _carried_out(graph: Graph, donated: Sequence[int]) -> _Run:
     constants = Stretches()
     for inner in scheduled_graphs(graph):
         for node in inner.nodes:
@@ -127,8 +146,7 @@ def check_contents(graph: Graph, donated: Sequence[int]) -> None:
     same = {f"r{k}": f"p{param}" for k, param in enumerate(donated) if param >= 0}
     run = _Run(graph, same, constants, is_outermost=True)
     run.all()
-    if run.extent > peak_bytes(graph):
-        raise broken(graph, None, f"its values need {run.extent} bytes of the arena")
+    return run
 
 
 def constant(node: Node) -> Content:
@@ -157,6 +175,8 @@ class _Run:
         self.memory: defaultdict[str, Stretches] = defaultdict(Stretches, c=constants)
         self.values: dict[Node, tuple[Contents, ...]] = {}
         self.sent: list[tuple[Node, Node]] = []
+        self.accesses: list[Access] = []
+        self.now: Node | None = None  # who does what is done
         self.extent = 0  # bytes of the arena
         self.variables = variables(graph)
         self.homes = {n: f"v{k}" for k, d in enumerate(self.variables.values()) for n in d.values()}
@@ -187,7 +207,9 @@ class _Run:
                     act = self.actions.get(node.op.name)
             if act is None:
                 raise broken(self.graph, node, f"%{node.id} is nothing that runs")
+            self.now = node
             act(node)
+        self.now = None
         self.leave()
 
     def begin_with(self, node: Node, base: str) -> None:
@@ -231,6 +253,7 @@ class _Run:
             if not self.holds(span, contents):
                 reader = "the end" if node is None else f"%{node.id}"
                 raise broken(self.graph, node or source, f"{reader} does not find %{source.id}")
+        self.accesses += [Access(self.now, span, False) for span in spans]
         return spans
 
     def holds(self, span: Span, contents: Contents) -> bool:
@@ -259,6 +282,7 @@ class _Run:
         return self.spans(node)
 
     def write(self, span: Span, contents: Iterable[Content]) -> None:
+        self.accesses.append(Access(self.now, span, True))
         start = span.start
         for content in contents:
             if content.nbytes:

@@ -14,6 +14,7 @@ from graphc.codegen.table.blocks import block_rows
 from graphc.codegen.table.contents import check_contents
 from graphc.codegen.table.control import CONTROL_ROWS
 from graphc.codegen.table.donation import donations, variables
+from graphc.codegen.table.order import check_order
 from graphc.codegen.table.segments import segments
 from graphc.config import Config
 from graphc.errors import GraphError
@@ -89,7 +90,10 @@ class TableWriter:
     def write(self, answered: Mapping[Node, Node] | None = None) -> None:
         """Write the table; `answered` as for `segments`."""
         registers = {name: place[0] for name, place in self.scope.items()}
-        *pieces, last = segments(self.graph, registers, answered)
+        found = segments(self.graph, registers, answered)
+        if self.config.verify >= 2 and len(found) > 1:
+            check_order(self.graph, self.donated, found)
+        *pieces, last = found
         self.in_order = not pieces
         for piece in pieces:
             self.node_rows(piece.nodes)
