@@ -112,7 +112,7 @@ _ERRORS = (
 
 
 def load(path: str | PathLike[str], **options: Any) -> Any:
-    """A saved graph (.gir) or a compiled one (.gcx) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
 
     A .gcx file runs without any part of the compiler being imported; its options are `threads`,
     `share` and `require_signature`.  Variables of a file live in containers of their own, unless it
@@ -122,6 +122,10 @@ def load(path: str | PathLike[str], **options: Any) -> Any:
         from graphc.runtime.files.loaded import load as load_compiled
 
         return load_compiled(path, **options)
+    if str(path).endswith(".onnx"):
+        from graphc.formats.onnx.model import load as load_onnx
+
+        return load_onnx(path, **options)
     from graphc.frontend.files.saved import load as load_graph
 
     return load_graph(path, **options)

@@ -22,6 +22,11 @@ DEFAULTS = {
     "results": 100_000,
     "inline_elements": 1 << 20,
     "region_depth": 50,
+    # models in other formats: the file, nodes copied out of loops and functions, and elements of a
+    # value that is computed while tracing because a size may come of it
+    "model_bytes": 2 << 30,
+    "imported_nodes": 50_000,
+    "folded_elements": 1 << 16,
     # a dimension is a polynomial over symbols: terms, and symbols multiplied in one term
     "dimension_terms": 64,
     "dimension_factors": 64,
@@ -42,6 +47,9 @@ MEANING = {
     "results": "results of one graph",
     "inline_elements": "elements of a literal in the text",
     "region_depth": "regions in one another",
+    "model_bytes": "bytes of a model's file",
+    "imported_nodes": "nodes of a model with what it copies out of loops and functions",
+    "folded_elements": "elements of a value that is computed while tracing",
     "dimension_terms": "terms of a dimension",
     "dimension_factors": "symbols multiplied in a dimension",
     "gradient_growth": "nodes made by gradients for each node of the graph",

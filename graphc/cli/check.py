@@ -131,9 +131,7 @@ def _outside(channel: str, message: Any, low: Any, high: Any) -> list[str]:
 
 def reference(loaded: LoadedGraph) -> Reference:
     """The reference of a graph, with the present values of its variables."""
-    from graphc.frontend.files.saved_variables import values_of
-
-    return Reference(loaded, {key: item.array for key, item in values_of(loaded.graph).items()})
+    return Reference(loaded, loaded.variable_values())
 
 
 # ------------------------------------------------------------------------------------ short ones

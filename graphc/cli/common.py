@@ -173,7 +173,7 @@ def make_config(options: dict[str, Any]) -> Any:
 def load_graph(
     path: Path, config: Any = None, *, weights: bool = True, key: bytes | None = None
 ) -> LoadedGraph:
-    """A .gir file, or the graph inside a .gcx file, as a LoadedGraph.
+    """A .gir or .onnx file, or the graph inside a .gcx file, as a LoadedGraph.
 
     The latter is for the devices that the file was compiled for, where none are given.  With a key
     it must be a .gcx file that was signed with it.
@@ -185,6 +185,11 @@ def load_graph(
     compiled = path.suffix == ".gcx"
     if key is not None and not compiled:
         raise GraphError(f"{path.name} has no signature", hint="graphc compile --sign signs a .gcx")
+    if path.suffix == ".onnx":
+        from graphc.formats.onnx.model import OnnxModel
+        from graphc.formats.onnx.reader import read as read_onnx
+
+        return OnnxModel(read_onnx(path), config)
     text = text_of(path, key) if compiled else read_text(path)
     read = graph_of_text(path, text, weights=weights)
     unnamed = config is not None and config.devices == type(config).devices and not _named_devices()

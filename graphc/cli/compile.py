@@ -71,14 +71,14 @@ def compile_command(
     key = read_key(sign) if sign is not None else None
     loaded = load_graph(model, make_config(options))
     shapes = bound_shapes(loaded, parse_bindings(bindings))
-    with progress("compiling", len(loaded.graph)):
+    with progress("compiling", loaded.node_count):
         built = loaded.build(*shapes)
     text = embedded_text(model, built.stages[0].value)
     save(replace(built.image, text=text), output, key=key)
     record = {
         "output": str(output),
         "bytes": output.stat().st_size,
-        "nodes": len(loaded.graph),
+        "nodes": loaded.node_count,
         "steps": built.steps,
         "seconds": round(built.seconds, 4),
         "kernels_compiled": built.compiled,

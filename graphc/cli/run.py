@@ -140,9 +140,8 @@ def _run_graph(
     compresses = bool(config.compress) or config.error_budget is not None
     built = None
     if engine == "compiled" or check or compresses:
-        arrays = loaded.check(values)
-        with progress("compiling", len(loaded.graph)):
-            built = loaded.build(*(a.shape for a in arrays))
+        with progress("compiling", loaded.node_count):
+            built, arrays = loaded.prepared(tuple(values), {})
     if engine == "reference" and not check:
         return loaded.result_names, other.run(built, values), None
     assert built is not None

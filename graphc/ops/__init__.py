@@ -45,12 +45,15 @@ from graphc.ops.math import (
 from graphc.ops.math import composed as derived  # noqa: F401
 from graphc.ops.nn import (
     attention,  # noqa: F401
+    boxes,  # noqa: F401
     conv,  # noqa: F401
     conv_adjoint,  # noqa: F401
+    images,  # noqa: F401
     pooling,  # noqa: F401
     pooling_adjoint,  # noqa: F401
     pooling_tiles,  # noqa: F401
     softmax,  # noqa: F401
+    spectra,  # noqa: F401
     winograd,  # noqa: F401
 )
 from graphc.ops.nn import conv_windows as windows  # noqa: F401

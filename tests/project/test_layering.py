@@ -33,8 +33,9 @@ ALLOWED = {
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},
+    "formats": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
-    "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend"},
+    "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats"},
 }
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -45,35 +45,56 @@ class LoadedGraph:
         config = config or Config.create()
         if stage == "place" and isinstance(graph, Graph) and config.devices == Config.devices:
             config = replace(config, devices=_devices_of(graph))
-        # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
-        self.config = replace(config, verify=max(config.verify, 2))
-        self.stage = stage
-        self.containers: Mapping[str, str] = {}
-        self.params: tuple[str, ...] = tuple(p.attrs["name"] for p in graph.params)
         first = graph.graphs[0] if isinstance(graph, Program) else graph
         for node in (*graph.params, *first.results):
             if not isinstance(node.type, Type):
                 raise GraphError(f"{graph.name} takes or returns a {node.type}, which is no tensor")
-        self.result_names: tuple[str, ...] = first.result_names
-        self.types: tuple[Type, ...] = tuple(
-            p.type for p in graph.params if isinstance(p.type, Type)
-        )
+        params = tuple(p.attrs["name"] for p in graph.params)
+        types = tuple(p.type for p in graph.params if isinstance(p.type, Type))
+        self._adopt(graph.name, params, types, first.result_names, config, stage)
+
+    def _adopt(
+        self,
+        name: str,
+        params: tuple[str, ...],
+        types: tuple[Type, ...],
+        result_names: tuple[str, ...],
+        config: Config,
+        stage: str | None = None,
+    ) -> None:
+        """What it is called with and returns."""
+        self.name = name
+        self.params = params
+        self.types = types
+        self.result_names = result_names
+        # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
+        self.config = replace(config, verify=max(config.verify, 2))
+        self.stage = stage
+        self.containers: Mapping[str, str] = {}
         self._built: dict[tuple[tuple[str, int], ...], Built] = {}
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With the values of its variables, which the copy keeps in containers of its own."""
-        from graphc.frontend.files.saved_variables import values_of
-
         names = {here: name for name, here in self.containers.items()}
-        values = {key: item.array for key, item in values_of(self.graph).items()}
+        values = self.variable_values()
         config = replace(self.config, dump=None, sample=None)
         return _again, (self.graph, config, self.stage, names, values)
 
     def __repr__(self) -> str:
         pairs = (f"{n}: {t}" for n, t in zip(self.params, self.types))
-        return f"<graphc loaded graph {self.graph.name}({', '.join(pairs)})>"
+        return f"<graphc loaded graph {self.name}({', '.join(pairs)})>"
+
+    @property
+    def node_count(self) -> int:
+        return len(self.graph)
+
+    def variable_values(self) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """The present values of its variables, by container and name."""
+        from graphc.frontend.files.saved_variables import values_of
+
+        return {key: item.array for key, item in values_of(self.graph).items()}
 
     def __call__(self, *args: Any, **feeds: Any) -> Any:
         """Results as saved: one array, a tuple, or a dict when the results have names."""
@@ -102,14 +123,14 @@ class LoadedGraph:
     def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
         """One value per parameter. Raises FeedError for missing, double or unknown names."""
         if len(args) > len(self.params):
-            raise FeedError(f"{self.graph.name} takes {len(self.params)} arrays, got {len(args)}")
+            raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(args)}")
         values = dict(zip(self.params, args))
         known = set(self.params)
         for name, value in feeds.items():
             if name not in known:
                 near = difflib.get_close_matches(name, self.params, 1)
                 raise FeedError(
-                    f"{self.graph.name} has no parameter {name!r}",
+                    f"{self.name} has no parameter {name!r}",
                     hint=f"did you mean {near[0]!r}?" if near else f"it has {self._listed()}",
                 )
             if name in values:
@@ -125,18 +146,20 @@ class LoadedGraph:
 
     def check(self, values: Sequence[Any]) -> list[Any]:
         """The values as arrays of the parameters' dtypes and ranks."""
-        arrays = []
-        for name, kind, value in zip(self.params, self.types, values):
-            try:
-                array = feed(value, kind) if is_number(value) else as_array(value)
-            except AttributeError:  # neither an array nor anything that turns into one
-                given = type(value).__name__
-                raise FeedError(f"{name} is {given}, the graph takes an array {kind}") from None
-            if array.dtype.newbyteorder("=") != kind.dtype.numpy:
-                raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}")
-            arrays.append(array)
+        arrays = list(map(self._checked, self.params, self.types, values))
         self.bind([a.shape for a in arrays])
         return [feed(a, kind) for a, kind in zip(arrays, self.types)]
+
+    def _checked(self, name: str, kind: Type, value: Any) -> Any:
+        """A value as an array of a parameter's dtype."""
+        try:
+            array = feed(value, kind) if is_number(value) else as_array(value)
+        except AttributeError:  # neither an array nor anything that turns into one
+            given = type(value).__name__
+            raise FeedError(f"{name} is {given}, the graph takes an array {kind}") from None
+        if array.dtype.newbyteorder("=") != kind.dtype.numpy:
+            raise FeedError(f"{name} is {type_text(array)}, the graph takes {kind}")
+        return array
 
     def bind(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The values of the symbolic dimensions. Raises FeedError for a shape that does not fit."""
@@ -153,11 +176,7 @@ class LoadedGraph:
     def build(self, *shapes: tuple[int, ...]) -> Built:
         """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
         if self._symbolic and not shapes:
-            names = ", ".join(sorted(symbols_of(self.types)))
-            raise GraphError(
-                f"{self.graph.name} has symbolic dimensions ({names})",
-                hint="bind them: --bind N=32 on the command line, or call it with arrays",
-            )
+            self._require_bound()
         binding = self.bind(shapes) if self._symbolic else {}
         key = tuple(sorted(binding.items()))
         with self._lock:
@@ -167,6 +186,13 @@ class LoadedGraph:
                 check_memory(graph)
                 found = self._built[key] = build(graph, self.config, stage=self.stage)
         return found
+
+    def _require_bound(self) -> NoReturn:
+        names = ", ".join(sorted(symbols_of(self.types)))
+        raise GraphError(
+            f"{self.name} has symbolic dimensions ({names})",
+            hint="bind them: --bind N=32 on the command line, or call it with arrays",
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""

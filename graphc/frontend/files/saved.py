@@ -255,7 +255,7 @@ def embedded_text(path: Path, value: Graph | Program) -> str:
     """The text of a graph from a file as a .gcx file embeds it: it still names the weights file
     and the values of variables in it.
     """
-    text = read_text(path) if path.suffix != ".gcx" else ""
+    text = read_text(path) if path.suffix == ".gir" else ""
     beside = weights_beside(path, text) if text else None
     lines = [f"# weights {beside.name}"] if beside is not None else []
     lines += [line for line in head_comments(text) if line.startswith("# variables ")]

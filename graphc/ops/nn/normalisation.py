@@ -266,6 +266,23 @@ def instance_norm(
     return group_norm(x, channels, weight, bias, axis, epsilon)
 
 
+@public()
+def local_response_norm(
+    x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
+    """x[N, C, ...] / (k + alpha / size * s) ** beta, where s sums x² over `size` neighbours."""
+    x = float_value(x)
+    require(size > 0 and len(x.shape) >= 2, f"local_response_norm: {size} channels of {x.shape}")
+    low = (size - 1) // 2
+    pairs = [(0, 0), (low, size - 1 - low), *[(0, 0)] * (len(x.shape) - 2)]
+    squares = functions.pad(functions.multiply(x, x), pairs)
+    rows = functions.moveaxis(squares, 1, -1)
+    summed = emit("pool", rows, kind="sum", window=(size,), stride=(1,), dilation=(1,))
+    total = functions.moveaxis(summed, -1, 1)
+    base = functions.add(functions.multiply(total, alpha / size), k)
+    return functions.divide(x, functions.power(base, beta))
+
+
 # --------------------------------------------------------------------------------------- batch norm
 
 

@@ -1,0 +1,247 @@
+"""Quantised arithmetic: integers with scales and zero points, exact in 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.onnx.narrow import Narrow, limits_of, rounded
+from graphc.formats.onnx.operators.products import conv as float_conv
+from graphc.formats.onnx.operators.products import windows_of
+from graphc.formats.onnx.reader import element_name
+from graphc.formats.onnx.table import MICROSOFT, axes_of, operator, refuse
+from graphc.ops.record.value import functions as f
+
+
+def _value(x: Any) -> Any:
+    return x.value if isinstance(x, Narrow) else x
+
+
+def _element(x: Any) -> str:
+    return x.element if isinstance(x, Narrow) else str(x.dtype)
+
+
+def _spread(parameter: Any, x: Any, axis: int, block: int) -> Any:
+    """A scale or zero point in the rank of x: one, one per slice of an axis, or one per block."""
+    if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1 and x.ndim != 1):
+        return f.reshape(parameter, ())
+    (axis,) = axes_of([axis], x.ndim)
+    if parameter.ndim == 1 and not block:
+        return f.reshape(parameter, [-1 if k == axis else 1 for k in range(x.ndim)])
+    refuse(block > 0 and parameter.ndim == x.ndim, "scales of another rank")
+    wide = f.repeat(parameter, block, axis=axis)
+    return f.getitem(wide, tuple(slice(0, n) for n in x.shape))
+
+
+def _wide(x: Any) -> Any:
+    return f.astype(_value(x), np.int32)
+
+
+@operator("QuantizeLinear")
+@operator("QuantizeLinear", domain=MICROSOFT)
+def quantize(
+    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: int = 0, precision: int = 0, saturate: int = 1,
+) -> Any:  # fmt: skip
+    element = _element(zero) if zero is not None else element_name(output_dtype) or "uint8"
+    kind = np.float32 if np.dtype(x.dtype).kind in "iu" else x.dtype
+    if precision:
+        kind = element_name(precision)
+    steps = f.astype(_spread(scale, x, axis, block_size), kind)
+    units = f.divide(f.astype(x, kind), steps)
+    if "float" in element:
+        return Narrow(rounded(units, element, bool(saturate)), element)
+    low, high = limits_of(element)
+    wide = f.rint(f.astype(units, np.float32))
+    if zero is not None:
+        wide = f.add(wide, f.astype(_spread(_value(zero), x, axis, block_size), np.float32))
+    made = f.clip(wide, np.float32(low), np.float32(high))
+    carrier = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}
+    result = f.astype(made, np.dtype(carrier.get(element, element)))
+    return Narrow(result, element) if element in carrier else result
+
+
+@operator("DequantizeLinear")
+@operator("DequantizeLinear", domain=MICROSOFT)
+def dequantize(
+    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: int = 0,
+) -> Any:  # fmt: skip
+    value = _value(x)
+    kind = element_name(output_dtype) if output_dtype else str(scale.dtype)
+    element = np.dtype(kind) if kind != "bfloat16" else kind
+    units = value
+    if np.dtype(value.dtype).kind in "iu":
+        units = f.astype(value, np.int32)
+        if zero is not None:
+            units = f.subtract(units, _wide(_spread(_value(zero), value, axis, block_size)))
+    steps = f.astype(_spread(scale, value, axis, block_size), np.float32)
+    return f.astype(f.multiply(f.astype(units, np.float32), steps), element)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize(x: Any) -> Any:
+    low = f.minimum(f.min(x), np.float32(0))
+    high = f.maximum(f.max(x), np.float32(0))
+    scale = f.divide(f.subtract(high, low), np.float32(255))
+    safe = f.where(f.equal(scale, 0), np.float32(1), scale)
+    zero = f.clip(f.rint(f.divide(f.negative(low), safe)), np.float32(0), np.float32(255))
+    units = f.add(f.rint(f.divide(x, safe)), zero)
+    made = f.clip(units, np.float32(0), np.float32(255))
+    return f.astype(made, np.uint8), scale, f.astype(zero, np.uint8)
+
+
+# ------------------------------------------------------------------------------------ products
+
+
+def _rows(parameter: Any) -> Any:
+    """A parameter of each row of a matrix as a column."""
+    return f.expand_dims(parameter, -1) if parameter.ndim == 1 else parameter
+
+
+def _centred(x: Any, zero: Any) -> Any:
+    return _wide(x) if zero is None else f.subtract(_wide(x), _wide(zero))
+
+
+@operator("MatMulInteger")
+def mat_mul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    left = _centred(a, None if a_zero is None else _rows(a_zero))
+    return f.matmul(left, _centred(b, b_zero))
+
+
+def _requantised(product: Any, scale: Any, y_scale: Any, y_zero: Any) -> Any:
+    """An exact integer product in the steps of the result."""
+    units = f.multiply(f.astype(product, np.float32), f.astype(scale, np.float32))
+    units = f.rint(f.divide(units, f.astype(y_scale, np.float32)))
+    low, high = limits_of(_element(y_zero))
+    wide = f.add(units, f.astype(_value(y_zero), np.float32))
+    made = f.clip(wide, np.float32(low), np.float32(high))
+    return f.astype(made, np.dtype(str(_value(y_zero).dtype)))
+
+
+@operator("QLinearMatMul")
+def q_linear_mat_mul(
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+) -> Any:
+    product = mat_mul_integer(a, b, a_zero, b_zero)
+    scale = f.multiply(_rows(f.astype(a_scale, np.float32)), f.astype(b_scale, np.float32))
+    return _requantised(product, scale, y_scale, y_zero)
+
+
+def _channelled(parameter: Any, rank: int) -> Any:
+    """A parameter of each output channel in the shape of weights."""
+    return f.reshape(parameter, (-1, *[1] * (rank - 1))) if parameter.ndim == 1 else parameter
+
+
+def _integer_conv(x: Any, w: Any, x_zero: Any, w_zero: Any, **windows: Any) -> Any:
+    left = _centred(x, None if x_zero is None else f.reshape(x_zero, ()))
+    right = _centred(w, None if w_zero is None else _channelled(w_zero, w.ndim))
+    return float_conv(left, right, **windows)
+
+
+@operator("ConvInteger")
+def conv_integer(
+    x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, auto_pad: str = "NOTSET",
+    dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
+    strides: Any = None,
+) -> Any:  # fmt: skip
+    return _integer_conv(
+        x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+
+
+@operator("QLinearConv")
+def q_linear_conv(
+    x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any,
+    y_zero: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
+) -> Any:  # fmt: skip
+    product = _integer_conv(
+        x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    column = (-1, *[1] * (x.ndim - 2))
+    if bias is not None:
+        product = f.add(product, f.reshape(bias, column))
+    steps = f.reshape(w_scale, column) if w_scale.ndim == 1 else w_scale
+    return _requantised(product, f.multiply(x_scale, steps), y_scale, y_zero)
+
+
+# ------------------------------------------------------------------------------------ com.microsoft
+
+
+def _real(x: Any, scale: Any, zero: Any) -> Any:
+    return f.multiply(f.astype(_centred(x, zero), np.float32), scale)
+
+
+def _whole(x: Any, scale: Any, zero: Any, element: Any) -> Any:
+    low, high = limits_of(str(element))
+    offset = np.float32(0) if zero is None else f.astype(zero, np.float32)
+    units = f.add(f.rint(f.divide(x, scale)), offset)
+    return f.astype(f.clip(units, np.float32(low), np.float32(high)), element)
+
+
+def _pairwise(name: str) -> Any:
+    def apply(
+        a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any,
+        zero: Any = None,
+    ) -> Any:  # fmt: skip
+        made = getattr(f, name)(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
+        return _whole(made, scale, zero, a.dtype)
+
+    return apply
+
+
+operator("QLinearAdd", domain=MICROSOFT)(_pairwise("add"))
+operator("QLinearMul", domain=MICROSOFT)(_pairwise("multiply"))
+
+
+@operator("QLinearSigmoid", domain=MICROSOFT)
+def q_linear_sigmoid(x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+    return _whole(f.sigmoid(_real(x, x_scale, x_zero)), scale, zero, x.dtype)
+
+
+@operator("QLinearLeakyRelu", domain=MICROSOFT)
+def q_linear_leaky_relu(
+    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, alpha: float = 0.01
+) -> Any:
+    made = _real(x, x_scale, x_zero)
+    return _whole(f.where(f.less(made, 0), f.multiply(made, alpha), made), scale, zero, x.dtype)
+
+
+@operator("QLinearGlobalAveragePool", domain=MICROSOFT)
+def q_linear_average(
+    x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None, *, channels_last: int = 0
+) -> Any:
+    axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
+    made = f.mean(_real(x, x_scale, x_zero), axis=axes, keepdims=True)
+    return _whole(made, scale, zero, x.dtype)
+
+
+@operator("QLinearConcat", domain=MICROSOFT)
+def q_linear_concat(scale: Any, zero: Any, *parts: Any, axis: int) -> Any:
+    reals = [_real(*parts[k : k + 3]) for k in range(0, len(parts), 3)]
+    return _whole(f.concatenate(reals, axis), scale, zero, parts[0].dtype)
+
+
+@operator("MatMulIntegerToFloat", domain=MICROSOFT)
+def mat_mul_integer_to_float(
+    a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
+    bias: Any = None,
+) -> Any:  # fmt: skip
+    product = f.astype(mat_mul_integer(a, b, a_zero, b_zero), np.float32)
+    made = f.multiply(product, f.multiply(a_scale, b_scale))
+    return made if bias is None else f.add(made, bias)
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_mat_mul(
+    a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
+) -> Any:
+    left, scale, zero = dynamic_quantize(a)
+    return mat_mul_integer_to_float(left, b, scale, b_scale, zero, b_zero, bias)
+
+
+__all__ = ["windows_of"]

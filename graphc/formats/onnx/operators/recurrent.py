@@ -1,0 +1,247 @@
+"""RNN, GRU and LSTM: the projection of all steps at once, then a scan over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.onnx.table import operator, refuse
+from graphc.frontend.transforms.control import scan
+from graphc.ops.record.value import functions as f
+
+Gate = Callable[[Any], Any]
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Gate:
+    from graphc.formats.onnx.operators import elementwise as e
+
+    plain: dict[str, Gate] = {
+        "sigmoid": f.sigmoid, "tanh": f.tanh, "relu": f.relu, "softsign": f.softsign,
+        "softplus": f.softplus,
+    }  # fmt: skip
+    key = name.lower()
+    if key in plain:
+        return plain[key]
+    given = {k: v for k, v in (("alpha", alpha), ("beta", beta)) if v is not None}
+    one = {k: v for k, v in given.items() if k == "alpha"}
+    table: dict[str, Gate] = {
+        "leakyrelu": lambda x: e.leaky_relu(x, **one),
+        "thresholdedrelu": lambda x: e.thresholded_relu(x, **one),
+        "elu": lambda x: e.elu(x, **one),
+        "hardsigmoid": lambda x: e.hard_sigmoid(x, **given),
+        "affine": lambda x: f.add(f.multiply(x, given.get("alpha", 1.0)), given.get("beta", 0.0)),
+        "scaledtanh": lambda x: f.multiply(
+            f.tanh(f.multiply(x, given.get("beta", 1.0))), given.get("alpha", 1.0)
+        ),
+    }
+    refuse(key in table, f"no activation {name!r}")
+    return table[key]
+
+
+class _Recurrence:
+    """What the three operators share: directions, layouts, lengths, clipping, activations."""
+
+    def __init__(
+        self, direction: str, hidden_size: int, layout: int, clip: float | None,
+        activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+        default: Sequence[str],
+    ) -> None:  # fmt: skip
+        refuse(direction in ("forward", "reverse", "bidirectional"), f"no direction {direction!r}")
+        self.directions = 2 if direction == "bidirectional" else 1
+        self.backwards = [direction == "reverse"] if self.directions == 1 else [False, True]
+        self.hidden, self.layout, self.clip = hidden_size, layout, clip
+        names = tuple(activations) or tuple(default) * self.directions
+        refuse(len(names) == len(default) * self.directions, f"{len(names)} activations")
+        rows = [*alpha, *[None] * len(names)], [*beta, *[None] * len(names)]
+        gates = [_activation(n, a, b) for n, a, b in zip(names, *rows)]
+        self.gates = [gates[k::1][: len(default)] for k in range(0, len(gates), len(default))]
+
+    def clipped(self, x: Any) -> Any:
+        if not self.clip:
+            return x
+        bound = np.asarray(self.clip, x.dtype)
+        return f.clip(x, f.negative(bound), bound)
+
+    def run(
+        self, x: Any, lengths: Any, states: Sequence[Any], cell: Callable[..., Any]
+    ) -> tuple[Any, ...]:
+        """All steps of all directions: y and the last of each state, in the layout of the file."""
+        steps = f.swapaxes(x, 0, 1) if self.layout else x
+        batch = steps.shape[1]
+        first = [self._initial(s, batch, x.dtype) for s in states]
+        ys, lasts = [], []
+        for d in range(self.directions):
+            begin = tuple(f.getitem(s, d) for s in first)
+            y, last = self._one(steps, lengths, begin, cell, d)
+            ys.append(y)
+            lasts.append(last)
+        y = f.stack(ys, 1)
+        made = [f.stack([last[k] for last in lasts], 0) for k in range(len(first))]
+        if self.layout:
+            y = f.transpose(y, (2, 0, 1, 3))
+            made = [f.swapaxes(v, 0, 1) for v in made]
+        return (y, *made)
+
+    def _initial(self, state: Any, batch: int, kind: Any) -> Any:
+        if state is None:
+            return f.zeros((self.directions, batch, self.hidden), kind)
+        return f.swapaxes(state, 0, 1) if self.layout else state
+
+    def _one(
+        self, steps: Any, lengths: Any, first: tuple[Any, ...], cell: Callable[..., Any], d: int
+    ) -> tuple[Any, tuple[Any, ...]]:
+        count = steps.shape[0]
+        back = self.backwards[d]
+        turned = _turned(steps, lengths) if back else steps
+        projected, step = cell(turned, d)
+        numbers = np.arange(count, dtype=np.int32)
+        until = None if lengths is None else f.reshape(f.astype(lengths, np.int32), (-1, 1))
+
+        def one(carry: Any, row: Any) -> Any:
+            new = step(carry, row[0])
+            if until is None:
+                return new, new[0]
+            alive = f.less(row[1], until)
+            kept = tuple(f.where(alive, n, c) for n, c in zip(new, carry))
+            return kept, f.where(alive, new[0], np.zeros((), new[0].dtype))
+
+        last, ys = scan(one, first, (projected, numbers))
+        return (_turned(ys, lengths) if back else ys), last
+
+
+def _turned(steps: Any, lengths: Any) -> Any:
+    """Steps the other way round, within the length of each sequence."""
+    if lengths is None:
+        return f.flip(steps, 0)
+    from graphc.formats.onnx.operators.shapes import reverse_sequence
+
+    return reverse_sequence(steps, lengths)
+
+
+def _gates(x: Any, count: int) -> list[Any]:
+    return f.split(x, count, -1)  # type: ignore[no-any-return]
+
+
+def _projection(steps: Any, w: Any, bias: Any, d: int) -> Any:
+    """x W^T + b of all steps at once."""
+    made = f.matmul(steps, f.swapaxes(f.getitem(w, d), 0, 1))
+    return made if bias is None else f.add(made, bias)
+
+
+def _biases(b: Any, d: int, gates: int) -> tuple[Any, Any]:
+    """The biases of the projection and of the recurrence."""
+    if b is None:
+        return None, None
+    one, other = f.split(f.getitem(b, d), 2, 0)
+    return one, other
+
+
+@operator("RNN")
+def rnn(
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
+    activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    layout: int = 0,
+) -> Any:  # fmt: skip
+    cells = _Recurrence(
+        direction, hidden_size or r.shape[-1], layout, clip, activations, activation_alpha,
+        activation_beta, ("Tanh",),
+    )  # fmt: skip
+
+    def cell(steps: Any, d: int) -> Any:
+        one, other = _biases(b, d, 1)
+        held = f.swapaxes(f.getitem(r, d), 0, 1)
+        (act,) = cells.gates[d]
+
+        def step(carry: Any, row: Any) -> Any:
+            return (act(cells.clipped(f.add(row, f.matmul(carry[0], held)))),)
+
+        return _projection(steps, w, None if one is None else f.add(one, other), d), step
+
+    return cells.run(x, lengths, (h,), cell)
+
+
+@operator("GRU")
+def gru(
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
+    activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    layout: int = 0, linear_before_reset: int = 0,
+) -> Any:  # fmt: skip
+    size = hidden_size or r.shape[-1]
+    cells = _Recurrence(
+        direction, size, layout, clip, activations, activation_alpha, activation_beta,
+        ("Sigmoid", "Tanh"),
+    )  # fmt: skip
+
+    def cell(steps: Any, d: int) -> Any:
+        one, other = _biases(b, d, 3)
+        held = f.swapaxes(f.getitem(r, d), 0, 1)
+        outer, inner = (
+            f.getitem(held, (slice(None), slice(0, 2 * size))),
+            f.getitem(held, (slice(None), slice(2 * size, None))),
+        )
+        act, squash = cells.gates[d]
+        last = None if other is None else f.getitem(other, slice(2 * size, None))
+
+        def step(carry: Any, row: Any) -> Any:
+            (old,) = carry
+            xz, xr, xh = _gates(row, 3)
+            if linear_before_reset:
+                hz, hr, hh = _gates(f.matmul(old, held), 3)
+                hh = hh if last is None else f.add(hh, last)
+                z, reset = (act(cells.clipped(f.add(p, q))) for p, q in ((xz, hz), (xr, hr)))
+                new = squash(cells.clipped(f.add(xh, f.multiply(reset, hh))))
+            else:
+                hz, hr = _gates(f.matmul(old, outer), 2)
+                z, reset = (act(cells.clipped(f.add(p, q))) for p, q in ((xz, hz), (xr, hr)))
+                part = f.matmul(f.multiply(reset, old), inner)
+                part = part if last is None else f.add(part, last)
+                new = squash(cells.clipped(f.add(xh, part)))
+            return (f.add(new, f.multiply(z, f.subtract(old, new))),)
+
+        if other is not None:
+            zero = np.zeros(size, other.dtype)
+            one = f.add(one, f.concatenate([f.getitem(other, slice(0, 2 * size)), zero], 0))
+        return _projection(steps, w, one, d), step
+
+    return cells.run(x, lengths, (h,), cell)
+
+
+@operator("LSTM")
+def lstm(
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
+    p: Any = None, *, activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    input_forget: int = 0, layout: int = 0,
+) -> Any:  # fmt: skip
+    size = hidden_size or r.shape[-1]
+    cells = _Recurrence(
+        direction, size, layout, clip, activations, activation_alpha, activation_beta,
+        ("Sigmoid", "Tanh", "Tanh"),
+    )  # fmt: skip
+
+    def cell(steps: Any, d: int) -> Any:
+        one, other = _biases(b, d, 4)
+        held = f.swapaxes(f.getitem(r, d), 0, 1)
+        act, squash, last = cells.gates[d]
+        peep = [None] * 3 if p is None else f.split(f.getitem(p, d), 3, 0)
+
+        def gate(row: Any, peephole: Any, memory: Any) -> Any:
+            seen = row if peephole is None else f.add(row, f.multiply(peephole, memory))
+            return act(cells.clipped(seen))
+
+        def step(carry: Any, row: Any) -> Any:
+            old, memory = carry
+            xi, xo, xf, xc = _gates(f.add(row, f.matmul(old, held)), 4)
+            enter = gate(xi, peep[0], memory)
+            forget = f.subtract(1, enter) if input_forget else gate(xf, peep[2], memory)
+            new = f.add(f.multiply(forget, memory), f.multiply(enter, squash(cells.clipped(xc))))
+            leave = gate(xo, peep[1], new)
+            return f.multiply(leave, last(new)), new
+
+        return _projection(steps, w, None if one is None else f.add(one, other), d), step
+
+    return cells.run(x, lengths, (h, c), cell)

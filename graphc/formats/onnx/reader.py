@@ -1,0 +1,342 @@
+"""ONNX files become plain records: nothing in them is trusted before it is one of these.
+
+External data lies in files beside the model, named without a folder, no links; their sizes are
+checked before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.limits import check_within, limit
+from graphc.record import record
+from graphc.runtime.files.opened import OpenFile
+
+Array = np.ndarray[Any, Any]
+
+# Errors of the protobuf package and of NumPy on fields that make no sense.
+MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+
+
+@record(frozen=True)
+class Kind:
+    """What an input or result of a graph is declared to be.
+
+    form    "tensor", "sequence", "optional" or "" where the file does not say
+    element the NumPy dtype of its elements, an ONNX name of one, or "" where it does not say
+    shape   ints, names of dimensions and None; None where the rank is not declared
+    """
+
+    form: str = ""
+    element: str = ""
+    shape: tuple[int | str | None, ...] | None = None
+
+
+@record(frozen=True)
+class Reference:
+    """An attribute of a function's body that takes the value of an attribute of its call."""
+
+    name: str
+
+
+@record(frozen=True)
+class Node:
+    """One node: where it stands, what it computes from which names."""
+
+    index: int
+    name: str
+    domain: str
+    op: str
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    overload: str = ""
+    source: bytes = b""  # the node of the file, where the format makes a function of its graphs
+
+    @property
+    def title(self) -> str:
+        """How messages call it: the operator, its version and the node's name."""
+        domain = f"{self.domain}." if self.domain else ""
+        return f"{domain}{self.op}-{self.version} (node {self.name or f'#{self.index}'!r})"
+
+
+@record(frozen=True)
+class Subgraph:
+    """A graph, a body of a control-flow node, or the body of a function."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    kinds: Mapping[str, Kind]
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # attributes of a function
+
+
+Functions = Mapping[tuple[str, str, str], Subgraph]
+
+
+@record(frozen=True)
+class File:
+    """What a file holds."""
+
+    name: str
+    graph: Subgraph
+    functions: Functions
+    versions: Mapping[str, int]
+
+
+def read(path: Path) -> File:
+    """The records of a file. Raises GraphError for one that is missing or makes no sense."""
+    onnx = _package()
+    source = OpenFile(path)
+    check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
+    data = source.read(0, source.size).tobytes()
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except Exception as error:  # noqa: BLE001  (protobuf has one error class per implementation)
+        raise GraphError(f"{path.name} is no ONNX model", details=(str(error)[:200],)) from None
+    return from_proto(model, path)
+
+
+def from_proto(model: Any, path: Path) -> File:
+    """The records of a ModelProto; `path` is where its external data lies beside, and its name."""
+    try:
+        return _Reader(path, model).file()
+    except MALFORMED as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise GraphError(f"{path.name} is damaged", details=(reason[:300],)) from None
+
+
+def _package() -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise GraphError(
+            "reading ONNX files needs the onnx package", hint="pip install 'graphc[onnx]'"
+        ) from None
+    return onnx
+
+
+def domain_of(name: str) -> str:
+    """The domain as tables have it: that of ONNX itself has two spellings."""
+    return "" if name == "ai.onnx" else name
+
+
+class _Reader:
+    def __init__(self, path: Path, model: Any) -> None:
+        self.path = path
+        self.model = model
+        self.versions = {domain_of(o.domain): int(o.version) for o in model.opset_import}
+        self.opened: dict[str, OpenFile] = {}
+
+    def file(self) -> File:
+        if not self.model.HasField("graph"):
+            raise GraphError(f"{self.path.name} is no ONNX model", hint="it holds no graph")
+        functions = {
+            (domain_of(f.domain), f.name, f.overload): self._function(f)
+            for f in self.model.functions
+        }
+        return File(self.path.name, self._graph(self.model.graph, 0), functions, self.versions)
+
+    def _function(self, proto: Any) -> Subgraph:
+        versions = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
+        nodes = self._nodes(proto.node, 0, versions)
+        defaults = {a.name: self._attribute(a, 0) for a in proto.attribute_proto}
+        return Subgraph(
+            proto.name, nodes, tuple(proto.input), tuple(proto.output), {}, {}, defaults
+        )
+
+    def _graph(self, proto: Any, depth: int) -> Subgraph:
+        check_within("region_depth", depth, f"{self.path.name} has graphs in one another")
+        constants = {t.name: self.tensor(t) for t in proto.initializer}
+        constants |= {t.values.name: self._sparse(t) for t in proto.sparse_initializer}
+        return Subgraph(
+            proto.name,
+            self._nodes(proto.node, depth, self.versions),
+            tuple(v.name for v in proto.input),
+            tuple(v.name for v in proto.output),
+            constants,
+            {v.name: kind_of(v.type) for v in (*proto.input, *proto.output)},
+        )
+
+    def _nodes(self, nodes: Any, depth: int, versions: Mapping[str, int]) -> tuple[Node, ...]:
+        made = []
+        for k, proto in enumerate(nodes):
+            domain = domain_of(proto.domain)
+            graphs = any(a.type == a.GRAPH for a in proto.attribute)
+            made.append(
+                Node(
+                    k, proto.name, domain, proto.op_type,
+                    versions.get(domain, self.versions.get(domain, 1)),
+                    tuple(proto.input), tuple(proto.output),
+                    {a.name: self._attribute(a, depth) for a in proto.attribute}, proto.overload,
+                    proto.SerializeToString() if graphs and domain else b"",
+                )
+            )  # fmt: skip
+        return tuple(made)
+
+    def _attribute(self, proto: Any, depth: int) -> Any:
+        if proto.ref_attr_name:
+            return Reference(proto.ref_attr_name)
+        kinds = type(proto)
+        plain: dict[int, Callable[[], Any]] = {
+            kinds.FLOAT: lambda: float(proto.f),
+            kinds.INT: lambda: int(proto.i),
+            kinds.STRING: lambda: _text(proto.s),
+            kinds.TENSOR: lambda: self.tensor(proto.t),
+            kinds.GRAPH: lambda: self._graph(proto.g, depth + 1),
+            kinds.SPARSE_TENSOR: lambda: self._sparse(proto.sparse_tensor),
+            kinds.TYPE_PROTO: lambda: kind_of(proto.tp),
+            kinds.FLOATS: lambda: tuple(map(float, proto.floats)),
+            kinds.INTS: lambda: tuple(map(int, proto.ints)),
+            kinds.STRINGS: lambda: tuple(map(_text, proto.strings)),
+            kinds.TENSORS: lambda: tuple(map(self.tensor, proto.tensors)),
+            kinds.GRAPHS: lambda: tuple(self._graph(g, depth + 1) for g in proto.graphs),
+        }
+        if proto.type not in plain:
+            raise GraphError(f"{self.path.name}: attribute {proto.name!r} has type {proto.type}")
+        return plain[proto.type]()
+
+    # ---------------------------------------------------------------------------------- tensors
+
+    def tensor(self, proto: Any) -> Array:
+        """A tensor of the file as an array. Raises GraphError where its data has another size."""
+        from onnx import TensorProto, numpy_helper
+
+        shape = tuple(map(int, proto.dims))
+        count = _elements(shape, f"tensor {proto.name!r}")
+        if proto.data_type == TensorProto.STRING:
+            texts = [_text(s) for s in proto.string_data]
+            _require_size(proto.name, len(texts), count)
+            return np.array(texts, object).reshape(shape)
+        element = _numpy_dtype(proto.data_type, proto.name)
+        width = _bits(proto.data_type) * count
+        nbytes = -(-width // 8)
+        if proto.data_location == TensorProto.EXTERNAL:
+            raw = self._external(proto, nbytes)
+            if _bits(proto.data_type) < 8:
+                copy = TensorProto()
+                copy.CopyFrom(proto)
+                copy.ClearField("data_location")
+                copy.ClearField("external_data")
+                copy.raw_data = raw.tobytes()
+                return np.asarray(numpy_helper.to_array(copy))
+            return raw.view(element).reshape(shape)
+        if proto.HasField("raw_data"):
+            _require_size(proto.name, len(proto.raw_data), nbytes)
+        elif count > 8 * proto.ByteSize() + 8:
+            _require_size(proto.name, 0, count)
+        made = np.asarray(numpy_helper.to_array(proto))
+        _require_size(proto.name, made.size, count)
+        made.flags.writeable = False
+        return made
+
+    def _sparse(self, proto: Any) -> Array:
+        shape = tuple(map(int, proto.dims))
+        count = _elements(shape, "a sparse tensor")
+        check_within("inline_elements", count, f"a sparse tensor of {count} elements")
+        values, indices = self.tensor(proto.values), self.tensor(proto.indices)
+        made = np.zeros(shape, values.dtype)
+        if indices.ndim == 2:
+            indices = np.ravel_multi_index(tuple(indices.T), shape)
+        made.reshape(-1)[indices] = values
+        return made
+
+    def _external(self, proto: Any, nbytes: int) -> Array:
+        entries = {e.key: e.value for e in proto.external_data}
+        name, start = entries.get("location", ""), int(entries.get("offset", 0) or 0)
+        length = int(entries.get("length", nbytes) or nbytes)
+        if not name or name in (".", "..") or any(c in name for c in "/\\\0") or len(name) > 200:
+            raise GraphError(
+                f"{self.path.name} names the data file {name[:80]!r}, which is no plain file name",
+                hint="external data lies beside its model and is named without a folder",
+            )
+        beside = self.path.with_name(name)
+        if beside.is_symlink():
+            raise GraphError(f"data file {name} is a link", hint="put the file itself there")
+        if name not in self.opened:
+            self.opened[name] = OpenFile(beside, "data file ")
+        source = self.opened[name]
+        if length != nbytes or start < 0 or start + nbytes > source.size:
+            raise GraphError(
+                f"{self.path.name}: tensor {proto.name!r} needs {nbytes} bytes at {start} of "
+                f"{name}, which has {source.size}",
+            )
+        return source.read(start, nbytes)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _elements(shape: tuple[int, ...], what: str) -> int:
+    if any(extent < 0 for extent in shape) or len(shape) > 32:
+        raise GraphError(f"{what} has shape {list(shape)[:40]}")
+    total = 1
+    for extent in shape:
+        total *= extent
+        if total > limit("model_bytes") * 8:
+            raise GraphError(f"{what} has shape {list(shape)}")
+    return total
+
+
+def _require_size(name: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise GraphError(f"tensor {name!r} needs data of size {expected}, the file has {found}")
+
+
+def _numpy_dtype(number: int, name: str) -> np.dtype[Any]:
+    from onnx import helper
+
+    try:
+        return helper.tensor_dtype_to_np_dtype(number)  # type: ignore[no-any-return]
+    except KeyError:
+        raise GraphError(f"tensor {name!r} has elements of an unknown type {number}") from None
+
+
+def _bits(number: int) -> int:
+    from onnx import TensorProto
+
+    title = TensorProto.DataType.Name(number)
+    if title in ("INT4", "UINT4", "FLOAT4E2M1"):
+        return 4
+    if title in ("INT2", "UINT2"):
+        return 2
+    return 8 * _numpy_dtype(number, "").itemsize
+
+
+def element_name(number: int) -> str:
+    """The name of an element type by its number in the format: "float32", "int4", "string"."""
+    if number == 0:
+        return ""
+    if number == 8:
+        return "string"
+    return str(_numpy_dtype(number, "a value"))
+
+
+def kind_of(proto: Any, depth: int = 0) -> Kind:
+    """What a TypeProto says."""
+    if proto.HasField("tensor_type"):
+        tensor = proto.tensor_type
+        shape = tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None
+        return Kind("tensor", element_name(tensor.elem_type), shape)
+    for form in ("sequence", "optional"):
+        if proto.HasField(f"{form}_type") and depth < 8:
+            inner = kind_of(getattr(proto, f"{form}_type").elem_type, depth + 1)
+            return Kind(form, inner.element, inner.shape)
+    return Kind("other" if proto.WhichOneof("value") else "")
+
+
+def _extent(proto: Any) -> int | str | None:
+    which = proto.WhichOneof("value")
+    if which == "dim_value":
+        return int(proto.dim_value) if proto.dim_value >= 0 else None
+    return str(proto.dim_param) or None if which == "dim_param" else None

@@ -1,0 +1,293 @@
+"""gc.load("model.onnx"): names, sizes, refusals, untrusted files."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.limits import limit, set_limit
+
+onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
+
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def tensor(name: str, shape: Any, kind: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def save(path: Path, nodes: Any, inputs: Any, outputs: Any, opset: int = 18, **graph: Any) -> Path:
+    made = helper.make_graph(nodes, "model", inputs, outputs, **graph)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.example", 1)]
+    path.write_bytes(helper.make_model(made, opset_imports=imports).SerializeToString())
+    return path
+
+
+def dense(path: Path) -> Path:
+    """relu(x @ w) with a named batch."""
+    w = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2) - 2, "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Relu", ["product"], ["y"]),
+    ]
+    return save(path, nodes, [tensor("x", ["N", 3])], [tensor("y", ["N", 2])], initializer=[w])
+
+
+def test_names_and_sizes(tmp_path: Path) -> None:
+    model = gc.load(dense(tmp_path / "m.onnx"))
+    assert (model.params, model.result_names) == (("x",), ("y",))
+    for n in (1, 4):
+        x = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+        expected = np.maximum(x @ (np.arange(6, dtype=np.float32).reshape(3, 2) - 2), 0)
+        np.testing.assert_allclose(model(x=x)["y"], expected, rtol=1e-6)
+        np.testing.assert_allclose(model(x)["y"], expected, rtol=1e-6)
+    with pytest.raises(gc.FeedError, match="parameter 'z'"):
+        model(z=x)
+    with pytest.raises(gc.FeedError, match="f64"):
+        model(x=x.astype(np.float64))
+    with pytest.raises(gc.FeedError):
+        model(x=x[:, :2])
+    with pytest.raises(gc.GraphError, match="symbolic dimensions"):
+        _ = model.graph
+
+
+def test_any_value_is_fetched_by_its_name(tmp_path: Path) -> None:
+    graph = gc.load(dense(tmp_path / "m.onnx")).bound({"N": 2})
+    session = gc.Session()
+    session.extend(graph)
+    x = np.ones((2, 3), np.float32)
+    (found,) = session.run(["product"], {"x": x})
+    np.testing.assert_allclose(found, x @ (np.arange(6, dtype=np.float32).reshape(3, 2) - 2))
+
+
+def test_inside_a_trace_it_is_differentiated(tmp_path: Path) -> None:
+    model = gc.load(dense(tmp_path / "m.onnx"))
+
+    @gc.compile
+    def slope(x: Any) -> Any:
+        return gc.grad(lambda v: model(x=v)["y"].sum())(x)
+
+    x = np.ones((1, 3), np.float32)
+    np.testing.assert_allclose(slope(x), [[-1.0, 1.0, 3.0]])
+
+
+def test_it_is_pickled_and_called_from_threads(tmp_path: Path) -> None:
+    model = pickle.loads(pickle.dumps(gc.load(dense(tmp_path / "m.onnx"))))
+    results: dict[int, Any] = {}
+
+    def call(n: int) -> None:
+        results[n] = model(x=np.ones((n, 3), np.float32))["y"]
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in (1, 2, 3, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: r.shape for n, r in results.items()} == {n: (n, 2) for n in (1, 2, 3)}
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    path = dense(tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+
+    def command(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "graphc", *words], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "matmul" in command("show", str(path), "--bind", "N=2")
+    assert "y" in command("run", str(path), "--feed", "x=x.npy", "--check")
+    command("compile", str(path), "-o", "m.gcx", "--bind", "N=2")
+    command("run", "m.gcx", "--feed", "x=x.npy", "-o", "out.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["y"], [[0, 3], [0, 3]])
+
+
+# ------------------------------------------------------------------------------ sizes of the data
+
+
+def test_an_input_that_decides_a_shape(tmp_path: Path) -> None:
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    path = save(
+        tmp_path / "m.onnx", [node], [tensor("x", [6]), tensor("shape", [2], INT64)],
+        [tensor("y", [None, None])],
+    )  # fmt: skip
+    model = gc.load(path)
+    x = np.arange(6, dtype=np.float32)
+    for dims in ([2, 3], [3, 2], [-1, 1], [2, 3]):
+        np.testing.assert_array_equal(model(x=x, shape=np.array(dims))["y"], x.reshape(dims))
+    with pytest.raises(gc.GraphError, match="Reshape-18"):
+        model(x=x, shape=np.array([4, 4]))
+    with pytest.raises(gc.GraphError, match="decide sizes"):
+        _ = model.graph
+
+
+def test_data_that_decides_a_size(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["places"]),
+    ]
+    path = save(
+        tmp_path / "m.onnx", nodes, [tensor("x", [2, 3])], [tensor("places", [2, None], INT64)]
+    )
+    model = gc.load(path)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(-1, 2, (2, 3)).astype(np.float32)
+        np.testing.assert_array_equal(model(x=x)["places"], np.stack(np.nonzero(x)))
+
+
+def test_branches_of_different_shapes(tmp_path: Path) -> None:
+    def branch(op: str, name: str) -> Any:
+        node = helper.make_node(op, ["x"], [name], **({"axis": 0} if op == "Flatten" else {}))
+        return helper.make_graph([node], name, [], [tensor(name, None)])
+
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=branch("Flatten", "a"), else_branch=branch("Neg", "b")
+    )
+    path = save(
+        tmp_path / "m.onnx", [node], [tensor("x", [2, 2]), tensor("c", [], BOOL)],
+        [tensor("y", None)],
+    )  # fmt: skip
+    model, x = gc.load(path), np.ones((2, 2), np.float32)
+    assert model(x=x, c=np.array(True))["y"].shape == (1, 4)
+    np.testing.assert_array_equal(model(x=x, c=np.array(False))["y"], -x)
+
+
+# ------------------------------------------------------------------------------ refusals
+
+
+def test_everything_unsupported_is_listed_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Fancy", ["x"], ["a"], domain="com.example", name="first"),
+        helper.make_node("ImageDecoder", ["x"], ["b"], name="second"),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, [tensor("x", [2])], [tensor("y", [2])], 20)
+    with pytest.raises(gc.GraphError) as caught:
+        gc.load(path)
+    text = str(caught.value)
+    assert "com.example.Fancy-1 (node 'first')" in text
+    assert "ImageDecoder-20 (node 'second')" in text
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [({"axis": 7}, "axis 7"), ({"axis": "x"}, "is no int"), ({"size": 1}, "no attribute")],
+)
+def test_bad_attributes_name_the_node(
+    tmp_path: Path, attributes: dict[str, Any], message: str
+) -> None:
+    node = helper.make_node("Softmax", ["x"], ["y"], name="soft", **attributes)
+    path = save(tmp_path / "m.onnx", [node], [tensor("x", [2])], [tensor("y", [2])])
+    with pytest.raises(gc.GraphError, match=r"Softmax-18 \(node 'soft'\)") as caught:
+        gc.load(path)(x=np.ones(2, np.float32))
+    assert message in str(caught.value)
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    for data in (b"", b"\xff" * 40, b"hello", dense(tmp_path / "m.onnx").read_bytes()[:-9]):
+        path = tmp_path / "bad.onnx"
+        path.write_bytes(data)
+        with pytest.raises(gc.GraphError):
+            gc.load(path).bound({"N": 1})
+    with pytest.raises(gc.GraphError, match="cannot read"):
+        gc.load(tmp_path / "none.onnx")
+
+
+def big(path: Path, name: str, nbytes: int = 24) -> Path:
+    """A model whose weights lie in a file of this name."""
+    proto = TensorProto(name="w", data_type=FLOAT, dims=[2, 3])
+    proto.data_location = TensorProto.EXTERNAL
+    for key, text in (("location", name), ("offset", "8"), ("length", str(nbytes))):
+        proto.external_data.add(key=key, value=text)
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    return save(path, [node], [tensor("x", [2, 3])], [tensor("y", [2, 3])], initializer=[proto])
+
+
+def test_external_data(tmp_path: Path) -> None:
+    weights = np.arange(6, dtype=np.float32)
+    (tmp_path / "w.bin").write_bytes(b"\0" * 8 + weights.tobytes())
+    x = np.ones((2, 3), np.float32)
+    made = gc.load(big(tmp_path / "m.onnx", "w.bin"))(x=x)["y"]
+    np.testing.assert_array_equal(made, x + weights.reshape(2, 3))
+    for name in ("../w.bin", "/etc/passwd", "", ".."):
+        with pytest.raises(gc.GraphError, match="no plain file name"):
+            gc.load(big(tmp_path / "m.onnx", name))
+    with pytest.raises(gc.GraphError, match="needs 24 bytes"):
+        gc.load(big(tmp_path / "m.onnx", "w.bin", 25))
+    (tmp_path / "link.bin").symlink_to(tmp_path / "w.bin")
+    with pytest.raises(gc.GraphError, match="is a link"):
+        gc.load(big(tmp_path / "m.onnx", "link.bin"))
+
+
+def chain(op: str, count: int) -> list[Any]:
+    """Each node takes the result of the one before twice."""
+    return [helper.make_node(op, [f"v{k}", f"v{k}"], [f"v{k + 1}"], axis=0) for k in range(count)]
+
+
+def test_a_small_file_does_not_fold_to_a_large_constant(tmp_path: Path) -> None:
+    """2**40 known elements are never made: what is beyond the limit is left to the graph."""
+    start = helper.make_node("Constant", [], ["v0"], value_ints=[1, 2])
+    nodes = [start, *chain("Concat", 40), helper.make_node("Shape", ["v40"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes, [], [tensor("y", [1], INT64)])
+    assert gc.load(path)()["y"] == 2**41
+
+
+def test_loops_are_not_copied_without_end(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["c"], ["go"]),
+            helper.make_node("Concat", ["v", "v"], ["w"], axis=0),
+        ],
+        "body", [tensor("i", [], INT64), tensor("c", [], BOOL), tensor("v", [None])],
+        [tensor("go", [], BOOL), tensor("w", [None])],
+    )  # fmt: skip
+    most = numpy_helper.from_array(np.array(2**60), "most")
+    node = helper.make_node("Loop", ["most", "", "x"], ["y"], body=body)
+    path = save(
+        tmp_path / "m.onnx", [node], [tensor("x", [1])], [tensor("y", [None])], initializer=[most]
+    )
+    before = limit("imported_nodes")
+    set_limit("imported_nodes", 200)
+    try:
+        with pytest.raises(gc.GraphError):
+            gc.load(path)(x=np.ones(1, np.float32))
+    finally:
+        set_limit("imported_nodes", before)
+
+
+def test_functions_that_call_one_another_end(tmp_path: Path) -> None:
+    """f0 calls f1 twice, which calls f2 twice ...: 2**40 nodes are refused."""
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    functions = []
+    for k in range(40):
+        inner = [
+            helper.make_node(f"f{k + 1}", ["a"], ["b"], domain="own"),
+            helper.make_node(f"f{k + 1}", ["b"], ["c"], domain="own"),
+        ]
+        functions.append(helper.make_function("own", f"f{k}", ["a"], ["c"], inner, imports))
+    last = [helper.make_node("Neg", ["a"], ["c"])]
+    functions.append(helper.make_function("own", "f40", ["a"], ["c"], last, imports))
+    call = helper.make_node("f0", ["x"], ["y"], domain="own")
+    graph = helper.make_graph([call], "g", [tensor("x", [1])], [tensor("y", [1])])
+    model = helper.make_model(graph, opset_imports=imports, functions=functions)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    before = limit("imported_nodes")
+    set_limit("imported_nodes", 500)
+    try:
+        with pytest.raises(gc.LimitError, match="functions copied"):
+            gc.load(path)(x=np.ones(1, np.float32))
+    finally:
+        set_limit("imported_nodes", before)
