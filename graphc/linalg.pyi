@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 __all__: list[str]
 
 def cholesky(a: ArrayLike, /, *, upper: bool = False) -> NDArray[Any]:
-    """The lower (or upper) Cholesky factors of stacked symmetric positive definite matrices."""
+    """The lower (or upper) Cholesky factors of stacked symmetric, or Hermitian, positive definite
+    matrices.
+    """
 
 def cross(
     a: ArrayLike,

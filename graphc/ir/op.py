@@ -212,10 +212,12 @@ class Scalar:
     """Element-wise: `expression(b, *operands, **attrs)` gives one element of the result.
 
     Operands are broadcast and cast to the operand dtype first (see `operand_dtype` of the record).
-    On complex dtypes the operands are `Pair`s of real expressions.
+    On complex dtypes the operands are `Pair`s of real expressions.  f16 and bf16 come as f32,
+    unless they are taken as `stored`.
     """
 
     expression: Callable[..., Any]
+    stored: bool = False
 
 
 @record(frozen=True)

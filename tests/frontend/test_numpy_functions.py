@@ -273,7 +273,8 @@ CALLS: dict[str, str] = {
     "put_along_axis": "wrote(np.put_along_axis, x, i[None, :3] % 3, 9.0, 1)",
     "putmask": "wrote(np.putmask, v, m, z)",
     # linear algebra
-    "linalg.cholesky": "np.linalg.cholesky(s) | np.linalg.cholesky(s, upper=True)",
+    "linalg.cholesky": "np.linalg.cholesky(s) | np.linalg.cholesky(s, upper=True)"
+    " | np.linalg.cholesky(c @ np.conj(c.T) + np.eye(3))",
     "linalg.cross": "np.linalg.cross(s, z)",
     "linalg.det": "np.linalg.det(s) | np.linalg.det(c)",
     "linalg.diagonal": "np.linalg.diagonal(t, offset=1)",

@@ -87,6 +87,13 @@ def test_on_arrays_errors_are_numpys_too() -> None:
         assert isinstance(caught.value, kind)
 
 
+def test_arrays_may_be_more_than_a_graph_can_hold() -> None:
+    a = np.eye(40) * 1j
+    assert gnp.linalg.det(a) == np.linalg.det(a)
+    np.testing.assert_array_equal(gnp.unique(X[:, None], axis=0), np.unique(X[:, None], axis=0))
+    assert gnp.histogram(X, "auto")[0].sum() == 3
+
+
 def test_limits_are_of_dtypes_and_of_arrays() -> None:
     assert gnp.finfo(np.float32).eps == gnp.finfo(np.ones(2, "f4")).eps == np.finfo("f4").eps
     assert gc.compile(lambda x: x + gnp.iinfo(x).max)(np.array([-1], "i2")) == [2**15 - 2]

@@ -140,7 +140,7 @@ class Elements:
         for source in node.inputs:
             kind = tensor_type(source)
             value = self.at(source, broadcast_index(self.b, index, kind.dims))
-            operands.append(to_compute(self.b, value, kind.dtype))
+            operands.append(value if lower.stored else to_compute(self.b, value, kind.dtype))
         if node.op.name == "exp" and is_below_greatest(node.inputs[0]):
             made = exp_below_zero(*operands)
         else:

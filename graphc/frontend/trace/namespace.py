@@ -52,11 +52,15 @@ class Function:
         try:
             return called(*given, **named)
         except GraphError as error:
-            raise as_numpy_raises(error, numpy, args, kwargs) from None
+            refusal = error
         except TypeError as error:
             if not is_call_mismatch(error):
                 raise
             return numpy(*args, **kwargs)  # with options that are NumPy's alone
+        try:
+            return numpy(*args, **kwargs)  # arrays may be more than a graph can hold
+        except Exception:  # noqa: BLE001  (our error says more)
+            raise as_numpy_raises(refusal, numpy, args, kwargs) from None
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__wrapped__, name)

@@ -373,6 +373,25 @@ def slogdet(a: Any) -> tuple[Any, Any]:
 
 @public(np.linalg.cholesky, name="linalg.cholesky")
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
-    """The lower (or upper) Cholesky factors of stacked symmetric positive definite matrices."""
-    made = emit("cholesky", _floating(a))
+    """The lower (or upper) Cholesky factors of stacked symmetric, or Hermitian, positive definite
+    matrices."""
+    a = as_value(a)
+    if common_element(a)[0].is_complex:
+        # The other triangle is not read: it may hold anything.
+        a = functions.conj(functions.matrix_transpose(a)) if upper else a
+        made = _cholesky_complex(a)
+        return functions.conj(functions.matrix_transpose(made)) if upper else made
+    made = emit("cholesky", _floating(functions.matrix_transpose(a) if upper else a))
     return functions.matrix_transpose(made) if upper else made
+
+
+def _cholesky_complex(a: Any) -> Any:
+    """With each number x + iy as [[x, -y], [y, x]] factors of real matrices are those of complex
+    ones: both are triangular, with the same positive diagonal."""
+    f, n = functions, shape_of(a)[-1]
+    x, y = f.real(a), f.tril(f.imag(a), -1)
+    rows = f.stack([f.stack([x, f.negative(y)], -1), f.stack([y, x], -1)], -3)
+    lead = shape_of(a)[:-2]
+    made = emit("cholesky", reshape(rows, (*lead, 2 * n, 2 * n)))
+    parts = reshape(made, (*lead, n, 2, n, 2))
+    return f.complex(parts[..., 0, :, 0], parts[..., 1, :, 0])

@@ -15,6 +15,7 @@ from graphc.ops.record.derivatives import over_nonzero
 from graphc.ops.record.families import (
     ALL,
     COMPLEX,
+    FLOATS,
     INTEGERS,
     as_dtype,
     define,
@@ -122,7 +123,7 @@ def astype(
     return cast_value(lift(x, trace), element)
 
 
-BITS = (*INTEGERS, "f32", "f64")  # 16-bit floats have no registers of their own
+BITS = (*INTEGERS, *FLOATS)
 
 
 def _infer_bitcast(x: AnyType, *, dtype: DType) -> Type:
@@ -140,6 +141,7 @@ def _bitcast_samples() -> list[Sample]:
     pairs = (
         *(("f32", "i32"), ("u32", "f32"), ("i32", "u32"), ("f64", "u64"), ("i64", "f64")),
         *(("u64", "i64"), ("i8", "u8"), ("u8", "i8"), ("i16", "u16"), ("u16", "i16")),
+        *(("f16", "u16"), ("i16", "f16"), ("bf16", "i16"), ("u16", "bf16"), ("f16", "bf16")),
     )
     good = [Sample((sample_array(s, (3, 5), (-4, 4), 0),), {"dtype": t}) for s, t in pairs]
     return [*good, Sample((np.float32(1),), {"dtype": "f64"}, good=False)]
@@ -149,7 +151,7 @@ define(
     "bitcast",
     infer=_infer_bitcast,
     reference=lambda x, dtype: np.asarray(x).view(dtype.numpy),
-    lower=Scalar(_bitcast),
+    lower=Scalar(_bitcast, stored=True),
     attrs=(Attr("dtype", "dtype", choices=BITS),),
     dtypes=BITS,
     differentiable=False,

@@ -119,3 +119,32 @@ def test_gradient_of_a_complex_determinant():
     got = gc.compile(lambda a: gc.grad(lambda a: np.abs(np.linalg.det(a)) ** 2)(a))(a)
     want = 2 * np.abs(np.linalg.det(a)) ** 2 * np.linalg.inv(a).conj().T
     np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5, 5), (0, 2, 2), (40, 40)])
+def test_cholesky_reads_one_triangle(kind: Any, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    x = (x if np.iscomplexobj(kind(0)) else x.real).astype(kind)
+    a = x @ np.conj(np.swapaxes(x, -1, -2)) + np.eye(shape[-1], dtype=kind)
+    tolerance = 1e-4 if kind is np.complex64 else 1e-11
+    for upper, kept, other in ((False, np.tril(a), np.triu), (True, np.triu(a), np.tril)):
+        given = kept + other(np.full_like(a, 9), -1 if upper else 1)
+        made = gc.compile(lambda a: np.linalg.cholesky(a, upper=upper))(given)  # noqa: B023
+        want = np.linalg.cholesky(a, upper=upper)
+        assert made.dtype == want.dtype
+        np.testing.assert_allclose(made, want, rtol=tolerance, atol=tolerance)
+
+
+def test_gradient_of_a_complex_cholesky() -> None:
+    """The derivative along a Hermitian direction is that of a small step."""
+    rng = np.random.default_rng(3)
+    x, d = (rng.normal(size=(4, 4)) + 1j * rng.normal(size=(4, 4)) for _ in range(2))
+    a, d = x @ x.conj().T + np.eye(4), d + d.conj().T
+
+    def loss(t):
+        return np.abs(np.linalg.cholesky(a + t * d) - 1).sum()
+
+    slope = (loss(1e-6) - loss(-1e-6)) / 2e-6
+    np.testing.assert_allclose(gc.grad(loss)(0.0), slope, rtol=1e-6)

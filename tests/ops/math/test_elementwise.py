@@ -257,3 +257,15 @@ def test_what_is_rare_is_found_in_any_lane(kind):
             np.testing.assert_array_equal(made, np.fmod(x, y))
         total = gc.compile(lambda x, y: np.fmod(x, y).max(1))(x, y)
         np.testing.assert_array_equal(total, np.fmod(x, y).max(1))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_bits_of_narrow_floats_are_kept(name):
+    """All 65536 of them, NaNs with what they carry."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    floats = bits.view(dtype(name).numpy)
+    flip = gc.compile(lambda x: gc.view(gc.view(x, "u16") ^ np.uint16(1 << 15), name))
+    np.testing.assert_array_equal(flip(floats).view(np.uint16), bits ^ (1 << 15))
+    np.testing.assert_array_equal(
+        gc.compile(lambda x: gc.view(x, name))(bits).view(np.uint16), bits
+    )
