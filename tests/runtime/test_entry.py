@@ -15,6 +15,7 @@ from runtime_kernels import DOUBLE, INCREMENT, doubler, failing, image, vector
 from graphc.errors import FeedError, LimitError, RunError
 from graphc.runtime.call import entry
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.load.layouts import ContextWords
 from graphc.runtime.load.program import Slot
 from graphc.runtime.load.table import TableBuilder
 
@@ -115,10 +116,10 @@ def test_call_falls_back_and_reports():
 def test_failing_step(status):
     executable = failing(status)
     x = np.float32([1])
-    executable._context[entry.READY] = 1
+    executable._context[ContextWords.ready] = 1
     with pytest.raises(RunError):
         executable.run([x])
-    assert executable._context[entry.FRAMES] == 1
+    assert executable._context[ContextWords.frames] == 1
     before = sys.getrefcount(x)
     for _ in range(100):
         with pytest.raises(RunError, match=r"model.py:12"):
@@ -129,7 +130,7 @@ def test_failing_step(status):
 
 def test_negative_status_is_a_damaged_or_cancelled_run():
     executable = failing(-1)
-    executable._context[entry.READY] = 1
+    executable._context[ContextWords.ready] = 1
     for _ in range(2):
         with pytest.raises(RunError, match="cancelled"):
             executable(np.float32([1]))
@@ -160,7 +161,7 @@ def test_results_too_large_for_memory_raise(monkeypatch):
     huge = Slot("y", "f32", (1 << 43,))
     executable = Executable(image(table, [], [vector("a", 2), huge]))
     executable._take().words[8] = 0
-    executable._context[entry.READY] = 1
+    executable._context[ContextWords.ready] = 1
     for _ in range(3):
         assert executable.entry() is None  # the Python path says what it is that has no room
         with pytest.raises(LimitError, match=r"y: f32\[8796093022208\]"):
@@ -179,7 +180,7 @@ def test_the_entry_outlives_its_executable():
 @pytest.mark.parametrize("drop_gil", [0, 1])
 def test_concurrent_calls(drop_gil):
     executable = warm(doubler(4096, grain=64, threads=2, repeat=5))
-    executable._context[entry.DROP_GIL] = drop_gil
+    executable._context[ContextWords.drop_gil] = drop_gil
     inputs = [np.full(4096, i, "f4") for i in range(12)]
     with ThreadPoolExecutor(12) as workers:
         for _ in range(20):
@@ -189,12 +190,12 @@ def test_concurrent_calls(drop_gil):
 
 def test_long_runs_drop_the_gil():
     executable = warm(doubler(1 << 20, repeat=20))
-    assert executable._context[entry.DROP_GIL] == 1
-    assert warm(doubler())._context[entry.DROP_GIL] == 0
+    assert executable._context[ContextWords.drop_gil] == 1
+    assert warm(doubler())._context[ContextWords.drop_gil] == 0
     table = TableBuilder()
     table.jump(table.position + 3)
     table.end()
-    assert warm(Executable(image(table, [], [])))._context[entry.DROP_GIL] == 1
+    assert warm(Executable(image(table, [], [])))._context[ContextWords.drop_gil] == 1
 
 
 def test_fork():

@@ -10,6 +10,7 @@ import numpy as np
 from graphc.errors import RunError
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Container, container
+from graphc.runtime.load.layouts import HomeWords
 from graphc.runtime.load.program import StateSlot
 
 
@@ -95,9 +96,10 @@ class Binding:
 
         A container that is only read has no need of its lock.
         """
-        made = np.zeros((len(self.homes), 3), np.int64)
+        made = np.zeros((len(self.homes), len(HomeWords.fields)), np.int64)
         for row, (home, writes) in zip(made, self.homes, strict=True):
-            row[0] = address_of(home.words)
+            row[HomeWords.container] = address_of(home.words)
             if writes:
-                row[1:] = id(home.acquire), id(home.release)
+                row[HomeWords.acquire] = id(home.acquire)
+                row[HomeWords.release] = id(home.release)
         return made

@@ -20,16 +20,11 @@ import numpy as np
 
 from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.memory import LARGE, address_of
+from graphc.runtime.load.layouts import ArrayWords, ContextWords, RecordWords
 from graphc.runtime.load.program import Image
 
-READY, DROP_GIL, FRAMES, FIRST_FRAME = 0, 3, 4, 16
 MOST_FRAMES = 8
 
-_PARAMS, RESULTS = 1, 2
-_PARAM_RECORDS, _RESULT_RECORDS, _ARRAY_TYPE, _NONE, _NEW = range(5, 10)
-_CONTAINERS, _HOMES, _NO_WAIT, _TRUE, _DONATED = range(10, 15)
-RECORD = 5  # words of a record
-_TYPE, _DATA, _RANK, _SHAPE, _DTYPE, _FLAGS = 8, 16, 24, 32, 56, 64
 _API_ARRAY_TYPE, _API_NEW_FROM_DESCR = 2, 94
 _METH_FASTCALL = 0x80
 
@@ -60,31 +55,33 @@ def make_context(
     """
     if not layout_is_known() or any(slot.nbytes >= LARGE for slot in image.results):
         return None
-    context = np.zeros(FIRST_FRAME + MOST_FRAMES, np.int64).view(Context)
+    context = np.zeros(ContextWords.first_frame + MOST_FRAMES, np.int64).view(Context)
     slots = (*image.params, *image.results)
     donated = image.donated or (-1,) * len(image.results)
     shapes = [np.array(slot.shape, np.int64) for slot in slots]
-    records = np.zeros((len(slots), RECORD), np.int64)
+    records = np.zeros((len(slots), len(RecordWords.fields)), np.int64)
     taken = [int(number in donated) for number in range(len(image.params))]
     for record, slot, dtype, shape, param in zip(
         records, slots, dtypes, shapes, (*taken, *donated)
     ):
-        record[:] = id(dtype), shape.size, address_of(shape), slot.nbytes, param
-    homes = binding.records() if binding is not None else np.zeros((0, 3), np.int64)
+        record[RecordWords.dtype], record[RecordWords.rank] = id(dtype), shape.size
+        record[RecordWords.shape], record[RecordWords.size] = address_of(shape), slot.nbytes
+        record[RecordWords.taken] = param
+    homes = binding.records() if binding is not None else np.zeros(0, np.int64)
     no_wait = np.array([id(False)], np.int64)
     api = _array_api()
-    context[_PARAMS] = len(image.params)
-    context[RESULTS] = len(image.results)
-    context[_PARAM_RECORDS] = address_of(records)
-    context[_RESULT_RECORDS] = address_of(records) + 8 * RECORD * len(image.params)
-    context[_ARRAY_TYPE] = id(np.ndarray)
-    context[_NONE] = id(None)
-    context[_NEW] = api[_API_NEW_FROM_DESCR]
-    context[_CONTAINERS] = len(homes)
-    context[_HOMES] = address_of(homes)
-    context[_NO_WAIT] = address_of(no_wait)
-    context[_TRUE] = id(True)
-    context[_DONATED] = int(any(taken))
+    context[ContextWords.parameters] = len(image.params)
+    context[ContextWords.results] = len(image.results)
+    context[ContextWords.parameter_records] = address_of(records)
+    context[ContextWords.result_records] = address_of(records[len(image.params) :])
+    context[ContextWords.array_type] = id(np.ndarray)
+    context[ContextWords.none] = id(None)
+    context[ContextWords.new_array] = api[_API_NEW_FROM_DESCR]
+    context[ContextWords.containers] = len(homes)
+    context[ContextWords.homes] = address_of(homes)
+    context[ContextWords.no_wait] = address_of(no_wait)
+    context[ContextWords.true] = id(True)
+    context[ContextWords.donates] = int(any(taken))
     if binding is not None:
         binding.pause = partial(_not_ready, weakref.ref(context))
     context.keep = (shapes, records, tuple(dtypes), homes, no_wait, binding, keep)
@@ -94,7 +91,7 @@ def make_context(
 def _not_ready(context: weakref.ref[Context]) -> None:
     found = context()
     if found is not None:
-        found[READY] = 0
+        found[ContextWords.ready] = 0
 
 
 def make(address: int, context: Context) -> Callable[..., Any]:
@@ -126,17 +123,20 @@ def layout_is_known() -> bool:
 
 
 def _is_expected(array: np.ndarray) -> bool:
-    def word(offset: int) -> int:
-        return ctypes.c_int64.from_address(id(array) + offset).value
+    def word(number: int) -> int:
+        return ctypes.c_int64.from_address(id(array) + 8 * number).value
 
-    def half(offset: int) -> int:
-        return ctypes.c_int32.from_address(id(array) + offset).value
+    def half(number: int) -> int:
+        return ctypes.c_int32.from_address(id(array) + 8 * number).value
 
-    fields = word(_TYPE), word(_DATA), half(_RANK), word(_DTYPE), half(_FLAGS)
+    fields = (
+        word(ArrayWords.type), word(ArrayWords.data), half(ArrayWords.rank), word(ArrayWords.dtype),
+        half(ArrayWords.flags),
+    )  # fmt: skip
     expected = id(np.ndarray), address_of(array), array.ndim, id(array.dtype), array.flags.num
     if fields != expected:
         return False
-    shape = word(_SHAPE)
+    shape = word(ArrayWords.shape)
     extents = [ctypes.c_int64.from_address(shape + 8 * axis).value for axis in range(array.ndim)]
     return tuple(extents) == array.shape
 

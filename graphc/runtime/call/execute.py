@@ -21,10 +21,11 @@ from graphc.runtime.call import entry
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.binding import Binding
 from graphc.runtime.call.failure import explain, kept
-from graphc.runtime.call.frame import CANCEL, IN_USE, ROW, Frame, Part, part_of
+from graphc.runtime.call.frame import Frame, Part, part_of
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import result_array
 from graphc.runtime.call.nesting import Build, Fetch, nested
+from graphc.runtime.load.layouts import ContextWords, FrameWords
 from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.load.table import FIRST_PARAM, has_jumps
 
@@ -146,7 +147,7 @@ class Executable:
         """Do what a begun run does. Raises RunError when a step fails."""
         status = self._walk(frame)
         if status:
-            raise self.failure(status, int(frame.words[ROW]))
+            raise self.failure(status, int(frame.words[FrameWords.row]))
         if self._binding is not None:
             self._binding.wrote()
 
@@ -224,17 +225,17 @@ class Executable:
             self.support.start(self.threads)
         begin = time.perf_counter_ns()
         status = self.support.run(frame.address)
-        if self._context is not None and not self._context[entry.READY]:
+        if self._context is not None and not self._context[ContextWords.ready]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
-            self._context[entry.DROP_GIL] = self._drops or self._fastest > GIL_NANOSECONDS
-            self._context[entry.READY] = self._runs >= MEASURED_RUNS
+            self._context[ContextWords.drop_gil] = self._drops or self._fastest > GIL_NANOSECONDS
+            self._context[ContextWords.ready] = self._runs >= MEASURED_RUNS
         return status
 
     def _close_entry(self) -> None:
         """Have calls come through `run` until the next one has measured itself."""
         if self._context is not None:
-            self._context[entry.READY] = 0
+            self._context[ContextWords.ready] = 0
 
     @property
     def stack_bytes(self) -> int:
@@ -249,10 +250,10 @@ class Executable:
     def _take(self) -> Frame:
         for frame in self._frames:
             if self.support.acquire(frame.flag):
-                frame.words[CANCEL] = 0
+                frame.words[FrameWords.cancel] = 0
                 return frame
         frame = self._make_frame()
-        frame.words[IN_USE] = 1
+        frame.words[FrameWords.in_use] = 1
         with self._lock:
             count = len(self._frames)
             if count == self._kept_frames:
@@ -261,8 +262,8 @@ class Executable:
             self._frames = (*self._frames, frame)
             self._keep.append(frame)
             if self._context is not None:
-                self._context[entry.FIRST_FRAME + count] = frame.address
-                self._context[entry.FRAMES] = count + 1
+                self._context[ContextWords.first_frame + count] = frame.address
+                self._context[ContextWords.frames] = count + 1
         return frame
 
     def _make_frame(self) -> Frame:
@@ -277,7 +278,7 @@ class Executable:
         if frame in self._extra:
             with self._lock:
                 self._extra = tuple(other for other in self._extra if other is not frame)
-        frame.words[IN_USE] = 0
+        frame.words[FrameWords.in_use] = 0
 
     def _after_fork(self) -> None:
         """In a forked child runs of other threads do not exist, nor do the pool's workers."""

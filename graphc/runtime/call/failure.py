@@ -7,7 +7,8 @@ from itertools import count
 from graphc.errors import INDEX, GraphError, LimitError, OutOfRangeError, RunError
 from graphc.runtime.load.program import Image
 
-CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, FULL = -1, -2, -3, -4, -7  # statuses of the walker itself
+# Statuses of native code itself: a stack is EMPTY, or all stacks have taken what they may (FULL).
+CANCELLED, BAD_ROW, NO_MEMORY, EMPTY, NO_WORKER, GONE, FULL = range(-1, -8, -1)
 _WALKER_REASONS = {
     CANCELLED: "the run was cancelled",
     NO_MEMORY: "no memory for a stack to grow",

@@ -17,13 +17,10 @@ from graphc.runtime.call.memory import address_of, aligned_bytes, result_array
 from graphc.runtime.devices.agenda import Ready, agenda_of
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.load import load
+from graphc.runtime.load.layouts import FrameWords, StackWords
 from graphc.runtime.load.program import Image, Slot, numpy_dtype
 from graphc.runtime.load.table import ARENA, CONSTANTS, can_split, most_operands, stack_slots
 
-# Words of a frame; `graphc.codegen.runtime.walker` reads them.
-TABLE, KERNELS, WORDS, OPERANDS, THREADS, CANCEL, ROW, KERNEL, IN_USE, STACKS = range(10)
-TEAM, DEVICE, LOG, AGENDA, BUDGET = range(10, 15)
-BASES = 16
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -66,20 +63,20 @@ class Part:
         """Give a new frame what its run needs: the table, the kernels, memory."""
         image, words = self.image, frame.words
         frame.arena = aligned_bytes(image.arena_bytes)
-        frame.stacks = np.zeros((self.stack_slots, 3), np.int64)
-        words[TABLE] = address_of(image.table)
-        words[KERNELS] = address_of(self.kernels)
-        words[WORDS] = address_of(image.words)
-        words[OPERANDS] = self.most_operands
-        words[THREADS] = self.threads
+        frame.stacks = np.zeros((self.stack_slots, len(StackWords.fields)), np.int64)
+        words[FrameWords.table] = address_of(image.table)
+        words[FrameWords.kernels] = address_of(self.kernels)
+        words[FrameWords.parameters] = address_of(image.words)
+        words[FrameWords.operands] = self.most_operands
+        words[FrameWords.threads] = self.threads
         if self.stack_slots:
-            words[STACKS] = address_of(frame.stacks)
+            words[FrameWords.stacks] = address_of(frame.stacks)
             frame.budget[0] = image.stack_bytes
-            words[BUDGET] = address_of(frame.budget)
+            words[FrameWords.budget] = address_of(frame.budget)
             weakref.finalize(frame, free_stacks, frame.stacks).atexit = False
         if self.agenda is not None:
             frame.ready = Ready(self.agenda)
-            words[AGENDA] = frame.ready.address
+            words[FrameWords.agenda] = frame.ready.address
         frame.bases[ARENA] = address_of(frame.arena)
         frame.bases[CONSTANTS] = address_of(image.constants)
 
@@ -112,10 +109,10 @@ class Frame:
         self.arrays: tuple[np.ndarray | Array, ...] = ()
         self.own: Any = None
         self.ready: Ready | None = None
-        self.words = np.zeros(BASES + image.bases, np.int64)
+        self.words = np.zeros(FrameWords.bases + image.bases, np.int64)
         self.address = address_of(self.words)
-        self.flag = self.address + 8 * IN_USE
-        self.bases = self.words[BASES:]
+        self.flag = self.address + 8 * FrameWords.in_use
+        self.bases = self.words[FrameWords.bases :]
         self.variables = slice(image.first_variable, image.first_register)
         self.arena: np.ndarray[Any, Any] = _NOTHING
         self.stacks: np.ndarray[Any, Any] = _NOTHING.reshape(0, 3)
@@ -130,7 +127,7 @@ class Frame:
     @property
     def stack_bytes(self) -> int:
         """The memory that stacks have grown to."""
-        return sum(int(frame.stacks[:, 1].sum()) for frame in self.frames)
+        return sum(int(frame.stacks[:, StackWords.room].sum()) for frame in self.frames)
 
     def bind(self, addresses: Sequence[int]) -> None:
         """Point at the variables."""
@@ -138,15 +135,15 @@ class Frame:
 
     def cancel(self) -> None:
         """Have the run stop before its next step."""
-        self.words[CANCEL] = 1
+        self.words[FrameWords.cancel] = 1
 
     def after_fork(self) -> None:
         """A forked child has no thread that uses the frame."""
-        self.words[IN_USE] = 0
+        self.words[FrameWords.in_use] = 0
 
 
 def free_stacks(stacks: np.ndarray) -> None:
     """Give the memory of a frame's stacks back."""
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load.process_symbol("free"))
-    for memory in stacks[:, 0].tolist():
+    for memory in stacks[:, StackWords.memory].tolist():
         free(memory or None)

@@ -16,15 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphc.runtime.call.entry import RESULTS, Context, make
+from graphc.runtime.call.entry import Context, make
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.load.layouts import (
+    BuildWords,
+    ContextWords,
+    NestingWords,
+    ObjectWords,
+)
 
 ARGUMENT, OF_DICT, OF_TUPLE, OF_LIST, ATTRIBUTE = range(5)  # how an object is taken out
 ARRAY, CONTAINER, ITSELF, NUMBER, FOREIGN = range(5)  # what it has to be
 RESULT, NOTHING, DICT, TUPLE, LIST, CALL = range(6)  # what is built
 MOST_STEPS = 10_000  # fetches or builds; the entry has them on its stack
-_WORDS = 10
-_LENGTH = 16
 
 
 class Fetch(NamedTuple):
@@ -61,16 +65,16 @@ def nested(
     """
     if max(len(fetches), len(builds)) > MOST_STEPS or not lengths_are_known():
         return None
-    fetch_words = np.array([_fetch_words(fetch) for fetch in fetches], np.int64).reshape(-1, 6)
+    fetch_words = np.array([_fetch_words(fetch) for fetch in fetches], np.int64)
     keys = [np.array([id(key) for key in b.keys] if b.how == DICT else [], "i8") for b in builds]
-    build_words = np.zeros((len(builds), 3), np.int64)
+    build_words = np.zeros((len(builds), len(BuildWords.fields)), np.int64)
     for row, build, names in zip(build_words, builds, keys, strict=True):
         row[:] = build.how, build.taken, address_of(names) if build.how == DICT else id(build.keys)
-    context = np.zeros(_WORDS, np.int64).view(Context)
+    context = np.zeros(len(NestingWords.fields), np.int64).view(Context)
     context[:] = (
         address_of(flat), arguments, len(fetches), address_of(fetch_words),
         sum(fetch.test in (ARRAY, NUMBER) for fetch in fetches), len(builds),
-        address_of(build_words), flat[RESULTS], id(None), id(Exception),
+        address_of(build_words), flat[ContextWords.results], id(None), id(Exception),
     )  # fmt: skip
     context.keep = (flat, tuple(fetches), tuple(builds), fetch_words, build_words, keys)
     return make(address, context)
@@ -87,4 +91,4 @@ def lengths_are_known() -> bool:
     """Whether containers have their lengths where the entry reads them."""
     probes: tuple[Any, ...] = ({}, {1: 2, 3: 4}, (), (1, 2, 3), [], [1])
     read = ctypes.c_int64.from_address
-    return all(read(id(probe) + _LENGTH).value == len(probe) for probe in probes)
+    return all(read(id(probe) + 8 * ObjectWords.length).value == len(probe) for probe in probes)

@@ -28,9 +28,9 @@ import numpy as np
 from graphc.errors import GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import aligned_bytes
+from graphc.runtime.load.layouts import ContainerWords
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
 
-READERS, CLOSED = range(2)  # words of a container
 DRAIN_SECONDS = 20e-6
 Location = tuple[str, int]
 
@@ -223,13 +223,13 @@ class Container:
     def writing(self) -> Iterator[None]:
         """Nobody else reads or writes meanwhile."""
         with self.lock:
-            self.words[CLOSED] = 1
+            self.words[ContainerWords.closed] = 1
             try:
-                while self.words[READERS]:
+                while self.words[ContainerWords.readers]:
                     time.sleep(DRAIN_SECONDS)
                 yield
             finally:
-                self.words[CLOSED] = 0
+                self.words[ContainerWords.closed] = 0
 
     def declare(
         self,

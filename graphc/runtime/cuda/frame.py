@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.runtime.call.failure import BAD_ROW, CANCELLED, EMPTY, explain, keep
-from graphc.runtime.call.frame import (
-    BASES,
-    CANCEL,
-    KERNELS,
-    LOG,
-    OPERANDS,
-    TABLE,
-    THREADS,
-    WORDS,
-    Frame,
-)
+from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, DeviceError, Driver, Streamed
 from graphc.runtime.cuda.interpreter import Walk
@@ -34,6 +24,7 @@ from graphc.runtime.cuda.native import callback
 from graphc.runtime.cuda.plan import Direct, Reached, Recorder, Stopped, Stretch, Traced, Unplanned
 from graphc.runtime.cuda.stacks import StackEmpty, Stacks
 from graphc.runtime.cuda.transfer import Transfer
+from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
 
@@ -92,9 +83,10 @@ class DeviceFrame:
             return device.run() if device is not None else BAD_ROW
 
         self.callback, self.kernels = callback(run)
-        native.words[TABLE] = address_of(_ONE_CALL)
-        native.words[[KERNELS, WORDS]] = address_of(self.kernels)  # it has no words
-        native.words[[OPERANDS, THREADS]] = 0, 1
+        native.words[FrameWords.table] = address_of(_ONE_CALL)
+        native.words[FrameWords.kernels] = address_of(self.kernels)
+        native.words[FrameWords.parameters] = address_of(self.kernels)  # it has none
+        native.words[[FrameWords.operands, FrameWords.threads]] = 0, 1
 
     def join(self, native: Frame, image: Image, number: int, boxes: Boxes) -> None:
         """Take part in runs of several devices, as this one of them."""
@@ -121,7 +113,8 @@ class DeviceFrame:
         self.driver.enter()
         self.post.begin()
         image, mirrors = self.part.image, self.part.mirrors
-        hosts = self.words[BASES + FIRST_PARAM : BASES + image.first_variable].tolist()
+        bases = self.words[FrameWords.bases :]
+        hosts = bases[FIRST_PARAM : image.first_variable].tolist()
         places = self._places(hosts)
         try:
             self.bases[FIRST_PARAM : image.first_register] = [*places, *mirrors.begin()]
@@ -153,7 +146,7 @@ class DeviceFrame:
 
     def _work(self) -> None:
         """The rows of the table."""
-        log = int(self.words[LOG])
+        log = int(self.words[FrameWords.log])
         if log:
             self._trace(log)
             return
@@ -163,7 +156,7 @@ class DeviceFrame:
             if stretch is None:
                 self._walk(Direct(self), row, list(bases))
                 return
-            if self.words[CANCEL]:
+            if self.words[FrameWords.cancel]:
                 raise Stopped(CANCELLED)
             stretch.run()
             row, bases = stretch.row, stretch.bases
@@ -192,13 +185,13 @@ class DeviceFrame:
 
     def _trace(self, log: int) -> None:
         """Walk with the time of every row; native code leaves the log alone meanwhile."""
-        self.words[LOG] = 0
+        self.words[FrameWords.log] = 0
         issue = Traced(self)
         try:
             self._walk(issue, 0, list(self.bases))
             self.driver.synchronize(COMPUTE)
         finally:
-            self.words[LOG] = log
+            self.words[FrameWords.log] = log
         issue.write(log)
 
     def _walk(self, issue: Direct, row: int, bases: list[int]) -> None:

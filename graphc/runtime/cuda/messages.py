@@ -20,11 +20,12 @@ import numpy as np
 
 from graphc.record import record
 from graphc.runtime.call.failure import explain, keep
-from graphc.runtime.call.frame import BASES, DEVICE, KERNELS, ROW, TABLE, TEAM, WORDS, Frame
+from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, COPY, open_driver
 from graphc.runtime.cuda.native import callback, status_of
 from graphc.runtime.cuda.plan import Stopped
+from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Image
 from graphc.runtime.load.table import ARENA, CONSTANTS, TableBuilder
 
@@ -64,12 +65,12 @@ class Way:
 
     def row(self, table: np.ndarray[Any, Any], value: int) -> None:
         """Run a table on the frame of the device, its arena elsewhere. Raises Stopped."""
-        words, before = self.words, int(self.words[TABLE])
-        words[TABLE], words[BASES + ARENA] = address_of(table), value
+        words, before = self.words, int(self.words[FrameWords.table])
+        words[FrameWords.table], words[FrameWords.bases + ARENA] = address_of(table), value
         try:
             status = self.part.support.walk(self.address)
         finally:
-            words[TABLE] = before
+            words[FrameWords.table] = before
         if status:
             raise Stopped(status)
 
@@ -119,10 +120,12 @@ class ToHost(Way):
         self.seen = self.driver.pinned(8)
         self.event = self.driver.event()
         self.table = (_sending if self.waits else _sending_or_failing)(number, channel.nbytes)
-        letter = self.letter = np.zeros(BASES + 2, np.int64)  # a frame for the copy stream
-        letter[TABLE] = address_of(self.table)
-        letter[[TEAM, DEVICE]] = native.words[[TEAM, DEVICE]]
-        letter[BASES:] = address_of(self.staging), address_of(self.seen)
+        # A frame for the copy stream.
+        letter = self.letter = np.zeros(FrameWords.bases + 2, np.int64)
+        letter[FrameWords.table] = address_of(self.table)
+        letter[FrameWords.team] = native.words[FrameWords.team]
+        letter[FrameWords.device] = native.words[FrameWords.device]
+        letter[FrameWords.bases :] = address_of(self.staging), address_of(self.seen)
         found = weakref.ref(self)
 
         def fail(*_: int) -> int:
@@ -130,7 +133,7 @@ class ToHost(Way):
             return way.fail() if way is not None else 0
 
         self.callback, self.kernels = callback(fail)
-        letter[[KERNELS, WORDS]] = address_of(self.kernels)
+        letter[[FrameWords.kernels, FrameWords.parameters]] = address_of(self.kernels)
 
     def fail(self) -> int:
         """Called by the copy stream, in a thread that may wait for nothing: a kernel has failed.
@@ -138,9 +141,10 @@ class ToHost(Way):
         Others may wait for the message that is not sent, and this device for them.
         """
         row, code = status_of(self.seen)
-        self.words[ROW] = row
+        self.words[FrameWords.row] = row
         status = keep(explain(self.part.image, code, row))
-        self.part.support.fail_team(int(self.words[TEAM]), int(self.words[DEVICE]), status)
+        team, device = self.words[[FrameWords.team, FrameWords.device]].tolist()
+        self.part.support.fail_team(team, device, status)
         return 0
 
     def send(self, address: int) -> None:

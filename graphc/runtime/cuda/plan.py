@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.runtime.call.failure import CANCELLED
-from graphc.runtime.call.frame import CANCEL
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver, Streamed
+from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.table import SEND, WAIT
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Direct:
 
     def begin(self, row: int) -> None:
         self.frame.row = row
-        if self.frame.words[CANCEL]:
+        if self.frame.words[FrameWords.cancel]:
             raise Stopped(CANCELLED)
 
     def call(self, row: int, addresses: tuple[int, ...]) -> None:

@@ -11,11 +11,10 @@ import numpy as np
 
 from graphc.record import record
 from graphc.runtime.call.memory import address_of, aligned_bytes
+from graphc.runtime.load.layouts import AgendaWords
 from graphc.runtime.load.table import END, WAIT, rows
 
 _LINE = 8  # words of a cache line
-_HEAD = 8  # words before the state
-_WORDS, _OPEN, _COUNTS, _ROWS, _STATE, _BYTES = range(6)
 
 
 @record(frozen=True)
@@ -60,14 +59,17 @@ class Ready:
         here[list(agenda.messages.values())] = 0
         self.first[:bitmap] = np.packbits(here, bitorder="little").view("<i8")
         self.first[counts_at:] = agenda.counts
-        self.words = aligned_bytes(8 * (_HEAD + self.first.size), 8 * _LINE).view(np.int64)
-        self.words[:_HEAD] = 0
-        self.address = address_of(self.words)
-        state = self.address + 8 * _HEAD
-        self.words[_WORDS] = bitmap
-        self.words[[_OPEN, _COUNTS]] = state + 8 * open_at, state + 8 * counts_at
-        self.words[[_ROWS, _STATE]] = address_of(self.rows), address_of(self.first)
-        self.words[_BYTES] = self.first.nbytes
+        head = AgendaWords.here
+        words = aligned_bytes(8 * (head + self.first.size), 8 * _LINE).view(np.int64)
+        words[:head] = 0
+        state = address_of(words[head:])
+        words[AgendaWords.words] = bitmap
+        words[AgendaWords.open] = state + 8 * open_at
+        words[AgendaWords.counts] = state + 8 * counts_at
+        words[AgendaWords.rows] = address_of(self.rows)
+        words[AgendaWords.first] = address_of(self.first)
+        words[AgendaWords.state_bytes] = self.first.nbytes
+        self.words, self.address = words, address_of(words)
 
 
 def _rounded(words: int) -> int:

@@ -9,10 +9,10 @@ import numpy as np
 
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.devices.agenda import Ready
+from graphc.runtime.load.layouts import ChannelWords
 from graphc.runtime.load.program import ALIGNMENT, Channel
 
-WORDS = 16  # of a channel: two cache lines, of which the sender and the receiver write the first
-_ADDRESS, _BUFFER, _SOURCE, _TARGET, _AGENDA, _SEGMENT, _RECORD = range(1, 8)
+_WORDS = ChannelWords.nbytes // 8
 
 
 class Channels:
@@ -21,45 +21,47 @@ class Channels:
     __slots__ = ("address", "buffers", "kept", "words")
 
     def __init__(self, channels: Sequence[Channel]) -> None:
-        self.words = aligned_bytes(8 * WORDS * len(channels), 8 * WORDS).view(np.int64)
+        size = ChannelWords.nbytes
+        self.words = aligned_bytes(size * len(channels), size).view(np.int64)
         self.words[:] = 0
         self.kept: dict[str, np.ndarray] = {}
         self.address = address_of(self.words)
         sizes = [-(-c.nbytes // ALIGNMENT) * ALIGNMENT if c.buffered else 0 for c in channels]
         self.buffers = aligned_bytes(sum(sizes))
         position = address_of(self.buffers)
-        for slot, channel, size in zip(self.words.reshape(-1, WORDS), channels, sizes, strict=True):
-            slot[_SOURCE], slot[_TARGET] = channel.source, channel.target
+        slots = self.words.reshape(-1, _WORDS)
+        for slot, channel, size in zip(slots, channels, sizes, strict=True):
+            slot[ChannelWords.source], slot[ChannelWords.target] = channel.source, channel.target
             if channel.buffered:
                 # A message of no bytes has no memory; what it points to is never read.
-                slot[_BUFFER] = slot[_ADDRESS] = position
+                slot[ChannelWords.buffer] = slot[ChannelWords.address] = position
                 position += size
 
     def announce(self, ready: Ready) -> None:
         """Have messages tell the device that receives them when they are there."""
-        slots = self.words.reshape(-1, WORDS)
+        slots = self.words.reshape(-1, _WORDS)
         for channel, segment in ready.agenda.messages.items():
-            slots[channel, [_AGENDA, _SEGMENT]] = ready.address, segment
+            slots[channel, [ChannelWords.agenda, ChannelWords.segment]] = ready.address, segment
 
     def record(self, channels: Sequence[Channel], room: Mapping[str, int]) -> None:
         """Have runs keep so many messages of these channels, beyond the last one of each."""
-        slots = self.words.reshape(-1, WORDS)
+        slots = self.words.reshape(-1, _WORDS)
         for slot, channel in zip(slots, channels, strict=True):
             if channel.buffered and channel.name in room:
                 kept = self.kept[channel.name] = aligned_bytes(room[channel.name] * channel.nbytes)
-                slot[_RECORD] = address_of(kept)
-                slot[_RECORD + 1] = address_of(kept) + kept.size
+                slot[ChannelWords.record] = address_of(kept)
+                slot[ChannelWords.limit] = address_of(kept) + kept.size
 
     def carried(self, channels: Sequence[Channel]) -> dict[str, list[bytes]]:
         """The messages of every channel: those that were kept, or the last one; to be asked after a
         run, before the next."""
         found = {}
-        for c, slot in zip(channels, self.words.reshape(-1, WORDS).tolist(), strict=True):
+        for c, slot in zip(channels, self.words.reshape(-1, _WORDS).tolist(), strict=True):
             if c.name in self.kept:
                 kept = self.kept[c.name]
-                count = (slot[_RECORD] - address_of(kept)) // max(1, c.nbytes)
+                count = (slot[ChannelWords.record] - address_of(kept)) // max(1, c.nbytes)
                 rows = kept[: count * c.nbytes].reshape(count, c.nbytes)
                 found[c.name] = [row.tobytes() for row in rows]
-            elif slot[_ADDRESS]:
-                found[c.name] = [string_at(slot[_ADDRESS], c.nbytes)]
+            elif slot[ChannelWords.address]:
+                found[c.name] = [string_at(slot[ChannelWords.address], c.nbytes)]
         return found

@@ -16,18 +16,14 @@ import numpy as np
 
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable, Value, executables
-from graphc.runtime.call.failure import CANCELLED, explain, kept
-from graphc.runtime.call.frame import BUDGET, DEVICE, TEAM, Frame, part_of
+from graphc.runtime.call.failure import CANCELLED, GONE, NO_WORKER, explain, kept
+from graphc.runtime.call.frame import Frame, part_of
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.devices.channel import Channels
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.registry import local_name
+from graphc.runtime.load.layouts import DeviceWords, FrameWords, TeamWords
 from graphc.runtime.load.program import Image
-
-NO_WORKER, GONE = -5, -6  # further statuses
-_DEVICE_WORDS = 32
-_DEVICES, _CHANNELS, _CHANNEL_COUNT = 0, 5, 6  # words of a team
-_FRAME, _FIRST_ROW = 1, 2  # words of a device
 
 _gone: set[str] = set()
 
@@ -44,17 +40,20 @@ class TeamFrame(Frame):
         self.budget[0] = cluster.image.stack_bytes
         self.channels = Channels(cluster.image.channels)
         count = 1 + len(self.others)
-        self.team = aligned_bytes(8 * _DEVICE_WORDS * (1 + count), 8 * _DEVICE_WORDS).view(np.int64)
+        size = TeamWords.nbytes + count * DeviceWords.nbytes
+        self.team = aligned_bytes(size, DeviceWords.nbytes).view(np.int64)
         self.team[:] = 0
         self.team_address = address_of(self.team)
-        self.team[[_DEVICES, _CHANNEL_COUNT]] = count, len(cluster.image.channels)
-        self.team[_CHANNELS] = self.channels.address
+        self.team[TeamWords.devices] = count
+        self.team[TeamWords.channel_count] = len(cluster.image.channels)
+        self.team[TeamWords.channels] = self.channels.address
+        records = self.team[TeamWords.nbytes // 8 :].reshape(count, -1)
         boxes: Any = {}  # what GPUs have in common
-        for number, frame in enumerate(self.frames):
-            record = self.team[_DEVICE_WORDS * (1 + number) :]
-            record[_FRAME], record[_FIRST_ROW] = frame.address, cluster.first_rows[number]
-            frame.words[TEAM], frame.words[DEVICE] = self.team_address, number
-            frame.words[BUDGET] = address_of(self.budget)
+        for number, (frame, record) in enumerate(zip(self.frames, records, strict=True)):
+            record[DeviceWords.frame] = frame.address
+            record[DeviceWords.first_row] = cluster.first_rows[number]
+            frame.words[FrameWords.team], frame.words[FrameWords.device] = self.team_address, number
+            frame.words[FrameWords.budget] = address_of(self.budget)
             if frame.ready is not None:
                 self.channels.announce(frame.ready)
             if frame.own is not None:

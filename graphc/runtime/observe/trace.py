@@ -18,9 +18,10 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.call.execute import Executable
-from graphc.runtime.call.frame import LOG, Part
+from graphc.runtime.call.frame import Part
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.files.files import write_atomically
+from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Origin
 from graphc.runtime.load.table import CALL, COPY, END, NAMES, POP, PUSH, SEND, STACK, WAIT
 
@@ -89,11 +90,11 @@ def trace(
     try:
         for log, each in zip(logs, frame.frames, strict=True):
             log[:2] = 0, room
-            each.words[LOG] = address_of(log)
+            each.words[FrameWords.log] = address_of(log)
         executable.go(frame)
     finally:
         for each in frame.frames:
-            each.words[LOG] = 0
+            each.words[FrameWords.log] = 0
         executable.give(frame)
     images = executable.image.images
     start = min(int(log[3]) for log in logs)

@@ -1,0 +1,153 @@
+"""When parked workers of the pool are woken, and when they are left alone.
+
+Waking a parked worker costs the caller tens of microseconds and takes effect late: it must pay.
+Steps run on the caller alone add their time to a debt; a step wakes the workers when the debt
+exceeds the patience, or when its first chunk shows that the rest will take as long; what was seen
+once is remembered for the next time that the same step finds its workers asleep.  Patience
+doubles each time that the workers woken before did nothing, and falls back when they did.
+
+A worker that loses its core in the middle of a chunk holds up the caller for a whole time slice.
+When the caller waits for workers longer than its own share took, `judge` sends them on a holiday:
+steps run on the caller alone for a while, longer each time that this happens again soon.
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.llvm.writer import (
+    I32,
+    I64,
+    RELAXED,
+    SEQ_CST,
+    Global,
+    Number,
+    Struct,
+    Value,
+    Writer,
+    copy_bytes,
+    native,
+)
+from graphc.codegen.runtime.pool_work import SlotWords, job, run_chunks, slots
+from graphc.codegen.runtime.system import (
+    MASK,
+    condition_signal,
+    core,
+    get_thread_cores,
+    mutex_lock,
+    mutex_unlock,
+    now,
+    set_thread_cores,
+    without_core,
+)
+from graphc.runtime.load.layouts import Layout, Word
+
+# All in nanoseconds.
+LEAST_PATIENCE, MOST_PATIENCE = 300_000, 5_000_000
+STALL = 200_000
+FORGIVEN = 1_000_000  # idle time after which a debt does not count: steps come one at a time
+SHORTEST_REST, LONGEST_REST = 10_000_000, 1_000_000_000
+ALL = (1 << 63) - 1  # chunks
+_SPREAD, _MIX = 4294967311, -7046029254386353131  # of the hash of a step
+_COST_BITS = 6
+
+
+class CostWords(Layout):
+    """What the rest of a step took, or would have taken, the last time."""
+
+    step: Word
+    nanoseconds: Word
+
+
+debt = Global("debt", I64)
+patience = Global("patience", I64, LEAST_PATIENCE)
+helped = Global("helped", I32, align=128)  # a worker has done something since it was woken
+holiday = Global("holiday", I64)  # ends then
+rest = Global("rest", I64, SHORTEST_REST)
+last = Global("last", I64)
+costs = Global("costs", CostWords, count=1 << _COST_BITS, align=64)
+
+
+@native()
+def run_beside_sleepers(f: Writer, count: Number) -> None:
+    """Run the job, whose workers are parked, at least in part: wake them if that pays."""
+    limit = patience(f).load()
+    idle = now(f) - last(f).load()
+    owed = (idle > FORGIVEN).choose(0, debt(f).load())
+    with f.when(owed >= limit):
+        wake_and_run(f, count)
+        f.give()
+    work = job(f)
+    place = work.at("kernel").load(I64) ^ work.at("parameters").load(I64)
+    step = place ^ (work.units * _SPREAD)
+    cost = costs(f)[(step * _MIX) >> (64 - _COST_BITS)]
+    started = f.local(0)
+    with f.when(cost.step == step):
+        with f.when(cost.nanoseconds >= limit):
+            wake_and_run(f, count)
+            f.give()
+        started.set(now(f))
+    with f.otherwise():
+        started.set(now(f))
+        run_chunks(f, 0, 1)
+        others = (now(f) - started) * (count * work.chunks - 1)
+        cost.step = step
+        cost.nanoseconds = others
+        with f.when(others >= limit):
+            wake_and_run(f, count)
+            f.give()
+    run_chunks(f, 0, ALL)
+    end = now(f)
+    spent = end - started
+    cost.nanoseconds = spent
+    last(f).store(end)
+    debt(f).store(owed + spent)
+
+
+@native()
+def wake_and_run(f: Writer, count: Number) -> None:
+    """Wake the workers, and run what they leave."""
+    useful = helped(f).exchange(0, RELAXED) != 0
+    longer = (patience(f).load() << 1).least(MOST_PATIENCE)
+    patience(f).store(useful.choose(LEAST_PATIENCE, longer))
+    debt(f).store(0)
+    with f.loop(1, count) as s:
+        slot = slots(f)[s]
+        with f.when(slot.at("parked").exchange(0, SEQ_CST) != 0):
+            mutex_lock(f, slot.at("mutex"))
+            mutex_unlock(f, slot.at("mutex"))
+            rouse(f, slot)
+    run_chunks(f, 0, ALL)
+
+
+def judge(f: Writer, begin: Value, own_end: Value) -> None:
+    """The caller has waited for its workers: send them on a holiday if that took too long."""
+    end = now(f)
+    with f.when(end - own_end > own_end - begin + STALL):
+        length = rest(f).load()
+        is_rare = end - holiday(f).load() > length << 2
+        longer = (length << 1).least(LONGEST_REST)
+        chosen = is_rare.choose(SHORTEST_REST, longer)
+        rest(f).store(chosen)
+        holiday(f).store(end + chosen)
+
+
+def rouse(f: Writer, slot: Struct[SlotWords]) -> None:
+    """Signal a worker.
+
+    One that wakes on the core of its caller may stay in the queue there until the system's next
+    tick, 10 ms later, though another core is idle.  So it may not use that core while it is woken.
+    """
+    if not f.module.is_linux:
+        condition_signal(f, slot.at("condition"))
+        return
+    usual, other = f.slot("i8", MASK), f.slot("i8", MASK)
+    thread = slot.thread
+    is_known = get_thread_cores(f, thread, MASK, usual) == 0
+    here = core(f)
+    with f.when(is_known & here.below(8 * MASK)):
+        copy_bytes(f, other, usual, MASK)
+        without_core(f, other, here)
+        set_thread_cores(f, thread, MASK, other)
+        condition_signal(f, slot.at("condition"))
+        set_thread_cores(f, thread, MASK, usual)
+    with f.otherwise():
+        condition_signal(f, slot.at("condition"))

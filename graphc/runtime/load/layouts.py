@@ -1,0 +1,234 @@
+"""The layouts of memory that Python and native code share, each declared once.
+
+A layout is a class of annotated fields: a `Word` or `Address` takes eight bytes, a `Half` four; a
+number after it says at which byte it lies, else it follows the one before.  To Python a field is
+the index of its word: `words[FrameWords.cancel]`.  Native code reads fields by name (see
+`graphc.codegen.llvm.writer`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+Word: TypeAlias = int
+Address: TypeAlias = int
+Half: TypeAlias = int
+
+_KINDS = {"Word": "i64", "Address": "ptr", "Half": "i32"}
+_BYTES = {"i64": 8, "ptr": 8, "i32": 4}
+
+
+class Layout:
+    """A block of memory with named fields; `nbytes` is what the next one of an array is away.
+
+    A layout may begin as another one does.
+    """
+
+    fields: ClassVar[dict[str, tuple[int, str]]]  # the byte and the kind of each
+    nbytes: ClassVar[int]
+
+    def __init_subclass__(cls, nbytes: int = 0) -> None:
+        cls.fields, end = dict(getattr(cls, "fields", {})), 0
+        for name, annotation in cls.__annotations__.items():
+            kind = _KINDS[annotation]
+            start = vars(cls).get(name, -(-end // _BYTES[kind]) * _BYTES[kind])
+            end = start + _BYTES[kind]
+            cls.fields[name] = start, kind
+            setattr(cls, name, start // 8)
+        cls.nbytes = nbytes or end
+
+
+class FrameWords(Layout):
+    """The state of one run on one device; `bases` goes on as long as there are registers."""
+
+    table: Address
+    kernels: Address  # the address of each
+    parameters: Address
+    operands: Word  # the most of a row
+    threads: Word
+    cancel: Word
+    row: Word  # that stopped
+    kernel: Word  # of that row
+    in_use: Word
+    stacks: Address
+    team: Address  # or null
+    device: Word
+    log: Address  # or null
+    agenda: Address  # or null
+    budget: Address  # of the bytes that the stacks of all devices may still take
+    bases: Address = 128
+
+
+class StackWords(Layout):
+    """What the gradient of a loop remembers: memory from malloc, bytes there, bytes in use."""
+
+    memory: Address
+    room: Word
+    top: Word
+
+
+class LogWords(Layout):
+    """What a traced run notes; marks follow."""
+
+    marks: Word
+    room: Word
+
+
+class MarkWords(Layout):
+    """2 * row: the row begins; 2 * row + 1: its message is there, or its channel is free."""
+
+    mark: Word
+    nanoseconds: Word
+
+
+class SpotWords(Layout, nbytes=256):
+    """Where a thread sleeps."""
+
+    parked: Half
+    mutex: Word = 128
+    condition: Word = 192
+
+
+class TeamWords(Layout, nbytes=256):
+    """A run on several devices; they follow."""
+
+    devices: Word
+    running: Word
+    failed: Word
+    status: Word
+    row: Word
+    channels: Address
+    channel_count: Word
+
+
+class DeviceWords(SpotWords, nbytes=256):
+    """A device of a team, and where its thread sleeps."""
+
+    frame: Address = 8
+    first_row: Word
+    worker: Word
+    turn: Word
+
+
+class ChannelWords(Layout, nbytes=128):
+    """The place of one message: two cache lines, of which both ends write the first."""
+
+    state: Word  # 0 empty, 1 full
+    address: Address
+    buffer: Address  # or null: the message is the address of the value
+    source: Word
+    target: Word
+    agenda: Address  # of the receiver, or null
+    segment: Word  # that the message begins
+    record: Address  # where a copy of each message is kept, or null
+    limit: Address
+
+
+class AgendaWords(Layout):
+    """The segments of one run on one device; see `graphc.runtime.devices.agenda`."""
+
+    words: Word  # of a bitmap
+    open: Address  # a bit per segment that waits for no other
+    counts: Address  # for how many others each segment waits
+    rows: Address  # the first of each segment
+    first: Address  # how the state begins
+    state_bytes: Word
+    here: Word = 64  # the state: a bit per segment that waits for no message (any more)
+
+
+class ContextWords(Layout):
+    """What the native entry of one executable reads."""
+
+    ready: Word
+    parameters: Word
+    results: Word
+    drop_gil: Word
+    frames: Word
+    parameter_records: Address
+    result_records: Address
+    array_type: Address
+    none: Address
+    new_array: Address
+    containers: Word
+    homes: Address
+    no_wait: Address  # to False
+    true: Address
+    donates: Word
+    first_frame: Address = 128
+
+
+class RecordWords(Layout):
+    """A parameter or a result of the native entry."""
+
+    dtype: Address
+    rank: Word
+    shape: Address
+    size: Word
+    taken: Word  # whether a result takes its memory; of a result: the parameter it takes, or -1
+
+
+class HomeWords(Layout):
+    """A container of variables; the methods of its lock if the run writes there, else null."""
+
+    container: Address
+    acquire: Address
+    release: Address
+
+
+class ContainerWords(Layout):
+    """Who is in a container of variables."""
+
+    readers: Word
+    closed: Word
+
+
+class NestingWords(Layout):
+    """What the native entry for nested arguments reads."""
+
+    flat: Address  # the context for flat ones
+    arguments: Word
+    fetches: Word
+    fetch_records: Address
+    arrays: Word
+    builds: Word
+    build_records: Address
+    results: Word
+    none: Address
+    errors: Address  # the class of those after which Python looks again
+
+
+class FetchWords(Layout):
+    """How one object is taken out of an argument."""
+
+    parent: Word
+    how: Word
+    key: Address  # or a position
+    test: Word
+    wanted: Address
+    detail: Word
+
+
+class BuildWords(Layout):
+    """How one object of the answer is made."""
+
+    how: Word
+    taken: Word
+    keys: Address
+
+
+class ObjectWords(Layout):
+    """A Python object of 64-bit CPython with a GIL; tuples, lists and dicts have a length."""
+
+    type: Address = 8
+    length: Word = 16
+
+
+class ArrayWords(Layout):
+    """A NumPy array."""
+
+    type: Address = 8
+    data: Address = 16
+    rank: Half = 24
+    shape: Address = 32
+    dtype: Address = 56
+    flags: Half = 64

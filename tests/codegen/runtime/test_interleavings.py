@@ -1,0 +1,287 @@
+"""Native code whose threads meet, in every order that they may meet in.
+
+Small cases of the real program, from the text that LLVM gets, and planted faults that have to be
+found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from interleavings import Machine, Program, Running, explore
+
+from graphc.codegen.llvm.writer import (
+    ACQ_REL,
+    I32,
+    I64,
+    PTR,
+    RELAXED,
+    RELEASE,
+    Module,
+    Native,
+    Number,
+    Pointer,
+    Writer,
+    native,
+)
+from graphc.codegen.runtime import channels, pool, team
+from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
+from graphc.codegen.runtime.team_failure import team_stop
+from graphc.runtime.call.failure import CANCELLED
+from graphc.runtime.load.layouts import (
+    AgendaWords,
+    ChannelWords,
+    DeviceWords,
+    FrameWords,
+    Layout,
+    TeamWords,
+)
+
+LINUX = "x86_64-unknown-linux-gnu"
+TEAM, CHANNEL, BUFFER, AGENDA, STATE, ROWS, ROW, ENDING, VALUES, TAKEN, KERNEL, WORK = (
+    (16 + k) << 24 for k in range(12)
+)
+FRAMES = 64 << 24, 65 << 24
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits asks whether it is enough each time, and hears both answers."""
+    monkeypatch.setattr(channels, "PAUSES", 1)
+    monkeypatch.setattr(pool, "BRIEF_SPINS", 1)
+    monkeypatch.setattr(team, "LOOKS", 1)
+
+
+SPINS = {"@graphc_spun_enough": (0, 1)}
+
+
+def text_of(*roots: Native) -> str:
+    return Module(LINUX).text(roots)
+
+
+def filled(place: int, layout: type[Layout], /, **fields: int) -> dict[int, int]:
+    """Memory of a layout."""
+    return {place + layout.fields[name][0]: value for name, value in fields.items()}
+
+
+def field(layout: type[Layout], name: str) -> int:
+    return layout.fields[name][0]
+
+
+def planted(text: str, old: str, new: str) -> str:
+    """A text with a fault in it."""
+    assert re.search(old, text), "the fault has no place any more"
+    return re.sub(old, new, text)
+
+
+# ------------------------------------------------------------------------------------ channels
+
+
+@native()
+def send_all(f: Writer, frame: Pointer, row: Pointer, values: Pointer, count: Number) -> None:
+    with f.loop(0, count) as k:
+        channels.send(f, frame, row, values.at(k))
+
+
+@native()
+def receive_all(f: Writer, frame: Pointer, row: Pointer, taken: Pointer, count: Number) -> None:
+    with f.loop(0, count) as k:
+        channels.receive(f, frame, row, taken.at(k))
+
+
+def two_devices(**channel: int) -> dict[int, int]:
+    """A team of two devices with one channel, and a row that uses it."""
+    memory = filled(TEAM, TeamWords, devices=2, channels=CHANNEL, channel_count=1)
+    memory |= filled(CHANNEL, ChannelWords, source=0, target=1, **channel)
+    memory |= {ROW + 16: 8, ROW + 24: 0}  # bytes, channel
+    for number, frame in enumerate(FRAMES):
+        memory |= filled(frame, FrameWords, team=TEAM, device=number, log=0)
+        device = TEAM + TeamWords.nbytes + number * DeviceWords.nbytes
+        memory |= filled(device, DeviceWords, frame=frame)
+    return memory
+
+
+def constants(memory: Mapping[int, int]) -> list[int]:
+    """What nobody writes: all that a test prepares, but what changes in a run."""
+    changing = {field(ChannelWords, name) + CHANNEL for name in ("state", "address")}
+    return [*set(memory) - changing, CHANNEL + field(ChannelWords, "record")]
+
+
+def messages(text: str, *, buffer: int, count: int = 2, **options: bool) -> int:
+    """Explore a channel on which as many messages are sent as are received."""
+    memory = two_devices(buffer=buffer, address=buffer, agenda=0)
+    memory |= {VALUES + 8 * k: 7 + k for k in range(count)}
+    machine = Machine(Program(text), choices=SPINS, constants=constants(memory), **options)
+    start = machine.start(
+        memory,
+        [
+            ("send_all", (FRAMES[0], ROW, VALUES, count)),
+            ("receive_all", (FRAMES[1], ROW, TAKEN, count)),
+        ],
+    )
+
+    def check(memory: dict[int, int]) -> None:
+        assert [memory.get(TAKEN + 8 * k) for k in range(count)] == [7 + k for k in range(count)]
+
+    return explore(machine, start, check=check)
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize("buffer", [0, BUFFER], ids=["pull", "push"])
+def test_messages_arrive_in_order_and_nobody_sleeps_for_ever(buffer: int, buffered: bool) -> None:
+    assert messages(text_of(send_all, receive_all), buffer=buffer, buffered=buffered) > 100
+
+
+PARK = r"(store atomic i32 1, ptr %spot seq_cst, align 4)\n((?:.*\n){2})"
+
+
+def test_a_wake_up_is_lost_where_parked_is_set_after_the_last_look() -> None:
+    text = planted(text_of(send_all, receive_all), PARK, r"\2  \1\n")
+    with pytest.raises(AssertionError, match="never end"):
+        messages(text, buffer=0)
+
+
+@pytest.mark.parametrize(
+    "store", ["store atomic i32 1, ptr %spot", "store atomic i64 %state, ptr %channel"]
+)
+def test_a_wake_up_is_lost_where_a_store_may_be_late(store: str) -> None:
+    text = planted(
+        text_of(send_all, receive_all), re.escape(store) + " seq_cst", f"{store} release"
+    )
+    assert messages(text, buffer=0), "right where stores are seen at once"
+    with pytest.raises(AssertionError, match="never end"):
+        messages(text, buffer=0, buffered=True)
+
+
+def test_a_message_that_is_read_without_waiting_is_a_race() -> None:
+    text = planted(
+        text_of(send_all, receive_all), r"load atomic i64, ptr %at seq_cst", "load i64, ptr %at"
+    )
+    text = text.replace("load i64, ptr %at, align 8", "load i64, ptr %at")
+    with pytest.raises(AssertionError, match="race"):
+        messages(text, buffer=0, races=True)
+
+
+# ------------------------------------------------------------------------------------ ready queue
+
+
+@native()
+def follow(f: Writer, frame: Pointer, row: Pointer, size: Number, out: Pointer) -> None:
+    out[0] = channels.next_segment(f, frame, row, size)
+
+
+def a_segment(
+    calls: list[tuple[str, tuple[int, ...]]], roots: tuple[Native, ...], **options: Any
+) -> set[int]:
+    """Explore a device that waits for its second segment, which a message begins; where it goes."""
+    memory = two_devices(buffer=0, agenda=AGENDA, segment=1)
+    memory |= filled(
+        AGENDA, AgendaWords, words=1, open=STATE, counts=STATE + 8, rows=ROWS, here=0b01
+    )
+    memory |= filled(FRAMES[1], FrameWords, agenda=AGENDA)
+    memory |= {STATE + 8: 1, STATE + 16: 1, ROWS: 0, ROWS + 8: 30, ENDING + 16: 1, VALUES: 7}
+    fixed = set(constants(memory)) - {AGENDA + field(AgendaWords, "here"), STATE + 8, STATE + 16}
+    found: set[int] = set()
+    machine = Machine(Program(text_of(*roots)), choices=SPINS, constants=list(fixed), **options)
+    start = machine.start(memory, [("follow", (FRAMES[1], ENDING, 3, TAKEN)), *calls])
+    explore(machine, start, check=lambda memory: found.add(memory[TAKEN]))
+    return found
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_device_that_waits_for_anything_hears_of_a_message(buffered: bool) -> None:
+    calls = [("send_all", (FRAMES[0], ROW, VALUES, 1))]
+    assert a_segment(calls, (follow, send_all), buffered=buffered) == {30}
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_cancelled_device_stops_even_if_it_is_about_to_park(buffered: bool) -> None:
+    stopped = a_segment([("team_stop", (TEAM,))], (follow, team_stop), buffered=buffered)
+    assert stopped == {CANCELLED & ((1 << 64) - 1)}
+
+
+def test_a_message_and_a_cancellation_at_once() -> None:
+    calls = [("send_all", (FRAMES[0], ROW, VALUES, 1)), ("team_stop", (TEAM,))]
+    found = a_segment(calls, (follow, send_all, team_stop))
+    assert found == {30, CANCELLED & ((1 << 64) - 1)}
+
+
+# ------------------------------------------------------------------------------------ the pool
+
+
+@native()
+def fork_all(f: Writer, kernel: Pointer, work: Pointer, count: Number, units: Number) -> None:
+    """Fork as often, each time for the next eight words of work."""
+    with f.loop(0, count) as k:
+        pool.fork(f, kernel, f.null(), work.at(k << 3), units, 1, 2, 0, work.at(-1))
+
+
+@native(PTR)
+def hasty_worker(f: Writer, argument: Pointer) -> None:
+    """A worker that reads what it does before it says that it does it: the job may be another one
+    by then, though the slot looks the same."""
+    slot = slots(f)[argument.cast("ptrtoint", I64)]
+    state = slot.at("state")
+    with f.forever(), f.when(state.load(order=RELAXED) == POSTED):
+        early = job(f).at("parameters").load(PTR, RELAXED)
+        with f.when(state.cas(POSTED, ENTERED, ACQ_REL)):
+            with f.when(slot.at("next").fetch_add(1, RELAXED) == 0):
+                f.invoke(I32, job(f).kernel, f.null(), early, 1, 2, 1)
+            state.store(IDLE, RELEASE)
+
+
+def forks(
+    text: str, callers: int = 1, count: int = 2, memory: Mapping[str, int] | None = None,
+    worker: str = "pool_worker", **options: Any,
+) -> int:  # fmt: skip
+    """Explore callers that fork a kernel of two units; each unit has to be run once."""
+    program = Program(text)
+    program.names[KERNEL] = "kernel"
+
+    def kernel(run: Running, _: int, place: int, low: int, high: int, thread: int) -> None:
+        for unit in range(low, high):
+            assert not run.read(place + 8 * unit), "a unit is run twice"
+            run.write(place + 8 * unit, 1)
+
+    works = [WORK + 256 * c + 64 * k for c in range(callers) for k in range(count)]
+
+    def check(found: dict[int, int]) -> None:
+        assert all(found.get(w) and found.get(w + 8) for w in works), "a unit is not run"
+
+    words = {"workers": 1, "spins": 0, **(memory or {})}
+    lives = [(worker, (1,))] if worker else []
+    machine = Machine(program, {"kernel": kernel}, constants=[WORK - 8, WORK + 248], **options)
+    calls = [("fork_all", (KERNEL, WORK + 256 * c, count, 2)) for c in range(callers)]
+    start = machine.start(
+        {program.addresses[f"@graphc_{name}"]: value for name, value in words.items()},
+        [*calls, *lives],
+    )
+    return explore(machine, start, ends=range(callers), check=check)
+
+
+@pytest.mark.parametrize(("patience", "buffered"), [(1, False), (0, True)])
+def test_every_unit_of_every_job_is_run_once(patience: int, buffered: bool) -> None:
+    """Workers that are asleep are left so, or woken."""
+    text = text_of(fork_all, pool.pool_worker)
+    assert forks(text, memory={"patience": patience}, buffered=buffered) > 100
+
+
+def test_two_callers_share_a_pool() -> None:
+    assert forks(text_of(fork_all, pool.pool_worker), callers=2, count=1) > 100
+
+
+def test_a_pool_that_is_released_twice_is_found() -> None:
+    release = "store atomic i32 0, ptr @graphc_busy release, align 4"
+    text = planted(text_of(fork_all, pool.pool_worker), release, f"{release}\n  {release}")
+    with pytest.raises(AssertionError, match=r"race|twice|not run"):
+        forks(text, callers=2, worker="")  # which may be that late
+
+
+def test_a_worker_that_takes_one_job_for_another_is_found() -> None:
+    text = text_of(fork_all, pool.pool_worker, hasty_worker)
+    assert forks(text, count=1, worker="hasty_worker") > 10, "one job has no other"
+    with pytest.raises(AssertionError, match="twice"):
+        forks(text, worker="hasty_worker")
