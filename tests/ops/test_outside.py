@@ -5,6 +5,7 @@ in which, plain Python would; however they are compiled, placed, differentiated 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -345,6 +346,74 @@ def test_a_callback_may_call_compiled_functions() -> None:
     double = gc.compile(lambda x: x * 2)
     run = gc.compile(lambda x: gc.callback(double, gc.spec(x.shape, "f64"), x) + 1)
     assert run(np.arange(3.0)).tolist() == [1, 3, 5]
+
+
+def step_of(use: Callable[[np.ndarray], Any], devices: list[str]) -> tuple[Any, gc.Variable]:
+    """A run that writes a variable and then calls `use`, and the variable."""
+    with gc.container("outside"):
+        seen = gc.Variable(np.zeros(3, np.float32), name=f"seen{next(numbers)}")
+
+    def step(x: Any) -> Any:
+        total = seen.assign_add(x)
+        with gc.device(devices[-1]):
+            return gc.callback(use, gc.spec((3,), "f32"), total)
+
+    return gc.compile(step, devices=devices), seen
+
+
+numbers = itertools.count()
+USES: dict[str, Callable[[gc.Variable, np.ndarray], Any]] = {
+    "reads": lambda v, x: v.value,
+    "assigns": lambda v, x: v.assign(x),
+    "runs": lambda v, x: gc.compile(lambda a: v.assign_add(a))(x),
+    "reads in a run": lambda v, x: gc.compile(lambda a: v + a)(x),
+    "resets": lambda v, x: gc.reset_container("outside"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("devices", [["cpu:0"], ["cpu:0", "cpu:1"]], ids=len)
+def test_a_callback_does_not_wait_for_what_its_own_run_writes(use: str, devices: list[str]) -> None:
+    def touch(x: np.ndarray) -> np.ndarray:
+        if x[0] == 1:
+            USES[use](seen, x)
+        return x
+
+    step, seen = step_of(touch, devices)
+    one = np.ones(3, np.float32)
+    for _ in range(2):  # the first time through the slow path and the second through the fast one
+        seen.assign(0 * one)
+        with pytest.raises(
+            gc.RunError, match=r"'outside': the run writes it(.|\n)*test_outside.py"
+        ):
+            step(one)
+        assert step(one).tolist() == [2, 2, 2]
+        for _ in range(8):
+            step(one)
+
+
+def test_a_callback_reads_what_its_run_reads_and_writes_what_it_does_not_use() -> None:
+    with gc.container("outside"):
+        v = gc.Variable(np.ones(3, np.float32), name="read")
+    with gc.container("elsewhere"):
+        other = gc.Variable(np.zeros(3, np.float32), name="written")
+    found = []
+
+    def touch(x: np.ndarray) -> np.ndarray:
+        other.assign_add(x)
+        found.append(gc.compile(lambda a: v * a)(x)[0])
+        return np.asarray(v.value)
+
+    def refused(x: np.ndarray) -> None:
+        v.assign(x)
+
+    run = gc.compile(lambda x: v + gc.callback(touch, gc.spec((3,), "f32"), x))
+    wrong = gc.compile(lambda x: (gc.callback(refused, None, x), v + x)[1])
+    for _ in range(10):
+        assert run(np.full(3, 2, np.float32)).tolist() == [2, 2, 2]
+        with pytest.raises(gc.RunError, match="'outside': the run reads it"):
+            wrong(np.ones(3, np.float32))
+    assert found == [2] * 10 and other.value.tolist() == [20] * 3
 
 
 def test_lines_keep_their_order_among_variables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,16 @@ class Executable:
         dtypes = (*self._param_dtypes, *self._result_dtypes)
         self._context = entry.make_context(image, dtypes, self._binding, self._keep)
         self.entry = self._make_entry()
+        self._tell_hosts()
         executables.add(self)
         stop_on_interrupt(stop_all)
+
+    def _tell_hosts(self) -> None:
+        """Tell the calls of Python which containers a run holds."""
+        homes = self._binding.homes if self._binding is not None else ()
+        for part in self.parts:
+            for host in part.hosts.values():
+                host.homes = homes
 
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ _NOTHING = np.zeros(0, np.int64)
 
 
 class Part:
-    """An image whose kernels are linked.  `threads` is what one kernel may use."""
+    """An image whose kernels are linked.  `threads` is what one kernel may use, `hosts` the kernels
+    that call Python: a GPU has none."""
+
+    hosts: Mapping[str, Trampoline] = MappingProxyType({})
 
     def __init__(self, image: Image, threads: int | None) -> None:
         self.image = image

@@ -10,12 +10,14 @@ raised where the run was called.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
 from graphc.runtime.call.failure import keep
+from graphc.runtime.call.variable import Container, called_by_a_run
 from graphc.runtime.load.program import HostCall, Slot, numpy_dtype
 
 _Words = ctypes.POINTER(ctypes.c_void_p)
@@ -25,7 +27,12 @@ _KERNEL = ctypes.CFUNCTYPE(
 
 
 class Trampoline:
-    """A native function that runs a host call; it is there as long as this object."""
+    """A native function that runs a host call; it is there as long as this object.
+
+    `homes` are the containers of variables that the run which calls it holds.
+    """
+
+    homes: Sequence[tuple[Container, bool]] = ()
 
     def __init__(self, host: HostCall) -> None:
         self.host = host
@@ -48,7 +55,8 @@ class Trampoline:
         host = self.host
         count = len(host.operands)
         arrays = [_view(buffers[k], slot).copy() for k, slot in enumerate(host.operands)]
-        made = host.call(*arrays)
+        with called_by_a_run(self.homes):
+            made = host.call(*arrays)
         results = made if isinstance(made, tuple) else (made,)
         for k, (slot, result) in enumerate(zip(host.results, results, strict=True)):
             _view(buffers[count + k], slot)[...] = result

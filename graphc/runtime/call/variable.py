@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import Any, Protocol
 
@@ -192,6 +192,27 @@ class Cell:
         self.ready, self.was_reset = False, True
 
 
+class _Calls(threading.local):
+    """The containers of the runs whose calls of Python this thread is in, each with whether the run
+    writes there: they are the run's until it ends, which waits for the call."""
+
+    homes: tuple[tuple[Container, bool], ...] = ()
+
+
+_calls = _Calls()
+
+
+@contextmanager
+def called_by_a_run(homes: Iterable[tuple[Container, bool]]) -> Iterator[None]:
+    """Inside, a run that holds these containers calls Python."""
+    before = _calls.homes
+    _calls.homes = (*before, *homes)
+    try:
+        yield
+    finally:
+        _calls.homes = before
+
+
 class Container:
     """Variables by name, the lock of their writers and the programs that point to them."""
 
@@ -215,13 +236,20 @@ class Container:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Nobody writes meanwhile."""
-        with self.lock:
+        """Nobody writes meanwhile. Raises RunError inside a call of Python by a run that does."""
+        uses = [writes for home, writes in _calls.homes if home is self]
+        if any(uses):
+            raise self._in_use("writes")
+        with nullcontext() if uses else self.lock:
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Nobody else reads or writes meanwhile."""
+        """Nobody else reads or writes meanwhile. Raises RunError inside a call of Python by a run
+        that does."""
+        for home, writes in _calls.homes:
+            if home is self:
+                raise self._in_use("writes" if writes else "reads")
         with self.lock:
             self.words[ContainerWords.closed] = 1
             try:
@@ -230,6 +258,13 @@ class Container:
                 yield
             finally:
                 self.words[ContainerWords.closed] = 0
+
+    def _in_use(self, does: str) -> RunError:
+        return RunError(
+            f"what a run calls cannot wait for container {self.name!r}: the run {does} it",
+            hint="hand the value over as an operand, and assign the result in the model; or have "
+            "the variable in another container",
+        )
 
     def declare(
         self,
