@@ -17,7 +17,6 @@ from graphc.cli.common import (
 )
 from graphc.cli.compile import binding_option, bound_shapes, parse_bindings, target_option
 from graphc.errors import GraphError
-from graphc.hints import meant
 
 
 @click.command("show")
@@ -48,12 +47,9 @@ def show_command(
 
 def _after(loaded: Any, graph: Any, name: str) -> Any:
     from graphc.frontend.compile.engine import stages_of
-    from graphc.passes.pipeline import STAGES
+    from graphc.passes.pipeline import STAGES, stage_named
 
-    names = [stage.name for stage in STAGES]
-    if name not in names:
-        hint = meant(name, names) or f"passes are {', '.join(names)}"
-        raise GraphError(f"there is no pass {name!r}", hint=hint)
+    name = STAGES[stage_named(name)].name
     made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")

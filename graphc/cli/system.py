@@ -6,6 +6,8 @@ import inspect
 import os
 import platform
 import time
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +34,35 @@ def passes_command(ops: bool, as_json: bool) -> None:
     if ops:
         _print_ops(as_json)
         return
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for number, stage in enumerate(STAGES):
-        names = [getattr(check, "__name__", "").replace("_", " ") for check in stage.ensures]
-        text = inspect.getdoc(stage.run) or ""
-        rows.append((number, stage.name, ", ".join(names), text.split("\n")[0]))
+        ensures = [getattr(check, "__name__", "").replace("_", " ") for check in stage.ensures]
+        summary = (inspect.getdoc(stage.run) or "").split("\n")[0]
+        rows.append(
+            {
+                "number": number,
+                "name": stage.name,
+                "folder": stage.folder,
+                "runs_on": stage.over.value,
+                "cycle": stage.cycle,
+                "optional": stage.optional,
+                "ensures": ", ".join(ensures),
+                "summary": summary,
+            }
+        )
     if as_json:
-        keys = ("number", "name", "ensures", "summary")
-        print_json([dict(zip(keys, row)) for row in rows])
+        print_json(rows)
         return
-    print_table("stages", ["#", "stage", "from here on", "what it does"], rows)
+    for folder, stages in groupby(rows, key=itemgetter("folder")):
+        click.echo(f"graphc/passes/{folder}")
+        shown = [
+            (f"{row['number']}{'*' * bool(row['cycle'])}", row["name"], row["summary"],
+             row["ensures"])
+            for row in stages
+        ]  # fmt: skip
+        print_table("", ["#", "stage", "what it does", "from here on"], shown)
+        click.echo()
+    click.echo("* with its neighbours in turn, until none of them changes anything")
 
 
 def _print_ops(as_json: bool) -> None:

@@ -374,6 +374,55 @@ def map_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
     return node if unchanged else node.replace(regions=regions)
 
 
+def unread(graph: Graph) -> list[Node]:
+    """The nodes that neither results nor effects need, last ones first.
+
+    To be waited for makes none needed but those with effects.
+    """
+    live = [False] * graph.next_id
+    for result in graph.results:
+        live[result.id] = True
+    dead = []
+    for node in reversed(graph.nodes):
+        if not live[node.id] and node_effect(node) <= Effect.READ:
+            dead.append(node)
+            continue
+        live[node.id] = True
+        for source in node.inputs:
+            live[source.id] = True
+        for source in node.after:
+            live[source.id] = live[source.id] or node_effect(source) > Effect.READ
+    return dead
+
+
+def without(graph: Graph, dead: Sequence[Node]) -> Graph:
+    """The graph without nodes that nothing reads; nothing waits for them any more."""
+    if not dead:
+        return graph
+    gone = {node.id for node in dead}
+    mapped: dict[Node, Node] = {p: p for p in graph.params}
+    nodes = []
+    for node in graph.nodes:
+        if node.id in gone:
+            continue
+        made = node
+        if any(mapped[n] is not n for n in node.inputs) or node.after:
+            after = tuple(mapped[n] for n in node.after if n.id not in gone)
+            inputs = tuple(mapped[n] for n in node.inputs)
+            if inputs != node.inputs or after != node.after:
+                made = node.replace(inputs=inputs, after=after)
+        mapped[node] = made
+        nodes.append(made)
+    names = {name: id for name, id in graph.names.items() if id not in gone}
+    results = tuple(mapped[r] for r in graph.results)
+    return graph.replace(nodes=nodes, results=results, names=names)
+
+
+def swept(graph: Graph) -> Graph:
+    """The graph without what nothing needs: what a rewrite leaves behind, it takes away."""
+    return without(graph, unread(graph))
+
+
 def users(graph: Graph) -> list[list[Node]]:
     """For each id the nodes that read it (once per use), in order; results are not counted."""
     table: list[list[Node]] = [[] for _ in range(graph.next_id)]

@@ -12,13 +12,18 @@ def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
     """Apply a graph function to the regions of control flow; the same graph if nothing changed."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        made = map_regions(node, function) if holds_kernels(node) else node
+        made = map_regions(node, function) if is_control_flow(node) else node
         if made is node:
             return None
         r.nodes.append(made)
         return made
 
-    return rebuild(graph, rewrite) if any(map(holds_kernels, graph.nodes)) else graph
+    return rebuild(graph, rewrite) if any(map(is_control_flow, graph.nodes)) else graph
+
+
+def is_control_flow(node: Node) -> bool:
+    """Are the node's regions graphs as any, neither one kernel nor some that run block by block?"""
+    return bool(node.regions) and node.op.name not in ("fused", "blocked")
 
 
 def holds_kernels(node: Node) -> bool:

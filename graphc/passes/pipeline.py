@@ -1,13 +1,16 @@
 """The pipeline: the table of contents of the compiler.
 
-`STAGES` lists every pass in order with what holds from there on; those predicates are checked
-again after every later stage, so an error names the pass that broke it.
+`STAGES` lists every rewrite in order, what it runs on and what holds from there on; those
+predicates are checked again after every later stage, so an error names the pass that broke it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from itertools import groupby
 from typing import NamedTuple
 
 from graphc.codegen.table.contents import every_value_is_found
@@ -18,71 +21,147 @@ from graphc.hints import meant
 from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.regions import map_inside
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.partition import partition
 from graphc.passes.devices.schedule import schedule
 from graphc.passes.fusion.cluster import cluster
 from graphc.passes.fusion.fuse import fuse
+from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
+from graphc.passes.loops.batch_scan_dots import batch_scan_dots
+from graphc.passes.loops.dot_merger import dot_merger
 from graphc.passes.loops.hoist import hoist
+from graphc.passes.loops.hoist_transposes import hoist_transposes
 from graphc.passes.memory.pack import pack
 from graphc.passes.memory.plan import plan
 from graphc.passes.memory.received import received
 from graphc.passes.memory.remat import remat
+from graphc.passes.memory.scratch import scratch
+from graphc.passes.normalise.choose_convolution import choose_convolution
+from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
+from graphc.passes.normalise.expand import expand
 from graphc.passes.normalise.fold import fold
 from graphc.passes.normalise.gradient import gradient
+from graphc.passes.normalise.prune import prune
 from graphc.passes.normalise.simplify import simplify
+from graphc.passes.normalise.sink import sink
 from graphc.passes.normalise.state import state, state_is_threaded
+from graphc.passes.normalise.trace import trace
+from graphc.passes.normalise.trim import trim
+from graphc.passes.normalise.write_through import write_through
+from graphc.passes.placement.constrain import constrain
 from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
-from graphc.passes.tiling.tile import scratched, tile
+from graphc.passes.tiling.block import block
+from graphc.passes.tiling.image_blocks import image_blocks
+from graphc.passes.tiling.output_transpose import output_transpose
+from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.record import record
 
 Stages = Graph | Program
 Check = Callable[[Stages], None]
 
 
+class Over(Enum):
+    """What a stage is a function of."""
+
+    GRAPH = "every device's graph"
+    REGIONS = "every device's graph, and first the regions of control flow in it"
+    WHOLE = "the graph of all devices; a program has that behind it"
+    PROGRAM = "all devices at once"
+
+
 @record(frozen=True)
 class Stage:
-    """One pass: a function of its own name; `ensures` holds from here on. Skipped at opt=0 if
-    optional.
+    """One rewrite: a function of its own name, or of another if that stands twice in the table.
+
+    `ensures` holds from here on, or from the end of its cycle; what it `breaks` holds no more until
+    a later stage ensures it again.  Skipped at opt=0 if `optional`.
+    Stages of one `cycle` run in turn until none of them changes anything.  One that `searches`
+    gets a function that tells what the rest of the pipeline would make of a graph.
     """
 
     run: Callable[..., Stages]
+    over: Over = Over.GRAPH
     ensures: tuple[Check, ...] = ()
+    breaks: tuple[Check, ...] = ()
     optional: bool = False
+    title: str = ""
+    cycle: str = ""
+    searches: bool = False
 
     @property
     def name(self) -> str:
-        return self.run.__name__
+        return self.title or self.run.__name__
+
+    @property
+    def folder(self) -> str:
+        """The folder of `graphc/passes` that it lies in."""
+        return self.run.__module__.split(".")[2]
 
 
-def trace(graph: Graph, config: Config) -> Graph:
-    """The graph as it was traced or read."""
-    return graph
+def cycle(*stages: Stage) -> Iterator[Stage]:
+    """Stages that run in turn until none of them changes anything."""
+    names = [field for field in Stage.__match_args__ if field != "cycle"]
+    for stage in stages:
+        yield Stage(**{n: getattr(stage, n) for n in names}, cycle=stages[0].name)
 
 
 STAGES = (
     Stage(trace),
     Stage(state, ensures=(state_is_threaded,)),
     Stage(gradient, ensures=(verify.no_gradients,)),
-    Stage(fold, optional=True),
-    Stage(simplify, ensures=(verify.no_composites,)),
-    Stage(dce),
-    Stage(cse, ensures=(verify.no_duplicates,), optional=True),
-    Stage(hoist, optional=True),
-    Stage(remat),
+    Stage(fold, Over.REGIONS, optional=True),
+    Stage(trim, Over.REGIONS, optional=True),
+    *cycle(
+        Stage(expand, ensures=(verify.no_composites,)),
+        Stage(simplify, Over.REGIONS, optional=True),
+        Stage(write_through, Over.REGIONS, optional=True),
+        Stage(sink, optional=True),
+        Stage(accumulate_after_loop, Over.REGIONS, optional=True),
+        Stage(choose_convolution, Over.REGIONS, optional=True),
+        Stage(choose_pooling, Over.REGIONS, optional=True),
+    ),
+    *cycle(
+        Stage(dce, Over.REGIONS),
+        Stage(prune, Over.REGIONS),
+        Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True),
+        Stage(dot_merger, Over.REGIONS, optional=True),
+        Stage(batch_scan_dots, Over.REGIONS, optional=True),
+        Stage(hoist_transposes, Over.REGIONS, optional=True),
+        Stage(hoist, Over.REGIONS, optional=True),
+    ),
+    Stage(remat, searches=True),
     Stage(cluster, optional=True),
-    Stage(place, ensures=(verify.every_node_placed,)),
-    Stage(partition, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)),
-    Stage(compress),
-    Stage(schedule),
+    Stage(constrain, Over.WHOLE),
+    Stage(
+        place,
+        Over.WHOLE,
+        ensures=(verify.every_node_placed,),
+        breaks=(verify.no_duplicates,),  # what had different constraints meets on one device
+    ),
+    Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True, title="cse_placed"),
+    Stage(
+        partition,
+        Over.WHOLE,
+        ensures=(verify.one_device_per_graph, channels_paired, no_deadlock),
+    ),
+    Stage(compress, Over.PROGRAM),
+    Stage(schedule, Over.PROGRAM),
     Stage(fuse, ensures=(verify.only_kernels,)),
-    Stage(tile),
-    Stage(pack, optional=True),
+    Stage(block, Over.REGIONS),
+    Stage(image_blocks, Over.REGIONS),
+    Stage(output_transpose, Over.REGIONS),
+    Stage(stage_sums, Over.REGIONS),
+    Stage(pack, Over.REGIONS, optional=True),
+    Stage(scratch, Over.REGIONS),
     Stage(plan, ensures=(verify.every_buffer_assigned, every_value_is_found)),
 )
+FIRST_OF_MEMORY = "scratch"  # what a graph says about memory is not believed: made anew from here
+RENAMED = {"tile": "scratch"}  # stages of earlier versions, whose dumps may lie about
+MOST_ROUNDS = 50  # of a cycle
 
 
 class Note(str):
@@ -105,28 +184,102 @@ def run(
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
-    `after` names the stage whose output the graph is: only later stages run, and `plan`, because
-    what a graph says about memory is not believed (see `received`).  Raises GraphError for input
-    that cannot be compiled and VerifyError, naming the pass, for a bug.
+    `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
+    those that give memory (see `received`).  Raises GraphError for input that cannot be compiled
+    and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
-    done = STAGES[: min(first + 1, len(STAGES) - 1)]
-    checks = [c for s in done for c in s.ensures if not skipped(s, config)]
+    start = start_after(first)
     with collector_paused():
         graph = received(graph)
-        known = check(done[-1], graph, set(), checks, config.verify)
-        if first >= stage_named("tile"):
-            graph = apply(Stage(scratched), graph, config)
-        records = [Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))]
-        for stage in STAGES[len(done) :]:
-            if skipped(stage, config):
-                continue
-            before = records[-1].value
-            records.append(step(stage, before, config))
-            changed = records[-1].value is not before
-            known = check(stage, records[-1].value, known, checks, config.verify, changed)
-            checks += stage.ensures
-    return records if first < len(STAGES) - 1 else records[1:]
+        given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
+        made = _Run(given, STAGES[:start], config)
+        for _, stages in groupby(STAGES[start:], key=lambda stage: stage.cycle or stage.name):
+            made.settle([stage for stage in stages if not skipped(stage, config)])
+    return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
+
+
+def start_after(first: int) -> int:
+    """The position of the stage to begin with for the output of a stage."""
+    if STAGES[first].cycle:
+        return next(k for k, stage in enumerate(STAGES) if stage.cycle == STAGES[first].cycle)
+    return min(first + 1, stage_named(FIRST_OF_MEMORY))
+
+
+class _Run:
+    """Running stages: the records so far, and the promises that must hold from now on."""
+
+    def __init__(self, given: Record, done: Iterable[Stage], config: Config) -> None:
+        self.config = config
+        self.records = [given]
+        self.known: set[Node] = set()
+        self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
+        self.verify(given.name)
+
+    @property
+    def value(self) -> Stages:
+        return self.records[-1].value
+
+    def settle(self, stages: list[Stage]) -> None:
+        """Run a stage, or those of a cycle in turn until none changes anything.
+
+        In later rounds a stage is on record only if it changed something.
+        """
+        nothing_for: dict[str, Stages] = {}  # what a stage has left as it was
+        for number in range(MOST_ROUNDS):
+            for stage in stages:
+                before = self.value
+                if nothing_for.get(stage.name) is not before:
+                    self.step(stage, again=number > 0)
+                if self.value is before:
+                    nothing_for[stage.name] = before
+            settled = all(nothing_for.get(stage.name) is self.value for stage in stages)
+            if settled or not stages[0].cycle:
+                break
+        else:
+            names = ", ".join(stage.name for stage in stages)
+            raise GraphError(f"{names} do not settle", hint="an expansion is recursive")
+        for stage in stages:
+            self.check(stage.name, stage.ensures)
+            self.promises += stage.ensures
+
+    def step(self, stage: Stage, again: bool) -> None:
+        """Run one stage, write down what it did, and verify it."""
+        made = step(stage, self.value, self.config)
+        self.promises = [check for check in self.promises if check not in stage.breaks]
+        changed = made.value is not self.value
+        if changed or not again:
+            self.records.append(made)
+        if changed:
+            self.verify(stage.name)
+
+    def verify(self, name: str) -> None:
+        """Check the structure of what a stage made, and the promises of earlier ones if it made or
+        dropped a node."""
+        if self.config.verify == 0:
+            return
+        with _blaming(name):
+            seen = verify.verify(self.value, self.known)
+            if self.config.verify >= 3:
+                round_trip(self.value)
+        promises, self.known = () if seen == self.known else self.promises, seen
+        self.check(name, promises)
+
+    def check(self, name: str, promises: Iterable[Check]) -> None:
+        """Check promises, if those are to be checked; an error names the stage."""
+        with _blaming(name):
+            for predicate in promises if self.config.verify >= 2 else ():
+                predicate(self.value)
+
+
+@contextmanager
+def _blaming(name: str) -> Iterator[None]:
+    """Errors name the stage that made what is wrong."""
+    try:
+        yield
+    except VerifyError as error:
+        error.message = f"after {name}: {error.message}"
+        raise
 
 
 def skipped(stage: Stage, config: Config) -> bool:
@@ -148,41 +301,32 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
 
 
 def apply(stage: Stage, value: Stages, config: Config) -> Stages:
-    """Run a stage on a graph, on every graph of a program, or on a program as a whole."""
-    if isinstance(value, Program) and stage.name not in _OF_PROGRAMS:
-        if stage.name in _BEFORE_PARTITION:
-            return value
-        return value.map(lambda graph: stage.run(graph, config))  # type: ignore[arg-type, return-value]
-    return stage.run(value, config)
+    """Run a stage on what it is a function of."""
+    if stage.over is Over.PROGRAM:
+        return stage.run(value, config)
+    if stage.over is Over.WHOLE:
+        return value if isinstance(value, Program) else stage.run(value, config)
+
+    def on_graph(graph: Graph) -> Graph:
+        return _on_graph(stage, graph, config.for_device(graph.device))
+
+    return value.map(on_graph) if isinstance(value, Program) else on_graph(value)
 
 
-_BEFORE_PARTITION = frozenset(("place", "partition"))
-_OF_PROGRAMS = frozenset(("compress", "schedule"))
+def _on_graph(stage: Stage, graph: Graph, config: Config) -> Graph:
+    if stage.over is Over.REGIONS:
+        graph = map_inside(graph, lambda region: _on_graph(stage, region, config))
+    if stage.searches:
+        return stage.run(graph, config, planned)  # type: ignore[return-value]
+    return stage.run(graph, config)  # type: ignore[return-value]
 
 
-def check(
-    stage: Stage, value: Stages, known: set[Node], checks: list[Check], level: int,
-    changed: bool = True,
-) -> set[Node]:  # fmt: skip
-    """Verify a stage's output at the given level; an error names the stage.
-
-    What did not change was verified before; only the stage's own promises are new.
-
-    The promises of earlier stages are checked again when the stage made or dropped a node.
-    """
-    if level == 0:
-        return known
-    try:
-        seen = verify.verify(value, known) if changed else known
-        promises = stage.ensures if seen == known else (*checks, *stage.ensures)
-        for predicate in promises if level >= 2 else ():
-            predicate(value)
-        if level >= 3:
-            round_trip(value)
-    except VerifyError as error:
-        error.message = f"after {stage.name}: {error.message}"
-        raise
-    return seen
+def planned(graph: Graph, config: Config) -> Graph:
+    """What the stages behind `schedule` make of the graph of a device: kernels in memory."""
+    for stage in STAGES[stage_named("schedule") + 1 :]:
+        if not skipped(stage, config):
+            graph = apply(stage, graph, config)  # type: ignore[assignment]
+    return graph
 
 
 def round_trip(value: Stages) -> None:
@@ -198,9 +342,9 @@ def round_trip(value: Stages) -> None:
 
 def stage_named(name: str) -> int:
     """Position of a stage. Raises GraphError."""
-    for position, stage in enumerate(STAGES):
-        if stage.name == name:
-            return position
     names = [stage.name for stage in STAGES]
+    known = RENAMED.get(name, name)
+    if known in names:
+        return names.index(known)
     hint = meant(name, names) or f"stages: {', '.join(names)}"
     raise GraphError(f"there is no stage {name!r}", hint=hint)

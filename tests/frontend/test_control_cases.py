@@ -186,7 +186,7 @@ def test_hoisted_work_runs_once() -> None:
       }
       return %3
     }"""
-    hoisted = next(r.value for r in pipeline.run(parse(text), Config()) if r.name == "hoist")
+    hoisted = next(r.value for r in pipeline.run(parse(text), Config()) if r.name == "remat")
     assert isinstance(hoisted, Graph)
     assert [n.op.name for n in hoisted.nodes] == ["transpose", "matmul", "scan"]
     assert [n.op.name for n in hoisted.nodes[-1].regions[0].nodes] == ["matmul", "add"]

@@ -210,7 +210,8 @@ def test_the_pipeline_names_the_pass_that_broke_a_promise(monkeypatch: pytest.Mo
     def schedule(program: Program, config: Config) -> Program:
         return program.map(twice)
 
-    stages = tuple(pipeline.Stage(schedule) if s.name == "schedule" else s for s in pipeline.STAGES)
+    broken = pipeline.Stage(schedule, pipeline.Over.PROGRAM)
+    stages = tuple(broken if s.name == "schedule" else s for s in pipeline.STAGES)
     monkeypatch.setattr(pipeline, "STAGES", stages)
     with pytest.raises(VerifyError, match=r"after schedule: .* duplicates"):
         pipeline.run(chain(), Config(verify=2, threads=1))

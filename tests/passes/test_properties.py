@@ -18,7 +18,7 @@ from graphc.passes import pipeline
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-IDEMPOTENT = ("fold", "simplify", "dce", "cse", "place", "fuse", "tile", "plan")
+IDEMPOTENT = ("fold", "simplify", "dce", "cse", "fuse", "block", "pack", "scratch", "plan")
 
 
 @SLOW
@@ -37,7 +37,7 @@ def test_passes_settle(g: Graph) -> None:
     value: Graph | Program = g
     for stage in pipeline.STAGES[1:]:
         value = pipeline.apply(stage, value, config)
-        if stage.name in IDEMPOTENT and stage.name != "place":
+        if stage.name in IDEMPOTENT:
             assert pipeline.apply(stage, value, config) is value, stage.name
 
 

@@ -20,7 +20,7 @@ from graphc.ir.verify import one_device_per_graph, verify
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.devices.partition import partition
-from graphc.passes.pipeline import STAGES, apply
+from graphc.passes.pipeline import run
 from graphc.runtime.call.execute import Executable
 
 CPUS = tuple(parse_device(f"cpu:{k}") for k in range(4))
@@ -33,12 +33,8 @@ def config(devices: int = 2, **options: Any) -> Config:
 
 def simplified(graph: Graph) -> Graph:
     """The graph as it is when it gets its places."""
-    value: Any = graph
-    for stage in STAGES:
-        if stage.name == "cluster":
-            break
-        value = apply(stage, value, Config.create())
-    return value
+    records = run(graph, Config.create())
+    return next(record.value for record in records if record.name == "cluster")
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Graph:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import graphc as gc
-from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.ir.liveness import planned_bytes
 from graphc.ir.text import show
@@ -202,14 +201,14 @@ def compared(wanted: list[Any], made: list[Any]) -> str:
     return "last bits"
 
 
-def remembered(function: Callable[[Graph, Config], int]) -> Callable[[Graph, Config], int]:
+def remembered(function: Callable[..., int]) -> Callable[..., int]:
     """The function, asked once about equal graphs: all limits of a program try the same ones."""
     known: dict[str, int] = {}
 
-    def answer(graph: Graph, config: Config) -> int:
+    def answer(graph: Graph, *others: Any) -> int:
         text = show(graph)
         if text not in known:
-            known[text] = function(graph, config)
+            known[text] = function(graph, *others)
         return known[text]
 
     return answer

@@ -1,7 +1,9 @@
 """The dump folder: every stage of a compilation as a file that can be read, run and compared.
 
-    00-trace.gir ... 14-plan.gir    numbered by position in STAGES; stages that changed nothing are
+    00-trace.gir ... 36-plan.gir    numbered by position in STAGES; stages that changed nothing are
                                     left out, except partition, schedule and plan
+    11.01-expand.gir                what a stage of a cycle changed in a later round; 11 is the last
+                                    stage of the cycle
     constants.safetensors           the big constants of all stages, the values of variables
     kernels/NAME.py NAME.ll NAME.s  the generated kernels, as LLVM or Numba compiled them
     index.txt                       the story in one screen: times, counts, reasons
@@ -37,7 +39,7 @@ ALWAYS = ("partition", "schedule", "plan")
 CONSTANTS = "constants.safetensors"
 MOST_REASONS = 3
 KERNEL_WORD = 2  # of a call row of the step table
-_FILE = re.compile(r"\d\d-\w+\.gir")
+_FILE = re.compile(r"\d\d(\.\d\d)?-\w+\.gir")
 _KERNEL = re.compile(r"k[0-9a-f]{24}\.(py|ll|s)")
 _dumped: dict[Path, int] = {}
 _lock = fork_safe_lock()
@@ -56,8 +58,10 @@ def write_dump(folder: Path, built: Built, config: Config) -> Path:
     if constants:
         write_weights(target / CONSTANTS, constants)
     for number, stage in _numbered(built):
+        if number == "--":
+            continue
         save(
-            target / f"{number:02d}-{stage.name}.gir",
+            target / f"{number}-{stage.name}.gir",
             stage.value,
             comments=(f"# stage {stage.name}: {node_counts(stage.value)}",),
             weights=CONSTANTS,
@@ -101,20 +105,20 @@ def _constants(built: Built) -> list[Literal]:
     return list(found.values())
 
 
-def _positions() -> dict[str, int]:
+def _numbered(built: Built) -> Iterator[tuple[str, Record]]:
+    """The stages that are written, with their numbers; "--" for those that are not."""
     from graphc.passes.pipeline import STAGES
 
-    return {stage.name: number for number, stage in enumerate(STAGES)}
-
-
-def _numbered(built: Built) -> Iterator[tuple[int, Record]]:
-    """The stages that are written, with their numbers."""
-    positions = _positions()
+    positions = {stage.name: number for number, stage in enumerate(STAGES)}
     before: Any = None
+    last, rounds = -1, 0
     for stage in built.stages:
-        if stage.value is not before or stage.name in ALWAYS:
-            yield positions.get(stage.name, 0), stage
+        position = positions[stage.name]
+        rounds = 0 if position > last else rounds + 1
+        last = max(last, position)
+        changed = stage.value is not before or stage.name in ALWAYS
         before = stage.value
+        yield (f"{last:02d}.{rounds:02d}" if rounds else f"{last:02d}") if changed else "--", stage
 
 
 def node_counts(value: Graph | Program) -> str:
@@ -180,20 +184,24 @@ def index_text(built: Built, config: Config) -> str:
         f"devices {', '.join(config.devices)}   opt {config.opt}   backend {config.backend}   "
         f"threads {config.thread_count}",
         "",
-        f"{'stage':<16}{'ms':>9}{'nodes':>9}  what happened",
+        f"{'stage':<28}{'ms':>8}{'nodes':>8}  what happened",
     ]
-    positions, before = _positions(), None
-    for stage in built.stages:
-        changed = stage.value is not before or stage.name in ALWAYS
-        number = f"{positions.get(stage.name, 0):02d}" if changed else "--"
+    idle = []
+    for number, stage in _numbered(built):
+        if number == "--" and not stage.note.reasons:
+            idle.append(stage)
+            continue
         lines.append(
-            f"{number} {stage.name:<13}{stage.seconds * 1e3:9.2f}{len(stage.value):9}  "
+            f"{number:<6}{stage.name:<22}{stage.seconds * 1e3:8.2f}{len(stage.value):8}  "
             f"{_one_line(stage.note)}".rstrip()
         )
         lines += _reason_lines(stage)
-        before = stage.value
+    if idle:
+        spent = 1e3 * sum(stage.seconds for stage in idle)
+        names = ", ".join(stage.name for stage in idle)
+        lines.append(f"{'--':<6}{'without change':<22}{spent:8.2f}{'':8}  {names}")
     lines.append(
-        f"   {'codegen':<13}{built.build_seconds * 1e3:9.2f}{'':9}  {_codegen_note(built)}"
+        f"      {'codegen':<22}{built.build_seconds * 1e3:8.2f}{'':8}  {_codegen_note(built)}"
     )
     lines += [*_kernel_lines(built), *_memory_lines(built)]
     return "".join(f"{printable(line)}\n" for line in lines)
@@ -202,9 +210,9 @@ def index_text(built: Built, config: Config) -> str:
 def _reason_lines(stage: Record) -> list[str]:
     """The first reasons a stage gave for what it did."""
     reasons = getattr(stage.note, "reasons", ())
-    lines = [f"{'':37}%{node}: {_one_line(text)}" for node, text in reasons[:MOST_REASONS]]
+    lines = [f"{'':46}%{node}: {_one_line(text)}" for node, text in reasons[:MOST_REASONS]]
     rest = len(reasons) - MOST_REASONS
-    return lines + ([f"{'':37}and {rest} more"] if rest > 0 else [])
+    return lines + ([f"{'':46}and {rest} more"] if rest > 0 else [])
 
 
 def _one_line(note: str) -> str:

@@ -25,7 +25,7 @@ from graphc.frontend.trace.tree import flatten
 from graphc.ir.op import OPS
 from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
 from graphc.ops.record.value import Trace, Value, current
-from graphc.passes.placement.place import check_spec
+from graphc.passes.placement.constrain import check_spec
 
 
 def device(name: str | None) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""totals: the part of `simplify` that adds up after a loop what the loop only adds up.
+"""accumulate_after_loop: what a loop only adds up is added up after it.
 
     scan:  dw = dw + x[t]^T dy[t]          ->     scan:  dy[t]
            dy[t] = ...                            dw = dw + sum over t of x[t]^T dy[t]
@@ -13,21 +13,33 @@ from __future__ import annotations
 
 from collections import Counter
 
-from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type, leaves
 from graphc.ops.linalg.einsum import LETTERS
+from graphc.passes.reasons import record
 
 FREE = 1 << 24  # bytes that stacked values may take without more ado
 VIEWS = ("transpose", "reshape")
 
 
-def add_up_after(loop: Node, r: Rewriter) -> Node | None:
+def accumulate_after_loop(graph: Graph, config: Config) -> Graph:
+    """The graph with totals of scans as contractions over all of their steps."""
+    if config.strict or not any(node.op.name == "scan" for node in graph.nodes):
+        return graph
+    return rebuild(graph, without_totals)
+
+
+def without_totals(loop: Node, r: Rewriter) -> Node | None:
     """What stands for a scan with totals, or None if it has none worth moving."""
     if loop.op.name != "scan" or loop.after or not isinstance(loop.attrs["length"], int):
         return None
     totals = _Totals(loop)
-    return totals.emit(r) if totals.terms else None
+    if not totals.terms:
+        return None
+    record(loop.id, f"{len(totals.terms)} totals are added up after the loop")
+    return totals.emit(r)
 
 
 class _Totals:

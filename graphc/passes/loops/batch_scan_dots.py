@@ -1,4 +1,4 @@
-"""ahead: the part of `hoist` that multiplies all slices of a scan by an invariant matrix at once.
+"""batch_scan_dots: all slices of a scan are multiplied by an invariant matrix at once.
 
     scan:  y[t] = x[t] w + ...           ->     z = x w;  scan:  y[t] = z[t] + ...
 
@@ -7,6 +7,7 @@ A product of few rows reads the whole matrix for little work; that of all steps 
 
 from __future__ import annotations
 
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
@@ -20,25 +21,36 @@ FEWEST_STEPS = 4
 MOST_BYTES = 1 << 24  # of the products of all steps
 
 
-def multiplied_ahead(loop: Node, r: Rewriter) -> Node:
+def batch_scan_dots(graph: Graph, config: Config) -> Graph:
+    """The graph with products of few rows in front of the scans that would make them."""
+    if config.strict or not any(node.op.name == "scan" for node in graph.nodes):
+        return graph
+    return rebuild(graph, multiplied_ahead)
+
+
+def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
     """The scan with the products of few rows among its scanned operands."""
+    if loop.op.name != "scan" or loop.after:
+        return None
     length, body = loop.attrs["length"], loop.regions[0]
-    if loop.after or not isinstance(length, int) or length < FEWEST_STEPS:
-        return loop
+    if not isinstance(length, int) or length < FEWEST_STEPS:
+        return None
     first = loop.attrs["carries"]
     end = first + loop.attrs["scanned"]
     outside = dict(zip(body.params[first:], loop.inputs[first:], strict=True))
     slices = frozenset(body.params[first:end])
     found = {n: t for n in body.nodes if (t := terms_of(n)) and is_worth(n, t, slices, outside)}
     if not found:
-        return loop
+        return None
     ahead = [all_steps(node, terms, slices, outside, r) for node, terms in found.items()]
     record(loop.id, f"multiplied before the loop: {', '.join(f'%{n.id}' for n in found)}")
-    return loop.replace(
+    made = loop.replace(
         inputs=(*loop.inputs[:end], *ahead, *loop.inputs[end:]),
         attrs=loop.op.coerce({**loop.attrs, "scanned": end - first + len(ahead)}),
         regions=(with_slices(body, list(found), end),),
     )
+    r.nodes.append(made)
+    return made
 
 
 def terms_of(node: Node) -> list[str]:

@@ -1,4 +1,4 @@
-"""joined: the part of `hoist` that multiplies slices of an array by one matrix at once.
+"""dot_merger: slices of an array are multiplied by one matrix at once.
 
     a = x[0] w;  b = x[1] w;  c = x[2] w     ->     y = x[0:3] w;  a = y[0];  b = y[1];  c = y[2]
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from graphc.codegen.lowering.windows import start_of
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
@@ -34,8 +35,10 @@ class Joint:
     made: Node | None = None
 
 
-def joined(graph: Graph) -> Graph:
+def dot_merger(graph: Graph, config: Config) -> Graph:
     """The graph with one product of neighbouring slices instead of one of each."""
+    if config.strict:
+        return graph
     joints: dict[int, Joint] = {}
     for array, products in candidates(graph):
         for joint in parts_of(array, products):

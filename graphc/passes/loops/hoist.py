@@ -2,10 +2,10 @@
 
     while(c, x): c = c * exp(x)     ->     e = exp(x);  while(c, e): c = c * e
 
-Inner loops come first, so that work leaves a nest level by level.  Nothing leaves a branch.  What
-only views data or makes more of it (transposes, broadcasts, counting) stays where it is read: there
-it costs nothing, and outside it would have to be stored.  But matrices are transposed outside for
-products that read them by columns.
+Inner loops have been emptied before: work leaves a nest level by level. Nothing leaves a branch.
+What only views data or makes more of it (transposes, broadcasts, counting) stays where it is read:
+there it costs nothing, and outside it would have to be stored.  But matrices are transposed outside
+for products that read them by columns (see `hoist_transposes`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild, swept
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type, leaves
-from graphc.passes.loops.batch_scan_dots import multiplied_ahead
-from graphc.passes.loops.dot_merger import joined
-from graphc.passes.loops.hoist_transposes import is_read_across, straightened
-from graphc.passes.normalise.cse import cse
-from graphc.passes.normalise.dce import dce
+from graphc.passes.loops.hoist_transposes import is_read_across
 from graphc.passes.reasons import record
 
 SMALL = 1 << 16  # bytes that are in the cache anyway
@@ -31,21 +27,9 @@ NEVER = ("const", "stack", "push", "pop", "barrier")
 
 def hoist(graph: Graph, config: Config) -> Graph:
     """The graph with invariant work of loops in front of them."""
-    made = raised(graph, config)
-    return made if made is graph else dce(cse(made, config), config)
-
-
-def raised(graph: Graph, config: Config) -> Graph:
-    """The graph after its loops have been emptied, the innermost first."""
-    if not config.strict:
-        graph = joined(graph)
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        made = map_regions(node, lambda g: raised(g, config)) if holds_kernels(node) else node
-        if node.op.name == "scan" and not config.strict:
-            made = multiplied_ahead(made, r)
-        if node.op.name in ("while", "scan"):
-            made = emptied(made, r, config)
+        made = emptied(node, r) if node.op.name in ("while", "scan") else node
         if made is node:
             return None
         r.nodes.append(made)
@@ -54,11 +38,11 @@ def raised(graph: Graph, config: Config) -> Graph:
     return rebuild(graph, rewrite) if any(map(holds_kernels, graph.nodes)) else graph
 
 
-def emptied(loop: Node, r: Rewriter, config: Config) -> Node:
+def emptied(loop: Node, r: Rewriter) -> Node:
     """The loop without its invariant work, which is emitted before it."""
     first = loop.attrs["carries"] + (loop.attrs["scanned"] if loop.op.name == "scan" else 0)
     for number in range(len(loop.regions)):
-        region = straightened(loop.regions[number], loop.regions[number].params[first:])
+        region = loop.regions[number]
         # The test always runs, and so does a body with a known number of turns.
         sure = number < len(loop.regions) - 1 if loop.op.name == "while" else has_turns(loop)
         outside = dict(zip(region.params[first:], loop.inputs[first:], strict=True))
@@ -66,10 +50,7 @@ def emptied(loop: Node, r: Rewriter, config: Config) -> Node:
         moved = leaving(region, found)
         if moved:
             emit_outside(found, moved, outside, r)
-            regions = [region if k == number else g for k, g in enumerate(loop.regions)]
-            loop = with_operands(
-                loop.replace(regions=tuple(regions)), number, moved, outside, config
-            )
+            loop = with_operands(loop, number, moved, outside)
             record(loop.id, f"computed before the loop: {', '.join(n.op.name for n in moved[:8])}")
     return loop
 
@@ -169,9 +150,7 @@ def emit_outside(
             outside[node] = made
 
 
-def with_operands(
-    loop: Node, number: int, moved: list[Node], outside: dict[Node, Node], config: Config
-) -> Node:
+def with_operands(loop: Node, number: int, moved: list[Node], outside: dict[Node, Node]) -> Node:
     """The loop with the values as further invariants, read by its region of this number."""
     op = OPS["param"]
     regions = []
@@ -185,13 +164,13 @@ def with_operands(
             params=(*region.params, *params), next_id=region.next_id + len(params)
         )
         if position == number:
-            grown = dce(without(grown, dict(zip(moved, params, strict=True))), config)
+            grown = swept(reading(grown, dict(zip(moved, params, strict=True))))
         regions.append(grown)
     inputs = (*loop.inputs, *(outside[node] for node in moved))
     return loop.replace(inputs=inputs, regions=tuple(regions))
 
 
-def without(region: Graph, gone: dict[Node, Node]) -> Graph:
+def reading(region: Graph, gone: dict[Node, Node]) -> Graph:
     """The region with nodes replaced by parameters."""
     by_id = {node.id: param for node, param in gone.items()}
     return rebuild(region, lambda node, r: by_id.get(node.id))

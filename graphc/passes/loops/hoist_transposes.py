@@ -1,20 +1,40 @@
-"""straighten: the part of `hoist` that turns invariant matrices the way products read them.
+"""hoist_transposes: invariant matrices are turned the way products in loops read them.
 
-    loop: y = a w^T        ->       t = w^T;  loop: y = a t
+    loop: y = a w^T        ->       loop: t = w^T;  y = a t
 
 A product reads the operand that gives its result's columns row by row; across its rows it has to
-collect them anew in every turn.
+collect them anew in every turn.  The transpose is an invariant: `hoist` takes it out of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type
+from graphc.passes.reasons import record
 
 LEAST_BYTES = 4096
+
+
+def hoist_transposes(graph: Graph, config: Config) -> Graph:
+    """The graph with transposed invariants in loops for products that read across their rows."""
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        if node.op.name not in ("while", "scan"):
+            return None
+        first = node.attrs["carries"] + node.attrs.get("scanned", 0)
+        made = map_regions(node, lambda region: straightened(region, region.params[first:]))
+        if made is node:
+            return None
+        record(node.id, "an invariant is transposed once, not read across its rows")
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite) if any(map(holds_kernels, graph.nodes)) else graph
 
 
 def straightened(region: Graph, invariants: Container[Node]) -> Graph:

@@ -7,51 +7,31 @@
 from __future__ import annotations
 
 from graphc.codegen.gemm.packed import layout_of, packable
-from graphc.codegen.kernels import spec_of
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS
-from graphc.ir.regions import map_inside
-from graphc.passes.normalise.dce import dce
 from graphc.passes.reasons import record
-from graphc.passes.tiling.tile import has_workspace, with_workspace
 
 
 def pack(graph: Graph, config: Config) -> Graph:
     """The graph with packed constants where that pays; equal panels are made once."""
-    config = config.for_device(graph.device)
     if config.backend != "llvm":
         return graph
-    graph = map_inside(graph, lambda region: pack(region, config))
     packs: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         if node.op.name != "fused" or node.attrs["kind"] not in ("contract", "staged"):
             return None
-        bare = without_workspace(node)
-        made = with_panels(bare, config, r, packs)
-        if made is bare:
+        made = with_panels(node, config, r, packs)
+        if made is node:
             return None
-        if nbytes := spec_of(made, config).workspace:
-            scratch = r.emit(OPS["workspace"], (), {"nbytes": nbytes}, place=node.place)
-            made = with_workspace(made, scratch)
         r.nodes.append(made)
         return made
 
     packed = rebuild(graph, rewrite)
-    return dce(packed, config) if packs else graph
-
-
-def without_workspace(node: Node) -> Node:
-    """The kernel before it was given scratch memory, which depends on what it reads."""
-    if not has_workspace(node):
-        return node
-    region = node.regions[0]
-    return node.replace(
-        inputs=node.inputs[:-1], regions=(region.replace(params=region.params[:-1]),)
-    )
+    return swept(packed) if packs else graph
 
 
 def with_panels(node: Node, config: Config, r: Rewriter, packs: dict[object, Node]) -> Node:

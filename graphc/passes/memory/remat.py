@@ -18,20 +18,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import field
 
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, node_effect, users
+from graphc.ir.graph import Graph, Node, Rewriter, node_effect, swept, users
 from graphc.ir.liveness import planned_bytes
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Library, Reduction, Scalar
 from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
-from graphc.passes.fusion.fuse import fuse
-from graphc.passes.memory.pack import pack
-from graphc.passes.memory.plan import plan
-from graphc.passes.normalise.dce import dce
 from graphc.passes.placement.place import placed
 from graphc.passes.reasons import collecting
 from graphc.passes.reasons import record as note
-from graphc.passes.tiling.tile import tile
 from graphc.record import record
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the values that wait, those that wait longest
@@ -39,20 +34,23 @@ SEGMENTS = (2.0, 1.0, 0.5)  # how many there are, times the root of the number o
 ROUNDS = 3
 
 
-def remat(graph: Graph, config: Config) -> Graph:
+def remat(graph: Graph, config: Config, planned: Callable[[Graph, Config], Graph]) -> Graph:
     """The graph whose planned memory is within `config.memory_limit`, or the nearest that was
-    found; the same graph where there is no limit."""
+    found; the same graph where there is no limit.
+
+    A search: it runs the rest of the pipeline, `planned`, on whatever it tries.
+    """
     limit = config.memory_limit
     if limit is None:
         return graph
-    needed = bytes_of(graph, config)
+    needed = bytes_of(graph, config, planned)
     for _ in range(ROUNDS):
         if needed <= limit:
             return graph
         best = graph
         for waiting, budget in choices(graph):
-            made = dce(recomputing(graph, waiting, budget), config)
-            found = bytes_of(made, config)
+            made = swept(recomputing(graph, waiting, budget))
+            found = bytes_of(made, config, planned)
             if found < needed:
                 best, needed = made, found
             if needed <= limit:
@@ -63,12 +61,12 @@ def remat(graph: Graph, config: Config) -> Graph:
     return graph
 
 
-def bytes_of(graph: Graph, config: Config) -> int:
+def bytes_of(graph: Graph, config: Config, planned: Callable[[Graph, Config], Graph]) -> int:
     """What the memory limit counts, for the program that this graph becomes."""
     device = parse_device(config.devices[0])
     with collecting():  # it stays on one device for this only, whatever its constraints
         alone = placed(graph, device, soft=True).replace(device=device)
-    return planned_bytes(plan(pack(tile(fuse(alone, config), config), config), config))
+        return planned_bytes(planned(alone, config))
 
 
 # ---------------------------------------------------------------------------------------- waiting

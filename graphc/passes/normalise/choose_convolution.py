@@ -1,4 +1,4 @@
-"""Better ways to convolve than the general contraction, as rewrites into visible nodes.
+"""choose_convolution: better ways to convolve than the general contraction, as visible nodes.
 
 winograd      3x3 and 5x5, enough channels and tiles: transforms around a batched matrix product
 few_channels  depthwise and narrow grouped convolutions, few results: loops over windows
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import math
 
-from graphc.ir.graph import Node, Rewriter
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS
 from graphc.ir.types import F32, Type
 from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
 from graphc.ops.nn.winograd_tiles import Strips
+from graphc.passes.normalise.rules import Rule, by_op, on_gpus_alone
 
 # All measured against the plain route.  Loops over windows of up to so many products win, with few
 # outputs a group and with many:
@@ -28,6 +30,19 @@ FEW_OUTPUTS, MOST_TERMS_OF_FEW, MOST_TERMS = 2, 144, 64
 LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
 LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
 TILES = {3: 4, 5: 2}  # window -> results per side of a tile
+
+
+def choose_convolution(graph: Graph, config: Config) -> Graph:
+    """The graph with each convolution in the way that suits its sizes.
+
+    Where only GPUs compute their threads are many, so windows of few outputs run best element by
+    element, and products are too cheap to be saved by transforms through memory.
+    """
+    ways: tuple[Rule, ...] = (few_channels,) if config.strict else (few_channels, winograd)
+    if on_gpus_alone(config):
+        ways = (few_channels_of_groups,)
+    return by_op(graph, {"conv": ways})
+
 
 # ------------------------------------------------------------------------------------ few channels
 

@@ -1,4 +1,4 @@
-"""Better ways to pool than element by element, as rewrites into visible nodes.
+"""choose_pooling: better ways to pool than element by element, as visible nodes.
 
 tiled_pool      windows side by side, planes too narrow for a loop over one row
 tiled_choice    the gradient of the largest or smallest of such windows, without stored places
@@ -9,13 +9,25 @@ from __future__ import annotations
 import math
 
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.ir.graph import Node, Rewriter
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.ops.record.families import FLOATS
+from graphc.passes.normalise.rules import Rule, Rules, by_op, on_gpus_alone
 
 # Wider rows make long enough loops of their own; with larger windows there is more to fetch.
 WIDEST, MOST_IN_WINDOW = 32, 16
+
+
+def choose_pooling(graph: Graph, config: Config) -> Graph:
+    """The graph with pools of windows side by side as such.
+
+    Threads of a GPU are many: where only those compute, pools run best element by element.
+    """
+    pool: tuple[Rule, ...] = (tiled_extreme,) if config.strict else (tiled_pool,)
+    rules: Rules = {"pool": pool, "spread": (tiled_choice,)}
+    return by_op(graph, {"spread": (tiled_choice,)} if on_gpus_alone(config) else rules)
 
 
 def tiled_extreme(node: Node, r: Rewriter) -> Node | None:

@@ -11,7 +11,6 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
-from graphc.ir.regions import map_inside
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import evaluate_node
 from graphc.passes.reasons import record
@@ -22,7 +21,6 @@ TINY = 128  # bytes that may always be made
 def fold(graph: Graph, config: Config) -> Graph:
     """The graph with foldable nodes replaced by constants."""
     spent = 0.0
-    graph = map_inside(graph, lambda region: fold(region, config))
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         nonlocal spent

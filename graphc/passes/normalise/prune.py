@@ -1,4 +1,4 @@
-"""prune: the part of `dce` that narrows control flow to what is read of it.
+"""prune: control flow is narrowed to what is read of it.
 
 A result of a `cond`, `while` or `scan` that nothing reads is not computed; a carry that only feeds
 itself goes, and so do operands that no region reads.  A carry that the body passes on unchanged is
@@ -7,20 +7,20 @@ an invariant, and its result is the operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild, swept
 from graphc.ir.op import Effect
 from graphc.ir.types import AnyType, TupleType
 from graphc.ops.control.control import results_type
 from graphc.passes.reasons import record
 
-Clean = Callable[[Graph], Graph]
 Moved = dict[int, int | Node]  # what a result has become: a result of the new node or an operand
 
 
-def prune(graph: Graph, clean: Clean) -> Graph:
-    """The graph with narrower branches and loops; `clean` drops what nothing reads in a region."""
+def prune(graph: Graph, config: Config | None = None) -> Graph:
+    """The graph with narrower branches and loops."""
     if not any(node.op.name in _NARROW for node in graph.nodes):
         return graph
     read = results_read(graph)
@@ -33,7 +33,7 @@ def prune(graph: Graph, clean: Clean) -> Graph:
         narrow = _NARROW.get(node.op.name)
         if narrow is None:
             return None
-        made, places = narrow(node, read[node.id], clean)
+        made, places = narrow(node, read[node.id])
         if made is None:
             return None
         record(node.id, f"{len(node.inputs)} -> {len(made.inputs)} operands")
@@ -79,9 +79,9 @@ def results_read(graph: Graph) -> dict[int, set[int]]:
 # ------------------------------------------------------------------------------------ narrowing
 
 
-def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
+def narrow_cond(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
     """The branches with the results that are read and the operands that these need."""
-    node = joined(node, [range(len(node.inputs) - 1)], 1)
+    node = with_shared_operands(node, [range(len(node.inputs) - 1)], 1)
     kept = sorted(read)
     needed: set[Node] = set()
     for region in node.regions:
@@ -89,7 +89,7 @@ def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
     used = [k for k in range(len(node.inputs) - 1) if not needed.isdisjoint(slot(node, k))]
     if len(kept) == len(node.regions[0].results) and len(used) == len(node.inputs) - 1:
         return None, {}
-    regions = tuple(selected(region, used, kept, clean) for region in node.regions)
+    regions = tuple(selected(region, used, kept) for region in node.regions)
     made = node.replace(
         inputs=(node.inputs[0], *(node.inputs[k + 1] for k in used)),
         regions=regions,
@@ -98,11 +98,11 @@ def narrow_cond(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
     return made, dict(zip(kept, range(len(kept))))
 
 
-def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, Moved]:
+def narrow_loop(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
     """The loop with the carries, slices, invariants and stacked results that are needed."""
     count = node.attrs["carries"]
     end = count + (node.attrs["scanned"] if node.op.name == "scan" else 0)
-    node = joined(node, [range(count, end), range(end, len(node.inputs))])
+    node = with_shared_operands(node, [range(count, end), range(end, len(node.inputs))])
     body = node.regions[-1]
     still = {k for k in range(count) if body.results[k] is body.params[k]}
     kept, needed = needed_results(node, read - still)
@@ -115,8 +115,7 @@ def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
     if len(operands) == len(node.inputs) and len(results) == len(body.results) and not still:
         return None, {}
     regions = tuple(
-        selected(region, operands, results if region is body else [0], clean)
-        for region in node.regions
+        selected(region, operands, results if region is body else [0]) for region in node.regions
     )
     changes = {"carries": len(carries)}
     if node.op.name == "scan":
@@ -130,7 +129,7 @@ def narrow_loop(node: Node, read: set[int], clean: Clean) -> tuple[Node | None, 
     return made, places | dict(zip(results, range(len(results))))
 
 
-def joined(node: Node, groups: list[range], first: int = 0) -> Node:
+def with_shared_operands(node: Node, groups: list[range], first: int = 0) -> Node:
     """The node with one parameter read for operands that are given twice; the other is left over.
 
     Parameter k stands for operand k + `first`; those of one group may stand for each other.
@@ -195,10 +194,14 @@ def slot(node: Node, operand: int) -> set[Node]:
     return {region.params[operand] for region in node.regions}
 
 
-def selected(region: Graph, params: Sequence[int], results: Sequence[int], clean: Clean) -> Graph:
+def selected(region: Graph, params: Sequence[int], results: Sequence[int]) -> Graph:
     """The region with some of its parameters and results, and the nodes that these results need."""
     kept = tuple(region.results[k] for k in results)
-    made = clean(region.replace(results=kept, result_names=()))
+    made = region.replace(results=kept, result_names=())
+    before = None
+    while made is not before:  # what it does not need of the loops in it, these need not make
+        before = swept(made)
+        made = prune(before)
     made = made.replace(params=tuple(made.params[k] for k in params))
     ids = {n.id for n in (*made.params, *made.nodes)}
     return made.replace(names={name: id for name, id in made.names.items() if id in ids})

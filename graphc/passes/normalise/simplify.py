@@ -1,4 +1,4 @@
-"""simplify: composite ops and calls are written out, then local identities are applied.
+"""simplify: local identities.
 
 Rules are plain functions `rule(node, rewriter) -> Node | None` in a table by op name.  None of
 them may change a result beyond rounding: no x*0, no x-x, NaN and infinities and signed zeros
@@ -7,7 +7,6 @@ survive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,133 +15,32 @@ from graphc.codegen.lowering.concat_boxes import MOST_PIECES
 from graphc.codegen.table.copies import is_copied
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.graph import Graph, Node, Rewriter, inline, map_regions, rebuild
-from graphc.ir.op import OPS, Composite, Reduction, Scalar
-from graphc.ir.place import Constraint, parse_device
+from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.ir.op import OPS, Reduction, Scalar
 from graphc.ir.types import TupleType, Type
-from graphc.ops.record.value import Trace, Value, tracing
-from graphc.passes.loops.accumulate_after_loop import add_up_after
-from graphc.passes.normalise.choose_convolution import (
-    few_channels,
-    few_channels_of_groups,
-    winograd,
-)
-from graphc.passes.normalise.choose_pooling import tiled_choice, tiled_extreme, tiled_pool
-from graphc.passes.normalise.sink import sink
-from graphc.passes.normalise.trim import trim
-from graphc.passes.normalise.write_through import write_through
-from graphc.passes.reasons import record
+from graphc.passes.normalise.rules import Rule, by_rules, on_gpus_alone
 
 MOST_ROUNDS = 50
-Rule = Callable[[Node, Rewriter], Node | None]
 
 
 def simplify(graph: Graph, config: Config) -> Graph:
-    """The graph without composite ops, calls and needless nodes."""
-    rules = rules_for(config)
-    if config.opt > 0:
-        graph = trim(graph)
+    """The graph without needless nodes."""
+    rules = RULES | GPU_RULES if on_gpus_alone(config) else RULES
 
-    def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name == "call":
-            return write_out(node, r)
-        if isinstance(node.op.lower, Composite):
-            return expand(node, r)
-        if node.regions:
-            made = map_regions(node, lambda region: simplify(region, config))
-            if made is not node:
-                r.nodes.append(made)
-                return made
-            if config.opt > 0 and (better := sink(node, r)) is not None:
-                return better
-            if (
-                config.opt > 0
-                and not config.strict
-                and (better := add_up_after(node, r)) is not None
-            ):
-                return better
-        if node.op.name == "item" and node.inputs[0].op.name == "tuple":
-            item: Node = node.inputs[0].inputs[node.attrs["index"]]
-            return item
+    def rules_of(node: Node) -> tuple[Rule, ...]:
         found = rules.get(node.op.name, ())
-        if config.opt > 0 and isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
-            found = (*found, implicit_broadcast)
-        if config.opt > 0 and isinstance(node.op.lower, Reduction):
-            found = (*found, fold_over_nothing)
-        for rule in found:
-            if (better := rule(node, r)) is not None:
-                record(node.id, rule.__name__.replace("_", " "))
-                return better
-        return None
+        if isinstance(node.op.lower, Scalar) and len(node.inputs) > 1:
+            return (*found, implicit_broadcast)
+        if isinstance(node.op.lower, Reduction):
+            return (*found, fold_over_nothing)
+        return found
 
     for _ in range(MOST_ROUNDS):
-        made = rebuild(graph, rewrite)
+        made = by_rules(graph, rules_of)
         if made is graph:
             return graph
         graph = made
-    raise GraphError(f"simplify does not settle on @{graph.name}", hint="an expansion is recursive")
-
-
-def rules_for(config: Config) -> dict[str, tuple[Rule, ...]]:
-    """The identities that may be used, by op name."""
-    if config.opt == 0:
-        return {}
-    rules = RULES if config.strict else {**RULES, **LOOSE_RULES}
-    gpus = all(parse_device(d).type == "gpu" for d in config.devices)
-    return {**rules, **GPU_RULES} if gpus and not config.parity else rules
-
-
-# ------------------------------------------------------------------------------------ writing out
-
-
-def expand(node: Node, r: Rewriter) -> Node:
-    """A composite op as the nodes it is made of."""
-    assert isinstance(node.op.lower, Composite)
-    trace = Trace(r)
-    with tracing(trace):
-        values = [trace.wrap(n) for n in node.inputs]
-        held = {"regions": node.regions} if node.op.regions else {}
-        made = node.op.lower.expand(*values, **held, **node.attrs.values_dict)
-    record(node.id, f"{node.op.name} written out")
-    result = gather(made, trace)
-    if result.type is not node.type:
-        raise AssertionError(f"{node!r} expands to {result.type}")
-    return result
-
-
-def gather(made: Any, trace: Trace) -> Node:
-    if isinstance(made, Value):
-        return made.node
-    nodes = tuple(v.node for v in made)
-    return trace.builder.emit(OPS["tuple"], nodes)
-
-
-def write_out(node: Node, r: Rewriter) -> Node:
-    """A call as a copy of its region."""
-    region = own_groups(node.regions[0], f"_{node.id}")
-    results = inline(r, region, node.inputs, node.after)
-    record(node.id, f"@{node.attrs['name']} inlined")
-    return results[0] if len(results) == 1 else r.emit(OPS["tuple"], results)
-
-
-def own_groups(region: Graph, suffix: str) -> Graph:
-    """The region with colocation groups of its own: two calls need not be on one device.
-
-    Groups of variables, whose names have a dot, are the same everywhere.
-    """
-
-    def rename(node: Node, r: Rewriter) -> Node | None:
-        made = map_regions(node, lambda inner: own_groups(inner, suffix))
-        place = node.place
-        if isinstance(place, Constraint) and place.group:
-            renamed = [g if "." in g else g + suffix for g in place.groups]
-            made = made.replace(place=Constraint(place.spec).beside(*renamed))
-        if made is node:
-            return None
-        r.nodes.append(made)
-        return made
-
-    return rebuild(region, rename)
+    raise GraphError(f"the rules for @{graph.name} undo each other")
 
 
 # ------------------------------------------------------------------------------------ rules
@@ -290,9 +188,7 @@ def concat_of_computed_in_stages(node: Node, r: Rewriter) -> Node | None:
 RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (same_type, reshape_of_reshape, reshape_restores_reduced_axes),
     "stop_gradient": (same_type,),
-    "slice": (write_through,),
-    "slice_update": (write_through,),
-    "transpose": (same_type, transpose_of_transpose, write_through),
+    "transpose": (same_type, transpose_of_transpose),
     "broadcast": (same_type,),
     "concat": (concat_of_computed_in_stages,),
     "cast": (same_type,),
@@ -303,21 +199,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "div": (unit_operand,),
     "pow": (small_power,),
     "where": (known_choice,),
-    "conv": (few_channels,),
-    "pool": (tiled_extreme,),
-    "spread": (tiled_choice,),
 }
 
-# Rules that change how a result is rounded.
-LOOSE_RULES: dict[str, tuple[Rule, ...]] = {
-    "conv": (few_channels, winograd),
-    "pool": (tiled_pool,),
-}
-
-# Where only GPUs compute: their threads are many, so windows of few outputs and of pools run best
-# element by element, and products are too cheap to be saved by transforms through memory.
-GPU_RULES: dict[str, tuple[Rule, ...]] = {
-    "concat": (concat_in_stages,),
-    "conv": (few_channels_of_groups,),
-    "pool": (),
-}
+GPU_RULES: dict[str, tuple[Rule, ...]] = {"concat": (concat_in_stages,)}

@@ -1,31 +1,48 @@
-"""sink: the part of `simplify` that moves constants into the regions of control flow.
+"""sink: constants move into the regions of control flow that read them.
 
-There they are numbers of the kernels, take part in the other rules, and are packed ahead of time.
+There they are numbers of the kernels, take part in other rewrites, and are packed ahead of time.
 """
 
 from __future__ import annotations
 
-from graphc.ir.graph import Graph, Node, Rewriter
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
+from graphc.ir.regions import is_control_flow
+from graphc.passes.reasons import record
+
+OPS_WITH_INVARIANTS = ("cond", "while", "scan")
 
 
-def sink(node: Node, r: Rewriter) -> Node | None:
+def sink(graph: Graph, config: Config) -> Graph:
+    """The graph with constants inside the branches and loops that read them, however deep."""
+
+    def rewrite(node: Node, r: Rewriter) -> Node | None:
+        made = with_own_constants(node) if node.op.name in OPS_WITH_INVARIANTS else node
+        if is_control_flow(made):
+            made = map_regions(made, lambda region: sink(region, config))
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    return rebuild(graph, rewrite) if any(map(is_control_flow, graph.nodes)) else graph
+
+
+def with_own_constants(node: Node) -> Node:
     """A branch or loop whose regions hold the constants among its invariant operands."""
-    if node.op.name not in ("cond", "while", "scan"):
-        return None
     first = 1 if node.op.name == "cond" else node.attrs["carries"]
     if node.op.name == "scan":
         first += node.attrs["scanned"]
     offset = 1 if node.op.name == "cond" else 0  # the flag has no parameter
     gone = [k for k in range(first, len(node.inputs)) if node.inputs[k].op.name == "const"]
     if not gone:
-        return None
+        return node
+    record(node.id, f"holds {len(gone)} constant{'s' * (len(gone) > 1)} itself")
     constants = {k - offset: node.inputs[k] for k in gone}
-    made = node.replace(
+    return node.replace(
         inputs=tuple(n for k, n in enumerate(node.inputs) if k not in gone),
         regions=tuple(with_constants(region, constants) for region in node.regions),
     )
-    r.nodes.append(made)
-    return made
 
 
 def with_constants(region: Graph, constants: dict[int, Node]) -> Graph:

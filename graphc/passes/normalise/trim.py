@@ -8,13 +8,14 @@ the inside back.  What lay around it costs most on small images: 10x10 results f
 
 from __future__ import annotations
 
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 
 
-def trim(graph: Graph) -> Graph:
+def trim(graph: Graph, config: Config) -> Graph:
     """The graph with smaller convolutions where nothing else reads what is cut off."""
     if not any(map(_cuts_convolution, graph.nodes)):
         return graph

@@ -1,4 +1,4 @@
-"""write_through: the part of `simplify` that writes through a view into what it is a view of.
+"""write_through: what is written into a view and put back is written into what it is a view of.
 
     %1 = gather(%x, %i)                 row = x[i]
     %2 = slice_update(%1, %v, %j)       row[j] = v            ->   slice_update(%x, %v, %i, %j)
@@ -18,9 +18,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphc.ir.graph import Node, Rewriter
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
+from graphc.passes.normalise.rules import by_op
 from graphc.record import record
 
 MOST_VIEWS = 32  # one of another
@@ -44,7 +46,14 @@ class View:
         return next((along[1] for along in self.axes if along and along[0] == axis), None)
 
 
-def write_through(node: Node, r: Rewriter) -> Node | None:
+def write_through(graph: Graph, config: Config) -> Graph:
+    """The graph with updates of arrays in place of updates of views."""
+    if not any(node.op.name == "slice_update" for node in graph.nodes):
+        return graph
+    return by_op(graph, dict.fromkeys(("slice", "slice_update", "transpose"), (array_update,)))
+
+
+def array_update(node: Node, r: Rewriter) -> Node | None:
     """The update of an array itself, in place of that of a view which is then put back."""
     shown = node.inputs[1] if node.op.name == "slice_update" else node
     seen = behind(shown, ("slice_update",))

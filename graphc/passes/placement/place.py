@@ -9,14 +9,12 @@ then it has no place of its own, and its regions are placed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.hints import meant
-from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
-from graphc.ir.place import Constraint, Device, Spec, parse_device, parse_spec
-from graphc.passes.normalise.cse import cse
+from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.place import Constraint, Device, Spec, parse_device
 from graphc.passes.reasons import record as explain
 from graphc.runtime.devices.registry import check_device, meant_type
 
@@ -28,53 +26,11 @@ def place(graph: Graph, config: Config) -> Graph:
         check_device(device.type, device.index)
         if device in devices[:number]:
             raise GraphError(f"{device} is twice in the device list")
-    graph = constrained(graph, config.constraints)
     if len(devices) == 1:
-        made = placed(graph, devices[0], config.soft_placement)
-    else:
-        from graphc.passes.placement.spread import (
-            spread,  # only programs of several devices pay for it
-        )
+        return placed(graph, devices[0], config.soft_placement)
+    from graphc.passes.placement.spread import spread  # only programs of several devices pay for it
 
-        made = spread(graph, devices, config)
-    if config.opt == 0 or all(node.place is None for node in graph.nodes):
-        return made
-    return cse(made, config)  # what had different constraints may have met on one device
-
-
-def constrained(graph: Graph, given: Sequence[str]) -> Graph:
-    """The graph with the constraints of `Config.constraints`. Raises GraphError for names that it
-    does not have."""
-    asked: dict[int, Spec] = {}
-    ids = {f"%{n.id}": n.id for n in graph.nodes} | graph.names
-    for text in given:
-        name, equals, spec = text.partition("=")
-        if not equals:
-            raise GraphError(f"{text!r} is no constraint", hint="write for example h=cpu:1")
-        if name not in ids:
-            listed = ", ".join([*graph.names][:8])
-            hint = f"names are {listed}" if listed else "no value has a name: gc.name gives one"
-            raise GraphError(f"no value is named {name!r}", hint=meant(name, ids) or hint)
-        asked[ids[name]] = check_spec(parse_spec(spec))
-    if not asked:
-        return graph
-
-    def ask(node: Node, r: Rewriter) -> Node | None:
-        if node.id not in asked:
-            return None
-        group = node.place.group if isinstance(node.place, Constraint) else None
-        made = node.replace(place=Constraint(asked[node.id], group))
-        r.nodes.append(made)
-        return made
-
-    return rebuild(graph, ask)
-
-
-def check_spec(spec: Spec) -> Spec:
-    """The spec, if a device can be meant. Raises GraphError for a type or index that none has."""
-    if spec.type is not None:
-        check_device(spec.type, spec.index or 0)
-    return spec
+    return spread(graph, devices, config)
 
 
 # ------------------------------------------------------------------------------------ one device

@@ -1,4 +1,4 @@
-"""turned: the part of `tile` that stores products the way a transpose shows them.
+"""output_transpose: products are stored the way a transpose shows them.
 
 %7 = fused(%0, %1) matmul : f32[4,8,128,64]            %9 = fused(%0, %1) matmul, transpose
 %9 = fused(%7) transpose : f32[4,128,8,64]       ->         : f32[4,128,8,64]
@@ -21,7 +21,7 @@ from graphc.passes.reasons import record
 LONG_ROW = 256
 
 
-def turned(graph: Graph, config: Config) -> Graph:
+def output_transpose(graph: Graph, config: Config) -> Graph:
     """The graph with products that only a transpose reads stored as that shows them."""
     if config.backend != "llvm" or config.parity or not config.merges:
         return graph
@@ -35,7 +35,7 @@ def turned(graph: Graph, config: Config) -> Graph:
             continue
         for source in node.inputs:
             if is_product(source) and readers[source] == 1:
-                region = joined(source, node)
+                region = one_region(source, node)
                 if pays(source, node, arrangement(region)):
                     made[node.id] = source, node, region
                     break
@@ -84,7 +84,7 @@ def operands(product: Node, reader: Node) -> list[Node]:
     return list(dict.fromkeys(n for n in (*product.inputs, *reader.inputs) if n is not product))
 
 
-def joined(product: Node, reader: Node) -> Graph:
+def one_region(product: Node, reader: Node) -> Graph:
     """One region for a product and what alone reads it."""
     op = OPS["param"]
     made: dict[Node, Node] = {}

@@ -31,7 +31,7 @@ def error(made: Any, expected: Any) -> float:
 def ops_of(function: Any, *given: Any) -> set[str]:
     """The ops that are left before fusion."""
     stages = {stage[0]: stage[1] for stage in function.stages(*given)}
-    return {node.op.name for node in stages["simplify"].nodes}
+    return {node.op.name for node in stages["dce"].nodes}
 
 
 def layer(**options: Any) -> Any:
@@ -169,7 +169,7 @@ def test_the_epilogue_is_part_of_the_output_transform() -> None:
 def test_stages_run_in_the_reference_interpreter() -> None:
     x, w = arrays((2, 16, 16, 16), (16, 16, 3, 3))
     compiled = gc.compile(lambda x, w: gc.conv(x, w, padding=1))
-    stage = {s[0]: s[1] for s in compiled.stages(x, w)}["simplify"]
+    stage = {s[0]: s[1] for s in compiled.stages(x, w)}["dce"]
     (made,) = interpret(parse(show(stage)), [x, w])
     assert error(made, compiled(x, w).astype(np.float64)) < WINOGRAD
 
@@ -188,10 +188,10 @@ def test_a_few_images_at_a_time(threads: int) -> None:
     given = (x, w, bias, more, scale)
     compiled = gc.compile(apply, threads=threads)
     stages = {stage[0]: stage[1] for stage in compiled.stages(*given)}
-    (graph,) = stages["tile"].graphs
+    (graph,) = stages["scratch"].graphs
     (blocked,) = (node for node in graph.nodes if node.op.name == "blocked")
     assert blocked.attrs["counts"] == (6,)
     expected = apply(*(a.astype(np.float64) for a in given))
     assert error(compiled(*given), expected) < WINOGRAD
-    (made,) = interpret(stages["tile"], list(given))
+    (made,) = interpret(stages["scratch"], list(given))
     assert error(made, expected) < WINOGRAD

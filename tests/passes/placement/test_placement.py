@@ -316,7 +316,7 @@ def test_equal_nodes_that_meet_on_one_device_become_one(devices: list[str]) -> N
 
     run = gc.compile(f, devices=devices)
     np.testing.assert_allclose(run(X), f(X), rtol=1e-6)
-    graph = next(r.value for r in run.stages(X) if r.name == "place")
+    graph = next(r.value for r in run.stages(X) if r.name == "cse_placed")
     assert len(homes(graph, "tanh")) == len(homes(graph, "const")) == 1
 
 
@@ -339,7 +339,7 @@ def test_constants_of_different_devices_keep_no_equal_nodes_apart() -> None:
     run = gc.compile(f, devices=["cpu:0", "cpu:1", "cpu:2"])
     for got, want in zip(run(X), f(X), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
-    graph = next(r.value for r in run.stages(X) if r.name == "place")
+    graph = next(r.value for r in run.stages(X) if r.name == "cse_placed")
     assert len(homes(graph, "mul")) == 2
 
 
