@@ -79,7 +79,7 @@ from graphc.runtime.call.array import Array as Array
 __version__: str
 
 def load(path: str | PathLike[str], **options: Any) -> Any:
-    """A saved graph (.gir) or a compiled one (.gcx) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
 
     A .gcx file runs without any part of the compiler being imported; its options are `threads`,
     `share` and `require_signature`.  Variables of a file live in containers of their own, unless it
@@ -100,6 +100,16 @@ def acosh(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
 
 def add(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise add; operands broadcast and promote as in NumPy 2."""
+
+def affine_grid(
+    theta: ArrayLike,
+    sizes: Sequence[int],
+    align_corners: bool = False,
+) -> NDArray[Any]:
+    """Positions [N, *sizes, k] in -1..1 that affine maps theta[N, k, k + 1] send a grid to.
+
+    The last axis of a position is x first, as `grid_sample` takes it.
+    """
 
 def all(
     a: ArrayLike,
@@ -587,6 +597,25 @@ def degrees(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
 def delete(x: ArrayLike, obj: ArrayLike, axis: int | None = None) -> NDArray[Any]:
     """x without the sub-arrays at positions known while tracing."""
 
+def depth_to_space(x: ArrayLike, block: int, depth_first: bool = True) -> NDArray[Any]:
+    """Blocks of channels of x[N, C, H, W] become blocks of the image: [N, C / b², H b, W b].
+
+    depth_first: the block is the outer part of the channels, else the inner one (pixel shuffle).
+    """
+
+def dft(
+    real: ArrayLike,
+    imag: ArrayLike | None = None,
+    axis: int = -1,
+    length: int | None = None,
+    inverse: bool = False,
+    kept: int | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The discrete Fourier transform along an axis: (real, imaginary), `kept` frequencies of them.
+
+    The axis is cut or filled up with zeros to `length`.
+    """
+
 def diag(v: ArrayLike, k: int = 0) -> NDArray[Any]:
     """The matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
 
@@ -809,6 +838,18 @@ def greater(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
 def greater_equal(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
     """Element-wise greater_equal, as bool."""
 
+def grid_sample(
+    x: ArrayLike,
+    grid: ArrayLike,
+    mode: str = 'linear',
+    padding: str = 'zeros',
+    align_corners: bool = False,
+) -> NDArray[Any]:
+    """x[N, C, *spatial] read at positions grid[N, *places, k] in -1..1, x first.
+
+    mode is "nearest", "linear" or "cubic"; padding is "zeros", "border" or "reflection".
+    """
+
 def group_norm(
     x: ArrayLike,
     groups: int,
@@ -933,6 +974,18 @@ def interp(
 ) -> NDArray[Any]:
     """Values of the piecewise linear function through increasing points (xp, fp)."""
 
+def interpolate(
+    x: ArrayLike,
+    sizes: Sequence[int],
+    mode: str = 'linear',
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> NDArray[Any]:
+    """The trailing axes of x resampled to these sizes; pixels are areas unless corners align.
+
+    mode is "nearest", "linear" (bilinear, trilinear ...) or "cubic" (a = -0.75).
+    """
+
 def intersect1d(
     ar1: ArrayLike,
     ar2: ArrayLike,
@@ -1052,6 +1105,15 @@ def linspace(
     axis: int = 0,
 ) -> Any:
     """`num` values from start to stop, which may be traced arrays; the last one is stop exactly."""
+
+def local_response_norm(
+    x: ArrayLike,
+    size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> NDArray[Any]:
+    """x[N, C, ...] / (k + alpha / size * s) ** beta, where s sums x² over `size` neighbours."""
 
 def log(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise log; operands broadcast and promote as in NumPy 2."""
@@ -1366,6 +1428,20 @@ def nll(
 ) -> NDArray[Any]:
     """-log p[label] given log probabilities; labels and `ignore_index` as in cross_entropy."""
 
+def nms(
+    boxes: ArrayLike,
+    scores: ArrayLike,
+    most: int,
+    overlap: ArrayLike = 0.5,
+    least: ArrayLike | None = None,
+) -> NDArray[Any]:
+    """Non-maximum suppression of boxes[N, B, 4] by scores[N, C, B]: numbers of boxes [N, C, most].
+
+    Per image and class, best score first, a box is kept unless it overlaps a kept one by more than
+    `overlap` (intersection over union); -1 fills up where fewer are left.  Boxes are given by two
+    opposite corners (y, x, y, x); `least` is the score that a box must exceed.
+    """
+
 def nonzero(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> tuple[NDArray[Any], ...]:
     """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
 
@@ -1576,6 +1652,12 @@ def remainder(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) 
 def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> NDArray[Any]:
     """Every element (or sub-array along an axis) repeated; counts are known before tracing."""
 
+def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> NDArray[Any]:
+    """Weighted sums of elements along an axis: sum over k of x[places[:, k]] * weights[:, k].
+
+    places and weights are arrays of shape [new extent, neighbours].
+    """
+
 def reshape(
     x: ArrayLike,
     *dims: int | Sequence[int],
@@ -1603,6 +1685,21 @@ def rms_norm(
 ) -> NDArray[Any]:
     """x / sqrt(mean(x**2) + epsilon) over `axis`, times weight, plus bias."""
 
+def roi_align(
+    x: ArrayLike,
+    boxes: ArrayLike,
+    batch: ArrayLike,
+    size: tuple[int, int],
+    scale: float = 1.0,
+    samples: int = 2,
+    kind: str = 'mean',
+    aligned: bool = True,
+) -> NDArray[Any]:
+    """Regions of x[N, C, H, W] resampled to [R, C, *size], from boxes[R, 4] = (x1, y1, x2, y2).
+
+    Each cell is the mean or the maximum ("max") of samples² positions; batch[R] names the images.
+    """
+
 def roll(x: ArrayLike, shift: ArrayLike, axis: int | Sequence[int] | None = None) -> NDArray[Any]:
     """x moved along axes by shifts (may be traced); what leaves at one end enters at the other."""
 
@@ -1617,6 +1714,11 @@ def round(x: ArrayLike, decimals: int = 0) -> NDArray[Any]:
 
 def rsqrt(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """1 / sqrt(x)."""
+
+def sample_at(x: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> NDArray[Any]:
+    """x[..., C, H, W] read at real positions rows, columns [..., *places], bilinear, 0 outside:
+    [..., C, *places].
+    """
 
 def searchsorted(
     a: ArrayLike,
@@ -1722,6 +1824,9 @@ def sort(
 def sort_complex(a: ArrayLike) -> NDArray[Any]:
     """The elements along the last axis in ascending order, as complex numbers."""
 
+def space_to_depth(x: ArrayLike, block: int, depth_first: bool = True) -> NDArray[Any]:
+    """Blocks of the image x[N, C, H, W] become channels: [N, C b², H / b, W / b]."""
+
 def spacing(x: ArrayLike) -> NDArray[Any]:
     """The distance to the next number away from 0, with the sign of x."""
 
@@ -1758,6 +1863,18 @@ def std(
     correction: float | None = None,
 ) -> NDArray[Any]:
     """The std over `axis`, dividing by the count less `ddof` (`correction`)."""
+
+def stft(
+    x: ArrayLike,
+    step: int,
+    length: int,
+    window: int | Sequence[int] | None = None,
+    onesided: bool = True,
+    imag: ArrayLike | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The Fourier transforms of windows that slide along the last axis of x: [..., frames, kept]
+    as (real, imaginary).
+    """
 
 def subtract(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise subtract; operands broadcast and promote as in NumPy 2."""

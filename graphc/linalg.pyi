@@ -14,6 +14,13 @@ def cholesky(a: ArrayLike, /, *, upper: bool = False) -> NDArray[Any]:
     matrices.
     """
 
+def cond(x: ArrayLike, p: ArrayLike | None = None) -> NDArray[Any]:
+    """The condition number of square matrices in the norm of an order: 1, -1, inf, -inf or "fro".
+
+    Raises TypeRuleError for the orders None, 2 and -2, which need singular values; a matrix that
+    is singular stops the run.
+    """
+
 def cross(
     a: ArrayLike,
     b: ArrayLike,
@@ -72,6 +79,16 @@ def solve(a: ArrayLike, b: ArrayLike) -> NDArray[Any]:
 
 def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] = 2) -> NDArray[Any]:
     """Sum over the given axes of a and b: a count of adjacent axes, or two lists."""
+
+def tensorinv(a: ArrayLike, ind: int = 2) -> NDArray[Any]:
+    """The inverse of a for tensordot(a, x, ind)."""
+
+def tensorsolve(
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: int | Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
 
 def trace(x: ArrayLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """The traces of stacked matrices."""

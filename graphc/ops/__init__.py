@@ -26,6 +26,7 @@ from graphc.ops.index import (
 from graphc.ops.linalg import (
     einsum,  # noqa: F401
     factor,  # noqa: F401
+    fourier,  # noqa: F401
     packing,  # noqa: F401
     polynomials,  # noqa: F401
     products,  # noqa: F401

@@ -360,6 +360,16 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("min_scalar_type", "real_if_close"), "its result has a dtype that depends on data"
     ),
+    **dict.fromkeys(
+        (
+            *(f"linalg.{name}" for name in ("eig", "eigh", "eigvals", "eigvalsh", "lstsq", "pinv")),
+            *(f"linalg.{name}" for name in ("matrix_rank", "qr", "svd", "svdvals")),
+            *("polyfit", "roots"),
+        ),
+        "it is about eigenvalues, singular values or orthogonal factors, which graphc does not "
+        "compute; gc.callback lets NumPy do so when the function runs",
+    ),
+    "polynomial.polynomial": "it has two variables; use np.polyval for one after the other",
     "trim_zeros": "its result has a size that depends on data; slice at places that are known",
     "lib.recfunctions": "it is about arrays of records, which graphs have no dtype for",
     **dict.fromkeys(("strings", "char"), "it is about strings, which graphs have no dtype for"),

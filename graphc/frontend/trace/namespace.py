@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from graphc.frontend.trace.calls import callee
 from graphc.frontend.trace.dispatch import is_call_mismatch, linked
 from graphc.frontend.trace.operands import WRITERS
 from graphc.frontend.trace.refusal import as_numpy_raises
-from graphc.frontend.trace.spelling import spelled
+from graphc.frontend.trace.spelling import spelled, translated
 from graphc.hints import missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current
 
@@ -30,6 +31,18 @@ class Function:
     def __init__(self, numpy: Any, ours: Callable[..., Any] | None = None) -> None:
         self.__wrapped__, self.ours = numpy, ours
         self.__name__, self.__doc__ = numpy.__name__, getattr(ours, "__doc__", "") or numpy.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """NumPy's, and after it what ours takes besides (size=, fill_value=, descending= ...)."""
+        theirs = inspect.signature(self.__wrapped__)
+        given = list(theirs.parameters.values())
+        if self.ours is None or any(p.kind == p.VAR_POSITIONAL for p in given):
+            return theirs
+        known = {*theirs.parameters, *translated(self.__wrapped__, self.ours)}
+        ours = inspect.signature(self.ours).parameters.values()
+        more = [p for p in ours if p.default is not p.empty and p.name not in known]
+        return theirs.replace(parameters=[*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in more)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
@@ -91,5 +104,5 @@ def function_of(module: str, name: str, numpy: ModuleType) -> Any:
         return _limits(found)
     if isinstance(found, type) or not callable(found):
         return found  # dtypes, constants, modules
-    ours = NUMPY.get(found) if found not in _CONVERTS else None
-    return Function(found, ours)
+    is_numpys = found in _CONVERTS or (found.__module__ == "numpy.fft" and "freq" not in name)
+    return Function(found, None if is_numpys else NUMPY.get(found))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphc.record import record
@@ -110,3 +110,9 @@ def spelled(function: Any, ours: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return args, kwargs
     found = spelling(function, ours)
     return (args, kwargs) if found is None else found.apply(args, kwargs)
+
+
+def translated(function: Any, ours: Any) -> Iterable[str]:
+    """The arguments of ours that have another name in NumPy."""
+    found = spelling(function, ours)
+    return () if found is None else found.names.values()

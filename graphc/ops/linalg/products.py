@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import string
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.types import Dim, definitely_different
+from graphc.ir.types import F64, Dim, definitely_different
 from graphc.ops.linalg.einsum import einsum
-from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve
+from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
 from graphc.ops.nn.conv import conv
 from graphc.ops.record.dims import rank_of, shape_of
@@ -25,6 +26,7 @@ from graphc.ops.shape.slicing import slice_axis
 
 __all__ = [
     "cholesky",
+    "cond",
     "cross",
     "det",
     "diagonal",
@@ -38,6 +40,8 @@ __all__ = [
     "slogdet",
     "solve",
     "tensordot",
+    "tensorinv",
+    "tensorsolve",
     "trace",
     "vecdot",
     "vector_norm",
@@ -252,6 +256,19 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 # ------------------------------------------------------------------------------------ matrices
+
+
+@public(np.linalg.cond, name="linalg.cond")
+def cond(x: Any, p: Any = None) -> Any:
+    """The condition number of square matrices in the norm of an order: 1, -1, inf, -inf or "fro".
+
+    Raises TypeRuleError for the orders None, 2 and -2, which need singular values; a matrix that
+    is singular stops the run.
+    """
+    legal = p == "fro" or (isinstance(p, int | float) and p in (1, -1, math.inf, -math.inf))
+    require(legal, f"cond of order {p!r} needs singular values", hint="pass p=1, inf or 'fro'")
+    x = x if common_element(x)[0].kind in "fc" else functions.astype(x, F64)
+    return functions.multiply(norm(x, p, (-2, -1)), norm(inv(x), p, (-2, -1)))
 
 
 @public(np.linalg.matrix_norm, name="linalg.matrix_norm")

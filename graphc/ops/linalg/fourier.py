@@ -1,0 +1,271 @@
+"""Discrete Fourier transforms, as products of small matrices (Cooley and Tukey, 1965).
+
+With n = a b, position j = b p + q and frequency k = r + a s:
+
+    X[r + a s] = sum over q of  w_n**(q r)  w_b**(q s)  sum over p of  w_a**(p r)  x[b p + q]
+
+    x[.., p, q]  --F_a-->  [.., r, q]  --w_n**(q r)-->  [.., r, q]  --F_b-->  [.., r, s]
+
+A prime factor that is too long for a matrix is a convolution with a chirp, of a power of two
+(Bluestein, 1970).  Everything is composed of products and so differentiates and runs everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import TypeRuleError
+from graphc.ir.types import C64, C128, F32, Dim, DType
+from graphc.ops.record.dims import rank_of, shape_of
+from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.value import as_value, common_element, functions, public
+from graphc.ops.shape.manipulation import moveaxis
+from graphc.ops.shape.shape import reshape
+
+MOST = 64  # extent of a matrix of roots of unity
+_SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _roots(exponents: Any, n: int) -> Any:
+    """exp(-2 pi i e / n), with whole exponents taken modulo n first."""
+    return np.exp(-2j * np.pi * (np.asarray(exponents) % n) / n)
+
+
+def _matrix(n: int) -> Any:
+    return _roots(np.outer(np.arange(n), np.arange(n)), n)
+
+
+def _factor(n: int) -> int:
+    """The greatest divisor of n that a matrix is small enough for; 1 if there is none."""
+    return max(d for d in range(1, min(n, MOST) + 1) if n % d == 0)
+
+
+def _forward(x: Any, n: int, element: DType) -> Any:
+    """The transform of rows of n complex numbers, not scaled."""
+    f = functions
+    if n <= MOST:
+        return f.matmul(x, _matrix(n).astype(element.numpy)) if n else x
+    a = _factor(n)
+    if a == 1:
+        return _chirped(x, n, element)
+    lead, b = tuple(shape_of(x)[:-1]), n // a
+    y = f.matmul(_matrix(a).astype(element.numpy), reshape(x, (*lead, a, b)))
+    turns = _roots(np.outer(np.arange(a), np.arange(b)), n).astype(element.numpy)
+    y = _forward(f.multiply(y, turns), b, element)
+    return reshape(f.swapaxes(y, -1, -2), (*lead, n))
+
+
+def _chirped(x: Any, n: int, element: DType) -> Any:
+    """2 j k = j**2 + k**2 - (k - j)**2 makes the transform a convolution."""
+    f, squares = functions, np.arange(n) ** 2
+    chirp, size = _roots(squares, 2 * n), 1 << (2 * n - 2).bit_length()
+    kernel = np.zeros(size, complex)
+    kernel[:n] = np.conj(chirp)
+    kernel[size - n + 1 :] = np.conj(chirp[:0:-1])
+    given = f.multiply(x, chirp.astype(element.numpy))
+    given = f.pad(given, [(0, 0)] * (rank_of(x) - 1) + [(0, size - n)])
+    made = f.multiply(_forward(given, size, element), np.fft.fft(kernel).astype(element.numpy))
+    made = f.conj(_forward(f.conj(made), size, element))[..., :n]
+    return f.multiply(made, (chirp / size).astype(element.numpy))
+
+
+def _extent(name: str, x: Any, axis: int) -> int:
+    extent = shape_of(x)[axis]
+    if isinstance(extent, Dim):
+        raise TypeRuleError(f"{name}: the extent {extent} is not known")
+    return extent
+
+
+def _scale(n: int, norm: str | None, inverse: bool) -> float:
+    require(norm in _SWAPPED, f"fft: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
+    divided = inverse if norm in (None, "backward") else not inverse
+    return 1 / math.sqrt(n) if norm == "ortho" else 1 / n if divided else 1.0
+
+
+def _fitted(x: Any, n: int) -> Any:
+    """The first n of each row, or zeros behind it."""
+    have = _extent("fft", x, -1)
+    x = x[..., :n] if n < have else x
+    return functions.pad(x, [(0, 0)] * (rank_of(x) - 1) + [(0, n - have)]) if n > have else x
+
+
+def _complex(x: Any) -> tuple[Any, DType]:
+    element = common_element(x)[0]
+    narrow = element in (F32, C64) or (element.is_float and element.itemsize == 2)
+    return functions.astype(x, C64 if narrow else C128), C64 if narrow else C128
+
+
+def _length(name: str, n: Any, default: int) -> int:
+    count = default if n is None else operator.index(n)
+    require(count > 0, f"{name} of {count} elements")
+    return count
+
+
+def _along(name: str, a: Any, n: Any, axis: int, norm: Any, inverse: bool) -> Any:
+    x = as_value(a)
+    axis = normalise_axis(axis, rank_of(x), name)
+    x, element = _complex(moveaxis(x, axis, -1))
+    count = _length(name, n, _extent(name, x, -1))
+    x = _fitted(x, count)
+    f = functions
+    made = f.conj(_forward(f.conj(x), count, element)) if inverse else _forward(x, count, element)
+    scale = _scale(count, norm, inverse)
+    return moveaxis(made if scale == 1 else f.multiply(made, scale), -1, axis)
+
+
+@public(np.fft.fft, name="fft.fft")
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The discrete Fourier transform along an axis, of n elements: cut, or zeros behind."""
+    return _along("fft", a, n, axis, norm, False)
+
+
+@public(np.fft.ifft, name="fft.ifft")
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of fft."""
+    return _along("ifft", a, n, axis, norm, True)
+
+
+@public(np.fft.rfft, name="fft.rfft")
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The first half of the transform of real numbers: n // 2 + 1 frequencies."""
+    require(not common_element(a)[0].is_complex, "rfft takes real numbers")
+    x = moveaxis(as_value(a), axis, -1)
+    count = _length("rfft", n, _extent("rfft", x, -1))
+    return moveaxis(_along("rfft", x, count, -1, norm, False)[..., : count // 2 + 1], -1, axis)
+
+
+@public(np.fft.irfft, name="fft.irfft")
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The n real numbers (an even count by default) whose rfft this is."""
+    f, x = functions, moveaxis(as_value(a), axis, -1)
+    count = _length("irfft", n, 2 * (_extent("irfft", x, -1) - 1))
+    x = _fitted(_complex(x)[0], count // 2 + 1)
+    rest = f.conj(f.flip(x[..., 1 : (count + 1) // 2], -1))
+    whole = f.concatenate([x, rest], -1)[..., :count]
+    return moveaxis(f.real(_along("irfft", whole, count, -1, norm, True)), -1, axis)
+
+
+@public(np.fft.hfft, name="fft.hfft")
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The real transform of a signal that is its own conjugate reversed, from its first half."""
+    require(norm in _SWAPPED, f"hfft: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
+    return irfft(functions.conj(a), n, axis, _SWAPPED[norm])
+
+
+@public(np.fft.ihfft, name="fft.ihfft")
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of hfft: the first half of a signal."""
+    require(norm in _SWAPPED, f"ihfft: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
+    return functions.conj(rfft(a, n, axis, _SWAPPED[norm]))
+
+
+# ------------------------------------------------------------------------------------ several axes
+
+
+def _axes(name: str, x: Any, s: Any, axes: Any) -> list[tuple[Any, int]]:
+    """The (length or None, axis) of each transform."""
+    rank = rank_of(x)
+    if axes is None:
+        axes = range(rank) if s is None else range(-len(s), 0)
+    lengths = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
+    require(len(lengths) == len(axes), f"{name}: {len(lengths)} lengths for {len(axes)} axes")
+    return [(n, normalise_axis(axis, rank, name)) for n, axis in zip(lengths, axes)]
+
+
+@public(np.fft.fftn, name="fft.fftn")
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """fft along several axes, all by default."""
+    made = as_value(a)
+    for n, axis in reversed(_axes("fftn", made, s, axes)):
+        made = fft(made, n, axis, norm)
+    return made
+
+
+@public(np.fft.ifftn, name="fft.ifftn")
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of fftn."""
+    made = as_value(a)
+    for n, axis in reversed(_axes("ifftn", made, s, axes)):
+        made = ifft(made, n, axis, norm)
+    return made
+
+
+@public(np.fft.rfftn, name="fft.rfftn")
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """rfft along the last of several axes, fft along the others."""
+    *rest, (n, last) = _axes("rfftn", as_value(a), s, axes)
+    made = rfft(a, n, last, norm)
+    for n, axis in reversed(rest):
+        made = fft(made, n, axis, norm)
+    return made
+
+
+@public(np.fft.irfftn, name="fft.irfftn")
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of rfftn."""
+    made = as_value(a)
+    *rest, (n, last) = _axes("irfftn", made, s, axes)
+    for count, axis in rest:
+        made = ifft(made, count, axis, norm)
+    return irfft(made, n, last, norm)
+
+
+def _publish_plane(name: str, numpy_function: Any, of_axes: Any) -> None:
+    def function(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+        return of_axes(a, s, axes, norm)
+
+    function.__doc__ = f"{name}: over two axes, the last ones by default."
+    public(numpy_function, name=f"fft.{name}")(function)
+
+
+_publish_plane("fft2", np.fft.fft2, fftn)
+_publish_plane("ifft2", np.fft.ifft2, ifftn)
+_publish_plane("rfft2", np.fft.rfft2, rfftn)
+_publish_plane("irfft2", np.fft.irfft2, irfftn)
+
+
+# ------------------------------------------------------------------------------------ order
+
+
+def _shifted(x: Any, axes: Any, sign: int) -> Any:
+    x = as_value(x)
+    given = (
+        range(rank_of(x)) if axes is None else axes if isinstance(axes, tuple | list) else (axes,)
+    )
+    for axis in given:
+        half = _extent("fftshift", x, axis) // 2
+        x = functions.roll(x, half if sign > 0 else -half, axis)
+    return x
+
+
+@public(np.fft.fftshift, name="fft.fftshift")
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """Frequency 0 moved to the middle of each axis."""
+    return _shifted(x, axes, 1)
+
+
+@public(np.fft.ifftshift, name="fft.ifftshift")
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """The inverse of fftshift."""
+    return _shifted(x, axes, -1)
+
+
+# ------------------------------------------------------------------------------------ frequencies
+
+
+@public(np.fft.fftfreq, name="fft.fftfreq")
+def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None) -> Any:
+    """The frequencies of fft for samples d apart: 0, 1, ... -2, -1 over n d."""
+    made = functions.divide(np.fft.fftfreq(operator.index(n), 1.0), d)
+    return made if dtype is None else functions.astype(made, dtype)
+
+
+@public(np.fft.rfftfreq, name="fft.rfftfreq")
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None) -> Any:
+    """The frequencies of rfft for samples d apart: 0, 1, ... n // 2 over n d."""
+    made = functions.divide(np.fft.rfftfreq(operator.index(n), 1.0), d)
+    return made if dtype is None else functions.astype(made, dtype)
