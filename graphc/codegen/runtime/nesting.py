@@ -25,6 +25,7 @@ from graphc.codegen.llvm.writer import (
     I64,
     PTR,
     Extern,
+    Local,
     Number,
     Pointer,
     Struct,
@@ -45,6 +46,7 @@ from graphc.codegen.runtime.python_api import (
     get_of_list,
     get_of_tuple,
     keep,
+    kept,
     new_dict,
     new_list,
     new_tuple,
@@ -91,9 +93,9 @@ def nested(f: Writer, self: Struct[ArrayWords], args: Pointer, count: Number) ->
         keep(f, context.none)
         f.give(context.none)
     outcome = fetch_all(f, context, args, objects, leaves)
-    with f.when(outcome == RAISED):
-        f.give(f.null())
     with f.when(outcome != FETCHED):
+        with f.when(outcome == RAISED):
+            f.give(f.null())
         keep(f, context.none)
         f.give(context.none)
     code = flat(f, context.flat, leaves, arrays, made)
@@ -111,23 +113,23 @@ def fetch_all(
     f: Writer, context: Struct[NestingWords], args: Pointer, objects: Pointer, leaves: Pointer
 ) -> None:
     """Fetch all objects, which are kept, and the arrays among them; or none."""
-    leaf = f.local(0)
+    leaf, records = f.local(0), context.fetch_records.to(FetchWords)
     with f.loop(0, context.fetches) as k:
-        record, place = context.fetch_records.to(FetchWords)[k], objects.at(k)
+        record, place = records[k], objects.at(k)
         found = take(f, record, args, objects)
         with f.when(found.is_null):
             drop_all(f, objects, k)
             f.give(outcome_of_error(f, context))
         place.store(found)
-        has_type = found.to(ObjectWords).type == record.wanted
-        with f.when((has_type & (record.test == ARRAY)) == 0):
+        is_array, has_type = record.test == ARRAY, found.to(ObjectWords).type == record.wanted
+        with f.when((is_array & has_type) == 0):
             outcome = check(f, record, place)
             with f.when(outcome != FETCHED):
                 drop_all(f, objects, k + (outcome == DIFFERS).cast("zext", I64))
                 with f.when(outcome == FAILED):
                     f.give(outcome_of_error(f, context))
                 f.give(outcome)
-        with f.when((record.test == ARRAY) | (record.test == NUMBER)):
+        with f.when(is_array | (record.test == NUMBER)):
             leaves.at(leaf).store(place.load(PTR))
             leaf += 1
     f.give(FETCHED)
@@ -135,22 +137,20 @@ def fetch_all(
 
 def take(f: Writer, record: Struct[FetchWords], args: Value, objects: Value) -> Value:
     """The object that a fetch takes, kept; or null."""
-    parent, how = objects.at(record.parent), record.how
+    parent = objects.at(record.parent)
     key, position = record.key, record.at("key").load(I64)
     found = f.local(f.null())
-    with f.switch(how) as case:
+    with f.switch(record.how) as case:
         with case(ARGUMENT):
-            found.set(args.pointer(position))
+            found.set(kept(f, args.pointer(position)))
         with case(OF_DICT):
-            found.set(get_of_dict(f, parent.load(PTR), key))
+            found.set(kept(f, get_of_dict(f, parent.load(PTR), key)))
         with case(OF_TUPLE):
-            found.set(get_of_tuple(f, parent.load(PTR), position))
+            found.set(kept(f, get_of_tuple(f, parent.load(PTR), position)))
         with case(OF_LIST):
-            found.set(get_of_list(f, parent.load(PTR), position))
+            found.set(kept(f, get_of_list(f, parent.load(PTR), position)))
         with case(ATTRIBUTE):
             found.set(get_attribute(f, parent.load(PTR), key))
-    with f.when(found.is_some & (how != ATTRIBUTE)):
-        keep(f, found)
     return found.value
 
 
@@ -195,10 +195,12 @@ def outcome_of_error(f: Writer, context: Struct[NestingWords]) -> None:
 def build_all(f: Writer, context: Struct[NestingWords], made: Pointer, stack: Pointer) -> None:
     """Nest the results; null if an error was raised."""
     depth, result = f.local(0), f.local(0)
+    records = context.build_records.to(BuildWords)
     with f.loop(0, context.builds) as k:
-        record = context.build_records.to(BuildWords)[k]
-        base = depth - record.taken
-        built = f.local(f.null())
+        record = records[k]
+        count, keys = record.taken, record.keys
+        base = depth - count
+        items, built = stack.at(base), f.local(f.null())
         with f.switch(record.how) as case:
             with case(RESULT):
                 built.set(made.pointer(result))
@@ -206,44 +208,46 @@ def build_all(f: Writer, context: Struct[NestingWords], made: Pointer, stack: Po
             with case(NOTHING):
                 keep(f, context.none)
                 built.set(context.none)
-            with case(DICT, TUPLE, LIST, CALL):
-                built.set(build(f, record, stack.at(base)))
+            with case(DICT):
+                build_dict(f, built, keys, count, items)
+            with case(TUPLE):
+                build_sequence(f, built, new_tuple, set_in_tuple, count, items)
+            with case(LIST):
+                build_sequence(f, built, new_list, set_in_list, count, items)
+            with case(CALL):
+                built.set(call(f, keys, items, count, f.null()))
+                give_up(f, built, count, items)
         with f.when(built.is_null):
             drop_all(f, stack, depth)
             drop_all(f, made.at(result), context.results - result)
             f.give(f.null())
-        stack.at(base).store(built)
+        items.store(built)
         depth.set(base + 1)
     f.give(stack.load(PTR))
 
 
-@native(PTR)
-def build(f: Writer, record: Struct[BuildWords], items: Pointer) -> None:
-    """An object of the given ones, whose references it takes; null, and they are left, on error."""
-    count, keys = record.taken, record.keys
-    with f.when(record.how == TUPLE):
-        build_sequence(f, new_tuple, set_in_tuple, count, items)
-    with f.when(record.how == LIST):
-        build_sequence(f, new_list, set_in_list, count, items)
-    with f.when(record.how == CALL):
-        made = call(f, keys, items, count, f.null())
-        with f.when(made.is_some):
-            drop_all(f, items, count)
-        f.give(made)
-    found = new_dict(f)
-    with f.when(found.is_null):
-        f.give(found)
-    with f.loop(0, count) as k:
-        is_set = set_in_dict(f, found, keys.pointer(k), items.pointer(k)) == 0
-        with f.when(is_set == 0):
-            drop(f, found)
-            f.give(f.null())
-    drop_all(f, items, count)
-    f.give(found)
+def build_sequence(
+    f: Writer, built: Local, new: Extern, put: Extern, count: Value, items: Value
+) -> None:
+    """A tuple or list of objects, whose references it takes; or null."""
+    built.set(new(f, count))
+    with f.when(built.is_some), f.loop(0, count) as k:
+        put(f, built, k, items.pointer(k))
 
 
-def build_sequence(f: Writer, new: Extern, put: Extern, count: Value, items: Value) -> None:
-    found = new(f, count)
-    with f.when(found.is_some), f.loop(0, count) as k:
-        put(f, found, k, items.pointer(k))
-    f.give(found)
+def build_dict(f: Writer, built: Local, keys: Value, count: Value, items: Value) -> None:
+    """A dict of objects; or null."""
+    built.set(new_dict(f))
+    with f.when(built.is_some), f.loop(0, count) as k:
+        status = set_in_dict(f, built, keys.pointer(k), items.pointer(k))
+        with f.when(status != 0):
+            drop(f, built)
+            built.set(f.null())
+            f.leave()
+    give_up(f, built, count, items)
+
+
+def give_up(f: Writer, built: Local, count: Value, items: Value) -> None:
+    """What has been built has references of its own."""
+    with f.when(built.is_some):
+        drop_all(f, items, count)

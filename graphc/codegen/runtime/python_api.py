@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.codegen.llvm.writer import I32, I64, PTR, VOID, Extern, Number, Pointer, Writer, native
 
 keep = Extern("Py_IncRef", VOID, PTR)
+kept = Extern("Py_XNewRef", PTR, PTR)  # the same object; also of null
 drop = Extern("Py_DecRef", VOID, PTR)
 call = Extern("PyObject_Vectorcall", PTR, PTR, PTR, I64, PTR)
 get_attribute = Extern("PyObject_GetAttr", PTR, PTR, PTR)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from interleavings import Machine, Program, Running, explore
+from interleavings import WORD, Machine, Program, Running, explore, signed
 
 from graphc.codegen.llvm.writer import (
     ACQ_REL,
@@ -28,9 +28,10 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.runtime import channels, pool, team
+from graphc.codegen.runtime.device_threads import device_worker
 from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
-from graphc.runtime.call.failure import CANCELLED
+from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,
     ChannelWords,
@@ -285,3 +286,70 @@ def test_a_worker_that_takes_one_job_for_another_is_found() -> None:
     assert forks(text, count=1, worker="hasty_worker") > 10, "one job has no other"
     with pytest.raises(AssertionError, match="twice"):
         forks(text, worker="hasty_worker")
+
+
+# ------------------------------------------------------------------------------------ teams
+
+
+@native()
+def run_all(f: Writer, frame: Pointer, count: Number, out: Pointer) -> None:
+    """Run a frame of a team as often; then its memory is used for something else."""
+    with f.loop(0, count) as k:
+        out[k] = team.run(f, frame).cast("sext", I64)
+    team_memory = frame.at(FrameWords.team).load(PTR)
+    team_memory.to(TeamWords).running = 99
+    (team_memory + TeamWords.nbytes).to(DeviceWords).at("parked").store(f.half(7))
+
+
+def runs(
+    teams: int, count: int, statuses: tuple[int, ...], spins: Any = SPINS, **options: Any
+) -> set[tuple[int, ...]]:
+    """Explore runs of teams of two devices that share one worker; the statuses they ended with."""
+    program = Program(text_of(run_all, device_worker))
+    crew = program.addresses["@graphc_crew"]
+    memory, fixed, calls = {program.addresses["@graphc_crew_size"]: 1}, list[int](), []
+    for number in range(teams):
+        shift = number << 20
+        words = {place + shift: value for place, value in two_devices().items()}
+        words[TEAM + shift + field(TeamWords, "channels")] = CHANNEL + shift
+        for frame in FRAMES:
+            words[frame + shift + field(FrameWords, "team")] = TEAM + shift
+        for k, frame in enumerate(FRAMES):
+            device = TEAM + shift + TeamWords.nbytes + k * DeviceWords.nbytes
+            words[device + field(DeviceWords, "frame")] = frame + shift
+        memory |= words
+        fixed += [*words, *(frame + shift + field(FrameWords, "agenda") for frame in FRAMES)]
+        calls.append(("run_all", (FRAMES[0] + shift, count, TAKEN + shift)))
+    models = {"@graphc_crew_spread": lambda run, *_: 0, "@graphc_crew_start": lambda run: -1 & WORD}
+    machine = Machine(program, models, {**spins, "@graphc_walk": statuses}, fixed, **options)
+    start = machine.start(memory, [*calls, ("device_worker", (crew,))])
+    found = set()
+
+    def check(memory: dict[int, int]) -> None:
+        assert all(memory.get(TEAM + (t << 20) + 8) == 99 for t in range(teams)), (
+            "used after its end"
+        )
+        places = [TAKEN + (t << 20) + 8 * k for t in range(teams) for k in range(count)]
+        found.add(tuple(signed(memory.get(place, 0), 64) for place in places))
+
+    explore(machine, start, ends=range(teams), check=check)
+    return found
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_worker_leaves_a_team_alone_once_the_run_is_over(buffered: bool) -> None:
+    # A run that comes before the worker is free again would start another.
+    assert runs(1, 2, (0,), buffered=buffered) == {(0, 0), (0, NO_WORKER)}
+
+
+def test_no_two_threads_of_a_team_race() -> None:
+    assert runs(1, 1, (0,), races=True) == {(0,)}
+
+
+def test_the_first_failure_of_a_team_is_its_status() -> None:
+    assert runs(1, 1, (0, 5)) == {(0,), (5,)}
+
+
+def test_a_worker_serves_one_team_at_a_time() -> None:
+    awake = {"@graphc_spun_enough": (0,)}
+    assert runs(2, 1, (0,), awake) == {(0, 0), (0, NO_WORKER), (NO_WORKER, 0)}
