@@ -17,6 +17,7 @@ from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.rows import Rows
 from graphc.ir.graph import Node
 from graphc.loops.nest import Expr
+from graphc.loops.scalars import minimum
 
 BLOCK = 1024  # elements of a unit: four for each of 256 lanes
 COLUMNS = 256  # columns of a unit that are folded: one for each lane
@@ -59,8 +60,8 @@ class Columns(Rows):
                 *parts, block = split_index(b, unit, (*(k.extent for k in kept), blocks))
                 values = {loop.place: part for loop, part in zip(kept, parts, strict=True)}
                 if blocks > 1:
-                    start = b.mul(block, b.integer(width))
-                    stop = b.op("min", b.add(start, b.integer(width)), stop)
+                    start = block * width
+                    stop = minimum(start + width, stop)
             values[line.place] = stack.enter_context(b.loop(stop, "vector", start))
             if reduced:
                 self.row(values, reduced)

@@ -86,7 +86,7 @@ class Finish:
         b, elements = self.b, Elements(self.b)
         for node, buffer in zip(self.region.params, self.buffers, strict=False):
             elements.bind_buffer(node, buffer)
-        elements.bind_value(self.form.node, b.cast(self.total, self.element))
+        elements.bind_value(self.form.node, self.total.cast(self.element))
         index = self.index()
         outputs = self.buffers[len(self.region.params) :]
         values = [elements.at(result, index) for result in self.region.results]
@@ -111,14 +111,14 @@ class Finish:
             for position, where in enumerate(self.axes[role]):
                 if (role, position) in found:
                     axis, step = found[role, position]
-                    made[axis] = b.add(made[axis], b.mul(self.digit(where), b.integer(step)))
+                    made[axis] = made[axis] + self.digit(where) * step
         return tuple(made)
 
     def digit(self, where: Axis) -> Expr:
         """One dim's part of a batch, row or column number."""
         which, divisor, extent = where
         value = self.places[("batch", "i", "j").index(which)]
-        value = self.b.op("idiv", value, self.b.integer(divisor))
+        value = value // divisor
         if divisor * extent != self.extents[which]:
-            value = self.b.op("irem", value, self.b.integer(extent))
+            value = value % extent
         return value

@@ -22,7 +22,7 @@ from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.types import DType
 from graphc.loops.nest import Expr, Register
-from graphc.loops.scalars import Pair
+from graphc.loops.scalars import Pair, minimum
 
 
 class OrderedRows(LongRows, Ordered):
@@ -72,26 +72,26 @@ class OrderedRows(LongRows, Ordered):
         b = self.b
         if self.row_length <= LANES:
             return lane
-        rest = b.sub(b.integer(self.row_length + LANES - 1), lane)
+        rest = self.row_length + LANES - 1 - lane
         if self.row_length % LANES == 0:
             rest = b.integer(self.row_length)
-        count = b.op("idiv", rest, b.integer(LANES))
+        count = rest // LANES
         if self.row_length <= STRETCH:
             step = stack.enter_context(b.loop(count))
-            return b.add(b.mul(step, b.integer(LANES)), lane)
+            return step * LANES + lane
         stretch = stack.enter_context(b.loop(-(-self.row_length // STRETCH)))
         stack.callback(self.keep_stretch, kept)
-        first = b.mul(stretch, b.integer(STRETCH // LANES))
-        stop = b.op("min", b.sub(count, first), b.integer(STRETCH // LANES))
+        first = stretch * (STRETCH // LANES)
+        stop = minimum(count - first, STRETCH // LANES)
         step = stack.enter_context(b.loop(stop))
-        return b.add(b.mul(b.add(first, step), b.integer(LANES)), lane)
+        return (first + step) * LANES + lane
 
     def keep_stretch(self, kept: dict[int, list[Register]]) -> None:
         """Add the sums of a stretch to those of the stretches before; they begin anew."""
         b = self.b
         for number, totals in kept.items():
             for total, part in zip(totals, self.sums[number], strict=True):
-                b.update(total, "add", b.cast(b.read(part), total.dtype))
+                b.update(total, "add", b.read(part).cast(total.dtype))
                 b.assign(part, b.const(NEUTRAL["add"], part.dtype))
 
     # -- folding

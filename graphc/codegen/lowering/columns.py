@@ -33,7 +33,7 @@ from graphc.ir.graph import Node
 from graphc.ir.op import Compute
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
-from graphc.loops.scalars import Pair
+from graphc.loops.scalars import Pair, minimum
 
 COLUMNS = 512  # columns folded at once
 ROWS = 8  # rows folded at once where one operand is read, ...
@@ -68,8 +68,8 @@ class Columns(Nest):
                 extents = (*(loop.extent for loop in kept), blocks)
                 *parts, block = split_index(b, unit, extents)
                 values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
-                start = b.mul(block, b.integer(COLUMNS))
-                stop = b.op("min", b.add(start, b.integer(COLUMNS)), b.integer(line.extent))
+                start = block * COLUMNS
+                stop = minimum(start + COLUMNS, line.extent)
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
@@ -96,8 +96,8 @@ class Columns(Nest):
             count = max(1, min(self.rows_at_once(line.extent), last.extent))
             whole = last.extent - last.extent % count
             with b.loop(whole // count) as step:
-                first = b.mul(step, b.integer(count))
-                rows = [{**inside, last.place: b.add(first, b.integer(k))} for k in range(count)]
+                first = step * count
+                rows = [{**inside, last.place: first + k} for k in range(count)]
                 self.fold_rows(rows, line, bounds, work)
             if whole < last.extent:
                 with b.loop(last.extent, "serial", whole) as r:
@@ -107,12 +107,12 @@ class Columns(Nest):
     def start_columns(self, bounds: tuple[Expr, Expr], work: dict[int, list[Buffer]]) -> None:
         b, (start, stop) = self.b, bounds
         with b.loop(stop, "vector", start) as c:
-            slot = b.add(self.first, b.sub(c, start))
+            slot = self.first + (c - start)
             for node in self.reductions():
                 element = tensor_type(node.inputs[0]).dtype
                 firsts = initial(b, reduction_of(node), element)
                 for buffer, first in zip(work[node.id], firsts, strict=True):
-                    b.store(buffer, slot, b.cast(first, buffer.dtype))
+                    b.store(buffer, slot, first.cast(buffer.dtype))
 
     def store_columns(
         self, values: dict[int, Expr], line: Axes, bounds: tuple[Expr, Expr],
@@ -121,7 +121,7 @@ class Columns(Nest):
         """Finish the folds of a block, and store what depends on them alone."""
         b, (start, stop) = self.b, bounds
         with b.loop(stop, "vector", start) as c:
-            slot = b.add(self.first, b.sub(c, start))
+            slot = self.first + (c - start)
             for node in self.reductions():
                 self.bind_column(node, work[node.id], slot)
             inside = {**values, line.place: c}
@@ -170,7 +170,7 @@ class Columns(Nest):
             places = [{**row, line.place: c} for row in rows]
             for node in self.reductions():
                 indices = [self.space.index(b, p, self.space.full) for p in places]
-                slot = b.add(self.first, b.sub(c, start))
+                slot = self.first + (c - start)
                 self.fold_column(node, work[node.id], indices, slot)
             for place in places:
                 self.store_full(place, full)
@@ -185,7 +185,7 @@ class Columns(Nest):
         for index in indices:
             value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
             parts = [value.re, value.im] if isinstance(value, Pair) else [value]
-            rows.append([b.cast(p, buffer.dtype) for p, buffer in zip(parts, buffers, strict=True)])
+            rows.append([p.cast(buffer.dtype) for p, buffer in zip(parts, buffers, strict=True)])
         totals = [b.load(buffer, slot) for buffer in buffers]
         for parts in rows:
             if len(parts) == 2:
@@ -203,7 +203,7 @@ class Columns(Nest):
         element = tensor_type(node.inputs[0]).dtype
         kinds = [v.dtype for v in initial(self.b, lower, element)]
         loads = [
-            self.b.cast(self.b.load(buffer, slot), kind)
+            self.b.load(buffer, slot).cast(kind)
             for buffer, kind in zip(buffers, kinds, strict=True)
         ]
         made = finished(self.b, node, loads)

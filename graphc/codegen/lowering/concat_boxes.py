@@ -42,7 +42,7 @@ class Pieces(Nest):
         self.elements_per_unit = tensor_type(result).size // len(found)
         with b.loop(self.units, "parallel") as unit:
             for number, (operand, offset) in enumerate(found):
-                with b.when(b.compare("eq", unit, b.integer(number))):
+                with b.when(unit == number):
                     self.copy(result, result.inputs[operand], offset)
 
     def copy(self, result: Node, source: Node, offset: tuple[int, ...]) -> None:
@@ -56,7 +56,7 @@ class Pieces(Nest):
                 kind = "vector" if axis == wide[-1] else "serial"
                 index[axis] = stack.enter_context(b.loop(dims[axis], kind))
             value = self.elements.at(source, tuple(index))
-            shifted = [b.add(i, b.integer(o)) for i, o in zip(index, offset, strict=True)]
+            shifted = [i + o for i, o in zip(index, offset, strict=True)]
             # An axis of extent 1 in the piece may be wide in the result.
             position = flat_index(b, tuple(shifted), whole)
             for buffer in self.outputs[result.id]:

@@ -225,7 +225,7 @@ class EpilogueLowering:
         rows = sum_of(self.plan, "i")
 
         def element(j: Expr, offset: Expr | None = None) -> None:
-            self.tile_reader(buffers[0], i, j if offset is None else b.add(j, offset), lead)
+            self.tile_reader(buffers[0], i, j if offset is None else j + offset, lead)
             places = {"batch": batch, "i": i, "j": j}
             index = index_at(b, form, 2, self.plan, places, offset)
             index = tuple(index[axis] for axis in form.shown)
@@ -240,9 +240,9 @@ class EpilogueLowering:
                 with b.loop(last, "vector", first) as j:
                     element(j)
             else:
-                blocks = b.op("idiv", b.sub(last, first), b.integer(block))
+                blocks = (last - first) // block
                 with b.loop(blocks) as number, b.loop(block, "vector") as j:
-                    element(b.add(first, b.mul(number, b.integer(block))), j)
+                    element(first + number * block, j)
         return Kernel(self.name, tuple(buffers), EPILOGUE_PARAMS, b.body, units=rows, strict=strict)
 
     def block(self) -> int:
@@ -263,7 +263,7 @@ class EpilogueLowering:
         element = tensor_type(self.form.node).dtype
 
         def read(_: tuple[Expr, ...]) -> Expr:
-            return b.cast(b.load(tile, b.add(b.mul(i, lead), j)), element)
+            return b.load(tile, i * lead + j).cast(element)
 
         self.elements.bind(self.form.node, read)
 
@@ -284,12 +284,12 @@ def index_at(
             if (role, position) not in axes:
                 continue
             axis, step = axes[role, position]
-            value = b.op("idiv", places[name], b.integer(divisor))
+            value = places[name] // divisor
             if divisor * extent != sum_of(plan, name):
-                value = b.op("irem", value, b.integer(extent))
+                value = value % extent
             if name == "j" and divisor == 1 and offset is not None:
-                value = b.add(value, offset)
-            made[axis] = b.add(made[axis], b.mul(value, b.integer(step)))
+                value = value + offset
+            made[axis] = made[axis] + value * step
     return tuple(made)
 
 

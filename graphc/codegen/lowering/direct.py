@@ -14,6 +14,7 @@ from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph
 from graphc.loops.nest import Expr, Kernel, Register
+from graphc.loops.scalars import fma
 
 Terms = list[tuple[Expr, int]]
 
@@ -59,9 +60,9 @@ class Direct(Nest):
                 variable = steps.get(number)
                 if variable is None and (role, position) in places:
                     axis, step = places[role, position]
-                    variable = b.op("idiv", values[axis], b.integer(step))
+                    variable = values[axis] // step
                     if step * extent != dims[axis]:
-                        variable = b.op("irem", variable, b.integer(extent))
+                        variable = variable % extent
                 if variable is not None:
                     variables[role, position] = variable
                     terms[0].append((variable, stride_a))
@@ -71,7 +72,7 @@ class Direct(Nest):
                 for k in (0, 1)
             )
             self.add_product(total, x, y)
-        made = b.cast(b.read(total), tensor_type(form.node).dtype)
+        made = b.read(total).cast(tensor_type(form.node).dtype)
         self.elements.bind_value(form.node, made)
 
     def summed(self) -> list[int]:
@@ -79,20 +80,21 @@ class Direct(Nest):
         return [number for number, dim in enumerate(self.form.dims) if dim[0] == "k"]
 
     def add_product(self, total: Register, x: Expr, y: Expr) -> None:
-        self.b.update(total, "add", self.b.mul(x, y))
+        self.b.update(total, "add", x * y)
 
     def factor(self, position: int, terms: Terms) -> Expr:
         b, read = self.b, self.form.reads[position]
         buffer = self.elements.buffers[read.source.id]
-        return b.cast(b.load(buffer, b.affine(terms, read.offset)), self.form.accumulator)
+        return b.load(buffer, b.affine(terms, read.offset)).cast(self.form.accumulator)
 
     def computed(self, position: int, variables: dict[tuple[str, int], Expr]) -> Expr:
         """An operand that is not stored, at these places of the dims."""
         b, operand = self.b, self.form.node.inputs[position]
         index = [b.integer(0)] * tensor_type(operand).rank
         for dim, (axis, step) in axes_along(self.form, position).items():
-            index[axis] = b.add(index[axis], b.mul(variables[dim], b.integer(step)))
-        return b.cast(self.elements.at(operand, tuple(index)), self.form.accumulator)
+            index[axis] = index[axis] + variables[dim] * step
+        made: Expr = self.elements.at(operand, tuple(index))
+        return made.cast(self.form.accumulator)
 
 
 class OrderedDirect(Direct):
@@ -117,7 +119,7 @@ class OrderedDirect(Direct):
     def add_product(self, total: Register, x: Expr, y: Expr) -> None:
         b = self.b
         if total.dtype.is_float:
-            b.assign(total, b.fma(x, y, b.read(total)))
+            b.assign(total, fma(x, y, b.read(total)))
         else:
             super().add_product(total, x, y)
 

@@ -39,22 +39,22 @@ def load_element(b: Scalars, buffer: Buffer, position: Expr, element: DType) -> 
     """Read one element; complex numbers are two reals in a buffer of twice the length."""
     if not element.is_complex:
         return b.load(buffer, position)
-    base = b.mul(position, b.integer(2))
-    return Pair(b.load(buffer, base), b.load(buffer, b.add(base, b.integer(1))))
+    base = position * 2
+    return Pair(b.load(buffer, base), b.load(buffer, base + 1))
 
 
 def store_element(b: Scalars, buffer: Buffer, position: Expr, value: Element) -> None:
     if not isinstance(value, Pair):
         b.store(buffer, position, value)
         return
-    base = b.mul(position, b.integer(2))
+    base = position * 2
     b.store(buffer, base, value.re)
-    b.store(buffer, b.add(base, b.integer(1)), value.im)
+    b.store(buffer, base + 1, value.im)
 
 
 def to_compute(b: Scalars, value: Element, element: DType) -> Element:
     """A stored element in the type arithmetic happens in (f16 and bf16 widen to f32)."""
-    return value if isinstance(value, Pair) else b.cast(value, element.compute)
+    return value if isinstance(value, Pair) else value.cast(element.compute)
 
 
 def to_storage(b: Scalars, value: Element, element: DType) -> Element:
@@ -64,7 +64,7 @@ def to_storage(b: Scalars, value: Element, element: DType) -> Element:
     if element.is_complex:
         if not isinstance(value, Pair):
             zero = b.const(0.0, element.real)
-            return Pair(b.cast(value, element.real), zero)
+            return Pair(value.cast(element.real), zero)
         return value
     assert not isinstance(value, Pair), f"a complex value where {element} is due"
     if value.dtype is element:
@@ -72,7 +72,7 @@ def to_storage(b: Scalars, value: Element, element: DType) -> Element:
     assert value.dtype is element.compute or element is BOOL, (
         f"{value.dtype} where {element} is due"
     )
-    return b.cast(value, element)
+    return value.cast(element)
 
 
 class Elements:
@@ -157,7 +157,7 @@ class Elements:
         made = self.b.const(
             number.item() if element.kind != "f" else float(number), element.compute
         )
-        return self.b.cast(made, element)
+        return made.cast(element)
 
     def _reshaped(self, node: Node, index: Index) -> Element:
         source = node.inputs[0]
@@ -240,6 +240,6 @@ def split_index(b: Scalars, position: Expr, dims: tuple[int, ...]) -> list[Expr]
         if k == wide[0]:
             made[k] = position
         else:
-            made[k] = b.op("irem", position, b.integer(dims[k]))
-            position = b.op("idiv", position, b.integer(dims[k]))
+            made[k] = position % dims[k]
+            position = position // dims[k]
     return made

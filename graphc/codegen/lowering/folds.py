@@ -43,10 +43,10 @@ def prepared(b: Scalars, lower: Reduction, value: Element, element: DType) -> El
         value = lower.prepare(value)
     accumulator = lower.accumulator(element)
     if isinstance(value, Pair):
-        return Pair(b.cast(value.re, accumulator.real), b.cast(value.im, accumulator.real))
+        return Pair(value.re.cast(accumulator.real), value.im.cast(accumulator.real))
     if accumulator.is_complex:
-        return Pair(b.cast(value, accumulator.real), b.const(0.0, accumulator.real))
-    return b.cast(value, accumulator)
+        return Pair(value.cast(accumulator.real), b.const(0.0, accumulator.real))
+    return value.cast(accumulator)
 
 
 def combined(b: Scalars, lower: Reduction, x: Pair, y: Pair) -> Pair:
@@ -65,9 +65,9 @@ def finished(b: Scalars, node: Node, values: Sequence[Expr]) -> Element:
     count = math.prod(source.dims[a] for a in node.attrs["axes"])
     if lower.combine in ("min", "max") and not isinstance(total, Pair) and total.dtype.is_float:
         # The smallest of zeros is either, as they come together: make it +0.
-        total = b.add(total, b.const(0.0, total.dtype))
+        total = total + 0.0
     if lower.finish is not None:
         total = lower.finish(total, count, source.dtype)
     if not isinstance(total, Pair):
-        total = b.cast(total, kind.dtype.compute)
+        total = total.cast(kind.dtype.compute)
     return to_storage(b, total, kind.dtype)

@@ -26,7 +26,7 @@ from graphc.codegen.lowering.space import Axes
 from graphc.ir.graph import Node
 from graphc.ir.types import DType
 from graphc.loops.nest import Buffer, Expr
-from graphc.loops.scalars import Pair
+from graphc.loops.scalars import Pair, maximum, minimum
 
 LANES = 256
 STRETCH = 16 * LANES  # elements whose f32 are added in f32
@@ -90,24 +90,24 @@ class Ordered(Rows):
         extent, lanes = b.integer(last.extent), b.integer(LANES)
         if self.row_length <= LANES:
             i = stack.enter_context(b.loop(extent, kind))
-            inside[last.place], self.lane = i, b.add(before, i)
+            inside[last.place], self.lane = i, before + i
         elif len(inner) == 1 or last.extent % LANES == 0:
             block = stack.enter_context(b.loop(-(-last.extent // LANES)))
-            start = b.mul(block, lanes)
-            stop = b.op("min", b.sub(extent, start), lanes) if last.extent % LANES else lanes
-            self.begin_stretch(sums, b.add(before, start))
+            start = block * lanes
+            stop = minimum(extent - start, lanes) if last.extent % LANES else lanes
+            self.begin_stretch(sums, before + start)
             self.lane = stack.enter_context(b.loop(stop, kind))
-            inside[last.place] = b.add(start, self.lane)
+            inside[last.place] = start + self.lane
         else:
-            after = b.add(before, extent)
-            stop = b.op("idiv", b.add(after, b.integer(LANES - 1)), lanes)
-            block = stack.enter_context(b.loop(stop, "serial", b.op("idiv", before, lanes)))
-            start = b.mul(block, lanes)
-            self.begin_stretch(sums, start, b.compare("le", before, start))
-            low = b.sub(b.op("max", before, start), start)
-            high = b.op("min", b.sub(after, start), lanes)
+            after = before + extent
+            stop = (after + (LANES - 1)) // lanes
+            block = stack.enter_context(b.loop(stop, "serial", before // lanes))
+            start = block * lanes
+            self.begin_stretch(sums, start, before <= start)
+            low = maximum(before, start) - start
+            high = minimum(after - start, lanes)
             self.lane = stack.enter_context(b.loop(high, kind, low))
-            inside[last.place] = b.sub(b.add(start, self.lane), before)
+            inside[last.place] = start + self.lane - before
 
     # -- folding
 
@@ -140,8 +140,8 @@ class Ordered(Rows):
         b = self.b
         if not any(node.id in self.totals for node in nodes):
             return
-        begins = b.compare("eq", b.op("irem", place, b.integer(STRETCH)), b.integer(0))
-        with b.when(begins if first is None else b.op("and", begins, first)):
+        begins = place % STRETCH == 0
+        with b.when(begins if first is None else begins & first):
             self.keep_lanes(nodes)
 
     def keep_lanes(self, nodes: list[Node]) -> None:
@@ -151,8 +151,8 @@ class Ordered(Rows):
             for node in nodes:
                 pairs = zip(self.lanes[node.id], self.totals.get(node.id, ()), strict=False)
                 for lanes, total in pairs:
-                    term = b.cast(b.load(lanes, lane), total.dtype)
-                    b.store(total, lane, b.add(b.load(total, lane), term))
+                    term = b.load(lanes, lane).cast(total.dtype)
+                    b.store(total, lane, b.load(total, lane) + term)
                     b.store(lanes, lane, self.neutral(node, lanes.dtype))
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
@@ -184,14 +184,14 @@ class Ordered(Rows):
             ]
             with b.loop(count - half, "vector") as lane:
                 for combine, lanes, target in moves:
-                    upper = b.load(lanes, b.add(lane, b.integer(half)))
-                    pair = (b.cast(x, target.dtype) for x in (b.load(lanes, lane), upper))
+                    upper = b.load(lanes, lane + half)
+                    pair = (x.cast(target.dtype) for x in (b.load(lanes, lane), upper))
                     b.store(target, lane, b.op(combine, *pair))
             others = [(lanes, target) for _, lanes, target in moves if lanes is not target]
             if others and count < 2 * half:
                 with b.loop(half, "vector", count - half) as lane:
                     for lanes, target in others:
-                        b.store(target, lane, b.cast(b.load(lanes, lane), target.dtype))
+                        b.store(target, lane, b.load(lanes, lane).cast(target.dtype))
             self.lanes |= moved
             count = half
         for node in nodes:

@@ -42,25 +42,21 @@ class Padding(Nest):
                 return
             with b.when(inside):
                 self.line(node, above, source, (0, low, low + extent, width))
-            with b.when(b.op("not", inside)):
+            with b.when(~inside):
                 self.fill(node, above, 0, width)
 
     def source(self, node: Node, above: tuple[Expr, ...]) -> tuple[list[Expr], Expr | None]:
         """The operand's row for a row of the result, and whether there is one (None: always)."""
-        b, dims = self.b, tensor_type(node.inputs[0]).dims
+        dims = tensor_type(node.inputs[0]).dims
         places: list[Expr] = []
         inside: Expr | None = None
         wide = tensor_type(node).dims
         for axis, index in enumerate(above):
-            place = b.sub(index, b.integer(node.attrs["low"][axis]))
+            place = index - node.attrs["low"][axis]
             places.append(place)
             if wide[axis] != dims[axis]:
-                legal = b.op(
-                    "and",
-                    b.compare("ge", place, b.integer(0)),
-                    b.compare("lt", place, b.integer(dims[axis])),
-                )
-                inside = legal if inside is None else b.op("and", inside, legal)
+                legal = (place >= 0) & (place < dims[axis])
+                inside = legal if inside is None else inside & legal
         return places, inside
 
     def line(
@@ -70,7 +66,7 @@ class Padding(Nest):
         start, low, high, width = ends
         self.fill(node, above, start, low)
         with self.b.loop(high, "vector", low) as column:
-            place = self.b.sub(column, self.b.integer(low))
+            place = column - low
             value = self.elements.at(node.inputs[0], (*source, place))
             self.elements.bind(node, lambda _: value)
             self.store(node, (*above, column))

@@ -52,7 +52,7 @@ def prologue(
     with b.loop(units, "parallel") as outer, b.loop(last, "vector", first) as along:
         places = {"batch": batch, line: outer, inner: along}
         index = index_at(b, form, position, plan, places)
-        place = b.add(b.mul(outer, lead), along)
+        place = outer * lead + along
         store_element(b, buffers[0], place, elements.at(operand, index))
     kernel = Kernel("kernel", tuple(buffers), PARAMS, b.body, units=units, strict=strict)
     return kernel, sources

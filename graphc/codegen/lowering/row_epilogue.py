@@ -101,7 +101,7 @@ class FinishedRows(Rows):
         self.units = sum_of(self.plan, "i")
         inner = [loop for loop in self.space.loops if loop.reduced]
         with b.loop(self.units, "parallel") as i:
-            self.bind_tile(b.mul(i, lead))
+            self.bind_tile(i * lead)
             places = {"batch": batch, "i": i, "j": b.integer(0)}
             index = index_at(b, self.form, 2, self.plan, places)
             self.row({axis: index[axis] for axis in self.space.kept}, inner)
@@ -111,8 +111,8 @@ class FinishedRows(Rows):
         b, element = self.b, tensor_type(self.form.node).dtype
 
         def read(index: tuple[Expr, ...]) -> Expr:
-            place = b.add(start, self.row_position(dict(enumerate(index))))
-            return b.cast(b.load(self.buffers[0], place), element)
+            place = start + self.row_position(dict(enumerate(index)))
+            return b.load(self.buffers[0], place).cast(element)
 
         self.elements.bind(self.form.node, read)
 

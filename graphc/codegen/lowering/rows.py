@@ -36,7 +36,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Register
-from graphc.loops.scalars import Pair
+from graphc.loops.scalars import Pair, minimum
 
 BLOCK = 4096  # elements per unit of a single long loop
 STAGE_FLOPS = 8.0  # a value of so many flops is staged rather than computed in two passes
@@ -85,8 +85,8 @@ class Rows(Nest):
         b = self.b
         self.units, self.elements_per_unit = -(-loop.extent // BLOCK), BLOCK
         with b.loop(self.units, "parallel") as unit:
-            start = b.mul(unit, b.integer(BLOCK))
-            stop = b.op("min", b.add(start, b.integer(BLOCK)), b.integer(loop.extent))
+            start = unit * BLOCK
+            stop = minimum(start + BLOCK, loop.extent)
             with b.loop(stop, "vector", start) as i:
                 self.store_full({loop.place: i}, list(self.region.results))
 
@@ -149,7 +149,7 @@ class Rows(Nest):
         """The extremes of this row, unless they are known from the row before."""
         b, nodes = self.b, [node for node, _ in self.ahead]
         assert self.unit is not None
-        with b.when(b.compare("ne", b.read(self.ready), self.unit)):
+        with b.when(b.read(self.ready) != self.unit):
             for node in nodes:
                 self.start(node)
             with self.sweep(values, inner, nodes) as inside:
@@ -171,7 +171,7 @@ class Rows(Nest):
         """The index of this element in the next row, or in the last one."""
         b = self.b
         assert self.unit is not None
-        unit = b.op("min", b.add(self.unit, b.integer(1)), b.integer(self.units - 1))
+        unit = minimum(self.unit + 1, self.units - 1)
         kept = [loop for loop in self.space.loops if not loop.reduced]
         parts = split_index(b, unit, tuple(loop.extent for loop in kept))
         values = {loop.place: part for loop, part in zip(kept, parts, strict=True)}
@@ -268,7 +268,7 @@ class Rows(Nest):
                 self.fold(node, self.next_row(inside, inner))
             self.store_full(inside, stores)
         if ahead and self.unit is not None:
-            self.pass_on(self.b.add(self.unit, self.b.integer(1)))
+            self.pass_on(self.unit + 1)
         for node in stage:
             self.bind_staged(node, buffers[node.id])
         for node in folds:
@@ -297,12 +297,12 @@ class Rows(Nest):
                 yield i
             return
         with b.loop(loop.extent // size) as part:
-            start = b.mul(part, b.integer(size))
+            start = part * size
             for buffer, rows in self.far:
-                place = b.mul(b.add(self.unit, b.integer(rows)), b.integer(loop.extent))
-                b.prefetch(buffer, b.add(place, start), size)
+                place = (self.unit + rows) * loop.extent
+                b.prefetch(buffer, place + start, size)
             with b.loop(size, kind) as i:
-                yield b.add(start, i)
+                yield start + i
 
     # -- staging
 
@@ -316,9 +316,7 @@ class Rows(Nest):
         position = self.b.integer(0)
         for loop in self.space.loops:
             if loop.reduced:
-                position = self.b.add(
-                    self.b.mul(position, self.b.integer(loop.extent)), values[loop.place]
-                )
+                position = position * loop.extent + values[loop.place]
         return position
 
     def stage(
@@ -349,7 +347,7 @@ class Rows(Nest):
         b, lower = self.b, reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
         firsts = initial(b, lower, element)
-        self.registers[node.id] = [b.register(b.cast(v, self.held(node, v.dtype))) for v in firsts]
+        self.registers[node.id] = [b.register(v.cast(self.held(node, v.dtype))) for v in firsts]
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
         b, lower = self.b, reduction_of(node)
@@ -357,10 +355,10 @@ class Rows(Nest):
         registers = self.registers[node.id]
         value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
         if not isinstance(value, Pair):
-            b.update(registers[0], lower.combine, b.cast(value, registers[0].dtype))
+            b.update(registers[0], lower.combine, value.cast(registers[0].dtype))
         elif lower.combine == "add":
             for register, part in zip(registers, (value.re, value.im), strict=True):
-                b.update(register, "add", b.cast(part, register.dtype))
+                b.update(register, "add", part.cast(register.dtype))
         else:
             # Registers are read where a statement uses them: both parts are computed before either
             # is set.
@@ -375,7 +373,7 @@ class Rows(Nest):
         element = tensor_type(node.inputs[0]).dtype
         kinds = [v.dtype for v in initial(b, reduction_of(node), element)]
         pairs = zip(self.registers[node.id], kinds, strict=True)
-        made = finished(b, node, [b.cast(b.read(r), kind) for r, kind in pairs])
+        made = finished(b, node, [b.read(r).cast(kind) for r, kind in pairs])
         parts = [made.re, made.im] if isinstance(made, Pair) else [made]
         if any(part.op != "reg" for part in parts):  # finished once per row, not once per reader
             parts = [b.read(b.register(part)) for part in parts]

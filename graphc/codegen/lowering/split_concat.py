@@ -23,6 +23,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, If, Scalars, postorder, walk
+from graphc.loops.scalars import maximum, minimum
 
 MOST = 12  # sections: every one is code to be compiled
 
@@ -85,7 +86,7 @@ class Sections(Nest):
             if self.units > 1:
                 unit = stack.enter_context(b.loop(self.units, "parallel"))
             if not outer:
-                self.line({}, last, segments[-1], b.mul(unit, b.integer(BLOCK)))
+                self.line({}, last, segments[-1], unit * BLOCK)
                 return
             parts = split_index(b, unit, tuple(loop.extent for loop in outer))
             values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
@@ -116,8 +117,8 @@ class Sections(Nest):
         for start, stop in segments:
             first, end = b.integer(start), b.integer(stop)
             if block is not None:
-                first = b.op("max", first, block)
-                end = b.op("min", end, b.add(block, b.integer(BLOCK)))
+                first = maximum(first, block)
+                end = minimum(end, block + BLOCK)
             with b.loop(end, "vector", first) as i:
                 b.known[i] = start, stop - 1
                 self.elements.memo.clear()

@@ -78,7 +78,7 @@ class PartialSums(EpilogueLowering):
         b = self.b
 
         def read(_: tuple[Expr, ...]) -> Expr:
-            loads = [b.load(tile, b.add(j, b.integer(p * tile.size))) for p in range(self.parts)]
+            loads = [b.load(tile, j + p * tile.size) for p in range(self.parts)]
             while len(loads) > 1:
                 loads = [b.add(*loads[k : k + 2]) if loads[k + 1 :] else loads[k]
                          for k in range(0, len(loads), 2)]  # fmt: skip

@@ -35,6 +35,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Kernel
+from graphc.loops.scalars import minimum
 
 VECTOR = 16  # elements; a multiple of them holds whole rows
 LEAST_LANES = 32  # so that enough sums are under way
@@ -138,7 +139,7 @@ class Tall(Columns):
             return self.kernel(self.b.body, self.units)
         first, self.b.body = self.b.body, []
         with self.units_of(shape.columns) as column:
-            self.finish(column, self.b.mul(column, self.b.integer(parts)), parts)
+            self.finish(column, column * parts, parts)
         return self.kernel(first, self.units, self.kernel(self.b.body, shape.columns))
 
     def declare_scratch(self, parts: int) -> None:
@@ -175,14 +176,14 @@ class Tall(Columns):
         values = {loop.place: p for loop, p in zip(shape.kept, parts, strict=True)}
         if shape.blocks == 1:
             return values, (b.integer(0), b.integer(shape.line.extent))
-        start = b.mul(block, b.integer(COLUMNS))
-        stop = b.op("min", b.add(start, b.integer(COLUMNS)), b.integer(shape.line.extent))
+        start = block * COLUMNS
+        stop = minimum(start + COLUMNS, shape.line.extent)
         return values, (start, stop)
 
     def begin(self, unit: Expr) -> None:
         """Accumulators of this unit from here on."""
         private = self.work and next(iter(self.work.values()))[0].mode == "work"
-        self.first = self.b.integer(0) if private else self.b.mul(unit, self.b.integer(self.stride))
+        self.first = self.b.integer(0) if private else unit * self.stride
 
     # -- one part
 
@@ -190,17 +191,17 @@ class Tall(Columns):
         b, shape = self.b, self.shape
         values, (start, stop) = self.place(column)
         self.begin(unit)
-        lanes = b.integer(self.lanes) if shape.rows > 1 else b.sub(stop, start)
+        lanes = b.integer(self.lanes) if shape.rows > 1 else stop - start
         self.start_columns((b.integer(0), lanes), self.work)
         if shape.rows > 1:
             self.spread(values)
-        low = b.mul(part, b.integer(self.each))
-        high = b.op("min", b.add(low, b.integer(self.each)), b.integer(self.groups))
+        low = part * self.each
+        high = minimum(low + self.each, self.groups)
         bounds = (low, high) if self.each < self.groups else (b.integer(0), b.integer(self.groups))
         with b.loop(bounds[1], "serial", bounds[0]) as group:
-            first = b.mul(group, b.integer(self.count))
+            first = group * self.count
             if shape.rows == 1:
-                rows = [{**values, shape.tall.place: b.add(first, b.integer(k))}
+                rows = [{**values, shape.tall.place: first + k}
                         for k in range(self.count)]  # fmt: skip
                 self.fold_rows(rows, shape.line, (start, stop), self.work)
             else:
@@ -211,7 +212,7 @@ class Tall(Columns):
         b, shape = self.b, self.shape
         width = b.integer(shape.line.extent)
         with b.loop(shape.rows) as row, b.loop(width, "vector") as c:
-            lane = b.add(b.mul(row, width), c)
+            lane = row * width + c
             if self.inside is not None:
                 b.store(self.inside, lane, row)
             for param in self.region.params:
@@ -227,20 +228,20 @@ class Tall(Columns):
             self.read_lanes(lane)
             rows = []
             for k in range(self.count):
-                step = b.add(first, b.integer(k))
-                start = b.mul(step, b.integer(shape.rows))
+                step = first + k
+                start = step * shape.rows
                 at = {**values, shape.tall.place: start}
-                position = b.add(self.position(at), lane)
+                position = self.position(at) + lane
                 if self.inside is not None:
                     within = b.load(self.inside, lane)
-                    start = b.add(start, within)
-                    lane_start = b.mul(within, b.integer(shape.line.extent))
-                    at = {**at, shape.tall.place: start, shape.line.place: b.sub(lane, lane_start)}
+                    start = start + within
+                    lane_start = within * shape.line.extent
+                    at = {**at, shape.tall.place: start, shape.line.place: lane - lane_start}
                 self.positions[start] = position
                 rows.append(at)
             for node in self.reductions():
                 indices = [self.space.index(b, at, self.space.full) for at in rows]
-                self.fold_column(node, self.work[node.id], indices, b.add(self.first, lane))
+                self.fold_column(node, self.work[node.id], indices, self.first + lane)
             for at in rows:
                 self.store_full(at, full)
         self.read_columns()
@@ -265,7 +266,7 @@ class Tall(Columns):
         while len(values) > 1:
             pairs = zip(values[::2], values[1::2], strict=True)
             values = [b.op(lower.combine, *pair) for pair in pairs]
-        total = b.op(lower.combine, b.load(buffer, slot), b.cast(values[0], buffer.dtype))
+        total = b.op(lower.combine, b.load(buffer, slot), values[0].cast(buffer.dtype))
         b.store(buffer, slot, total)
 
     def position(self, values: dict[int, Expr]) -> Expr:
@@ -309,7 +310,7 @@ class Tall(Columns):
         self.begin(unit)
         if parts > 1:
             with b.loop(parts, "serial", 1) as part:
-                self.fold_onto(self.lanes, b.mul(part, b.integer(self.stride)))
+                self.fold_onto(self.lanes, part * self.stride)
         rows = shape.rows
         while rows > 1:
             half = rows // 2
@@ -326,8 +327,8 @@ class Tall(Columns):
         """Fold accumulators with those that lie a distance behind them."""
         b = self.b
         with b.loop(count, "vector") as k:
-            here = b.add(self.first, k)
+            here = self.first + k
             for node in self.reductions():
                 for buffer in self.work[node.id]:
-                    totals = b.load(buffer, here), b.load(buffer, b.add(here, distance))
+                    totals = b.load(buffer, here), b.load(buffer, here + distance)
                     b.store(buffer, here, b.op(reduction_of(node).combine, *totals))

@@ -20,6 +20,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Scalars, postorder
+from graphc.loops.scalars import minimum
 
 TILE = 16
 SMALLEST = 8  # extents below this are not worth a tile
@@ -78,8 +79,8 @@ class Tiles(Nest):
             *parts, row, column = split_index(b, unit, extents)
             values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
             for loop, tile, kind in ((across, row, "serial"), (last, column, "vector")):
-                start = b.mul(tile, b.integer(TILE))
-                stop = b.op("min", b.add(start, b.integer(TILE)), b.integer(loop.extent))
+                start = tile * TILE
+                stop = minimum(start + TILE, loop.extent)
                 values[loop.place] = stack.enter_context(b.loop(stop, kind, start))
             for result in dict.fromkeys(self.region.results):
                 self.store(result, space.index(b, values, tensor_type(result).dims))

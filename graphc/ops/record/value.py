@@ -143,6 +143,18 @@ def tracing(trace: Trace) -> Iterator[Trace]:
         _ACTIVE.stack.pop()
 
 
+def _operator(name: str) -> Callable[[Value, Any], Value]:
+    return lambda x, y: PUBLIC[name](x, y)
+
+
+def _reflected(name: str) -> Callable[[Value, Any], Value]:
+    return lambda x, y: PUBLIC[name](y, x)
+
+
+def _unary(name: str) -> Callable[[Value], Value]:
+    return lambda x: PUBLIC[name](x)
+
+
 class Value:
     """A tensor in a graph under construction.
 
@@ -151,6 +163,27 @@ class Value:
 
     __slots__ = ("_node", "owner", "weak")
     __hash__ = object.__hash__
+
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _operator("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _operator("divide"), _reflected("divide")
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _reflected("floor_divide")
+    __mod__, __rmod__ = _operator("remainder"), _reflected("remainder")
+    __divmod__, __rdivmod__ = _operator("divmod"), _reflected("divmod")
+    __pow__, __rpow__ = _operator("power"), _reflected("power")
+    __matmul__, __rmatmul__ = _operator("matmul"), _reflected("matmul")
+    __and__, __rand__ = _operator("bitwise_and"), _reflected("bitwise_and")
+    __or__, __ror__ = _operator("bitwise_or"), _reflected("bitwise_or")
+    __xor__, __rxor__ = _operator("bitwise_xor"), _reflected("bitwise_xor")
+    __lshift__, __rlshift__ = _operator("left_shift"), _reflected("left_shift")
+    __rshift__, __rrshift__ = _operator("right_shift"), _reflected("right_shift")
+    __lt__, __le__ = _operator("less"), _operator("less_equal")
+    __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
+    __eq__ = _operator("equal")  # type: ignore[assignment]
+    __ne__ = _operator("not_equal")  # type: ignore[assignment]
+    __neg__, __pos__ = _unary("negative"), _unary("positive")
+    __abs__, __invert__ = _unary("absolute"), _unary("bitwise_not")
 
     def __init__(self, node: Node, trace: Trace, weak: bool = False) -> None:
         self._node = node
@@ -233,38 +266,6 @@ class Stateful:
     def read(self, trace: Trace) -> Value:
         """Its value at this point of the trace."""
         raise NotImplementedError
-
-
-def _operator(name: str, reflected: bool = False) -> Callable[..., Any]:
-    def forward(self: Value, other: Any) -> Any:
-        return PUBLIC[name](self, other)
-
-    def backward(self: Value, other: Any) -> Any:
-        return PUBLIC[name](other, self)
-
-    return backward if reflected else forward
-
-
-def _unary(name: str) -> Callable[..., Any]:
-    return lambda self: PUBLIC[name](self)
-
-
-for _python, _op in (
-    ("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide"),
-    ("floordiv", "floor_divide"), ("mod", "remainder"), ("pow", "power"), ("matmul", "matmul"),
-    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
-    ("lshift", "left_shift"), ("rshift", "right_shift"), ("divmod", "divmod"),
-):  # fmt: skip
-    setattr(Value, f"__{_python}__", _operator(_op))
-    setattr(Value, f"__r{_python}__", _operator(_op, reflected=True))
-for _python, _op in (
-    ("lt", "less"), ("le", "less_equal"), ("gt", "greater"), ("ge", "greater_equal"),
-    ("eq", "equal"), ("ne", "not_equal"),
-):  # fmt: skip
-    setattr(Value, f"__{_python}__", _operator(_op))
-for _python, _op in (("neg", "negative"), ("abs", "absolute"), ("invert", "bitwise_not"),
-                     ("pos", "positive")):  # fmt: skip
-    setattr(Value, f"__{_python}__", _unary(_op))
 
 
 # ------------------------------------------------------------------------------------ emitting

@@ -1,0 +1,48 @@
+"""The types of what the functions of ops take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from graphc.ir.op import Attrs, Op
+from graphc.ir.types import Dimension, DType, Type
+from graphc.loops.nest import Expr
+from graphc.ops.record.value import Stateful, Value
+
+# of public functions
+ArrayLike = Value | Stateful | npt.ArrayLike
+DTypeLike = DType | npt.DTypeLike
+ShapeLike = Dimension | Sequence[Dimension]
+Axes = int | Sequence[int] | None
+
+# of references, which get arrays and give them, and of kernels that Numba compiles
+Array = np.ndarray[Any, Any]
+
+# of lowerings
+Index = tuple[Expr, ...]  # one i64 expression for each dimension
+Read = Callable[[int, Index], Any]  # operand and index -> Expr, or Pair of what is complex
+Write = Callable[[Expr, Any], None]  # stores an element at a row-major index
+
+
+class Operand(Protocol):
+    """A tensor that a node takes."""
+
+    @property
+    def type(self) -> Type: ...
+
+
+class Applied(Protocol):
+    """What a lowering sees of a node: its type rule made sure that all are tensors."""
+
+    @property
+    def op(self) -> Op: ...
+    @property
+    def inputs(self) -> Sequence[Operand]: ...
+    @property
+    def attrs(self) -> Attrs: ...
+    @property
+    def type(self) -> Type: ...
