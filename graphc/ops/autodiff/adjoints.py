@@ -7,12 +7,12 @@ from typing import Any
 
 from graphc.ir.types import Dimension
 from graphc.ops.record.dims import Shape, rank_of, shape_of
-from graphc.ops.record.value import functions
+from graphc.ops.record.value import Value, functions
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
 
 
-def sum_to(x: Any, dims: Shape) -> Any:
+def sum_to(x: Value, dims: Shape) -> Any:
     """x summed over the axes along which an array of shape `dims` was broadcast to x's shape."""
     have = shape_of(x)
     lead = rank_of(x) - len(dims)
@@ -21,7 +21,7 @@ def sum_to(x: Any, dims: Shape) -> Any:
     return functions.reshape(functions.sum(x, axis=axes), dims) if axes else x
 
 
-def fitted(x: Any, extents: Sequence[Dimension]) -> Any:
+def fitted(x: Value, extents: Sequence[Dimension]) -> Any:
     """x with its trailing axes cut, or continued with zeros, to the extents given."""
     rank = rank_of(x)
     for axis, extent in enumerate(extents, rank - len(extents)):

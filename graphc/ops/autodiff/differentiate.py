@@ -17,7 +17,7 @@ from graphc.ops.autodiff.vjp import expand_grad
 from graphc.ops.control.control import param_node, results_of, results_type
 from graphc.ops.record.families import ALL, define, require, require_tensor, sample_array
 from graphc.ops.record.structural import infer_region
-from graphc.ops.record.value import Trace, current, tracing
+from graphc.ops.record.value import Trace, Value, current, tracing
 
 
 def _listed(types: tuple[AnyType, ...]) -> str:
@@ -74,7 +74,7 @@ grad = define(
 )
 
 
-def _call(*values: Any, regions: tuple[Graph, ...], name: str = "f") -> Any:
+def _call(*values: Value, regions: tuple[Graph, ...], name: str = "f") -> Any:
     trace = current()
     assert trace is not None
     nodes = tuple(v.node for v in values)
@@ -116,7 +116,7 @@ def _run_custom(*arrays: Any, regions: tuple[Graph, ...], run: Any, results: int
     return results_of(run(regions[0], list(arrays))[:results])
 
 
-def _expand_custom(*values: Any, regions: tuple[Graph, ...], results: int) -> Any:
+def _expand_custom(*values: Value, regions: tuple[Graph, ...], results: int) -> Any:
     made = _call(*values, regions=regions)
     made = made if isinstance(made, tuple) else (made,)
     return results_of(made[:results])

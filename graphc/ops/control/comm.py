@@ -15,10 +15,11 @@ from typing import Any
 
 from graphc.ir.op import Attr, Effect, Structural
 from graphc.ir.types import UNIT, AnyType, TupleType, Type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
 
 
-def _no_reference(*arrays: Any, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: Any) -> Any:
     raise AssertionError("messages are carried by the interpreter")
 
 

@@ -18,7 +18,9 @@ import numpy as np
 
 from graphc.ir.op import Alias, Attr, Sample
 from graphc.ir.types import DTYPES, F32, AnyType
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import is_nan, where
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.families import (
     ALL,
     define,
@@ -36,7 +38,7 @@ _QUIET = 0x40  # the bit that keeps a NaN a NaN
 _INFINITE = 0x7F80
 
 
-def _expression(x: Any, *, mode: str) -> Any:
+def _expression(x: Expr, *, mode: str) -> Any:
     bits = x.bitcast(U32)
     high = bits >> 16
     kept = high
@@ -52,7 +54,7 @@ def _expression(x: Any, *, mode: str) -> Any:
     return where(is_nan(x), quiet, kept).cast(U16)
 
 
-def _reference(x: Any, mode: str) -> Any:
+def _reference(x: Array, mode: str) -> Any:
     x = np.asarray(x, np.float32)
     bits = x.view(np.uint32)
     high = bits >> 16
@@ -98,7 +100,7 @@ elementwise(
 
 
 @public()
-def truncate16(x: Any, mode: str = "truncate") -> Any:
+def truncate16(x: ArrayLike, mode: str = "truncate") -> Any:
     """The upper 16 bits of f32 values as u16: half the bytes, 8 significant bits.
 
     mode   "truncate" cuts the rest off, "nearest" rounds halves to even, "saturate" does so but
@@ -108,7 +110,7 @@ def truncate16(x: Any, mode: str = "truncate") -> Any:
 
 
 @public()
-def widen16(x: Any) -> Any:
+def widen16(x: ArrayLike) -> Any:
     """The f32 values whose upper 16 bits these u16 are (see `truncate16`)."""
     return emit("widen16", x)
 
@@ -134,6 +136,6 @@ define(
 
 
 @public()
-def exact(x: Any) -> Any:
+def exact(x: ArrayLike) -> Any:
     """x itself, except that `compress` never shortens its transfers, nor those of its gradient."""
     return emit("exact", x)

@@ -27,6 +27,7 @@ from graphc.ir.types import (
     tensor,
     tuple_type,
 )
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
 from graphc.ops.record.value import Value, functions
 
@@ -196,15 +197,15 @@ def _infer_scan(
 Run = Callable[[Graph, list[Any]], list[Any]]
 
 
-def _run_cond(pred: Any, *operands: Any, regions: Regions, run: Run) -> Any:
+def _run_cond(pred: Array, *operands: Array, regions: Regions, run: Run) -> Any:
     return results_of(run(regions[0 if pred else 1], list(operands)))
 
 
-def _run_switch(index: Any, *operands: Any, regions: Regions, run: Run) -> Any:
+def _run_switch(index: Array, *operands: Array, regions: Regions, run: Run) -> Any:
     return results_of(run(regions[min(max(int(index), 0), len(regions) - 1)], list(operands)))
 
 
-def _run_while(*operands: Any, regions: Regions, run: Run, carries: int) -> Any:
+def _run_while(*operands: Array, regions: Regions, run: Run, carries: int) -> Any:
     test, body = regions
     state, invariants = list(operands[:carries]), list(operands[carries:])
     while run(test, state + invariants)[0]:
@@ -213,7 +214,7 @@ def _run_while(*operands: Any, regions: Regions, run: Run, carries: int) -> Any:
 
 
 def _run_scan(
-    *operands: Any,
+    *operands: Array,
     regions: Regions,
     run: Run,
     carries: int,
@@ -242,7 +243,7 @@ def _run_scan(
 # ------------------------------------------------------------------------------------------ switch
 
 
-def expand_switch(index: Value, *operands: Any, regions: Regions) -> Any:
+def expand_switch(index: Value, *operands: Value, regions: Regions) -> Any:
     """A binary tree of conds over the index: regions [0, middle) and [middle, count)."""
     trace = index.owner
     nodes = tuple(o.node for o in operands)

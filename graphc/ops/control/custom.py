@@ -26,6 +26,7 @@ from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.op import OPS, Library, Op, Sample
 from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
 from graphc.ops.index.scatter import STORED
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import define, require, require_dtype, require_tensor
 from graphc.ops.record.value import Value, cast_value, emit, lift
@@ -84,7 +85,7 @@ def _inferred(name: str, infer: Callable[..., Any], types: tuple[AnyType, ...]) 
         ) from error
 
 
-def _require_function(name: str, function: Any) -> None:
+def _require_function(name: str, function: Callable[..., Any]) -> None:
     """Numba compiles what has bytecode."""
     plain = getattr(function, "py_func", function)
     require(hasattr(plain, "__code__"), f"{name} is no Python function: {function!r}")
@@ -102,7 +103,7 @@ def _require_takes(name: str, function: Callable[..., Any], count: int, order: s
 def _reference(function: Callable[..., Any], rule: Callable[..., AnyType]) -> Callable[..., Any]:
     """The function run as plain Python on NumPy arrays."""
 
-    def reference(*arrays: Any) -> Any:
+    def reference(*arrays: Array) -> Any:
         operands = [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
         kind = rule(*(tensor(dtype(a.dtype), a.shape) for a in operands))
         results = [np.zeros(t.dims, t.dtype.numpy) for t in _tensors(kind)]
@@ -168,7 +169,7 @@ def _shaped(
     For a GPU: the user's function itself, the one for each element, and the shapes both take.
     """
 
-    def kernel(*flat: Any) -> Any:  # reads the function as it is: its options belong to its key
+    def kernel(*flat: Array) -> Any:  # reads the function as it is: its options belong to its key
         views = (a.reshape(shape) for a, (_, shape) in zip(flat, operands))
         return getattr(function, "py_func", function)(*views)
 
@@ -188,7 +189,7 @@ def _jitted(function: Callable[..., Any], operands: Operands) -> Any:
 
     compiled = function if hasattr(function, "py_func") else numba.njit(function)
 
-    def last(params: Any, *views: Any) -> Any:
+    def last(params: Array, *views: Array) -> Any:
         return compiled(*views)
 
     step: Any = numba.njit(last)
@@ -204,7 +205,7 @@ def _view_first(following: Any, shape: tuple[int, ...], strides: tuple[int, ...]
     # Not reshape: that calls into Numba's runtime, which no loaded object has.
     view = np.lib.stride_tricks.as_strided
 
-    def step(flat: Any, *rest: Any) -> Any:
+    def step(flat: Array, *rest: Any) -> Any:
         return following(*(rest + (view(flat, shape, strides),)))  # noqa: RUF005 Numba adds tuples
 
     return numba.njit(step)
@@ -213,7 +214,7 @@ def _view_first(following: Any, shape: tuple[int, ...], strides: tuple[int, ...]
 def _checked(name: str, rule: Callable[..., Any]) -> Callable[..., list[Value | None]]:
     """The user's gradient rule, held to one cotangent per operand, each of the operand's type."""
 
-    def checked(ct: Any, result: Any, *operands: Value) -> list[Value | None]:
+    def checked(ct: Value, result: Value, *operands: Value) -> list[Value | None]:
         made = rule(ct, result, *operands)
         given = list(made) if isinstance(made, tuple | list) else [made]
         require(
@@ -289,7 +290,7 @@ def custom_op(
         )
 
         @functools.wraps(function)
-        def call(*operands: Any) -> Any:
+        def call(*operands: ArrayLike) -> Any:
             return emit(op, *operands)
 
         del vars(call)["__wrapped__"]  # which takes results, too

@@ -24,6 +24,7 @@ from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import EXTENT, MANY, OPS, Attr, Effect, Host
 from graphc.ir.types import BOOL, U8, AnyType, Dimension, Type, dtype, leaves, tensor, tuple_type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
 
 TOKEN = tensor(U8, ())  # what stands for all that has happened outside so far
@@ -49,7 +50,7 @@ def _result(kinds: Sequence[AnyType], threaded: bool) -> AnyType:
 
 
 def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
-    def reference(*arrays: Any, threaded: bool, **attrs: Any) -> Any:
+    def reference(*arrays: Array, threaded: bool, **attrs: Any) -> Any:
         made = tuple(run(arrays[: len(arrays) - threaded], **attrs))
         made = (*made, np.zeros((), np.uint8)) if threaded else made
         return made[0] if len(made) == 1 else made

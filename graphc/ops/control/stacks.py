@@ -10,8 +10,9 @@ from typing import Any
 from graphc.errors import GraphError
 from graphc.ir.op import Attr, Structural
 from graphc.ir.types import AnyType, StackType, stack_type, tuple_type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.value import Value, emit, functions
 
 
 def _infer_push(stack: AnyType, x: AnyType) -> AnyType:
@@ -27,17 +28,17 @@ def _infer_pop(stack: AnyType) -> AnyType:
     return tuple_type((stack, stack.element))
 
 
-def _pop(stack: Any) -> Any:
+def _pop(stack: Array) -> Any:
     if not stack:
         raise GraphError("pop from an empty stack")
     return stack
 
 
-def _push_rule(ct: Any, result: Any, stack: Any, x: Any) -> Any:
+def _push_rule(ct: Value, result: Value, stack: Value, x: Value) -> Any:
     return emit("pop", ct)
 
 
-def _pop_rule(ct: Any, result: Any, stack: Any) -> Any:
+def _pop_rule(ct: Any, result: Value, stack: Value) -> Any:
     """Cotangents are pushed where values were popped; where there is none, zeros."""
     rest, x = ct
     if rest is None:

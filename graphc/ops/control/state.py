@@ -10,12 +10,13 @@ from typing import Any
 
 from graphc.ir.op import Attr, Effect, Structural
 from graphc.ir.types import AnyType, Type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
 
 MAIN = "main"  # the container of a variable that names none
 
 
-def _no_reference(*arrays: Any, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: Any) -> Any:
     raise AssertionError("variables are read and assigned by the interpreter")
 
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Compute, Sample
 from graphc.ir.types import AnyType, Dim, Type, tensor
+from graphc.loops.nest import Scalars
 from graphc.ops.index.scatter import require_index_types
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import (
     Shape,
     both,
@@ -42,7 +44,7 @@ def _check_starts(name: str, x: Type, starts: Sequence[AnyType], sizes: Shape) -
         require(isinstance(room, Dim) or room >= 0, f"{name}: {list(sizes)} does not fit in {x}")
 
 
-def _starts(read: Any, first: int, dims: Shape, sizes: Shape) -> list[Any]:
+def _starts(read: Read, first: int, dims: Shape, sizes: Shape) -> list[Any]:
     """The clamped start of each axis, read from scalar operands `first`, `first` + 1, ..."""
     return [
         clamp(place_of(read(first + k, ())), 0, n - size)  # type: ignore[arg-type]
@@ -63,7 +65,7 @@ def _infer_slice(x: AnyType, *starts: AnyType, sizes: Shape) -> Type:
     return tensor(x.dtype, sizes)
 
 
-def _slice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _slice(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     starts = _starts(read, 1, node.inputs[0].type.dims, node.type.dims)
     return read(0, tuple(map(b.add, starts, index)))
 
@@ -90,7 +92,7 @@ def _slice_samples() -> list[Sample]:
     ]
 
 
-def _slice_gradient(ct: Any, result: Any, x: Any, *starts: Any, sizes: Shape) -> list[Any]:
+def _slice_gradient(ct: Value, result: Value, x: Value, *starts: Value, sizes: Shape) -> list[Any]:
     placed = emit("dynamic_update_slice", functions.zeros_like(x), ct, *starts)
     return [placed, *(None for _ in starts)]
 
@@ -121,7 +123,7 @@ def _infer_update(x: AnyType, updates: AnyType, *starts: AnyType) -> Type:
     return x
 
 
-def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _update(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     dims, sizes = node.type.dims, node.inputs[1].type.dims
     if 0 in sizes:
         return read(0, index)
@@ -138,12 +140,12 @@ def _update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, read(0, index), cases)
 
 
-def _updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+def _updated(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> tuple[Any, ...]:
     starts = _starts(read, 2, node.type.dims, node.inputs[1].type.dims)
     return tuple(map(b.add, starts, index))
 
 
-def _update_reference(x: Any, updates: Any, *starts: Any) -> Any:
+def _update_reference(x: Array, updates: Array, *starts: Array) -> Any:
     made = np.array(x)
     legal = _legal_starts(x, starts, updates.shape)
     made[tuple(slice(s, s + n) for s, n in zip(legal, updates.shape))] = updates
@@ -166,7 +168,9 @@ def _update_samples() -> list[Sample]:
     ]
 
 
-def _update_gradient(ct: Any, result: Any, x: Any, updates: Any, *starts: Any) -> list[Any]:
+def _update_gradient(
+    ct: Value, result: Value, x: Value, updates: Value, *starts: Value
+) -> list[Any]:
     kept = emit("dynamic_update_slice", ct, functions.zeros_like(updates), *starts)
     block = emit("dynamic_slice", ct, *starts, sizes=updates.shape)
     return [kept, block, *(None for _ in starts)]
@@ -205,7 +209,7 @@ def dynamic_slice(x: Any, starts: Any, sizes: Any) -> Any:
 
 
 @public(name="dynamic_update_slice")
-def dynamic_update_slice(x: Any, updates: Any, starts: Any) -> Any:
+def dynamic_update_slice(x: Any, updates: Any, starts: ArrayLike) -> Any:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
     updates = functions.astype(updates, common_element(x)[0])
     require(

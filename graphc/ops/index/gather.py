@@ -15,8 +15,10 @@ import numpy as np
 from graphc.errors import INDEX, OutOfRangeError, TraceError
 from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
 from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import where
 from graphc.ops.index.scatter import add_along, require_index_types, scatter_rows
+from graphc.ops.record.arguments import Applied, ArrayLike, Read
 from graphc.ops.record.dims import clamp, place_of, rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     ALL,
@@ -35,7 +37,7 @@ MODES = ("raise", "clip", "wrap")
 # ------------------------------------------------------------------------------------ index rules
 
 
-def bounded(b: Any, index: Any, extent: int, mode: str) -> Any:
+def bounded(b: Scalars, index: Expr, extent: int, mode: str) -> Any:
     """An i64 index made legal for an axis of `extent` > 0; negative ones count from the end."""
     if mode == "wrap" and index.dtype is U64:
         return (index % extent).cast(I64)
@@ -94,7 +96,7 @@ def _infer_gather(
     return tensor(x.dtype, (*rest[:position], *kinds[0].shape, *rest[position:]))
 
 
-def _gather(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _gather(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     dims = node.inputs[0].type.dims
     axes, position, mode = (node.attrs[k] for k in ("axes", "position", "mode"))
     end = position + node.inputs[1].type.rank
@@ -116,7 +118,7 @@ def _gather_reference(x: Any, *indices: Any, axes: Any, position: int, mode: str
 
 def _gather_samples() -> list[Sample]:
     def case(
-        shape: Any, *indices: Any, name: str = "f32", good: bool = True, **attrs: Any
+        shape: Any, *indices: ArrayLike, name: str = "f32", good: bool = True, **attrs: Any
     ) -> Sample:
         arrays = tuple(np.asarray(i) for i in indices)
         attrs = {"position": 0, "mode": "raise", **attrs}
@@ -153,7 +155,13 @@ def _legal(index: Any, extent: int, mode: str) -> Any:
 
 
 def _gather_gradient(
-    ct: Any, result: Any, x: Any, *indices: Any, axes: tuple[int, ...], position: int, mode: str
+    ct: Value,
+    result: Value,
+    x: Value,
+    *indices: Any,
+    axes: tuple[int, ...],
+    position: int,
+    mode: str,
 ) -> list[Any]:
     dims, count = x.type.dims, len(indices[0].shape)
     legal = [_legal(i, dims[a], mode) for i, a in zip(indices, axes)]
@@ -172,7 +180,7 @@ def _gather_gradient(
     return [transpose(made, inverse(order)), *(None for _ in indices)]
 
 
-def _one_place(ct: Any, x: Any, places: dict[int, Any]) -> Any:
+def _one_place(ct: Value, x: Value, places: dict[int, Any]) -> Any:
     """Zeros like x with ct at one position along some axes."""
     block = reshape(ct, tuple(1 if k in places else d for k, d in enumerate(x.shape)))
     starts = [places.get(k, 0) for k in range(len(x.shape))]
@@ -213,7 +221,7 @@ def _infer_take_along(x: AnyType, index: AnyType, *, axis: int, mode: str) -> Ty
     return tensor(x.dtype, index.shape)
 
 
-def _take_along(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _take_along(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     axis, mode = node.attrs["axis"], node.attrs["mode"]
     chosen = bounded(b, read(1, index), node.inputs[0].type.dims[axis], mode)
     return read(0, (*index[:axis], chosen, *index[axis + 1 :]))
@@ -232,7 +240,7 @@ def _take_along_samples() -> list[Sample]:
 
 
 def _take_along_gradient(
-    ct: Any, result: Any, x: Any, index: Any, *, axis: int, mode: str
+    ct: Value, result: Value, x: Any, index: Any, *, axis: int, mode: str
 ) -> list[Any]:
     legal = _legal(index, x.type.dims[axis], mode)
     return [add_along(x.type.dims, legal, axis, ct), None]
@@ -258,14 +266,14 @@ def _infer_in_range(label: AnyType, *, extent: Dimension) -> Type:
     return tensor(I64, label.shape)
 
 
-def _in_range(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _in_range(b: Any, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     label, extent = place_of(read(0, index)), node.attrs["extent"]
     below = label < 0
     b.fail(below | (label >= extent), INDEX)
     return clamp(label, 0, max(extent - 1, 0))
 
 
-def _in_range_reference(label: Any, extent: int) -> Any:
+def _in_range_reference(label: ArrayLike, extent: int) -> Any:
     label = np.asarray(label).astype(np.int64)
     wrong = label[(label < 0) | (label >= extent)]
     if wrong.size:
@@ -290,7 +298,7 @@ define(
 )
 
 
-def checked_labels(name: str, labels: Any, classes: Dimension) -> Any:
+def checked_labels(name: str, labels: ArrayLike, classes: Dimension) -> Any:
     """Integer labels that are classes, none counted from the end. Raises OutOfRangeError for labels
     that are known while tracing; others stop the run.
     """
@@ -323,7 +331,7 @@ def checked_index(index: Any, extent: Dimension, mode: str, name: str) -> tuple[
         raise TraceError(f"{name}: index {worst} is out of range for extent {extent}") from None
 
 
-def emit_gather(x: Any, indices: list[Any], axes: list[int], position: int, mode: str) -> Any:
+def emit_gather(x: Value, indices: list[Any], axes: list[int], position: int, mode: str) -> Any:
     """gather with index arrays that broadcast; those known while tracing are checked at once."""
     legal = [checked_index(i, shape_of(x)[a], mode, f"axis {a}") for i, a in zip(indices, axes)]
     shape = broadcast_dims([shape_of(i) for i, _ in legal])
@@ -344,7 +352,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     return emit_gather(x, [indices], [axis], axis, mode)
 
 
-def _along(x: Any, indices: Any, axis: int | None) -> tuple[Any, Any, int]:
+def _along(x: Value, indices: Value, axis: int | None) -> tuple[Any, Any, int]:
     """x and indices broadcast against one another on all axes but one."""
     if axis is None:
         x, indices, axis = reshape(x, -1), reshape(indices, -1), 0
@@ -353,7 +361,7 @@ def _along(x: Any, indices: Any, axis: int | None) -> tuple[Any, Any, int]:
     require(rank_of(indices) == rank, "take_along_axis: x and indices need equally many axes")
     common = broadcast_dims([(*s[:axis], *s[axis + 1 :]) for s in (shape_of(x), shape_of(indices))])
 
-    def spread(a: Any) -> Any:
+    def spread(a: Value) -> Any:
         return broadcast_to(a, (*common[:axis], shape_of(a)[axis], *common[axis:]))
 
     return spread(x), spread(indices), axis

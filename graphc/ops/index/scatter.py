@@ -18,6 +18,7 @@ from graphc.errors import OutOfRangeError
 from graphc.ir.op import Attr, Library, Sample
 from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
 from graphc.ops.index import scatter_gradients as rules
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import shape_of, tensor_type
 from graphc.ops.record.families import (
     INTEGERS,
@@ -27,7 +28,7 @@ from graphc.ops.record.families import (
     require_dtype,
     sample_array,
 )
-from graphc.ops.record.value import common_element, emit, functions
+from graphc.ops.record.value import Value, common_element, emit, functions
 from graphc.ops.shape.shape import broadcast_to, reshape
 
 STORED = (
@@ -70,7 +71,7 @@ def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, d
 def _scatter_kernel(kind: int) -> Callable[..., int]:
     """The kernel of UPDATES[kind]; Numba drops the branches that the constant rules out."""
 
-    def kernel(x: Any, index: Any, updates: Any, out: Any, params: Any, lo: int, hi: int) -> int:
+    def kernel(x: Any, index: Any, updates: Any, out: Any, params: Array, lo: int, hi: int) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
         # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
@@ -111,12 +112,12 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
 _KERNELS = {mode: _scatter_kernel(kind) for kind, mode in enumerate(UPDATES)}
 
 
-def _scatter_params(node: Any) -> tuple[int, ...]:
+def _scatter_params(node: Applied) -> tuple[int, ...]:
     dims = node.inputs[0].type.dims
     return dims[0], math.prod(dims[1:]), int(node.attrs["drop"])
 
 
-def _scatter_reference(x: Any, index: Any, updates: Any, mode: str, drop: bool) -> Any:
+def _scatter_reference(x: Array, index: Array, updates: Array, mode: str, drop: bool) -> Any:
     made = np.array(x)
     rows = len(made)
     inside = (index >= -rows) & (index < rows)
@@ -176,7 +177,9 @@ scatter_op = define(
 )
 
 
-def scatter_rows(x: Any, index: Any, updates: Any, mode: str = "set", drop: bool = False) -> Any:
+def scatter_rows(
+    x: Value, index: Value, updates: Value, mode: str = "set", drop: bool = False
+) -> Any:
     """scatter on any dtype: bool adds as `or`, multiplies as `and`; f16 and bf16 go through f32."""
     element = common_element(x)[0]
     updates = broadcast_to(functions.astype(updates, element), (*shape_of(index), *shape_of(x)[1:]))
@@ -192,7 +195,7 @@ def scatter_rows(x: Any, index: Any, updates: Any, mode: str = "set", drop: bool
     return functions.astype(made, element)
 
 
-def add_along(dims: tuple[int, ...], index: Any, axis: int, updates: Any) -> Any:
+def add_along(dims: tuple[int, ...], index: Value, axis: int, updates: ArrayLike) -> Any:
     """Zeros of shape `dims`, with updates added where an index of their shape names the place
     along one axis: what is left of a take_along on the way back.
     """

@@ -20,29 +20,30 @@ from typing import Any
 import numpy as np
 
 from graphc.gpu import as_array, cuda, device, same
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel, fail, splitter
 from graphc.ops.sort.sort_cuda import merger, tile_sorter
 
 OUT_OF_RANGE = 1
 
 
-def _added(old: Any, value: Any) -> Any:
+def _added(old: float, value: float) -> Any:
     return old + value
 
 
-def _multiplied(old: Any, value: Any) -> Any:
+def _multiplied(old: float, value: float) -> Any:
     return old * value
 
 
-def _least(old: Any, value: Any) -> Any:
+def _least(old: float, value: float) -> Any:
     return value if value < old or value != value else old
 
 
-def _greatest(old: Any, value: Any) -> Any:
+def _greatest(old: float, value: float) -> Any:
     return value if value > old or value != value else old
 
 
-def _last(old: Any, value: Any) -> Any:
+def _last(old: float, value: float) -> Any:
     return value
 
 
@@ -54,7 +55,7 @@ def _combine(mode: str) -> Kernel:
     return device(_COMBINE[mode])
 
 
-def _row_of(position: Any, rows: int) -> Any:
+def _row_of(position: int, rows: int) -> Any:
     row = np.int64(position)
     return row + rows if row < 0 else row
 
@@ -63,14 +64,14 @@ row_of = device(_row_of)
 
 
 def _begin(
-    x: Any,
-    index: Any,
-    out: Any,
+    x: Array,
+    index: Array,
+    out: Array,
     rows: int,
     width: int,
     count: int,
     drop: int,
-    status: Any,
+    status: Array,
     row: int,
 ) -> None:
     """Check the positions and copy x, unless out is x itself: then a bad one changes nothing."""
@@ -88,8 +89,8 @@ begin = device(_begin)
 
 
 def begin_kernel(
-    x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int, drop: int,
-    status: Any, row: int,
+    x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
+    drop: int, status: Array, row: int,
 ) -> None:  # fmt: skip
     """The first launch of the routes without scratch."""
     begin(x, index, out, rows, width, count, drop, status, row)
@@ -103,8 +104,8 @@ def few_kernel(mode: str, narrow: bool) -> Kernel:
     combine, split = _combine(mode), splitter(narrow)
 
     def scatter_few(
-        x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
-        status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         if status[0] != 0:
             return
@@ -129,8 +130,8 @@ def few_kernel(mode: str, narrow: bool) -> Kernel:
 
 
 def begin_claims(
-    x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, width: int, count: int,
-    drop: int, status: Any, row: int,
+    x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, width: int,
+    count: int, drop: int, status: Array, row: int,
 ) -> None:  # fmt: skip
     """The first launch of the claimed route."""
     begin(x, index, out, rows, width, count, drop, status, row)
@@ -139,8 +140,8 @@ def begin_claims(
 
 
 def claim_kernel(
-    x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, count: int, status: Any,
-    row: int,
+    x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, count: int,
+    status: Array, row: int,
 ) -> None:  # fmt: skip
     """The last of equal positions claims its row."""
     for k in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -154,8 +155,8 @@ def claimed_kernel(narrow: bool) -> Kernel:
     split = splitter(narrow)
 
     def scatter_claimed(
-        x: Any, index: Any, updates: Any, out: Any, claims: Any, rows: int, width: int,
-        count: int, status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, width: int,
+        count: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         if status[0] != 0:
             return
@@ -171,15 +172,15 @@ def claimed_kernel(narrow: bool) -> Kernel:
 # ------------------------------------------------------------------------------------ atomic
 
 
-def _add_atomic(array: Any, place: int, value: Any) -> None:
+def _add_atomic(array: Array, place: int, value: float) -> None:
     cuda.atomic.add(array, place, value)
 
 
-def _min_atomic(array: Any, place: int, value: Any) -> None:
+def _min_atomic(array: Array, place: int, value: float) -> None:
     cuda.atomic.min(array, place, value)
 
 
-def _max_atomic(array: Any, place: int, value: Any) -> None:
+def _max_atomic(array: Array, place: int, value: float) -> None:
     cuda.atomic.max(array, place, value)
 
 
@@ -191,8 +192,8 @@ def atomic_kernel(mode: str, narrow: bool) -> Kernel:
     combine, split = device(_ATOMIC[mode]), splitter(narrow)
 
     def scatter_atomic(
-        x: Any, index: Any, updates: Any, out: Any, rows: int, width: int, count: int,
-        status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         if status[0] != 0:
             return
@@ -222,9 +223,9 @@ def sorted_kernels(
     tiles, merge = tile_sorter(key, True, tile, threads), merger(key, True, tile, threads)
 
     def begin_keys(
-        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
-        even_places: Any, rows: int, width: int, count: int, drop: int, level: int, status: Any,
-        row: int,
+        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
+        even: Array, even_places: Array, rows: int, width: int, count: int, drop: int, level: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         begin(x, index, out, rows, width, count, drop, status, row)
         keys = odd if level % 2 else even
@@ -233,25 +234,25 @@ def sorted_kernels(
             keys[k] = place if place >= 0 and place < rows else rows
 
     def sort_positions(
-        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
-        even_places: Any, extent: int, bits: int, keep: int, target: int, one: int, level: int,
-        status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
+        even: Array, even_places: Array, extent: int, bits: int, keep: int, target: int, one: int,
+        level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         source, places = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         tiles(source, places, False, to, to_places, True, extent, bits, keep, target, one)
 
     def merge_positions(
-        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
-        even_places: Any, extent: int, run: int, level: int, status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
+        even: Array, even_places: Array, extent: int, run: int, level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         source, places = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         merge(source, places, to, to_places, True, extent, run)
 
     def scatter_sorted(
-        x: Any, index: Any, updates: Any, out: Any, odd: Any, odd_places: Any, even: Any,
-        even_places: Any, rows: int, width: int, count: int, status: Any, row: int,
+        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
+        even: Array, even_places: Array, rows: int, width: int, count: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         if status[0] != 0:
             return
@@ -272,7 +273,7 @@ def sorted_kernels(
 # ------------------------------------------------------------------------------------ spread
 
 
-def spread_zeros(index: Any, x: Any, out: Any, total: int, status: Any, row: int) -> None:
+def spread_zeros(index: Array, x: Array, out: Array, total: int, status: Array, row: int) -> None:
     """The first launch of spread."""
     for i in range(cuda.grid(1), total, cuda.gridsize(1)):
         out[i] = 0
@@ -283,8 +284,8 @@ def spread_kernel(narrow: bool) -> Kernel:
     split = splitter(narrow)
 
     def spread(
-        index: Any, x: Any, out: Any, count: int, extent: int, work: int, total: int, status: Any,
-        row: int,
+        index: Array, x: Array, out: Array, count: int, extent: int, work: int, total: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         array = as_array(out, total)
         for i in range(cuda.grid(1), work, cuda.gridsize(1)):

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import I64
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.shape import reshape
 from graphc.record import record
 
@@ -58,7 +59,7 @@ class Rows:
         return bool(np.unique(places).size == places.size)
 
 
-def _set(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
+def _set(ct: Value, result: Value, x: Value, updates: Value, rows: Rows) -> list[Any]:
     f, got = functions, rows.read(ct)
     kept = rows.write(ct, f.zeros_like(updates), "set")
     if rows.distinct(x.type.dims[0]):
@@ -70,11 +71,11 @@ def _set(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
     return [kept, f.where(stays, got, f.zeros_like(got))]
 
 
-def _add(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
+def _add(ct: Value, result: Value, x: Value, updates: Value, rows: Rows) -> list[Any]:
     return [ct, rows.read(ct)]
 
 
-def _mul(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
+def _mul(ct: Value, result: Value, x: Value, updates: Value, rows: Rows) -> list[Any]:
     f = functions
     of_x = f.multiply(ct, rows.write(f.ones_like(x), updates, "mul"))
     if rows.distinct(x.type.dims[0]):
@@ -88,7 +89,7 @@ def _mul(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
     return [of_x, f.where(zero, alone, f.where(f.equal(count, 0), f.divide(total, safe), 0))]
 
 
-def _extreme(ct: Any, result: Any, x: Any, updates: Any, rows: Rows) -> list[Any]:
+def _extreme(ct: Value, result: ArrayLike, x: Value, updates: Value, rows: Rows) -> list[Any]:
     f = functions
     of_x, of_updates = f.equal(x, result), f.equal(updates, rows.read(result))
     count = rows.write(f.astype(of_x, x.element), f.astype(of_updates, x.element), "add")
@@ -106,7 +107,7 @@ _RULES: dict[str, Callable[..., list[Any]]] = {
 
 
 def scatter_gradient(
-    ct: Any, result: Any, x: Any, index: Any, updates: Any, *, mode: str, drop: bool
+    ct: Value, result: Value, x: Value, index: Value, updates: Value, *, mode: str, drop: bool
 ) -> list[Any]:
     of_x, of_updates = _RULES[mode](ct, result, x, updates, Rows(index, drop))
     return [of_x, None, of_updates]

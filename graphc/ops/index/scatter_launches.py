@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from graphc.ir.op import CudaCode
 from graphc.ir.types import DTYPES, I64
+from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, is_narrow, kernel, over
 from graphc.ops.sort.sort_launches import pass_calls, passes
 
 CODE = "index.scatter_cuda"
 
 
-def route_of(node: Any, strict: bool, machine: Machine) -> str:
+def route_of(node: Applied, strict: bool, machine: Machine) -> str:
     """Which of the routes of `scatter_cuda.py` a scatter takes."""
     element, mode = node.type.dtype, node.attrs["mode"]
     if node.inputs[1].type.size <= machine.few:
@@ -25,7 +25,7 @@ def route_of(node: Any, strict: bool, machine: Machine) -> str:
     return "atomic" if wide and orderless and mode != "mul" else "sorted"
 
 
-def scatter_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def scatter_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of scatter."""
     rows, width = node.type.dims[0], math.prod(node.type.dims[1:])
     count, mode, drop = node.inputs[1].type.size, node.attrs["mode"], int(node.attrs["drop"])
@@ -57,7 +57,7 @@ def _sorted_code(mode: str, sizes: tuple[int, int, int], drop: int, machine: Mac
     return CudaCode((first, *sorts, last), ((key, count), (I64, count)) * 2)
 
 
-def spread_code(node: Any, strict: bool, machine: Machine) -> CudaCode | None:
+def spread_code(node: Applied, strict: bool, machine: Machine) -> CudaCode | None:
     """Device code of spread: atomic sums of f32 and f64. Strict ones, and those of narrower floats,
     keep their loops, a thread per row.
     """

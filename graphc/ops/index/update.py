@@ -16,9 +16,11 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, I64, AnyType, Type, definitely_different
+from graphc.loops.nest import Scalars
 from graphc.ops.index.gather import bounded, bounded_array
 from graphc.ops.index.indexing import Selection, parse_index, select
 from graphc.ops.index.scatter import UPDATES, require_index_types, scatter_rows
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import (
     both,
     guarded,
@@ -85,7 +87,7 @@ def _check_positions(
         require(x.shape[axis] != 0, f"slice_update: no position is legal on axis {axis} of {x}")
 
 
-def _begins(b: Any, node: Any, read: Any) -> list[Any]:
+def _begins(b: Scalars, node: Applied, read: Read) -> list[Any]:
     """Where the slice begins on each axis; computed positions wrap, and fail out of range."""
     begins = [b.integer(start) for start in node.attrs["starts"]]
     if 0 in node.inputs[1].type.dims:
@@ -95,7 +97,7 @@ def _begins(b: Any, node: Any, read: Any) -> list[Any]:
     return begins
 
 
-def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _slice_update(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     dims, counts = node.type.dims, node.inputs[1].type.dims
     if 0 in counts:
         return read(0, index)
@@ -122,13 +124,15 @@ def _slice_update(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, read(0, index), cases)
 
 
-def _slice_updated(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+def _slice_updated(
+    b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]
+) -> tuple[Any, ...]:
     terms = zip(index, _begins(b, node, read), node.attrs["steps"])
     return tuple(i * step + begin for i, begin, step in terms)
 
 
 def _slice_update_reference(
-    x: Any, updates: Any, *positions: Any, starts: Ints, steps: Ints, axes: Ints
+    x: Any, updates: Array, *positions: Array, starts: Ints, steps: Ints, axes: Ints
 ) -> Any:
     made, begins = np.array(x), list(starts)
     if not updates.size:
@@ -178,7 +182,7 @@ _FIXED = samples_of(
 
 def _slice_update_samples() -> list[Sample]:
     def case(
-        shape: Any, axes: Ints, *positions: Any, good: bool = True, name: str = "f32"
+        shape: Any, axes: Ints, *positions: ArrayLike, good: bool = True, name: str = "f32"
     ) -> Sample:
         x, updates = (sample_array(name, s, (-4, 4), k) for k, s in enumerate(((4, 5), shape)))
         attrs = {"starts": (0, 0), "steps": (1, 2), "axes": axes}
@@ -227,7 +231,7 @@ def _combined(old: Any, new: Any, mode: str) -> Any:
     return getattr(functions, name)(old, new)
 
 
-def _write_slice(x: Any, chosen: Selection, value: Any, mode: str) -> Any:
+def _write_slice(x: Value, chosen: Selection, value: Value, mode: str) -> Any:
     """Slices and single positions, known or traced: one strided box."""
     dims = list(map(slice_extent, chosen.starts, chosen.stops, chosen.steps))
     places = chosen.places
@@ -244,7 +248,7 @@ def _write_slice(x: Any, chosen: Selection, value: Any, mode: str) -> Any:
     return emit("slice_update", x, updates, *places.values(), **attrs)
 
 
-def _write_rows(x: Any, chosen: Selection, value: Any, mode: str) -> Any:
+def _write_rows(x: Value, chosen: Selection, value: ArrayLike, mode: str) -> Any:
     """Integer arrays: the same index read from row numbers gives the rows to write."""
     dims = shape_of(x)
     split = len(dims) - chosen.whole_tail(dims)
@@ -266,7 +270,7 @@ def _whole_mask(index: tuple[Any, ...]) -> Any:
     return masks[0] if len(masks) == 1 and len(others) == 1 and index[0] is masks[0] else None
 
 
-def _write_mask(x: Any, mask: Any, value: Any, mode: str) -> Any:
+def _write_mask(x: Value, mask: Value, value: Value, mode: str) -> Any:
     rank, dims = rank_of(mask), shape_of(x)
     if rank > len(dims) or any(map(definitely_different, shape_of(mask), dims)):
         raise TraceError(f"a mask of shape {list(shape_of(mask))} on an array of {list(dims)}")
@@ -284,7 +288,7 @@ def _write_mask(x: Any, mask: Any, value: Any, mode: str) -> Any:
     return functions.astype(broadcast_to(made, dims), common_element(x)[0])
 
 
-def _without_leading_units(value: Any, rank: int) -> Any:
+def _without_leading_units(value: Value, rank: int) -> Any:
     """NumPy lets a value have more axes than the place it is written to, if they have extent 1."""
     extra = rank_of(value) - rank
     if extra <= 0 or any(d != 1 for d in shape_of(value)[:extra]):
@@ -315,13 +319,13 @@ def index_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
 
 
 @public(method=True, name="setitem")
-def setitem(x: Any, index: Any, value: Any) -> Any:
+def setitem(x: ArrayLike, index: Any, value: ArrayLike) -> Any:
     """What x is after x[index] = value."""
     return index_update(x, index, value)
 
 
 @public(np.put_along_axis)
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+def put_along_axis(x: Any, indices: ArrayLike, values: ArrayLike, axis: int | None) -> Any:
     """x with the elements at an array of positions along one axis replaced.
 
     As NumPy's it changes a traced array in place; the new array is also returned.

@@ -26,9 +26,10 @@ from graphc.ops.linalg.matmul import (
     contraction_cost,
     contraction_types,
 )
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
-from graphc.ops.record.value import common_element, functions, public
+from graphc.ops.record.value import Value, common_element, functions, public
 from graphc.ops.shape.shape import reshape, transpose
 from graphc.record import record
 
@@ -86,12 +87,14 @@ def _einsum_dims(node: Any) -> Dims:
     return found
 
 
-def _einsum_reference(a: Any, b: Any, equation: str) -> Any:
+def _einsum_reference(a: Array, b: Array, equation: str) -> Any:
     wide = (accumulable(a), accumulable(b))
     return np.einsum(equation, *wide, optimize=True).astype(a.dtype)
 
 
-def _einsum_gradient(ct: Any, result: Any, a: Any, b: Any, *, equation: str) -> tuple[Any, Any]:
+def _einsum_gradient(
+    ct: Value, result: Value, a: Value, b: Value, *, equation: str
+) -> tuple[Any, Any]:
     """The same sum of products with the result in an operand's place: every letter of an operand
     is in the other one or in the result.
     """
@@ -290,7 +293,7 @@ def _extents(terms: list[Term]) -> dict[Label, Dimension]:
 
 
 @public(np.einsum)
-def einsum(*operands: Any, optimize: Any = True, dtype: Any = None) -> Any:
+def einsum(*operands: ArrayLike, optimize: object = True, dtype: DTypeLike | None = None) -> Any:
     """np.einsum: sums of products named by letters, in subscript or interleaved form."""
     if isinstance(operands[0], str):
         terms, result = _parse(operands[0], operands[1:])

@@ -31,6 +31,7 @@ from graphc.ir.types import (
 from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     broadcast_dims,
@@ -41,7 +42,7 @@ from graphc.ops.record.families import (
     require_dtype,
     sample_array,
 )
-from graphc.ops.record.value import as_value, common_element, emit, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, emit, functions, public
 from graphc.ops.shape.creation import eye
 from graphc.ops.shape.shape import broadcast_to, reshape
 from graphc.ops.shape.slicing import slice_axis
@@ -63,7 +64,7 @@ def _lowering(nest: Callable[..., Any], workspace: Callable[..., Any], cuda: str
     return Library(None, cuda=device_code("linalg.factor_launches", cuda), loops=lambda node: loops)
 
 
-def _samples(*bad: Any) -> Callable[[], list[Sample]]:
+def _samples(*bad: ArrayLike) -> Callable[[], list[Sample]]:
     def make() -> list[Sample]:
         shapes = ((3, 3), (2, 5, 5), (1, 1), (0, 2, 2), (17, 17))
         made = []
@@ -117,7 +118,7 @@ def _infer_lu(x: AnyType) -> TupleType:
     return tuple_type((x, tensor(I64, x.shape[:-1]), tensor(x.dtype, x.shape[:-2])))
 
 
-def _lu_reference(x: Any) -> tuple[Any, Any, Any]:
+def _lu_reference(x: Array) -> tuple[Any, Any, Any]:
     packed = np.zeros(x.shape, x.dtype)
     perm = np.zeros(x.shape[:-1], np.int64)
     sign = np.zeros(x.shape[:-2], x.dtype)
@@ -252,7 +253,7 @@ cholesky_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _floating(x: Any) -> Any:
+def _floating(x: ArrayLike) -> Any:
     """x as f64 if it is integer, as f32 if its floats are narrower."""
     x = as_value(x)
     element = common_element(x)[0]
@@ -260,14 +261,14 @@ def _floating(x: Any) -> Any:
     return functions.astype(x, element.compute if element.is_float else F64)
 
 
-def _parted(a: Any) -> Any:
+def _parted(a: ArrayLike) -> Any:
     """Complex matrices x + iy as the real ones of twice the size that multiply columns of parts."""
     x, y = functions.real(a), functions.imag(a)
     upper = functions.concatenate([x, functions.negative(y)], -1)
     return functions.concatenate([upper, functions.concatenate([y, x], -1)], -2)
 
 
-def _solve_complex(a: Any, b: Any) -> Any:
+def _solve_complex(a: Value, b: ArrayLike) -> Any:
     """The real system of the parts, solved."""
     element = common_element(a, b)[0]
     a, b = functions.astype(a, element), functions.astype(b, element)
@@ -278,7 +279,7 @@ def _solve_complex(a: Any, b: Any) -> Any:
 
 
 @public(np.linalg.solve, name="linalg.solve")
-def solve(a: Any, b: Any) -> Any:
+def solve(a: ArrayLike, b: Any) -> Any:
     """The x with a @ x = b, for stacked matrices; b is a vector or stacked matrices of columns."""
     vector = rank_of(b) == 1
     if common_element(a, b)[0].is_complex:
@@ -324,7 +325,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
 MOST_PIVOTS = 32  # rows of a complex matrix whose elimination is written out
 
 
-def _complex_pivots(a: Any) -> Any:
+def _complex_pivots(a: Value) -> Any:
     """The pivots of complex matrices, with the signs of the exchanges: columns are eliminated one
     after the other, what is left is one row and column smaller."""
     f, pivots, size = functions, [], shape_of(a)[-1]
@@ -343,7 +344,7 @@ def _complex_pivots(a: Any) -> Any:
     return f.concatenate(pivots, -1) if pivots else f.diagonal(a, 0, -2, -1)
 
 
-def _signs_and_diagonal(a: Any) -> tuple[Any, Any]:
+def _signs_and_diagonal(a: ArrayLike) -> tuple[Any, Any]:
     if common_element(a)[0].is_complex:
         return 1, _complex_pivots(as_value(a))
     packed, _, sign = emit("lu", _floating(a))
@@ -351,7 +352,7 @@ def _signs_and_diagonal(a: Any) -> tuple[Any, Any]:
 
 
 @public(np.linalg.det, name="linalg.det")
-def det(a: Any) -> Any:
+def det(a: ArrayLike) -> Any:
     """The determinants of stacked matrices."""
     sign, pivots = _signs_and_diagonal(a)
     return sign * functions.prod(pivots, axis=-1)
@@ -361,7 +362,7 @@ _SlogdetResult: Any = type(np.linalg.slogdet(np.eye(1)))  # NumPy's named tuple
 
 
 @public(np.linalg.slogdet, name="linalg.slogdet")
-def slogdet(a: Any) -> tuple[Any, Any]:
+def slogdet(a: ArrayLike) -> tuple[Any, Any]:
     """(sign, log of the absolute value) of the determinants of stacked matrices."""
     sign, pivots = _signs_and_diagonal(a)
     sign = sign * functions.prod(functions.sign(pivots), axis=-1)
@@ -372,7 +373,7 @@ def slogdet(a: Any) -> tuple[Any, Any]:
 
 
 @public(np.linalg.cholesky, name="linalg.cholesky")
-def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+def cholesky(a: ArrayLike, /, *, upper: bool = False) -> Any:
     """The lower (or upper) Cholesky factors of stacked symmetric, or Hermitian, positive definite
     matrices."""
     a = as_value(a)

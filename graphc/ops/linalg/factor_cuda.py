@@ -15,10 +15,10 @@ Vorst, "Numerical Linear Algebra for High-Performance Computers" (1998), right-l
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from graphc.gpu import cuda, device, sqrt
 from graphc.ir.types import DTYPES, I64
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel, fail
 
 SINGULAR = 2  # the status of a matrix that is not positive definite
@@ -31,8 +31,8 @@ INT = I64.numpy.type
 
 
 def lu_begin(
-    x: Any, packed: Any, perm: Any, sign: Any, swaps: Any, total: int, n: int, units: int,
-    status: Any, row: int,
+    x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, total: int, n: int, units: int,
+    status: Array, row: int,
 ) -> None:  # fmt: skip
     """A copy of the matrices, the rows in order."""
     for i in range(cuda.grid(1), total, cuda.gridsize(1)):
@@ -48,8 +48,8 @@ def lu_panel_kernel(element: str, threads: int, panel: int) -> Kernel:
     kind = DTYPES[element].numpy.type
 
     def lu_panel(
-        x: Any, packed: Any, perm: Any, sign: Any, swaps: Any, n: int, first: int, status: Any,
-        row: int,
+        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         sizes = cuda.shared.array(threads, kind)
         rows = cuda.shared.array(threads, INT)
@@ -102,8 +102,8 @@ def lu_panel_kernel(element: str, threads: int, panel: int) -> Kernel:
 @functools.cache
 def lu_right_kernel(panel: int) -> Kernel:
     def lu_right(
-        x: Any, packed: Any, perm: Any, sign: Any, swaps: Any, n: int, first: int, units: int,
-        status: Any, row: int,
+        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
+        units: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         stop = min(first + panel, n)
         for i in range(cuda.grid(1), units * n, cuda.gridsize(1)):
@@ -128,7 +128,7 @@ def lu_right_kernel(panel: int) -> Kernel:
 # ------------------------------------------------------------------------------------ cholesky
 
 
-def cholesky_begin(x: Any, out: Any, n: int, total: int, status: Any, row: int) -> None:
+def cholesky_begin(x: Array, out: Array, n: int, total: int, status: Array, row: int) -> None:
     """A copy of the lower triangles."""
     for i in range(cuda.grid(1), total, cuda.gridsize(1)):
         out[i] = x[i] if i % n <= i // n % n else 0
@@ -136,7 +136,7 @@ def cholesky_begin(x: Any, out: Any, n: int, total: int, status: Any, row: int) 
 
 @functools.cache
 def cholesky_panel_kernel(threads: int, panel: int) -> Kernel:
-    def cholesky_panel(x: Any, out: Any, n: int, first: int, status: Any, row: int) -> None:
+    def cholesky_panel(x: Array, out: Array, n: int, first: int, status: Array, row: int) -> None:
         thread, base, stop = cuda.threadIdx.x, cuda.blockIdx.x * n * n, min(first + panel, n)
         for k in range(first, stop):
             pivot = out[base + k * n + k]
@@ -167,7 +167,7 @@ def update_kernels(element: str, threads: int, tile: int) -> dict[str, Kernel]:
     """Kernels of a tile per block. On the right of cholesky is what is below it, mirrored."""
     kind, padded = DTYPES[element].numpy.type, tile + 1  # no two rows in one bank
 
-    def subtract(matrix: Any, n: int, first: int, rest: int, mirrored: bool) -> None:
+    def subtract(matrix: Array, n: int, first: int, rest: int, mirrored: bool) -> None:
         below = cuda.shared.array((tile, padded), kind)
         right = cuda.shared.array((tile, padded), kind)
         unit, place = cuda.blockIdx.x // (rest * rest), cuda.blockIdx.x % (rest * rest)
@@ -195,13 +195,13 @@ def update_kernels(element: str, threads: int, tile: int) -> dict[str, Kernel]:
     subtract = device(subtract)
 
     def lu_update(
-        x: Any, packed: Any, perm: Any, sign: Any, swaps: Any, n: int, first: int, rest: int,
-        status: Any, row: int,
+        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
+        rest: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         subtract(packed, n, first, rest, False)
 
     def cholesky_update(
-        x: Any, out: Any, n: int, first: int, rest: int, status: Any, row: int
+        x: Array, out: Array, n: int, first: int, rest: int, status: Array, row: int
     ) -> None:
         subtract(out, n, first, rest, True)
 

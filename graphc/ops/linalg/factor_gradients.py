@@ -13,28 +13,29 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ops.autodiff.adjoints import sum_to
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import shape_of
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.value import Value, emit, functions
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: ArrayLike) -> Any:
     return functions.swapaxes(x, -1, -2)
 
 
-def _unit_lower(packed: Any) -> Any:
+def _unit_lower(packed: Value) -> Any:
     """L of packed factors, with its diagonal of ones."""
     f = functions
     return f.add(f.tril(packed, -1), f.eye(shape_of(packed)[-1], dtype=packed.element))
 
 
-def _upper_solve(upper: Any, b: Any) -> Any:
+def _upper_solve(upper: Value, b: ArrayLike) -> Any:
     """upper^-1 b for upper triangular matrices, as factors whose L is the unit matrix."""
     f, dims = functions, shape_of(upper)
     order = f.broadcast_to(f.arange(dims[-1]), dims[:-1])
     return emit("lu_solve", upper, order, b)
 
 
-def lu_gradient(ct: tuple[Any, ...], result: tuple[Any, ...], x: Any) -> tuple[Any]:
+def lu_gradient(ct: tuple[Any, ...], result: tuple[Any, ...], x: Value) -> tuple[Any]:
     f, (packed, perm, _), change = functions, result, ct[0]
     if change is None:
         return (None,)
@@ -47,7 +48,7 @@ def lu_gradient(ct: tuple[Any, ...], result: tuple[Any, ...], x: Any) -> tuple[A
 
 
 def lu_solve_gradient(
-    ct: Any, result: Any, packed: Any, perm: Any, b: Any, *, transposed: bool
+    ct: Value, result: Value, packed: Value, perm: Value, b: Value, *, transposed: bool
 ) -> tuple[Any, None, Any]:
     f = functions
     to_b = emit("lu_solve", packed, perm, ct, transposed=not transposed)
@@ -59,7 +60,7 @@ def lu_solve_gradient(
     return f.negative(f.add(f.tril(below, -1), f.triu(above))), None, to_b
 
 
-def cholesky_gradient(ct: Any, result: Any, x: Any) -> tuple[Any]:
+def cholesky_gradient(ct: Value, result: Value, x: Value) -> tuple[Any]:
     """Only the lower triangle of x is read, so the upper one of its cotangent is zero."""
     f, upper = functions, _transposed(result)
     inner = f.tril(f.matmul(upper, ct))
@@ -78,7 +79,7 @@ def solve_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
     return sum_to(to_a, shape_of(a)), sum_to(to_b, shape_of(b))
 
 
-def factors(a: Any, stack: Any) -> tuple[Any, Any]:
+def factors(a: Value, stack: Any) -> tuple[Any, Any]:
     """The LU factors and the row orders of matrices, for each of a stack of systems."""
     f = functions
     packed, perm, _ = emit("lu", a)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import I64
+from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, kernel, over
 
 CODE = "linalg.factor_cuda"
 
 
-def lu_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def lu_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of lu."""
     dims, element = node.inputs[0].type.dims, node.inputs[0].type.dtype.name
     n, units, threads = dims[-1], math.prod(dims[:-2]), threads_for(dims[-1], machine)
@@ -27,7 +27,7 @@ def lu_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
     return CudaCode(tuple(calls), ((I64, units * n),))
 
 
-def cholesky_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def cholesky_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of cholesky."""
     dims, element = node.type.dims, node.type.dtype.name
     n, units, threads = dims[-1], math.prod(dims[:-2]), threads_for(dims[-1], machine)
@@ -39,7 +39,7 @@ def cholesky_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
     return CudaCode(tuple(calls))
 
 
-def solve_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def solve_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of lu_solve."""
     *stack, n, columns = node.type.dims
     if not node.type.size:

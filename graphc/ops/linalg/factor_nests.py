@@ -20,11 +20,13 @@ of cache lines: a power of two would put its neighbours on one another in the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphc.ir.types import I64, DType
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import fma, minimum, sqrt, where
+from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
 
 SINGULAR = 2  # the status of a non-finite value
@@ -39,7 +41,7 @@ Place = Callable[[Any, Any], Any]
 Span = tuple[Any, Any]  # start and stop
 
 
-def matrices(node: Any) -> int:
+def matrices(node: Applied) -> int:
     return math.prod(node.inputs[0].type.dims[:-2])
 
 
@@ -61,7 +63,9 @@ def pitch(count: int, element: DType) -> int:
 class Square:
     """Loops over one n x n matrix in scratch, `size` x `size` with its padding."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.matrix, self.scratch = scratch[0], scratch[1:]
         self.element = node.inputs[0].type.dtype
@@ -225,7 +229,7 @@ class LU(Panels):
                 factor = self.of_panel(row, other)
                 self.eliminate(self.panel, self.pitch, other, step, factor, columns)
 
-    def greatest(self, row: Any, step: Any) -> Any:
+    def greatest(self, row: Expr, step: Expr) -> Any:
         """The first row from `row` on with the largest magnitude; `row` itself if one is NaN."""
         b = self.b
         peak, place = b.register(self.zero()), b.register(b.integer(self.size))
@@ -310,20 +314,20 @@ def _ceiling(count: Any, step: int) -> Any:
     return (count + (step - 1)) // step
 
 
-def square_workspace(node: Any) -> Workspace:
+def square_workspace(node: Applied) -> Workspace:
     """The padded matrix."""
     kind = node.inputs[0].type
     size = padded(kind.dims[-1])
     return ((kind.dtype, size * pitch(size, kind.dtype)),)
 
 
-def panel_workspace(node: Any) -> Workspace:
+def panel_workspace(node: Applied) -> Workspace:
     """The padded matrix and a turned panel."""
     kind = node.inputs[0].type
     panel = depth_of(kind.dims[-1]) * pitch(padded(kind.dims[-1]), kind.dtype)
     return (*square_workspace(node), (kind.dtype, panel))
 
 
-def lu_workspace(node: Any) -> Workspace:
+def lu_workspace(node: Applied) -> Workspace:
     """The same, and the order of the rows."""
     return (*panel_workspace(node), (I64, padded(node.inputs[0].type.dims[-1])))

@@ -10,6 +10,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction
 from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import (
     REAL,
@@ -19,7 +20,7 @@ from graphc.ops.record.families import (
     require_dtype,
     require_tensor,
 )
-from graphc.ops.record.value import common_element, emit, emit_promoted, functions, public
+from graphc.ops.record.value import Value, common_element, emit, emit_promoted, functions, public
 from graphc.ops.shape.shape import reshape
 
 Dims = list[tuple[str, int, int, int, int]]
@@ -39,7 +40,7 @@ def contraction_types(name: str, a: AnyType, b: AnyType) -> tuple[Type, Type]:
     return a, b
 
 
-def accumulable(array: Any) -> Any:
+def accumulable(array: Array) -> Any:
     """Operands of a reference contraction in the dtype it accumulates in (f32 for f16 and bf16)."""
     return (
         array.astype(np.float32)
@@ -63,7 +64,7 @@ def _infer_matmul(a: AnyType, b: AnyType) -> Type:
     return tensor(a.dtype, (*batch, a.shape[-2], b.shape[-1]))
 
 
-def _matmul_dims(node: Any) -> Dims:
+def _matmul_dims(node: Applied) -> Dims:
     """Stack axes that only one operand has are rows or columns of one larger product."""
     (a, b), c = (n.type.dims for n in node.inputs), node.type.dims
     strides_a, strides_b, strides_c = map(row_major_strides, (a, b, c))
@@ -88,7 +89,7 @@ def contraction_cost(node: Any) -> tuple[float, float]:
     return flops, float(sum(n.type.nbytes for n in node.inputs) + node.type.nbytes)
 
 
-def left_gradient(ct: Any, a: Any, b: Any) -> Any:
+def left_gradient(ct: Value, a: Value, b: Value) -> Any:
     """ct b^T for the product a b, as a contraction of the arrays as they lie that also sums over
     the axes of the stack along which a was broadcast.
     """
@@ -100,7 +101,7 @@ def left_gradient(ct: Any, a: Any, b: Any) -> Any:
     return reshape(emit("einsum", dense, right, equation=f"{made},{second}->{first}"), shape_of(a))
 
 
-def right_gradient(ct: Any, a: Any, b: Any) -> Any:
+def right_gradient(ct: Value, a: Value, b: Value) -> Any:
     """a^T ct for the product a b, likewise."""
     rank = rank_of(ct)
     (first, left), (made, dense) = (
@@ -110,11 +111,11 @@ def right_gradient(ct: Any, a: Any, b: Any) -> Any:
     return reshape(emit("einsum", left, dense, equation=f"{first},{made}->{second}"), shape_of(b))
 
 
-def _matmul_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
+def _matmul_gradient(ct: Value, result: Value, a: Value, b: Value) -> tuple[Any, Any]:
     return left_gradient(ct, a, b), right_gradient(ct, a, b)
 
 
-def _named_axes(x: Any, rank: int, ends: str) -> tuple[str, Any]:
+def _named_axes(x: Value, rank: int, ends: str) -> tuple[str, Any]:
     """Stacked matrices without the axes of the stack that have extent 1, and letters for the rest;
     the stack's are the same in all arrays that broadcast to one rank.
     """
@@ -151,7 +152,7 @@ matmul_op = define(
 )
 
 
-def contract(op: str, a: Any, b: Any, **attrs: Any) -> Any:
+def contract(op: str, a: ArrayLike, b: ArrayLike, **attrs: Any) -> Any:
     """A two-operand contraction on any dtype: bool through integers, complex through its parts."""
     element = common_element(a, b)[0]
     if element is BOOL:
@@ -162,7 +163,9 @@ def contract(op: str, a: Any, b: Any, **attrs: Any) -> Any:
     return emit_promoted(op, a, b, **attrs)
 
 
-def _complex_contract(op: str, a: Any, b: Any, element: DType, attrs: dict[str, Any]) -> Any:
+def _complex_contract(
+    op: str, a: ArrayLike, b: ArrayLike, element: DType, attrs: dict[str, Any]
+) -> Any:
     def product(x: Any, y: Any) -> Any:
         return emit_promoted(op, x, y, element=element.real, **attrs)
 
@@ -174,7 +177,7 @@ def _complex_contract(op: str, a: Any, b: Any, element: DType, attrs: dict[str, 
     return functions.complex(real, product(ar, bi) + product(ai, br))
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
+def _parts(x: ArrayLike) -> tuple[Any, Any]:
     """The real and the imaginary part, None for that of a real array."""
     if not common_element(x)[0].is_complex:
         return x, None

@@ -18,6 +18,7 @@ import numpy as np
 from graphc.ir.literal import Literal
 from graphc.ir.op import EXTENT, OFFSET, POSITIVE, Attr, Structural
 from graphc.ir.types import MAX_RANK, AnyType, Type, tensor
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
 
 Pairs = tuple[int, ...]
@@ -92,7 +93,7 @@ def _body(panels: Any, rows: int, columns: int, together: int) -> Any:
 
 
 def pack_panels(
-    array: Any, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    array: Array, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
     together: int = 1,
 ) -> Any:  # fmt: skip
     """The panels of a constant, flat; what is no element of a matrix is zero."""
@@ -112,7 +113,7 @@ def pack_panels(
 
 
 def _unpack(
-    panels: Any, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    panels: Array, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
     together: int, shape: tuple[int, ...],
 ) -> Any:  # fmt: skip
     made = np.zeros(prod(shape), panels.dtype)

@@ -12,19 +12,20 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import F64, Dim
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import as_value, common_element, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, functions, public
 
 
-def _coefficients(name: str, *given: Any) -> list[Any]:
+def _coefficients(name: str, *given: ArrayLike) -> list[Any]:
     made = [functions.atleast_1d(as_value(p)) for p in given]
     for p in made:
         require(rank_of(p) == 1, f"{name} takes vectors of coefficients")
     return made
 
 
-def _count(name: str, p: Any) -> int:
+def _count(name: str, p: Value) -> int:
     (count,) = shape_of(p)
     if isinstance(count, Dim):
         raise TypeRuleError(f"{name}: the number of coefficients {count} is not known")
@@ -32,7 +33,7 @@ def _count(name: str, p: Any) -> int:
 
 
 @public(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
+def polyval(p: ArrayLike, x: ArrayLike) -> Any:
     """The polynomial with coefficients p, highest power first, at x."""
     made = functions.zeros_like(x)
     for coefficient in functions.unstack(p):
@@ -40,7 +41,7 @@ def polyval(p: Any, x: Any) -> Any:
     return made
 
 
-def _aligned(name: str, a: Any, b: Any) -> tuple[Any, Any]:
+def _aligned(name: str, a: Value, b: Value) -> tuple[Any, Any]:
     a, b = _coefficients(name, a, b)
     have = [_count(name, v) for v in (a, b)]
     first, second = (functions.pad(v, (max(have) - n, 0)) for v, n in zip((a, b), have))
@@ -60,7 +61,7 @@ def polysub(a1: Any, a2: Any) -> Any:
 
 
 @public(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
+def polymul(a1: ArrayLike, a2: ArrayLike) -> Any:
     """The coefficients of a product of polynomials."""
     return functions.convolve(*_coefficients("polymul", a1, a2))
 
@@ -84,7 +85,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
 
 
 @public(np.polyder)
-def polyder(p: Any, m: int = 1) -> Any:
+def polyder(p: ArrayLike, m: int = 1) -> Any:
     """The coefficients of the m-th derivative."""
     require(operator.index(m) >= 0, f"polyder of order {m}")
     (made,) = _coefficients("polyder", p)
@@ -95,7 +96,7 @@ def polyder(p: Any, m: int = 1) -> Any:
 
 
 @public(np.polyint)
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Any:
     """The coefficients of the m-th integral, with the constants k (0 by default)."""
     require(operator.index(m) >= 0, f"polyint of order {m}")
     (made,) = _coefficients("polyint", p)
@@ -111,7 +112,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 
 @public(np.poly)
-def poly(seq_of_zeros: Any) -> Any:
+def poly(seq_of_zeros: ArrayLike) -> Any:
     """The coefficients of the polynomial with these roots."""
     roots = functions.atleast_1d(as_value(seq_of_zeros))
     require(rank_of(roots) == 1, "poly takes a vector of roots")

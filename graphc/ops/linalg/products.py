@@ -15,9 +15,10 @@ from graphc.ops.linalg.einsum import einsum
 from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
 from graphc.ops.nn.conv import conv
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
-from graphc.ops.record.value import common_element, functions, is_python_number, public
+from graphc.ops.record.value import Value, common_element, functions, is_python_number, public
 from graphc.ops.reduce.statistics import norm, vector_norm
 from graphc.ops.shape.creation import eye
 from graphc.ops.shape.manipulation import flip, moveaxis
@@ -60,7 +61,7 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @public(np.vdot)
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """The inner product of two flattened arrays; the first is conjugated."""
     flat = reshape(a, -1)
     if common_element(a)[0].is_complex:
@@ -74,7 +75,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return einsum(*tensordot_operands(a, b, axes))
 
 
-def tensordot_operands(a: Any, b: Any, axes: Any) -> tuple[Any, ...]:
+def tensordot_operands(a: Value, b: Value, axes: Any) -> tuple[Any, ...]:
     """tensordot in the interleaved form of einsum."""
     left, right = rank_of(a), rank_of(b)
     if isinstance(axes, int | np.integer):
@@ -115,13 +116,13 @@ def vecdot(a: Any, b: Any, *, axis: int = -1) -> Any:
 
 
 @public(np.matvec)
-def matvec(a: Any, v: Any) -> Any:
+def matvec(a: ArrayLike, v: ArrayLike) -> Any:
     """Stacked matrices times stacked vectors."""
     return einsum("...ij,...j->...i", a, v)
 
 
 @public(np.vecmat)
-def vecmat(v: Any, a: Any) -> Any:
+def vecmat(v: ArrayLike, a: ArrayLike) -> Any:
     """Stacked vectors times stacked matrices; the vectors are conjugated."""
     v = functions.conj(v) if common_element(v)[0].is_complex else v
     return einsum("...i,...ij->...j", v, a)
@@ -160,7 +161,7 @@ public(np.linalg.matmul, name="linalg.matmul")(matmul)
 
 
 @public(np.linalg.cross, name="linalg.cross")
-def linalg_cross(a: Any, b: Any, *, axis: int = -1) -> Any:
+def linalg_cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Any:
     """Vector products of 3-vectors along an axis."""
     return cross(a, b, axis=axis)
 
@@ -206,7 +207,7 @@ def matrix_power(a: Any, n: int) -> Any:
 # ------------------------------------------------------------------------------------ 1-d filters
 
 
-def _correlation(a: Any, v: Any, mode: str) -> Any:
+def _correlation(a: Value, v: Value, mode: str) -> Any:
     """sum over k of a[p + k] * v[k], v no longer than a.
 
     Beyond the ends of a there is nothing, which times infinity is nothing, too.
@@ -227,7 +228,7 @@ def _correlation(a: Any, v: Any, mode: str) -> Any:
     return functions.concatenate([left, made, right])
 
 
-def _overlapping(a: Any, v: Any, count: int, first: int) -> Any:
+def _overlapping(a: Value, v: Value, count: int, first: int) -> Any:
     """sum over k of a[p + k + first] * v[k] for p < count, where a has such an element."""
     places = functions.arange(first, first + count)[:, None] + functions.arange(shape_of(v)[0])
     legal = functions.logical_and(places >= 0, places < shape_of(a)[0])
@@ -235,7 +236,7 @@ def _overlapping(a: Any, v: Any, count: int, first: int) -> Any:
     return functions.sum(functions.where(legal, terms, 0), axis=1)
 
 
-def _longer_first(a: Any, v: Any) -> bool:
+def _longer_first(a: Value, v: Value) -> bool:
     require(rank_of(a) == rank_of(v) == 1, "convolve and correlate take two vectors")
     spare = shape_of(a)[0] - shape_of(v)[0]
     return isinstance(spare, Dim) or spare >= 0
@@ -272,13 +273,13 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @public(np.linalg.matrix_norm, name="linalg.matrix_norm")
-def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: ArrayLike = "fro") -> Any:
     """The norms of stacked matrices."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
 @public(np.linalg.diagonal, name="linalg.diagonal")
-def diagonal(x: Any, *, offset: int = 0) -> Any:
+def diagonal(x: ArrayLike, *, offset: int = 0) -> Any:
     """The diagonals of stacked matrices."""
     return functions.diagonal(x, offset, -2, -1)
 

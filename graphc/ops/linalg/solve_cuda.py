@@ -16,13 +16,14 @@ from typing import Any
 from graphc.gpu import cuda, device
 from graphc.ir.types import DTYPES
 from graphc.ops.linalg.factor_cuda import SINGULAR
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel, fail
 
 OUT_OF_RANGE = 1
 
 
 def _legal(
-    packed: Any, perm: Any, base: int, first: int, n: int, once: bool, status: Any, row: int
+    packed: Array, perm: Array, base: int, first: int, n: int, once: bool, status: Array, row: int
 ) -> Any:
     """Whether a matrix is not singular and its rows are rows, each `once` if so asked; the whole
     block takes part."""
@@ -45,7 +46,7 @@ def _tile_loader(element: str, transposed: bool, tile: int, threads: int) -> Ker
     """Device code that copies a tile of the system's matrix, zeros beyond the end."""
     kind = DTYPES[element].numpy.type
 
-    def load(packed: Any, base: int, n: int, top: int, left: int, matrix: Any) -> None:
+    def load(packed: Array, base: int, n: int, top: int, left: int, matrix: Array) -> None:
         for i in range(cuda.threadIdx.x, tile * tile, threads):
             down, along = i // tile, i % tile
             at, to = (left + down, top + along) if transposed else (top + down, left + along)
@@ -64,7 +65,7 @@ def _substitution(element: str, transposed: bool, tile: int) -> Kernel:
     kind = DTYPES[element].numpy.type
 
     def substitute(
-        matrix: Any, solved: Any, r: int, c: int, total: Any, forwards: bool, present: bool
+        matrix: Array, solved: Array, r: int, c: int, total: float, forwards: bool, present: bool
     ) -> Any:
         cuda.syncthreads()
         for place in range(tile):
@@ -89,7 +90,8 @@ def solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kerne
     substitute = _substitution(element, transposed, tile)
 
     def forwards_and_backwards(
-        packed: Any, perm: Any, b: Any, out: Any, n: int, columns: int, groups: int, status: Any,
+        packed: Array, perm: Array, b: Array, out: Array, n: int, columns: int, groups: int,
+        status: Array,
         row: int,
     ) -> None:  # fmt: skip
         matrix = cuda.shared.array((tile, padded), kind)

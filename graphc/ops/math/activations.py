@@ -13,8 +13,10 @@ import numpy as np
 
 from graphc.ir.op import FINITE, Attr, Range
 from graphc.loops import vecmath
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, maximum, minimum, where
 from graphc.ops.math.transcendental import f64_of_integers, in_f64
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.derivatives import Rule, over, times, where_true
 from graphc.ops.record.families import (
     FLOATS,
@@ -23,7 +25,7 @@ from graphc.ops.record.families import (
     normalise_axis,
     require,
 )
-from graphc.ops.record.value import as_value, functions, public
+from graphc.ops.record.value import Value, as_value, functions, public
 
 f = functions
 _erf = in_f64(math.erf)
@@ -31,20 +33,20 @@ _erf = in_f64(math.erf)
 # -------------------------------------------------------------------------------------- expressions
 
 
-def _positive_part(x: Any) -> Any:
+def _positive_part(x: Expr) -> Any:
     return maximum(x, 0)
 
 
-def _hinge(x: Any, positive: Any, negative: Any) -> Any:
+def _hinge(x: Expr, positive: Expr, negative: Expr) -> Any:
     """`positive` above 0, else `negative` (also for NaN)."""
     return where(x > 0, positive, negative)
 
 
-def _clipped(x: Any, low: float, high: float) -> Any:
+def _clipped(x: Expr, low: float, high: float) -> Any:
     return minimum(maximum(x, low), high)
 
 
-def _exponential_part(x: Any, alpha: float) -> Any:
+def _exponential_part(x: Expr, alpha: float) -> Any:
     return x.like(alpha) * vecmath.expm1(x)
 
 
@@ -57,11 +59,11 @@ _SELU_ALPHA = 1.6732632423543772
 _SELU_SCALE = 1.0507009873554805
 
 
-def _selu(x: Any) -> Any:
+def _selu(x: Expr) -> Any:
     return x.like(_SELU_SCALE) * _hinge(x, x, _exponential_part(x, _SELU_ALPHA))
 
 
-def _gelu(x: Any, *, tanh: bool) -> Any:
+def _gelu(x: Expr, *, tanh: bool) -> Any:
     """x Phi(x) (Hendrycks and Gimpel, 2016), Phi exact by erf or approximated by tanh."""
     half, one = x * 0.5, x.like(1)
     if not tanh:
@@ -75,7 +77,7 @@ def _hard_sigmoid(x: Any) -> Any:
     return _clipped(x + 3, 0, 6) * (1 / 6)
 
 
-def _softsign(x: Any) -> Any:
+def _softsign(x: Expr) -> Any:
     return x / (x.like(1) + abs(x))
 
 
@@ -85,7 +87,7 @@ def _softsign(x: Any) -> Any:
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """A reference that computes in f64."""
 
-    def reference(x: Any, **attrs: Any) -> Any:
+    def reference(x: Array, **attrs: Any) -> Any:
         return function(np.asarray(x, np.float64), **attrs)
 
     return reference
@@ -114,7 +116,7 @@ def _hinge_rule(positive: float, negative: Callable[..., Any]) -> Rule:
     """ct times `positive` above 0, else times `negative(y, **attrs)`; the result has x's sign if
     the attribute alpha is positive."""
 
-    def rule(ct: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any]:
+    def rule(ct: Value, y: Value, x: Value, **attrs: Any) -> tuple[Any]:
         tested = y if attrs.get("alpha", 1.0) > 0 else x
         above = ct if positive == 1 else ct * positive
         return (f.where(tested > 0, above, ct * negative(y, **attrs)),)
@@ -122,21 +124,21 @@ def _hinge_rule(positive: float, negative: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _leaky_rule(ct: Any, y: Any, x: Any, *, slope: float) -> tuple[Any]:
+def _leaky_rule(ct: Value, y: Value, x: Value, *, slope: float) -> tuple[Any]:
     return (f.where((y if slope > 0 else x) > 0, ct, ct * slope),)
 
 
 def _within(low: float, high: float, slope: float = 1.0) -> Rule:
     """The slope strictly between two values of x, else 0."""
 
-    def rule(ct: Any, y: Any, x: Any) -> tuple[Any]:
+    def rule(ct: Value, y: Value, x: Value) -> tuple[Any]:
         inside = f.logical_and(x > low, x < high)
         return (where_true(inside, ct if slope == 1 else ct * slope),)
 
     return rule
 
 
-def _gelu_slope(x: Any, y: Any, *, tanh: bool) -> Any:
+def _gelu_slope(x: Expr, y: Expr, *, tanh: bool) -> Any:
     """Phi(x) + x phi(x); products start from the factor that is small where x is large."""
     if not tanh:
         bell = f.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi)
@@ -147,17 +149,17 @@ def _gelu_slope(x: Any, y: Any, *, tanh: bool) -> Any:
     return ((rest * x * x * (3 * 0.044715) + rest) * scale + t + 1) * 0.5
 
 
-def _silu_slope(x: Any, y: Any) -> Any:
+def _silu_slope(x: ArrayLike, y: ArrayLike) -> Any:
     gate = f.sigmoid(x)
     return gate + x * gate * (1 - gate)
 
 
-def _mish_slope(x: Any, y: Any) -> Any:
+def _mish_slope(x: ArrayLike, y: ArrayLike) -> Any:
     t = f.tanh(f.softplus(x))
     return t + x * f.sigmoid(x) * (1 - t * t)
 
 
-def _hard_swish_rule(ct: Any, y: Any, x: Any) -> tuple[Any]:
+def _hard_swish_rule(ct: Value, y: Value, x: Value) -> tuple[Any]:
     return (f.where(x >= 3, ct, where_true(x > -3, ct * (x * (1 / 3) + 0.5))),)
 
 

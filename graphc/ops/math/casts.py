@@ -9,8 +9,10 @@ import numpy as np
 from graphc.ir.op import Attr, Sample, Scalar
 from graphc.ir.types import BF16, BOOL, C64, C128, F64, AnyType, DType, Type, tensor
 from graphc.loops import complex_math
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import Pair, not_zero
 from graphc.ops.math.elementwise import int8_for_bool
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.derivatives import over_nonzero
 from graphc.ops.record.families import (
     ALL,
@@ -31,6 +33,7 @@ from graphc.ops.record.families import (
     to_real,
 )
 from graphc.ops.record.value import (
+    Value,
     as_value,
     cast_value,
     common_element,
@@ -61,7 +64,7 @@ def _cast(x: Any, *, dtype: DType) -> Any:
     return (x.re if isinstance(x, Pair) else x).cast(dtype)
 
 
-def cast_reference(x: Any, dtype: DType) -> Any:
+def cast_reference(x: Array, dtype: DType) -> Any:
     """astype, but float to integer saturates and NaN becomes 0 (undefined in NumPy)."""
     x = np.asarray(x)
     if dtype is BOOL:
@@ -85,7 +88,7 @@ def _cast_samples() -> list[Sample]:
     return [*good, Sample((np.float32(1),), {"dtype": "f80"}, good=False)]
 
 
-def _cast_rule(ct: Any, made: Any, x: Any, *, dtype: DType) -> tuple[Any]:
+def _cast_rule(ct: Value, made: Value, x: Value, *, dtype: DType) -> tuple[Any]:
     """The cotangent cast back; a real one of a complex operand has no imaginary part, and a complex
     one of a real operand loses it.  Nothing flows through integers."""
     flows = x.element.kind in "fc" and dtype.kind in "fc"
@@ -133,7 +136,7 @@ def _infer_bitcast(x: AnyType, *, dtype: DType) -> Type:
     return tensor(dtype, kind.shape)
 
 
-def _bitcast(x: Any, *, dtype: DType) -> Any:
+def _bitcast(x: Expr, *, dtype: DType) -> Any:
     return x.bitcast(dtype)
 
 
@@ -162,7 +165,7 @@ define(
 
 
 @public(method=True, name="view")
-def view(x: Any, dtype: Any) -> Any:
+def view(x: ArrayLike, dtype: DTypeLike) -> Any:
     """The same bits read as another element type of equal width."""
     return emit("bitcast", x, dtype=as_dtype(dtype))
 
@@ -181,7 +184,7 @@ def _join(re: Any, im: Any) -> Any:
     return made
 
 
-def _angle_rule(ct: Any, made: Any, z: Any) -> tuple[Any]:
+def _angle_rule(ct: Value, made: Value, z: Value) -> tuple[Any]:
     """The angle is Im log z: i z / |z|**2 times the cotangent."""
     re, im = functions.real(z), functions.imag(z)
     scaled = over_nonzero(ct, re * re + im * im)
@@ -211,7 +214,7 @@ elementwise(
 )  # fmt: skip
 
 
-def is_complex(x: Any) -> bool:
+def is_complex(x: Value) -> bool:
     return element_of(x)[0].is_complex
 
 
@@ -249,7 +252,7 @@ def angle(z: Any, deg: bool = False) -> Any:
 
 
 @public(name="complex")
-def make_complex(re: Any, im: Any) -> Any:
+def make_complex(re: ArrayLike, im: ArrayLike) -> Any:
     """The complex number with these parts (f32 gives c64, f64 gives c128)."""
     element = common_element(re, im)[0]
     return emit_promoted("complex", re, im, element=element if element.name == "f32" else F64)

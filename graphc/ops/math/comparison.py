@@ -11,8 +11,10 @@ from graphc.ir.graph import Node
 from graphc.ir.types import F64, U64, DType
 from graphc.loops import complex_math
 from graphc.loops.scalars import over_pairs
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.families import ALL, BOOLS, REAL, elementwise, to_bool
 from graphc.ops.record.value import (
+    Value,
     as_value,
     element_of,
     emit_promoted,
@@ -50,8 +52,8 @@ def compares_values(node: Node) -> bool:
     return node.op.name in _NAMES and not any(n.op.name == "const" for n in node.inputs)
 
 
-def _publish(op: str, numpy_function: Any) -> None:
-    def function(x: Any, y: Any) -> Any:
+def _publish(op: str, numpy_function: Value) -> None:
+    def function(x: ArrayLike, y: ArrayLike) -> Any:
         kinds = {element_of(x)[0].name, element_of(y)[0].name}
         if kinds == {"i64", "u64"} and not (is_python_number(x) or is_python_number(y)):
             return _across_signs(op, x, y)
@@ -63,7 +65,7 @@ def _publish(op: str, numpy_function: Any) -> None:
     public(numpy_function, name=numpy_function.__name__)(function)
 
 
-def _in_range(number: Any, other: Any) -> Any:
+def _in_range(number: Any, other: ArrayLike) -> Any:
     """A Python integer that the other operand's integer type cannot hold, as an infinity."""
     element = element_of(other)[0]
     if not isinstance(number, int) or not is_python_number(number) or not element.is_integer:
@@ -79,7 +81,7 @@ def _not_below(number: int, element: DType) -> int | float:
     return float("-inf") if number < int(np.iinfo(element.numpy).min) else number
 
 
-def _across_signs(op: str, x: Any, y: Any) -> Any:
+def _across_signs(op: str, x: ArrayLike, y: ArrayLike) -> Any:
     """i64 against u64: as u64 where the signed one is not negative, else it is the smaller.
 
     Their common type, f64, would merge neighbours beyond 2**53.
@@ -98,7 +100,7 @@ for _name, _function, _ in _COMPARISONS:
 
 @public(np.isclose)
 def isclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Any:
     """|a - b| <= atol + rtol |b| for finite b, or equal; `equal_nan` counts two NaNs as equal."""
     f = functions
@@ -112,14 +114,14 @@ def isclose(
 
 @public(np.allclose)
 def allclose(
-    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Any:
     """Whether all elements are close (see `isclose`); a 0-d bool."""
     return functions.all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @public(np.array_equal)
-def array_equal(a: Any, b: Any) -> Any:
+def array_equal(a: ArrayLike, b: ArrayLike) -> Any:
     """Whether two arrays have one shape and equal elements; a 0-d bool."""
     if as_value(a).shape != as_value(b).shape:
         return as_value(False)

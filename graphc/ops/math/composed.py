@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
+from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike
 from graphc.ops.record.families import (
     bad_samples,
     define,
@@ -19,7 +20,15 @@ from graphc.ops.record.families import (
     require,
     sample_array,
 )
-from graphc.ops.record.value import as_value, common_element, element_of, emit, functions, public
+from graphc.ops.record.value import (
+    Value,
+    as_value,
+    common_element,
+    element_of,
+    emit,
+    functions,
+    public,
+)
 from graphc.ops.reduce.reduce import accumulating
 
 # ---------------------------------------------------------------------------------------------- gcd
@@ -34,7 +43,7 @@ def _infer_gcd(x: AnyType, y: AnyType) -> Type:
     return kind
 
 
-def _gcd_kernel(x: Any, y: Any, out: Any, params: Any, lo: int, hi: int) -> None:
+def _gcd_kernel(x: Array, y: Array, out: Array, params: Array, lo: int, hi: int) -> None:
     for i in range(lo, hi):
         a, b = x[i], y[i]
         while b != 0:
@@ -66,7 +75,7 @@ define(
 
 
 @public(np.gcd)
-def gcd(x: Any, y: Any) -> Any:
+def gcd(x: ArrayLike, y: ArrayLike) -> Any:
     """The greatest common divisor of integers, by Euclid's algorithm."""
     f, element = functions, common_element(x, y)[0]
     require(element.is_integer, f"gcd takes integers, got {element}")
@@ -76,7 +85,7 @@ def gcd(x: Any, y: Any) -> Any:
 
 
 @public(np.lcm)
-def lcm(x: Any, y: Any) -> Any:
+def lcm(x: ArrayLike, y: ArrayLike) -> Any:
     """The least common multiple of integers; 0 where one of them is 0."""
     f, element = functions, common_element(x, y)[0]
     require(element.is_integer, f"lcm takes integers, got {element}")
@@ -90,7 +99,7 @@ def lcm(x: Any, y: Any) -> Any:
 
 
 @public(np.modf)
-def modf(x: Any) -> tuple[Any, Any]:
+def modf(x: ArrayLike) -> tuple[Any, Any]:
     """(fraction, whole part) of floats, both with the sign of x."""
     f, x = functions, functions.astype(x, float_of(element_of(x)[0]))
     whole = f.trunc(x)
@@ -99,7 +108,7 @@ def modf(x: Any) -> tuple[Any, Any]:
 
 
 @public(np.ldexp)
-def ldexp(x: Any, exponent: Any) -> Any:
+def ldexp(x: ArrayLike, exponent: ArrayLike) -> Any:
     """x * 2**exponent, scaled in two steps so that neither overflows early."""
     kind = element_of(exponent)[0]
     require(kind.kind in "biu" and kind.name != "u64", f"ldexp: the exponent is {kind}, not i64")
@@ -113,7 +122,7 @@ def ldexp(x: Any, exponent: Any) -> Any:
 
 
 @public(np.frexp)
-def frexp(x: Any) -> tuple[Any, Any]:
+def frexp(x: ArrayLike) -> tuple[Any, Any]:
     """(m, e) with x = m * 2**e and 0.5 <= abs(m) < 1; 0, inf and NaN are their own m, e is 0."""
     f, element = functions, float_of(element_of(x)[0])
     x = f.astype(x, element)
@@ -146,7 +155,9 @@ def spacing(x: Any) -> Any:
 
 
 @public(np.unwrap)
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * math.pi) -> Any:
+def unwrap(
+    p: Any, discont: ArrayLike | None = None, axis: int = -1, *, period: float = 2 * math.pi
+) -> Any:
     """Angles without jumps: steps of more than `discont` (half a period) become shorter ones."""
     f, p = functions, as_value(p)
     place, step = normalise_axis(axis, len(p.shape), "unwrap"), diff(p, axis=axis)
@@ -225,7 +236,7 @@ _I0_FAR = (
 )
 
 
-def _chebyshev(x: Any, coefficients: tuple[float, ...]) -> Any:
+def _chebyshev(x: ArrayLike, coefficients: tuple[float, ...]) -> Any:
     """Half the first coefficient, and the others times T1(x), T2(x), ... by Clenshaw's rule."""
     f, (first, *rest) = functions, coefficients
     above: Any = 0.0
@@ -236,7 +247,7 @@ def _chebyshev(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 
 @public(np.i0)
-def i0(x: Any) -> Any:
+def i0(x: ArrayLike) -> Any:
     """The modified Bessel function of the first kind of order 0, of real numbers."""
     f, element = functions, element_of(x)[0]
     require(not element.is_complex, "i0 takes real numbers")
@@ -248,25 +259,25 @@ def i0(x: Any) -> Any:
 
 
 @public(np.isreal)
-def isreal(x: Any) -> Any:
+def isreal(x: ArrayLike) -> Any:
     """True where the imaginary part is 0."""
     return functions.equal(functions.imag(x), 0)
 
 
 @public(np.iscomplex)
-def iscomplex(x: Any) -> Any:
+def iscomplex(x: ArrayLike) -> Any:
     """True where the imaginary part is not 0."""
     return functions.not_equal(functions.imag(x), 0)
 
 
 @public(np.iscomplexobj)
-def iscomplexobj(x: Any) -> bool:
+def iscomplexobj(x: ArrayLike) -> bool:
     """Whether the dtype is complex: known while tracing."""
     return element_of(x)[0].is_complex
 
 
 @public(np.isrealobj)
-def isrealobj(x: Any) -> bool:
+def isrealobj(x: ArrayLike) -> bool:
     """Whether the dtype is not complex: known while tracing."""
     return not element_of(x)[0].is_complex
 
@@ -279,7 +290,7 @@ def _part(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
 
 
 @public(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """a[1:] - a[:-1] along an axis, n times; of bools it is `not_equal`."""
     f, x = functions, as_value(a)
     place = normalise_axis(axis, len(x.shape), "diff")
@@ -293,7 +304,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def _edge(value: Any, x: Any, axis: int) -> Any:
+def _edge(value: ArrayLike, x: Value, axis: int) -> Any:
     if value is None or len(as_value(value).shape):
         return value
     shape = tuple(1 if k == axis else extent for k, extent in enumerate(x.shape))
@@ -301,7 +312,7 @@ def _edge(value: Any, x: Any, axis: int) -> Any:
 
 
 @public(np.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: Any, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of y by the trapezoidal rule, over positions x or steps of dx."""
     f, y = functions, as_value(y)
     place = normalise_axis(axis, len(y.shape), "trapezoid")
@@ -317,7 +328,9 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 
 
 @public(np.ediff1d)
-def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(
+    x: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
+) -> Any:
     """The differences of the flattened array, between what is put before and behind them."""
     f, made = functions, diff(functions.ravel(x))
     ends = [
@@ -332,8 +345,10 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 @public(np.cov)
 def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
-    fweights: Any = None, aweights: Any = None, *, dtype: Any = None,
+    m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+    ddof: int | None = None,
+    fweights: ArrayLike | None = None, aweights: ArrayLike | None = None, *,
+    dtype: DTypeLike | None = None,
 ) -> Any:  # fmt: skip
     """The covariance matrix of variables in rows (or columns if not `rowvar`).
 
@@ -365,7 +380,9 @@ def cov(
 
 
 @public(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+def corrcoef(
+    x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: DTypeLike | None = None
+) -> Any:
     """The matrix of correlation coefficients."""
     f, c = functions, cov(x, y, rowvar, dtype=dtype)
     if not c.shape:
@@ -378,7 +395,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def _of_valid(name: str, neutral: float, numpy_function: Any, inner: str) -> None:
     """A function of what is not NaN: NaN becomes a neutral value first."""
 
-    def function(a: Any, axis: Any = None, **options: Any) -> Any:
+    def function(a: ArrayLike, axis: Axes = None, **options: Any) -> Any:
         f = functions
         x = f.where(f.isnan(a), neutral, a) if element_of(a)[0].kind in "fc" else a
         return getattr(f, inner)(x, axis, **options)
@@ -404,7 +421,7 @@ def _bit_places(bitorder: str) -> Any:
 
 
 @public(np.packbits)
-def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Any:
     """Eight elements along an axis (None: flattened) become the bits of one u8: those that are not
     0 are 1. Zeros fill the last one."""
     f, x = functions, as_value(a)
@@ -421,7 +438,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
 
 @public(np.unpackbits)
 def unpackbits(
-    a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big"
+    a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big"
 ) -> Any:
     """The bits of u8 along an axis (None: flattened): the first `count`, all but the last -count,
     or zeros behind them."""
@@ -443,8 +460,8 @@ def unpackbits(
 # -------------------------------------------------------------- functions that become complex
 
 
-def _complex_where_needed(name: str, numpy_function: Any) -> None:
-    def function(x: Any, *rest: Any) -> Any:
+def _complex_where_needed(name: str, numpy_function: ArrayLike) -> None:
+    def function(x: ArrayLike, *rest: ArrayLike) -> Any:
         complex_ = any(element_of(v)[0].is_complex for v in (x, *rest))
         require(
             complex_,

@@ -20,6 +20,7 @@ from graphc.loops.scalars import (
     where,
 )
 from graphc.ops.math.remainder import float_remainder
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import over_nonzero, where_true
 from graphc.ops.record.families import (
     ALL,
@@ -32,6 +33,7 @@ from graphc.ops.record.families import (
     to_real,
 )
 from graphc.ops.record.value import (
+    Value,
     as_value,
     element_of,
     emit_promoted,
@@ -63,11 +65,11 @@ def _product_or_all(x: Any, y: Any) -> Any:
     return x & y if x.dtype.kind == "b" else x * y
 
 
-def _product_rule(ct: Any, product: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _product_rule(ct: Value, product: Value, x: Value, y: Value) -> tuple[Any, Any]:
     return ct * functions.conj(y), ct * functions.conj(x)
 
 
-def _quotient_rule(ct: Any, quotient: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _quotient_rule(ct: Value, quotient: Value, x: Value, y: Value) -> tuple[Any, Any]:
     """d(x/y)/dy = -(x/y) / y: x itself need not be kept."""
     by_x = ct / functions.conj(y)
     return by_x, -by_x * functions.conj(quotient)
@@ -105,7 +107,7 @@ def _fmod(x: Any, y: Any) -> Any:
     return float_remainder(x, y) if x.dtype.kind == "f" else x % y
 
 
-def _remainder(x: Any, y: Any) -> Any:
+def _remainder(x: Expr, y: Expr) -> Any:
     left = _fmod(x, y)
     moved = where(_opposite(left, y), left + y, left)
     if x.dtype.kind != "f":
@@ -113,7 +115,7 @@ def _remainder(x: Any, y: Any) -> Any:
     return where(moved == 0, copy_sign(moved, y), moved)
 
 
-def _floor_divide(x: Any, y: Any) -> Any:
+def _floor_divide(x: Expr, y: Expr) -> Any:
     left, one = _fmod(x, y), x.like(1)
     if x.dtype.kind != "f":
         quotient = x // y
@@ -143,7 +145,7 @@ elementwise(
 
 
 @public(np.divmod, name="divmod")
-def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
+def divmod_(x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
     """(floor_divide(x, y), remainder(x, y))."""
     return functions.floor_divide(x, y), functions.remainder(x, y)
 
@@ -151,19 +153,19 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
 # --------------------------------------------------------------------------------------------- sign
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: Expr) -> Any:
     """-1, 1, NaN, or 0 without a sign."""
     rest = where(x == 0, 0, x) if x.dtype.kind == "f" else x
     below = where(x < 0, -1, rest) if x.dtype.kind != "u" else x
     return where(x > 0, 1, below)
 
 
-def _heaviside(x: Any, at_zero: Any) -> Any:
+def _heaviside(x: Expr, at_zero: Expr) -> Any:
     step = where(x < 0, x.like(0), 1)
     return where(is_nan(x), x, where(x == 0, at_zero, step))
 
 
-def _nextafter(x: Any, y: Any) -> Any:
+def _nextafter(x: Expr, y: Expr) -> Any:
     """One step of the bit pattern, up when the target lies farther from zero than x."""
     bits = x.bitcast(bits_type(x.dtype))
     away = (y > x) == (x > 0)
@@ -174,7 +176,7 @@ def _nextafter(x: Any, y: Any) -> Any:
     return where(is_nan(x), x, where(is_nan(y), y, kept))
 
 
-def _sign_rule(ct: Any, unit: Any, x: Any) -> tuple[Any]:
+def _sign_rule(ct: Value, unit: Value, x: Value) -> tuple[Any]:
     """Nothing of a real; of x / |x|, the part of ct across the unit, scaled by 1 / |x|."""
     if not x.element.is_complex:
         return (None,)
@@ -195,7 +197,7 @@ elementwise(
 elementwise("sign", over_pairs(_sign, complex_math.sign), np.sign, np.sign, gradient=_sign_rule)
 
 
-def _copysign_rule(ct: Any, made: Any, x: Any, y: Any) -> tuple[Any, None]:
+def _copysign_rule(ct: Value, made: Value, x: Value, y: Value) -> tuple[Any, None]:
     """x keeps its sign or changes it; at 0 one of the slopes beside it, which is modf's."""
     return functions.where(functions.multiply(x, functions.sign(made)) < 0, -ct, ct), None
 
@@ -215,14 +217,14 @@ elementwise(
 
 
 @public(np.fabs)
-def fabs(x: Any) -> Any:
+def fabs(x: ArrayLike) -> Any:
     """The absolute value of a real array as a float."""
     require(not element_of(x)[0].is_complex, "fabs takes real arrays", hint="use absolute")
     return emit_promoted("abs", x, element=float_of(element_of(x)[0]))
 
 
 @public(np.positive)
-def positive(x: Any) -> Any:
+def positive(x: ArrayLike) -> Any:
     """x itself. Raises TypeRuleError for bool, as NumPy does."""
     require(element_of(x)[0].kind != "b", "positive does not take bool")
     return as_value(x)

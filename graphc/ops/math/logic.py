@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from graphc.loops.scalars import (
     sign_bit,
 )
 from graphc.ops.math.elementwise import int8_for_bool
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import where_true
 from graphc.ops.record.families import (
     ALL,
@@ -37,6 +39,7 @@ from graphc.ops.record.families import (
     to_bool,
 )
 from graphc.ops.record.value import (
+    Value,
     as_value,
     common_element,
     element_of,
@@ -82,10 +85,10 @@ elementwise(
 )  # fmt: skip
 
 
-def _logical(op: str, *numpy_functions: Any) -> None:
+def _logical(op: str, *numpy_functions: Callable[..., Any]) -> None:
     """A logical function: operands are made bool, then it is the bit op of the same name."""
 
-    def function(*operands: Any) -> Any:
+    def function(*operands: ArrayLike) -> Any:
         return emit(op, *(functions.astype(x, BOOL) for x in operands))
 
     function.__doc__ = f"Element-wise logical {op}: every element that is not zero is true."
@@ -132,13 +135,13 @@ elementwise(
 
 
 @public(np.isposinf)
-def isposinf(x: Any) -> Any:
+def isposinf(x: ArrayLike) -> Any:
     """True where x is +inf."""
     return functions.equal(x, np.inf)
 
 
 @public(np.isneginf)
-def isneginf(x: Any) -> Any:
+def isneginf(x: ArrayLike) -> Any:
     """True where x is -inf."""
     return functions.equal(x, -np.inf)
 
@@ -169,7 +172,9 @@ def _where_samples() -> list[Sample]:
     ]
 
 
-def _where_rule(ct: Any, made: Any, condition: Any, x: Any, y: Any) -> tuple[None, Any, Any]:
+def _where_rule(
+    ct: Value, made: Value, condition: Value, x: Value, y: Value
+) -> tuple[None, Any, Any]:
     return None, where_true(condition, ct), functions.where(condition, 0, ct)
 
 
@@ -187,7 +192,7 @@ define(
 
 
 @public(np.where)
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
     """x where the condition holds, else y; all three broadcast, x and y promote.
 
     Raises TypeRuleError for the one-argument form, whose result has no static shape.

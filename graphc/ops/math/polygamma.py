@@ -10,7 +10,9 @@ import numpy as np
 from graphc.ir.op import Attr, Range, Sample, Scalar
 from graphc.ir.types import AnyType, Type
 from graphc.loops import vecmath
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, rint, where
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.derivatives import polynomial, times
 from graphc.ops.record.families import (
     FLOATS,
@@ -52,7 +54,7 @@ def _cotangent_slope(order: int) -> list[float]:
 # -------------------------------------------------------------------------------------- expression
 
 
-def _horner(x: Any, coefficients: list[float]) -> Any:
+def _horner(x: Expr, coefficients: list[float]) -> Any:
     made = x.like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         made = fma(made, x, coefficient)
@@ -66,7 +68,7 @@ def _to_power(x: Any, exponent: int) -> Any:
     return made
 
 
-def _right_half(x: Any, order: int) -> Any:
+def _right_half(x: Expr, order: int) -> Any:
     """(-1)**(order + 1) order! zeta(order + 1, x) for x >= 0: ten terms of the sum, the rest by
     Euler and Maclaurin (Abramowitz and Stegun 6.4.10 to 6.4.12)."""
     one, total = x.like(1), x.like(0)
@@ -81,7 +83,7 @@ def _right_half(x: Any, order: int) -> Any:
     return total * ((-1) ** (order + 1) * math.factorial(order))
 
 
-def _polygamma(x: Any, *, order: int) -> Any:
+def _polygamma(x: Expr, *, order: int) -> Any:
     """Left of 0 by reflection: (-1)**n polygamma(n, 1 - x) - pi d^n/dx^n cot(pi x)."""
     left = x < 0
     mirrored = where(left, 1 - x, x)
@@ -93,7 +95,7 @@ def _polygamma(x: Any, *, order: int) -> Any:
     return where(left, fma(right, (-1) ** order, turned), right)
 
 
-def _reference(x: Any, order: int) -> Any:
+def _reference(x: Array, order: int) -> Any:
     """The sum itself over 60 terms, then two of the series; in f64."""
     given, x = np.asarray(x).dtype, np.asarray(x, np.float64)
     at = np.where(x < 0, 1 - x, x)
@@ -145,7 +147,7 @@ define(
 
 
 @public()
-def polygamma(n: int, x: Any) -> Any:
+def polygamma(n: int, x: ArrayLike) -> Any:
     """The n-th derivative of digamma, n = 0 to 20 (digamma itself for 0).
 
     Raises TypeRuleError for another n or complex x.

@@ -8,8 +8,10 @@ import numpy as np
 
 from graphc.ir.op import Sample
 from graphc.loops import complex_math, vecmath
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import over_pairs, sqrt, where
 from graphc.ops.math.elementwise import int8_for_bool
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.derivatives import over, times
 from graphc.ops.record.families import (
     COMPLEX,
@@ -25,14 +27,21 @@ from graphc.ops.record.families import (
     require,
     sample_array,
 )
-from graphc.ops.record.value import element_of, emit_promoted, functions, is_python_number, public
+from graphc.ops.record.value import (
+    Value,
+    element_of,
+    emit_promoted,
+    functions,
+    is_python_number,
+    public,
+)
 
 
 def _reciprocal(x: Any) -> Any:
     return 1 / x if x.dtype.kind == "f" else 1 // x
 
 
-def _reciprocal_reference(x: Any) -> Any:
+def _reciprocal_reference(x: Array) -> Any:
     if (
         x.dtype.kind in "iu"
     ):  # NumPy leaves 1 // 0 to the machine; every division by zero gives 0 here
@@ -40,11 +49,11 @@ def _reciprocal_reference(x: Any) -> Any:
     return np.reciprocal(x)
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Expr, y: Expr) -> Any:
     return vecmath.pow(x, y) if x.dtype.kind == "f" else _integer_power(x, y)
 
 
-def _integer_power(x: Any, y: Any) -> Any:
+def _integer_power(x: Expr, y: Expr) -> Any:
     """Square and multiply over the bits of the exponent.
 
     A negative exponent gives the power truncated to an integer: 0, or +-1 for a base of +-1.
@@ -66,7 +75,7 @@ def _integer_power(x: Any, y: Any) -> Any:
     return where(y < 0, inverse, result)
 
 
-def _power_reference(x: Any, y: Any) -> Any:
+def _power_reference(x: Array, y: Array) -> Any:
     if x.dtype.kind != "i":
         return np.power(x, y)
     size = np.abs(x) == 1
@@ -85,7 +94,7 @@ def _power_samples() -> list[Sample]:
     return good + bad_samples(2, REAL)
 
 
-def _power_rule(ct: Any, power: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _power_rule(ct: Value, power: Value, x: Value, y: Value) -> tuple[Any, Any]:
     """y x**(y-1) and x**y log(x).
 
     At x = y = 0, where x**(y-1) is infinite, the first is 0.  The second is 0 where log(x) is not
@@ -127,7 +136,7 @@ _SHORT_POWERS = {2: "square", 1: "positive", 0.5: "sqrt", -1: "reciprocal"}
 
 
 @public(np.power, name="power")
-def power(x: Any, y: Any, *, dtype: Any = None) -> Any:
+def power(x: ArrayLike, y: Any, *, dtype: DTypeLike | None = None) -> Any:
     """x ** y, promoted as in NumPy. The Python exponents 2, 1, 1/2 and -1 take their own short ops.
 
     Raises TypeRuleError for an integer array to a negative Python integer.
@@ -154,7 +163,7 @@ def power(x: Any, y: Any, *, dtype: Any = None) -> Any:
 
 
 @public(np.float_power)
-def float_power(x: Any, y: Any) -> Any:
+def float_power(x: ArrayLike, y: ArrayLike) -> Any:
     """x ** y in f64 or c128."""
     complex_ = any(element_of(v)[0].is_complex for v in (x, y))
     return emit_promoted(power_op, x, y, element=as_dtype("c128" if complex_ else "f64"))

@@ -38,7 +38,7 @@ class _Modulus:
     modulus: Expr
     inverse: Expr
 
-    def residue(self, value: Any) -> Any:
+    def residue(self, value: Expr) -> Any:
         """Of a whole number of up to 53 bits times a power of two, below 2**85.
 
         A quotient that is rounded to nearest leaves a rest that f64 holds, 2**52 times smaller.
@@ -47,24 +47,24 @@ class _Modulus:
             value = self.less(rint(value / self.modulus), value)
         return value
 
-    def less(self, times: Any, value: Any) -> Any:
+    def less(self, times: Expr, value: Expr) -> Any:
         return fma(-times, self.modulus, value)
 
-    def nearest(self, value: Any) -> Any:
+    def nearest(self, value: Expr) -> Any:
         return self.less(rint(value * self.inverse), value)
 
-    def product(self, x: Any, y: Any) -> Any:
+    def product(self, x: Expr, y: Expr) -> Any:
         whole = x * y
         lost = fma(x, y, -whole)
         return self.nearest(self.nearest(self.nearest(whole)) + lost)
 
 
-def _number(bits: Any) -> Any:
+def _number(bits: Expr) -> Any:
     """A whole number below 2**52 as f64."""
     return (bits | _MAGIC).bitcast(F64) - 2.0**52
 
 
-def _scaled_parts(size: Any) -> tuple[Any, Any]:
+def _scaled_parts(size: Expr) -> tuple[Any, Any]:
     """p and i of a size p 2**(i - 1075), both as f64."""
     bits = size.bitcast(U64)
     exponent = _number(bits >> 52)
@@ -74,19 +74,19 @@ def _scaled_parts(size: Any) -> tuple[Any, Any]:
     return fraction + hidden, maximum(exponent, 1)
 
 
-def _power_of_two(exponent: Any) -> Any:
+def _power_of_two(exponent: Expr) -> Any:
     """2**exponent for a whole exponent, as f64: its last bits become the exponent."""
     bits = (exponent + (2.0**52 + 1023)).bitcast(U64)
     return (bits << 52).bitcast(F64)
 
 
-def _halves(value: Any, digits: int) -> tuple[Any, Any]:
+def _halves(value: Expr, digits: int) -> tuple[Any, Any]:
     """floor(value / 2**digits) and the rest."""
     high = floor(value * 2.0**-digits)
     return high, value - high * 2.0**digits
 
 
-def _left_f64(size: Any, unit: Any) -> Any:
+def _left_f64(size: Expr, unit: Expr) -> Any:
     (whole, high), (divisor, low) = _scaled_parts(size), _scaled_parts(unit)
     field = _Modulus(divisor, 1 / divisor)
     distance = maximum(high - low, 0)
@@ -101,14 +101,14 @@ def _left_f64(size: Any, unit: Any) -> Any:
     return left * _power_of_two(low - 1075 - half)
 
 
-def _left_f32(left: Any, divisor: Any) -> Any:
+def _left_f32(left: Expr, divisor: Expr) -> Any:
     field = _Modulus(divisor, 1 / divisor)
     for _ in range(6):
         left = field.nearest(left)
     return where(left < 0, left + divisor, left)
 
 
-def float_remainder(x: Any, y: Any) -> Any:
+def float_remainder(x: Expr, y: Expr) -> Any:
     """What is left of x after taking away y as often as it fits, with the sign of x.
 
     NaN for an infinite x and for y = 0; x itself for an infinite y.

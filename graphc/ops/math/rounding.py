@@ -9,9 +9,10 @@ import numpy as np
 from graphc.loops import scalars
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import is_nan, maximum, minimum, where
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import Rule
 from graphc.ops.record.families import BOOLS, FLOATS, REAL, alias, elementwise, float_of
-from graphc.ops.record.value import as_value, element_of, emit_promoted, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit_promoted, functions, public
 
 # ----------------------------------------------------------------------------------------- extremes
 
@@ -29,7 +30,7 @@ def _ignoring_nan(op: str) -> Any:
 def _to_the_chosen(better: str, passes_over_nan: bool) -> Rule:
     """The cotangent goes to the operand that was chosen; equal ones get half each."""
 
-    def share(ct: Any, x: Any, y: Any) -> Any:
+    def share(ct: Value, x: Value, y: Value) -> Any:
         f = functions
         chosen = getattr(f, better)(x, y)
         if passes_over_nan:
@@ -78,7 +79,7 @@ for _op in ("floor", "ceil", "trunc", "rint"):
 
 
 def _rounding(op: str) -> Any:
-    def function(x: Any) -> Any:
+    def function(x: ArrayLike) -> Any:
         return emit_promoted(op, x) if element_of(x)[0].kind in "fc" else as_value(x)
 
     function.__name__ = op
@@ -93,13 +94,13 @@ public(np.fix, name="fix")(_rounding("trunc"))
 
 
 @public(np.rint)
-def rint(x: Any) -> Any:
+def rint(x: ArrayLike) -> Any:
     """The nearest integer, halves to even, as a float."""
     return emit_promoted("rint", x, element=float_of(element_of(x)[0]))
 
 
 @public(np.round, np.around, method=True, name="round")
-def round_(x: Any, decimals: int = 0) -> Any:
+def round_(x: ArrayLike, decimals: int = 0) -> Any:
     """x rounded to `decimals` digits after the point, halves to even (as NumPy: by scaling)."""
     element = element_of(x)[0]
     if element.is_integer:
@@ -111,7 +112,7 @@ def round_(x: Any, decimals: int = 0) -> Any:
     return down(rint(up(x, factor)), factor) if decimals > 0 else up(rint(down(x, factor)), factor)
 
 
-def _round_tens(x: Any, factor: int) -> Any:
+def _round_tens(x: ArrayLike, factor: int) -> Any:
     tens = functions.rint(functions.divide(x, float(factor)))
     return functions.astype(functions.multiply(tens, float(factor)), element_of(x)[0])
 

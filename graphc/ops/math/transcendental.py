@@ -14,10 +14,12 @@ import numpy as np
 
 from graphc.ir.types import F64, DType
 from graphc.loops import complex_math, vecmath
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import maximum, over_pairs, where
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.derivatives import Rule, over, over_nonzero, polynomial, times
 from graphc.ops.record.families import COMPLEX, FLOATS, elementwise, float_of
-from graphc.ops.record.value import element_of, functions
+from graphc.ops.record.value import Value, element_of, functions
 
 Table = tuple[tuple[Any, ...], ...]
 f = functions
@@ -26,7 +28,7 @@ _LN2, _LN10 = math.log(2), math.log(10)
 # --------------------------------------------------------------------------------- NumPy's families
 
 
-def _inverse_root(x: Any, *others: Any) -> Any:
+def _inverse_root(x: Any, *others: Value) -> Any:
     """1 / sqrt(product); of complex numbers root by root, which keeps to the principal branch."""
     if element_of(x)[0].is_complex:
         return f.reciprocal(math.prod(map(f.sqrt, others), start=f.sqrt(x)))
@@ -97,7 +99,7 @@ for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     )  # fmt: skip
 
 
-def _logaddexp2(x: Any, y: Any) -> Any:
+def _logaddexp2(x: Expr, y: Expr) -> Any:
     """max(x, y) + log2(1 + 2**-|x - y|); equal operands (also infinite ones) add 1."""
     small = vecmath.exp2(-abs(x - y))
     grown = vecmath.log1p(small) * (1 / math.log(2))
@@ -111,7 +113,7 @@ def _share_rule(scale: float) -> Rule:
     Two equal infinities share equally.
     """
 
-    def rule(ct: Any, total: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    def rule(ct: Value, total: Value, x: Value, y: Value) -> tuple[Any, Any]:
         ahead = (x - y) * scale
         ahead = f.where(f.isnan(ahead), 0, ahead)
         return ct * f.sigmoid(ahead), ct * f.sigmoid(-ahead)
@@ -119,12 +121,12 @@ def _share_rule(scale: float) -> Rule:
     return rule
 
 
-def _atan2_rule(ct: Any, angle: Any, y: Any, x: Any) -> tuple[Any, Any]:
+def _atan2_rule(ct: Value, angle: Value, y: Value, x: Value) -> tuple[Any, Any]:
     scaled = over_nonzero(ct, x * x + y * y)
     return scaled * x, -scaled * y
 
 
-def _hypot_rule(ct: Any, size: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _hypot_rule(ct: Value, size: Value, x: Value, y: Value) -> tuple[Any, Any]:
     scaled = over_nonzero(ct, size)
     return scaled * x, scaled * y
 
@@ -137,7 +139,7 @@ def _scaled_rule(factor: float) -> Rule:
     return lambda ct, y, x: (ct * factor,)
 
 
-def _sinc(x: Any) -> Any:
+def _sinc(x: Expr) -> Any:
     """sin(pi x) / (pi x); NumPy gives NaN at infinity, where the limit is 0."""
     return where(complex_math.finite(x), vecmath.sinc(x), x - x)
 
@@ -148,7 +150,7 @@ _SINC_SLOPE = [
 ]
 
 
-def _sinc_slope(x: Any, y: Any) -> Any:
+def _sinc_slope(x: Expr, y: Expr) -> Any:
     """(cos(pi x) - sinc(x)) / x, by its series near 0, where the difference has no digits left."""
     near = f.absolute(x) < 0.5
     small, large = f.where(near, x, 0), f.where(near, 1, x)
@@ -198,7 +200,7 @@ def in_f64(function: Callable[[float], float]) -> Callable[..., Any]:
     """A NumPy reference from a function of one Python float: f64 inside, the operand's type out."""
     mapped = np.frompyfunc(function, 1, 1)
 
-    def reference(x: Any) -> Any:
+    def reference(x: Array) -> Any:
         x = np.asarray(x)
         made = mapped(x.astype(np.float64))
         return np.asarray(made, np.float64).astype(x.dtype)
@@ -253,7 +255,7 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small) if x < 0 else math.nan
 
 
-def _bell(x: Any) -> Any:
+def _bell(x: Expr) -> Any:
     """The derivative of erf: 2 / sqrt(pi) exp(-x**2)."""
     return f.exp(-(x * x)) * (2 / math.sqrt(math.pi))
 

@@ -11,6 +11,7 @@ from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different
 from graphc.ops.nn.attention_gradient import attention_gradient
 from graphc.ops.nn.attention_scores import HIDDEN, bands_of, default_scale, scores, share_heads
 from graphc.ops.nn.softmax import softmax_reference
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.families import (
     FLOATS,
     broadcast_dims,
@@ -22,7 +23,15 @@ from graphc.ops.record.families import (
     sample_array,
     wide,
 )
-from graphc.ops.record.value import as_value, common_element, element_of, emit, functions, public
+from graphc.ops.record.value import (
+    Value,
+    as_value,
+    common_element,
+    element_of,
+    emit,
+    functions,
+    public,
+)
 from graphc.ops.shape.slicing import slice_axis
 
 
@@ -67,7 +76,9 @@ def _batch(q: Type, k: Type, signature: str) -> tuple[Dimension, ...]:
     return q.shape[:-2]
 
 
-def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None) -> Any:
+def _expand_attention(
+    q: Any, k: Any, v: Any, *mask: Value, causal: bool, scale: float | None
+) -> Any:
     f, element = functions, element_of(q)[0]
     q, k, v = (f.astype(x, element.compute) for x in (q, k, v))
     if len(q.shape) > 2:
@@ -84,12 +95,14 @@ def _expand_attention(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: f
     return f.astype(f.concatenate(parts, -2), element)
 
 
-def _attend(q: Any, k: Any, v: Any, mask: tuple[Any, ...], causal: bool, factor: float) -> Any:
+def _attend(
+    q: Value, k: Value, v: Value, mask: tuple[Any, ...], causal: bool, factor: float
+) -> Any:
     return functions.matmul(functions.softmax(scores(q, k, mask, causal, factor)), v)
 
 
 def _attention_reference(
-    q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None
+    q: Array, k: Array, v: Array, *mask: Array, causal: bool, scale: float | None
 ) -> Any:
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     if q.ndim > 2 and k.shape[-3] not in (1, q.shape[-3]):
@@ -121,7 +134,7 @@ def _attention_samples() -> list[Sample]:
     return made + [Sample(arrays("f32", *shapes), good=False) for shapes in wrong]
 
 
-def _cost(node: Any) -> tuple[float, float]:
+def _cost(node: Applied) -> tuple[float, float]:
     q, v = node.inputs[0].type, node.inputs[2].type
     rows, columns = q.size // max(q.dims[-1], 1), v.dims[-2]
     moved = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
@@ -148,7 +161,12 @@ define(
 
 @public()
 def attention(
-    q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
 ) -> Any:
     """softmax(q k^T scale + mask) v for q, k, v of shape [..., heads, length, width].
 

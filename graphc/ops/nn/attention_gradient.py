@@ -21,7 +21,7 @@ from graphc.ops.autodiff.adjoints import sum_to
 from graphc.ops.autodiff.region_gradients import region_of
 from graphc.ops.linalg.matmul import left_gradient, right_gradient
 from graphc.ops.nn.attention_scores import bands_of, default_scale, scores, share_heads, visible
-from graphc.ops.record.value import element_of, emit, functions
+from graphc.ops.record.value import Value, element_of, emit, functions
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
 
@@ -33,7 +33,14 @@ Step = Callable[[Sequence[Any], tuple[Any, ...]], list[Any]]
 
 
 def attention_gradient(
-    ct: Any, result: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float | None
+    ct: Value,
+    result: Value,
+    q: Any,
+    k: Any,
+    v: Any,
+    *mask: Value,
+    causal: bool,
+    scale: float | None,
 ) -> list[Any]:
     """Cotangents of q, k, v and a float mask."""
     f, operands = functions, (q, k, v, *mask)
@@ -61,7 +68,7 @@ def few_scores(q: Any, v: Any) -> bool:
     return known and rows * columns <= (rows + columns) * width
 
 
-def _fitting(x: Any, operand: Any) -> Any:
+def _fitting(x: Any, operand: Value) -> Any:
     """The cotangent of an operand whose heads, or batches, were shared."""
     dims = operand.shape
     if len(dims) > 2 and dims[-3] not in (1, x.shape[-3]):
@@ -81,7 +88,7 @@ def _can_loop(q: Any, masks: tuple[Any, ...]) -> bool:
     return all(_is_shared(m) or _moves(m, q) for m in masks)
 
 
-def _is_shared(mask: Any) -> bool:
+def _is_shared(mask: Value) -> bool:
     """One condition for all heads."""
     return element_of(mask)[0] is BOOL and all(n == 1 for n in mask.shape[:-2])
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import BOOL, Dimension
-from graphc.ops.record.value import element_of, functions
+from graphc.ops.record.value import Value, element_of, functions
 
 # A finite stand-in for -inf: a row that is masked out completely gives a mean and not NaN.
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)
@@ -46,7 +46,7 @@ def scores(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, factor: float) -
     return made
 
 
-def visible(rows: Any, columns: Any) -> Any:
+def visible(rows: Value, columns: Value) -> Any:
     """Query i sees key j up to the diagonal that ends in the last row and column."""
     f = functions
     last = f.add(f.expand_dims(f.arange(rows), 1), columns - rows)

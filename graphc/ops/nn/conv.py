@@ -23,9 +23,10 @@ from graphc.ops.linalg.matmul import (
     contraction_types,
 )
 from graphc.ops.nn.conv_adjoint import STEPS, spread, to_weights
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
-from graphc.ops.record.value import public
+from graphc.ops.record.value import Value, public
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
 
@@ -117,7 +118,7 @@ def _infer_conv(x: AnyType, w: AnyType, *, stride: Ints, dilation: Ints, groups:
     return tensor(x.dtype, (x.shape[0], out, *extents))
 
 
-def _conv_dims(node: Any) -> Dims:
+def _conv_dims(node: Applied) -> Dims:
     x, w = (n.type.dims for n in node.inputs)
     y = node.type.dims
     stride, dilation, groups = (node.attrs[k] for k in ("stride", "dilation", "groups"))
@@ -134,7 +135,7 @@ def _conv_dims(node: Any) -> Dims:
     return found
 
 
-def _conv_reference(x: Any, w: Any, stride: Ints, dilation: Ints, groups: int) -> Any:
+def _conv_reference(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> Any:
     spatial = x.ndim - 2
     reach = tuple((k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation))
     axes = tuple(range(2, x.ndim))
@@ -173,7 +174,7 @@ def _conv_samples() -> list[Sample]:
     )()
 
 
-def _conv_gradient(ct: Any, result: Any, x: Any, w: Any, **step: Any) -> tuple[Any, Any]:
+def _conv_gradient(ct: Value, result: Value, x: Value, w: Value, **step: Any) -> tuple[Any, Any]:
     window = w.type.dims[2:]
     return spread(ct, w, shape_of(x)[2:], **step), to_weights(ct, x, window, **step)
 
@@ -195,7 +196,7 @@ conv_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _spatial(x: Any, w: Any, name: str) -> int:
+def _spatial(x: Value, w: Value, name: str) -> int:
     count = rank_of(x) - 2
     require(
         1 <= count <= 3 and rank_of(w) == count + 2,
@@ -207,7 +208,7 @@ def _spatial(x: Any, w: Any, name: str) -> int:
 
 @public(name="conv")
 def conv(
-    x: Any, w: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Any, w: Any, stride: Any = 1, padding: Any = 0, dilation: ArrayLike = 1, groups: int = 1
 ) -> Any:
     """Convolution of x[N, C, *spatial] with w[O, C / groups, *window] over 1 to 3 spatial axes.
 
@@ -227,8 +228,8 @@ def conv_transpose(
     w: Any,
     stride: Any = 1,
     padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    output_padding: ArrayLike = 0,
+    dilation: ArrayLike = 1,
     groups: int = 1,
 ) -> Any:
     """The adjoint of conv with respect to x: w is (channels in, channels out / groups, *window).

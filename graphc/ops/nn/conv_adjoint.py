@@ -29,9 +29,10 @@ from graphc.ops.linalg.matmul import (
     contraction_cost,
     contraction_types,
 )
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.manipulation import flip
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.shape import reshape, transpose
@@ -72,7 +73,7 @@ def _infer_weights(
     return tensor(x.dtype, (outputs, inputs // groups, *window))  # type: ignore[operator]
 
 
-def _weights_dims(node: Any) -> Dims:
+def _weights_dims(node: Applied) -> Dims:
     y, x = (n.type.dims for n in node.inputs)
     w = node.type.dims
     stride, dilation, groups = (node.attrs[k] for k in ("stride", "dilation", "groups"))
@@ -90,7 +91,7 @@ def _weights_dims(node: Any) -> Dims:
 
 
 def _weights_reference(
-    y: Any, x: Any, stride: Ints, dilation: Ints, groups: int, window: Ints
+    y: Array, x: Array, stride: Ints, dilation: Ints, groups: int, window: Ints
 ) -> Any:
     outputs, inputs = y.shape[1] // groups, x.shape[1] // groups
     count = math.prod(y.shape[2:])
@@ -106,14 +107,14 @@ def _weights_reference(
 
 
 def _weights_gradient(
-    ct: Any, result: Any, y: Any, x: Any, *, window: Ints, **step: Any
+    ct: Value, result: Value, y: Value, x: Value, *, window: Ints, **step: Any
 ) -> tuple[Any, Any]:
     """Both adjoints; elements of x that no window reaches get zeros."""
     reached = _reached(x, y, window, step["stride"], step["dilation"])
     return emit("conv", reached, ct, **step), spread(y, ct, shape_of(x)[2:], **step)
 
 
-def _reached(x: Any, y: Any, window: Ints, stride: Ints, dilation: Ints) -> Any:
+def _reached(x: Value, y: Value, window: Ints, stride: Ints, dilation: Ints) -> Any:
     """x without what lies beyond the last window of y."""
     extents = zip(shape_of(y)[2:], window, stride, dilation)
     for axis, (p, k, s, d) in enumerate(extents, 2):
@@ -161,7 +162,7 @@ conv_weights_op = define(
 )  # fmt: skip
 
 
-def to_weights(y: Any, x: Any, window: Ints, stride: Ints, dilation: Ints, groups: int) -> Any:
+def to_weights(y: Any, x: Value, window: Ints, stride: Ints, dilation: Ints, groups: int) -> Any:
     """The gradient of `conv` to its weights, where groups are narrow as plain sums of products."""
     outputs, inputs = shape_of(y)[1] // groups, shape_of(x)[1] // groups  # type: ignore[operator]
     if groups == 1 or outputs * inputs * math.prod(window) > MOST_SUMS:
@@ -188,7 +189,7 @@ def to_weights(y: Any, x: Any, window: Ints, stride: Ints, dilation: Ints, group
 
 
 def spread(
-    y: Any, w: Any, extents: Sequence[Dimension], stride: Ints, dilation: Ints, groups: int
+    y: ArrayLike, w: Value, extents: Sequence[Dimension], stride: Ints, dilation: Ints, groups: int
 ) -> Any:
     """The gradient of `conv` to x of these spatial extents: the adjoint of reading windows."""
     count = len(stride)
@@ -209,7 +210,7 @@ def spread(
     return fitted(_dealt_out(made, phases, stride), extents)
 
 
-def _by_phase(w: Any, phases: Ints, taps: Ints, groups: int) -> Any:
+def _by_phase(w: ArrayLike, phases: Ints, taps: Ints, groups: int) -> Any:
     """Weights [O, C, *window] as [C * phases, O, *taps] of each group, the taps reversed."""
     count = len(phases)
     outputs, inputs, *window = map(int, shape_of(w))  # type: ignore[arg-type]
@@ -224,7 +225,7 @@ def _by_phase(w: Any, phases: Ints, taps: Ints, groups: int) -> Any:
     return reshape(parts, (channels, outputs // groups, *taps))
 
 
-def _dealt_out(x: Any, phases: Ints, stride: Ints) -> Any:
+def _dealt_out(x: Value, phases: Ints, stride: Ints) -> Any:
     """Channels [C * phases] of images as neighbours along the spatial axes."""
     count = len(phases)
     images, channels, *extents = shape_of(x)

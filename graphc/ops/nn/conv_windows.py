@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
 from graphc.ir.types import AnyType, Type, tensor
+from graphc.loops.nest import Buffer, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
+from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
 from graphc.record import record
@@ -112,7 +115,7 @@ def fits_unrolled(w: Ints, stride: Ints) -> bool:
 
 
 def _reference(
-    x: Any, w: Any, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints
+    x: Array, w: Array, stride: Ints, dilation: Ints, groups: int, low: Ints, out: Ints
 ) -> Any:
     split_w = accumulable(w).reshape(groups, -1, *w.shape[1:])
     made: Any = 0
@@ -135,7 +138,9 @@ def _read(x: Any, axis: int, places: Any) -> Any:
 class _Windows:
     """One strip of one group of one image."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.planes, self.sums = scratch
         self.shape = _shape(node)
@@ -213,12 +218,12 @@ class _Windows:
                     self.write((image, first + k, here, column), value.cast(kind))
 
 
-def _units(node: Any) -> int:
+def _units(node: Applied) -> int:
     shape = _shape(node)
     return shape.x[0] * shape.groups * shape.strips
 
 
-def _workspace(node: Any) -> Any:
+def _workspace(node: Applied) -> Any:
     shape = _shape(node)
     element = tensor_type("conv_windows", node.type).dtype.compute
     planes = shape.w[1] * shape.stride[0] * shape.stride[1]

@@ -14,6 +14,7 @@ from graphc.ir.op import AXIS, NOT_NEGATIVE, Attr, Composite, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.autodiff.adjoints import sum_to
 from graphc.ops.nn.softmax import float_value
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.families import (
     FLOATS,
     broadcast_dims,
@@ -26,7 +27,7 @@ from graphc.ops.record.families import (
     sample_array,
     wide,
 )
-from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce.statistics import composite_cost
 
 AXES = Attr("axes", "ints", within=AXIS)
@@ -52,7 +53,7 @@ def _check(name: str, types: tuple[AnyType, ...], axes: tuple[int, ...], most: i
     return x
 
 
-def _affine(x: Any, weights: Sequence[Any]) -> Any:
+def _affine(x: ArrayLike, weights: Sequence[Any]) -> Any:
     """x * weights[0] + weights[1], as far as they are given."""
     if weights:
         x = functions.multiply(x, weights[0])
@@ -63,18 +64,18 @@ def _widened(values: Sequence[Any]) -> list[Any]:
     return [functions.astype(v, element_of(v)[0].compute) for v in values]
 
 
-def _normalised(x: Any, mean: Any, variance: Any, epsilon: float) -> Any:
+def _normalised(x: ArrayLike, mean: ArrayLike, variance: ArrayLike, epsilon: float) -> Any:
     f = functions
     return f.multiply(f.subtract(x, mean), f.rsqrt(f.add(variance, epsilon)))
 
 
-def _affine_reference(x: Any, weights: Sequence[Any]) -> Any:
+def _affine_reference(x: Array, weights: Sequence[Any]) -> Any:
     x = x * weights[0] if weights else x
     return x + weights[1] if len(weights) > 1 else x
 
 
 def _in_f64(reference: Reference) -> Reference:
-    def widened(*arrays: Any, **attrs: Any) -> Any:
+    def widened(*arrays: ArrayLike, **attrs: Any) -> Any:
         return reference(*(np.asarray(a, np.float64) for a in arrays), **attrs)
 
     return wide(widened)
@@ -95,7 +96,7 @@ def _samples(shapes: Sequence[tuple[int, ...]], **attrs: Any) -> Callable[[], li
     return samples
 
 
-def along(weight: Any, rank: int, axes: tuple[int, ...], x: Any) -> Any:
+def along(weight: Value, rank: int, axes: tuple[int, ...], x: ArrayLike) -> Any:
     """A weight whose dimensions are those of x at `axes`, ready to broadcast against x."""
     weight = functions.astype(weight, element_of(x)[0])
     dims: list[Any] = [1] * rank
@@ -112,14 +113,14 @@ def _weights(x: Any, axes: tuple[int, ...], weight: Any, bias: Any) -> tuple[lis
     return ([], given[0]) if weight is None and bias is not None else (given, None)
 
 
-def _finish(made: Any, lone_bias: Any) -> Any:
+def _finish(made: ArrayLike, lone_bias: ArrayLike) -> Any:
     return made if lone_bias is None else functions.add(made, lone_bias)
 
 
 # --------------------------------------------------------------------------------------- layer norm
 
 
-def _moments(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+def _moments(x: ArrayLike, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
     """The mean, the distances from it and 1 / sqrt(variance + epsilon)."""
     f = functions
     mean = f.mean(x, axes, keepdims=True)
@@ -128,7 +129,9 @@ def _moments(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, A
     return mean, centred, f.rsqrt(f.add(variance, epsilon))
 
 
-def _expand_layer_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_layer_norm(
+    x: ArrayLike, *weights: ArrayLike, axes: tuple[int, ...], epsilon: float
+) -> Any:
     element = element_of(x)[0]
     x, *weights_ = _widened((x, *weights))
     _, centred, scale = _moments(x, axes, epsilon)
@@ -136,7 +139,7 @@ def _expand_layer_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: fl
 
 
 def _layer_norm_gradient(
-    ct: Any, result: Any, x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float
+    ct: Value, result: Value, x: Value, *weights: Value, axes: tuple[int, ...], epsilon: float
 ) -> list[Any]:
     """With z = (x - mean) scale:  x' = scale (g - mean(g) - z mean(g z)),  g = ct weight."""
     f = functions
@@ -158,12 +161,14 @@ def _narrowed(made: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
     return [functions.astype(p, element_of(o)[0]) for p, o in zip(parts, operands)]
 
 
-def _layer_norm_reference(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _layer_norm_reference(x: Array, *weights: Array, axes: tuple[int, ...], epsilon: float) -> Any:
     spread = np.var(x, axis=axes, keepdims=True) + epsilon
     return _affine_reference((x - np.mean(x, axis=axes, keepdims=True)) / np.sqrt(spread), weights)
 
 
-def _expand_rms_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_rms_norm(
+    x: ArrayLike, *weights: ArrayLike, axes: tuple[int, ...], epsilon: float
+) -> Any:
     f, element = functions, element_of(x)[0]
     x, *weights_ = _widened((x, *weights))
     size = f.rsqrt(f.add(f.mean(f.square(x), axes, keepdims=True), epsilon))
@@ -171,7 +176,7 @@ def _expand_rms_norm(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: floa
 
 
 def _rms_norm_gradient(
-    ct: Any, result: Any, x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float
+    ct: Value, result: Value, x: Value, *weights: Value, axes: tuple[int, ...], epsilon: float
 ) -> list[Any]:
     """x' = size g - x size**3 mean(g x),  g = ct weight,  size = 1 / sqrt(mean(x**2) + epsilon)."""
     f = functions
@@ -185,7 +190,7 @@ def _rms_norm_gradient(
     return _narrowed([to_x, f.multiply(both, size), wide], (x, *weights))
 
 
-def _rms_norm_reference(x: Any, *weights: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _rms_norm_reference(x: Array, *weights: Array, axes: tuple[int, ...], epsilon: float) -> Any:
     size = np.sqrt(np.mean(x**2, axis=axes, keepdims=True) + epsilon)
     return _affine_reference(x / size, weights)
 
@@ -199,7 +204,11 @@ def _norm(
         return _check(name, types, axes, 3)
 
     def function(
-        x: Any, weight: Any = None, bias: Any = None, axis: Any = -1, epsilon: float = 1e-5
+        x: Value,
+        weight: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
+        axis: Any = -1,
+        epsilon: float = 1e-5,
     ) -> Any:
         x = float_value(x)
         axes = normalise_axes(axis, len(x.shape), name)
@@ -259,7 +268,11 @@ def group_norm(
 
 @public()
 def instance_norm(
-    x: Any, weight: Any = None, bias: Any = None, axis: int = 1, epsilon: float = 1e-5
+    x: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
 ) -> Any:
     """Group norm with one channel per group."""
     channels = as_value(x).shape[normalise_axis(axis, len(as_value(x).shape), "instance_norm")]
@@ -292,7 +305,7 @@ def _infer_batch_norm(*types: AnyType, epsilon: float) -> Type:
     return _check("batch_norm", types, tuple(range(rank)), 5)
 
 
-def _expand_batch_norm(x: Any, *rest: Any, epsilon: float) -> Any:
+def _expand_batch_norm(x: ArrayLike, *rest: ArrayLike, epsilon: float) -> Any:
     element = element_of(x)[0]
     x, mean, variance, *weights = _widened((x, *rest))
     made = _affine(_normalised(x, mean, variance, epsilon), weights)
@@ -300,7 +313,13 @@ def _expand_batch_norm(x: Any, *rest: Any, epsilon: float) -> Any:
 
 
 def _batch_norm_gradient(
-    ct: Any, result: Any, x: Any, mean: Any, variance: Any, *weights: Any, epsilon: float
+    ct: Value,
+    result: Value,
+    x: Value,
+    mean: Value,
+    variance: Value,
+    *weights: Value,
+    epsilon: float,
 ) -> list[Any]:
     f, operands = functions, (x, mean, variance, *weights)
     wide, y, mean, variance, *weights_ = _widened((ct, *operands))
@@ -317,7 +336,9 @@ def _batch_norm_gradient(
     return _narrowed(made, operands)
 
 
-def _batch_norm_reference(x: Any, mean: Any, variance: Any, *weights: Any, epsilon: float) -> Any:
+def _batch_norm_reference(
+    x: Array, mean: Array, variance: Array, *weights: Array, epsilon: float
+) -> Any:
     return _affine_reference((x - mean) / np.sqrt(variance + epsilon), weights)
 
 
@@ -346,8 +367,8 @@ def batch_norm(
     x: Any,
     mean: Any = None,
     variance: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
     axis: int = 1,
     epsilon: float = 1e-5,
 ) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.ir.op import Attr, Compute, Sample
 from graphc.ir.types import AnyType, Dimension, Type, tensor
+from graphc.loops.nest import Scalars
 from graphc.ops.nn.conv import Ints, per_axis, resolve_padding, window_extent
 from graphc.ops.nn.pooling_adjoint import (
     MOST_IN_WINDOW,
@@ -19,9 +20,10 @@ from graphc.ops.nn.pooling_adjoint import (
     sums_spread,
     to_chosen,
 )
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import REAL, define, require
-from graphc.ops.record.value import common_element, emit, functions, public
+from graphc.ops.record.value import Value, common_element, emit, functions, public
 from graphc.ops.reduce.reduce import IDENTITY
 from graphc.ops.shape.padding import emit_pad
 from graphc.ops.shape.slicing import slice_axis
@@ -36,7 +38,7 @@ def _infer_pool(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation: 
     return tensor(tensor_type("pool", x).dtype, shape)
 
 
-def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _pool(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     kind, window, stride, dilation = (
         node.attrs[k] for k in ("kind", "window", "stride", "dilation")
     )
@@ -53,7 +55,7 @@ def _pool(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return total.cast(element)
 
 
-def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+def _pool_reference(x: Array, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
     views = sliding_windows(wide, window, stride, dilation)
     axes = tuple(range(x.ndim, x.ndim + len(window)))
@@ -61,7 +63,7 @@ def _pool_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Int
     return combine(views, axis=axes).astype(x.dtype)
 
 
-def _pool_gradient(ct: Any, result: Any, x: Any, *, kind: str, **windows: Any) -> tuple[Any]:
+def _pool_gradient(ct: Value, result: Value, x: Value, *, kind: str, **windows: Any) -> tuple[Any]:
     """The whole cotangent goes to the first of the largest elements of a window."""
     extents = shape_of(x)[rank_of(x) - len(windows["window"]) :]
     if kind == "sum":
@@ -133,7 +135,7 @@ def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[
     return made
 
 
-def _windows(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+def _windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
     """The pool node, or some per axis where the whole window is too large to unroll."""
     if math.prod(window) <= UNROLL:
         return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
@@ -142,7 +144,7 @@ def _windows(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> A
     return x
 
 
-def _along_axis(x: Any, kind: str, axis: int, size: int, step: int, gap: int) -> Any:
+def _along_axis(x: Value, kind: str, axis: int, size: int, step: int, gap: int) -> Any:
     """Pooling along one axis; a long window is one of parts, each pooled first.
 
     The largest and smallest elements may count twice, so that parts overlap; what parts of a sum
@@ -168,7 +170,13 @@ def _along_axis(x: Any, kind: str, axis: int, size: int, step: int, gap: int) ->
 
 
 def _pooled(
-    x: Any, kind: str, window: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    x: Value,
+    kind: str,
+    window: ArrayLike,
+    stride: ArrayLike,
+    padding: ArrayLike,
+    dilation: ArrayLike,
+    ceil_mode: bool,
 ) -> tuple[Any, Any, list[Any]]:
     """(pooled, pool settings, padding) of x[N, C, *spatial]."""
     count = rank_of(x) - 2

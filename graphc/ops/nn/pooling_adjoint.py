@@ -18,10 +18,12 @@ import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Range, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
+from graphc.loops.nest import Buffer, Scalars
 from graphc.loops.scalars import is_nan, where
 from graphc.ops.autodiff.adjoints import fitted
 from graphc.ops.linalg.matmul import accumulable
 from graphc.ops.nn.conv import Ints, window_extent
+from graphc.ops.record.arguments import Applied, Array, Read, ReadAt, Write
 from graphc.ops.record.dims import (
     clamp,
     row_major_strides,
@@ -39,7 +41,7 @@ from graphc.ops.record.families import (
     require_dtype,
     sample_array,
 )
-from graphc.ops.record.value import emit
+from graphc.ops.record.value import Value, emit
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.shape import broadcast_to, reshape
 
@@ -93,7 +95,7 @@ def _infer_choice(x: AnyType, *, kind: str, window: Ints, stride: Ints, dilation
     return tensor(I32, dims)
 
 
-def _choice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _choice(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     kind, window, stride, dilation = (node.attrs[a.name] for a in CHOICE)
     dims, lead = node.inputs[0].type.dims, len(index) - len(window)
     pitch = row_major_strides(dims[lead:])
@@ -117,7 +119,7 @@ def _choice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return start.cast(I32) + found
 
 
-def _choice_reference(x: Any, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
+def _choice_reference(x: Array, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
     views = sliding_windows(wide, window, stride, dilation)
     flat = views.reshape(*views.shape[: x.ndim], math.prod(window))
@@ -166,7 +168,7 @@ def _infer_spread(index: AnyType, x: AnyType, *, extent: int) -> Type:
     return tensor(x.dtype, (x.shape[0], extent))
 
 
-def _spread(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+def _spread(b: Any, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]) -> None:
     rows, count = node.inputs[1].type.dims
     extent, element = node.attrs["extent"], node.type.dtype
     (line,) = scratch
@@ -182,7 +184,7 @@ def _spread(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
             write((row, k), b.load(line, k).cast(element))
 
 
-def _spread_reference(index: Any, x: Any, extent: int) -> Any:
+def _spread_reference(index: Array, x: Array, extent: int) -> Any:
     made = np.zeros((len(x), extent), accumulable(x).dtype)
     rows = np.arange(len(x))[:, None]
     np.add.at(made, (rows, np.clip(index, 0, extent - 1)), accumulable(x))
@@ -225,7 +227,7 @@ spread_op = define(
 )
 
 
-def to_chosen(ct: Any, x: Any, kind: str, windows: dict[str, Ints]) -> Any:
+def to_chosen(ct: Value, x: Value, kind: str, windows: dict[str, Ints]) -> Any:
     """Every element of ct at the place in an array like x that its window chose."""
     dims, count = shape_of(x), len(windows["window"])
     choice = emit("pool_choice", x, kind=kind, **windows)
@@ -238,7 +240,7 @@ def to_chosen(ct: Any, x: Any, kind: str, windows: dict[str, Ints]) -> Any:
 
 
 def sums_spread(
-    ct: Any, extents: Sequence[Dimension], window: Ints, stride: Ints, dilation: Ints
+    ct: Value, extents: Sequence[Dimension], window: Ints, stride: Ints, dilation: Ints
 ) -> Any:
     """The adjoint of summing windows: every element is the sum over the windows that hold it."""
     count = len(window)
@@ -253,7 +255,7 @@ def sums_spread(
     return fitted(made, extents)
 
 
-def _repeated(x: Any, window: Ints) -> Any:
+def _repeated(x: Value, window: Ints) -> Any:
     """Every element as often as a window has elements, side by side."""
     dims = shape_of(x)
     lead = len(dims) - len(window)

@@ -11,15 +11,17 @@ number of each window at the place of its choice, and zeros elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Loops
 from graphc.ir.types import I32, AnyType, Type, tensor
+from graphc.loops.nest import Buffer, Scalars
 from graphc.loops.scalars import is_nan, where
 from graphc.ops.nn.conv import Ints
+from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import FLOATS, define, require, require_dtype
 
@@ -43,7 +45,7 @@ def _infer(name: str, x: AnyType, window: Ints) -> Type:
 class _Planes:
     """A nest over the planes of x; `lines[k]` is row k of every window, one after the other."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any) -> None:
+    def __init__(self, b: Scalars, node: Applied, read: ReadAt, write: Write) -> None:
         self.b, self.read, self.write = b, read, write
         self.kind, (self.down, self.across) = node.attrs["kind"], node.attrs["window"]
         self.images, self.channels, self.height, self.width = node.inputs[0].type.dims
@@ -72,7 +74,7 @@ class _Planes:
             total = self.b.op("add" if self.kind == "sum" else self.kind, total, value)
         return total
 
-    def pool(self, scratch: Any) -> None:
+    def pool(self, scratch: Sequence[Buffer]) -> None:
         b, (rows,) = self.b, scratch
         across = b.integer(self.width // self.across)
         with self.plane() as plane:
@@ -130,7 +132,7 @@ class _Planes:
             b.store(chosen, place, where(hit, given, zero))
 
 
-def _count(node: Any) -> int:
+def _count(node: Applied) -> int:
     return math.prod(node.inputs[0].type.dims[:2])
 
 
@@ -144,13 +146,13 @@ def _split(x: Any, window: Ints) -> Any:
     )
 
 
-def _pool_reference(x: Any, kind: str, window: Ints) -> Any:
+def _pool_reference(x: Array, kind: str, window: Ints) -> Any:
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
     combine: Any = {"max": np.max, "min": np.min, "sum": np.sum}[kind]
     return combine(_split(wide, window), axis=-1).astype(x.dtype)
 
 
-def _choose_reference(x: Any, numbers: Any, kind: str, window: Ints) -> Any:
+def _choose_reference(x: Array, numbers: Array, kind: str, window: Ints) -> Any:
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
     place = (np.argmax if kind == "max" else np.argmin)(_split(wide, window), axis=-1)
     hit = place[..., None] == np.arange(math.prod(window))
@@ -166,7 +168,7 @@ def _infer_choose(x: AnyType, numbers: AnyType, *, kind: str, window: Ints) -> T
     return tensor_type("tile_choose", x)
 
 
-def _plane_buffers(node: Any, count: int, rows: int) -> Any:
+def _plane_buffers(node: Applied, count: int, rows: int) -> Any:
     _, _, height, width = node.inputs[0].type.dims
     size = height // node.attrs["window"][0] * width * rows
     return ((node.type.dtype.compute, size),) * count

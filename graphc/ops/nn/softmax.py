@@ -9,6 +9,7 @@ import numpy as np
 from graphc.ir.op import AXIS, Attr, Composite, Range, Sample
 from graphc.ir.types import F64, I64, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.index.gather import checked_labels
+from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import (
     FLOATS,
@@ -20,7 +21,7 @@ from graphc.ops.record.families import (
     sample_array,
     wide,
 )
-from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce.statistics import composite_cost, in_compute_type
 
 ALONG = Attr("axis", "int", within=AXIS)
@@ -28,7 +29,7 @@ ALONG = Attr("axis", "int", within=AXIS)
 # ------------------------------------------------------------------------------------------ softmax
 
 
-def float_value(x: Any) -> Any:
+def float_value(x: ArrayLike) -> Any:
     """x as a float tensor: integers become f64."""
     element = element_of(x)[0]
     return as_value(x) if element.kind == "f" else functions.astype(x, F64)
@@ -43,12 +44,12 @@ def axis_type(name: str, x: AnyType, axis: int) -> Type:
     return x
 
 
-def _shifted(x: Any, axis: int) -> tuple[Any, DType]:
+def _shifted(x: ArrayLike, axis: int) -> tuple[Any, DType]:
     y, element = in_compute_type(x)
     return functions.subtract(y, functions.max(y, axis, keepdims=True)), element
 
 
-def _expand_softmax(x: Any, *, axis: int) -> Any:
+def _expand_softmax(x: Value, *, axis: int) -> Any:
     if x.shape[axis] == 0:
         return x
     shifted, element = _shifted(x, axis)
@@ -57,7 +58,7 @@ def _expand_softmax(x: Any, *, axis: int) -> Any:
     return functions.astype(made, element)
 
 
-def _expand_log_softmax(x: Any, *, axis: int) -> Any:
+def _expand_log_softmax(x: Value, *, axis: int) -> Any:
     if x.shape[axis] == 0:
         return x
     shifted, element = _shifted(x, axis)
@@ -65,21 +66,21 @@ def _expand_log_softmax(x: Any, *, axis: int) -> Any:
     return functions.astype(functions.subtract(shifted, functions.log(total)), element)
 
 
-def _softmax_gradient(ct: Any, result: Any, x: Any, *, axis: int) -> tuple[Any]:
+def _softmax_gradient(ct: Value, result: Value, x: Value, *, axis: int) -> tuple[Any]:
     f, (y, element) = functions, in_compute_type(result)
     wide = f.astype(ct, element.compute)
     mean = f.sum(f.multiply(wide, y), axis, keepdims=True)
     return (f.astype(f.multiply(y, f.subtract(wide, mean)), element),)
 
 
-def _log_softmax_gradient(ct: Any, result: Any, x: Any, *, axis: int) -> tuple[Any]:
+def _log_softmax_gradient(ct: Value, result: Value, x: Value, *, axis: int) -> tuple[Any]:
     f, (y, element) = functions, in_compute_type(result)
     wide = f.astype(ct, element.compute)
     total = f.sum(wide, axis, keepdims=True)
     return (f.astype(f.subtract(wide, f.multiply(f.exp(y), total)), element),)
 
 
-def log_softmax_reference(x: Any, axis: int) -> Any:
+def log_softmax_reference(x: Array, axis: int) -> Any:
     """x - log(sum(exp(x))) in f64, by NumPy's own logaddexp on the shifted row."""
     x = np.asarray(x, np.float64)
     if x.size == 0:
@@ -88,7 +89,7 @@ def log_softmax_reference(x: Any, axis: int) -> Any:
     return x - np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)
 
 
-def softmax_reference(x: Any, axis: int) -> Any:
+def softmax_reference(x: Array, axis: int) -> Any:
     return np.exp(log_softmax_reference(x, axis))
 
 
@@ -115,7 +116,7 @@ for _name, _expand, _reference, _gradient in (
     def _infer(x: AnyType, *, axis: int, name: str = _name) -> Type:
         return axis_type(name, x, axis)
 
-    def _public(x: Any, axis: int = -1, *, name: str = _name) -> Any:
+    def _public(x: Value, axis: int = -1, *, name: str = _name) -> Any:
         x = float_value(x)
         return emit(name, x, axis=normalise_axis(axis, len(x.shape), name))
 
@@ -136,7 +137,7 @@ for _name, _expand, _reference, _gradient in (
 
 
 @public()
-def softmin(x: Any, axis: int = -1) -> Any:
+def softmin(x: ArrayLike, axis: int = -1) -> Any:
     """softmax(-x)."""
     return functions.softmax(functions.negative(x), axis)
 
@@ -158,7 +159,9 @@ def _cross_entropy_type(logits: AnyType, labels: AnyType, *, axis: int, smoothin
     return tensor(x.dtype, rest)
 
 
-def _expand_cross_entropy(logits: Any, labels: Any, *, axis: int, smoothing: float) -> Any:
+def _expand_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, *, axis: int, smoothing: float
+) -> Any:
     """log sum exp(x) - x[label]; with probabilities p it is sum(p (log sum exp(x) - x))."""
     f, (y, element) = functions, in_compute_type(logits)
     if element_of(labels)[0].is_integer:
@@ -177,7 +180,7 @@ def _expand_cross_entropy(logits: Any, labels: Any, *, axis: int, smoothing: flo
 
 
 def _cross_entropy_gradient(
-    ct: Any, result: Any, logits: Any, labels: Any, *, axis: int, smoothing: float
+    ct: Value, result: Value, logits: Value, labels: Value, *, axis: int, smoothing: float
 ) -> tuple[Any, Any]:
     """softmax(logits) less the wanted probabilities; no array of these is made from labels."""
     f, (y, element) = functions, in_compute_type(logits)
@@ -206,7 +209,7 @@ def _is_label(labels: Any, count: Any, axis: int, rank: int) -> Any:
     return f.equal(places, classes)
 
 
-def _cross_entropy_reference(logits: Any, labels: Any, axis: int, smoothing: float) -> Any:
+def _cross_entropy_reference(logits: Array, labels: Array, axis: int, smoothing: float) -> Any:
     losses = -log_softmax_reference(logits, axis)
     if labels.dtype.kind in "iu":
         labels = checked_labels("cross_entropy", labels, logits.shape[axis])
@@ -259,7 +262,7 @@ def reduced(losses: Any, reduction: str) -> Any:
 @public()
 def cross_entropy(
     logits: Any,
-    labels: Any,
+    labels: ArrayLike,
     axis: int = -1,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
@@ -282,7 +285,7 @@ def cross_entropy(
     return _reduced_kept(losses, kept, reduction)
 
 
-def _without(labels: Any, ignore_index: int | None) -> tuple[Any, Any]:
+def _without(labels: ArrayLike, ignore_index: int | None) -> tuple[Any, Any]:
     """Legal labels for the rows that are left out, and which rows are kept (None: all)."""
     if ignore_index is None:
         return labels, None
@@ -305,7 +308,7 @@ def _reduced_kept(losses: Any, kept: Any, reduction: str) -> Any:
 
 @public(name="nll")
 def negative_log_likelihood(
-    log_probabilities: Any,
+    log_probabilities: ArrayLike,
     labels: Any,
     axis: int = -1,
     reduction: str = "mean",
@@ -326,11 +329,11 @@ def negative_log_likelihood(
     return _reduced_kept(f.negative(f.squeeze(chosen, place)), kept, reduction)
 
 
-def _kind(x: Any) -> str:
+def _kind(x: Value) -> str:
     return f"{element_of(x)[0].name}[{','.join(map(str, shape_of(x)))}]"
 
 
-def require_alike(name: str, x: Any, y: Any) -> None:
+def require_alike(name: str, x: Value, y: Value) -> None:
     """Refuse predictions and targets that would broadcast: (8, 1) against (8,) compares all pairs.
 
     A single number goes with anything.
@@ -344,7 +347,7 @@ def require_alike(name: str, x: Any, y: Any) -> None:
     )
 
 
-def _difference(name: str, x: Any, y: Any) -> Any:
+def _difference(name: str, x: Value, y: Value) -> Any:
     require_alike(name, x, y)
     return functions.subtract(x, y)
 

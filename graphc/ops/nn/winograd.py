@@ -21,14 +21,17 @@ three loops over scratch memory that stays in the first cache level; tiles lie a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Loops, Range
 from graphc.ir.types import F32, AnyType, Type, tensor
+from graphc.loops.nest import Buffer, Scalars
 from graphc.loops.scalars import minimum
 from graphc.ops.nn.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
+from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype
 
@@ -60,7 +63,7 @@ def _infer_input(x: AnyType, *, tile: int, window: int, low: Ints, out: Ints) ->
     return tensor(x.dtype, (channels, strips.reach**2, strips.stored))
 
 
-def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> Any:
+def _input_reference(x: Array, tile: int, window: int, low: Ints, out: Ints) -> Any:
     images, channels = x.shape[:2]
     strips = Strips(tile, window, images, *out)
     size = strips.reach
@@ -78,7 +81,9 @@ def _input_reference(x: Any, tile: int, window: int, low: Ints, out: Ints) -> An
 class _Input:
     """The input transform of one strip of one channel."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.low = node.attrs["low"]
         self.strips = _input_strips(node)
@@ -163,16 +168,16 @@ class _Input:
             self.write((channel, point, place), b.const(0.0, F32))
 
 
-def _input_strips(node: Any) -> Strips:
+def _input_strips(node: Applied) -> Strips:
     attrs = node.attrs
     return Strips(attrs["tile"], attrs["window"], node.inputs[0].type.dims[0], *attrs["out"])
 
 
-def _input_units(node: Any) -> int:
+def _input_units(node: Applied) -> int:
     return int(node.type.dims[0]) * _input_strips(node).count
 
 
-def _input_workspace(node: Any) -> Any:
+def _input_workspace(node: Applied) -> Any:
     strips = _input_strips(node)
     m, a, places = strips.m, strips.reach, strips.places
     return ((F32, m * m * places + a), (F32, a * m * places), (F32, a * a * places))
@@ -213,14 +218,16 @@ def _infer_weight(w: AnyType, *, tile: int) -> Type:
     return tensor(w.dtype, ((tile + w.dims[3] - 1) ** 2, *w.shape[:2]))
 
 
-def _weight_reference(w: Any, tile: int) -> Any:
+def _weight_reference(w: Array, tile: int) -> Any:
     matrix = _array(WEIGHT[tile, w.shape[3]])
     made = np.tensordot(w.astype(np.float64), matrix, (2, 1))
     made = np.tensordot(made, matrix, (2, 1))
     return made.transpose(2, 3, 0, 1).reshape(len(matrix) ** 2, *w.shape[:2]).astype(w.dtype)
 
 
-def _weight_nest(b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+def _weight_nest(
+    b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+) -> None:
     size = node.inputs[0].type.dims[3]
     matrix = WEIGHT[node.attrs["tile"], size]
     _, outputs, inputs = node.type.dims
@@ -267,7 +274,7 @@ def _infer_output(sums: AnyType, *, tile: int, window: int, images: int, out: In
     return tensor(sums.dtype, (images, sums.shape[0], *out))
 
 
-def _output_reference(sums: Any, tile: int, window: int, images: int, out: Ints) -> Any:
+def _output_reference(sums: Array, tile: int, window: int, images: int, out: Ints) -> Any:
     matrix, strips = _array(OUTPUT[tile, window]), Strips(tile, window, images, *out)
     split = (
         sums[:, :, : strips.tiles]
@@ -282,7 +289,9 @@ def _output_reference(sums: Any, tile: int, window: int, images: int, out: Ints)
 class _Output:
     """The output transform of one strip of one channel."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.strips = _output_strips(node)
         self.m, self.a = self.strips.m, self.strips.reach
@@ -344,7 +353,7 @@ class _Output:
                     self.write((image + k, channel, here, column), value)
 
 
-def _output_strips(node: Any) -> Strips:
+def _output_strips(node: Applied) -> Strips:
     attrs = node.attrs
     return Strips(attrs["tile"], attrs["window"], attrs["images"], *attrs["out"])
 
@@ -353,11 +362,11 @@ def _output_places(strips: Strips) -> int:
     return strips.group * strips.rows * strips.across
 
 
-def _output_units(node: Any) -> int:
+def _output_units(node: Applied) -> int:
     return int(node.type.dims[1]) * _output_strips(node).count
 
 
-def _output_workspace(node: Any) -> Any:
+def _output_workspace(node: Applied) -> Any:
     strips = _output_strips(node)
     m, places = strips.m, _output_places(strips)
     return ((F32, strips.reach * m * places), (F32, m * m * places))

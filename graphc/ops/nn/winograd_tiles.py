@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from graphc.loops.nest import Expr, Scalars
 from graphc.record import record
 
 Matrix = tuple[tuple[Fraction, ...], ...]
@@ -187,7 +188,7 @@ class Strips:
         """Strips in all."""
         return self.images // self.group * self.blocks
 
-    def split(self, b: Any, unit: Any) -> tuple[Any, Any, Any]:
+    def split(self, b: Scalars, unit: Expr) -> tuple[Any, Any, Any]:
         """(channel, first image, first row of tiles) of a unit: the strips of channel 0 first."""
         strip = unit % self.count
         image = strip // self.blocks
@@ -198,7 +199,7 @@ class Strips:
             row * self.rows,
         )
 
-    def tile(self, b: Any, image: Any, row: Any) -> Any:
+    def tile(self, b: Scalars, image: Expr, row: Expr) -> Any:
         """The number of the first tile of a row of tiles."""
         line = b.affine([(image, self.down), (row, 1)])
         return line * self.across

@@ -19,9 +19,10 @@ from graphc.ops.random.threefry import (
     key_samples,
     shape_attrs,
 )
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.dims import size_of
 from graphc.ops.record.families import FLOATS, define, require
-from graphc.ops.record.value import as_value, element_of, emit, functions
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions
 
 __all__ = [
     "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel", "key",
@@ -39,19 +40,19 @@ def _infer_float(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
     return tensor(dtype, dims)
 
 
-def _expand_uniform(key: Any, *, dims: Dims, dtype: DType) -> Any:
+def _expand_uniform(key: Value, *, dims: Dims, dtype: DType) -> Any:
     drawn, digits = _DIGITS[dtype.name]
     whole = functions.right_shift(bits(key, dims, drawn), _dtype(drawn).bits - digits)
     return functions.multiply(functions.astype(whole, dtype), 2.0**-digits)
 
 
-def _uniform_reference(key: Any, dims: tuple[int, ...], dtype: DType) -> Any:
+def _uniform_reference(key: Array, dims: tuple[int, ...], dtype: DType) -> Any:
     drawn, digits = _DIGITS[dtype.name]
     whole = bits_reference(key, dims, _dtype(drawn)).astype(np.uint64)
     return ((whole >> np.uint64(_dtype(drawn).bits - digits)) / 2.0**digits).astype(dtype.numpy)
 
 
-def _expand_normal(key: Any, *, dims: Dims, dtype: DType) -> Any:
+def _expand_normal(key: Value, *, dims: Dims, dtype: DType) -> Any:
     """sqrt(2) erfinv(u) with u uniform in (-1, 1)."""
     f, wide = functions, dtype.compute
     low = float(np.nextafter(np.asarray(-1, wide.numpy), np.asarray(0, wide.numpy)))
@@ -59,7 +60,7 @@ def _expand_normal(key: Any, *, dims: Dims, dtype: DType) -> Any:
     return f.astype(f.multiply(f.erfinv(u), math.sqrt(2)), dtype)
 
 
-def _normal_reference(key: Any, dims: tuple[int, ...], dtype: DType) -> Any:
+def _normal_reference(key: Array, dims: tuple[int, ...], dtype: DType) -> Any:
     from statistics import NormalDist
 
     wide = dtype.compute
@@ -105,18 +106,18 @@ def key(seed: Any) -> Any:
     return f.stack([f.astype(f.right_shift(word, 32), U32), f.astype(word, U32)])
 
 
-def split(key: Any, count: int = 2) -> Any:
+def split(key: ArrayLike, count: int = 2) -> Any:
     """`count` independent new keys, u32[count, 2]; the old key must not be used again."""
     return emit("random_split", key, count=count)
 
 
-def fold_in(key: Any, data: Any) -> Any:
+def fold_in(key: ArrayLike, data: ArrayLike) -> Any:
     """The key that belongs to `key` and the integer `data` (a step or device number)."""
     number = int(data) & MASK if isinstance(data, int) else data
     return emit("random_fold", key, functions.astype(number, U32))
 
 
-def bits(key: Any, shape: Shape = (), dtype: Any = "u32") -> Any:
+def bits(key: Value, shape: Shape = (), dtype: DTypeLike = "u32") -> Any:
     """Uniform unsigned integers."""
     return emit("random_bits", key, dims=_dims(shape), dtype=_dtype(dtype))
 
@@ -131,7 +132,7 @@ def uniform(
     return f.maximum(f.add(f.multiply(made, maxval - minval), minval), minval)
 
 
-def normal(key: Any, shape: Shape = (), dtype: Any = "f32") -> Any:
+def normal(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
     """Standard normal floats."""
     return emit("random_normal", key, dims=_dims(shape), dtype=_dtype(dtype))
 
@@ -145,12 +146,12 @@ def truncated_normal(
     return f.clip(f.multiply(f.erfinv(u), root), lower, upper)
 
 
-def exponential(key: Any, shape: Shape = (), dtype: Any = "f32") -> Any:
+def exponential(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
     """Exponential floats of mean 1."""
     return functions.negative(functions.log1p(functions.negative(uniform(key, shape, dtype))))
 
 
-def gumbel(key: Any, shape: Shape = (), dtype: Any = "f32") -> Any:
+def gumbel(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
     """Gumbel floats: -log of exponential ones."""
     tiny = float(np.finfo(np.float32).tiny)
     drawn = functions.maximum(exponential(key, shape, dtype), tiny)
@@ -166,7 +167,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
     return functions.less(drawn, p)
 
 
-def randint(key: Any, shape: Shape, minval: int, maxval: int, dtype: Any = "i32") -> Any:
+def randint(key: Value, shape: Shape, minval: int, maxval: int, dtype: DTypeLike = "i32") -> Any:
     """Integers in minval..maxval-1, from 64 bits each: bias below (maxval - minval) / 2**64."""
     require(maxval > minval, f"randint needs minval < maxval, got {minval} and {maxval}")
     f = functions
@@ -174,14 +175,14 @@ def randint(key: Any, shape: Shape, minval: int, maxval: int, dtype: Any = "i32"
     return f.astype(f.add(f.astype(drawn, I64), np.int64(minval)), dtype)
 
 
-def permutation(key: Any, x: Any, axis: int = 0) -> Any:
+def permutation(key: Value, x: ArrayLike, axis: int = 0) -> Any:
     """x shuffled along an axis, or 0..x-1 shuffled if x is an int: the order of random bits."""
     count = x if isinstance(x, int) else as_value(x).shape[axis]
     order = functions.argsort(bits(key, (count,), U64))
     return order if isinstance(x, int) else functions.take(x, order, axis=axis)
 
 
-def choice(key: Any, x: Any, shape: Shape = (), replace: bool = True) -> Any:
+def choice(key: Value, x: ArrayLike, shape: Shape = (), replace: bool = True) -> Any:
     """Elements of x (or of 0..x-1 if it is an int) along axis 0, with or without replacement."""
     count, dims = x if isinstance(x, int) else as_value(x).shape[0], _dims(shape)
     if replace:
@@ -194,7 +195,7 @@ def choice(key: Any, x: Any, shape: Shape = (), replace: bool = True) -> Any:
     return drawn if isinstance(x, int) else functions.take(x, drawn, axis=0)
 
 
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = None) -> Any:
+def categorical(key: Value, logits: Value, axis: int = -1, shape: Shape | None = None) -> Any:
     """Indices drawn with probabilities softmax(logits), by the largest of logits + Gumbel noise."""
     logits = as_value(logits)
     rest = list(logits.shape)

@@ -25,7 +25,9 @@ from graphc.ir.types import (
     Type,
     tensor,
 )
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import where
+from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.families import UNSIGNED, define, require
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -57,7 +59,7 @@ def threefry(key: Words, counter: Words) -> Words:
     return x0, x1
 
 
-def threefry_reference(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
+def threefry_reference(key: Array, high: Array, low: Array) -> tuple[Any, Any]:
     """The cipher on NumPy u32 arrays of counters."""
     with np.errstate(over="ignore"):
         k = [key[0], key[1], key[0] ^ key[1] ^ np.uint32(_PARITY)]
@@ -76,7 +78,7 @@ def _key_words(b: Any, read: Any) -> Words:
     return read(0, (b.integer(0),)), read(0, (b.integer(1),))
 
 
-def _counter(b: Any, position: Any, size: int) -> Words:
+def _counter(b: Any, position: Expr, size: int) -> Words:
     """A 64-bit position as two u32 words; the high one is 0 for results of up to 2**32 elements."""
     high = b.const(0, U32)
     if size > 2**32:
@@ -84,7 +86,7 @@ def _counter(b: Any, position: Any, size: int) -> Words:
     return high, position.cast(U32)
 
 
-def _reference_words(key: Any, size: int) -> tuple[Any, Any]:
+def _reference_words(key: Array, size: int) -> tuple[Any, Any]:
     counter = np.arange(size, dtype=np.uint64)
     return threefry_reference(key, counter >> np.uint64(32), counter & np.uint64(MASK))
 
@@ -114,7 +116,7 @@ def _bits(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return (high.cast(U64) << 32) | low.cast(U64)
 
 
-def bits_reference(key: Any, dims: tuple[int, ...], dtype: DType) -> Any:
+def bits_reference(key: Array, dims: tuple[int, ...], dtype: DType) -> Any:
     high, low = _reference_words(key, math.prod(dims))
     if dtype is U64:
         made = (high.astype(np.uint64) << np.uint64(32)) | low
@@ -137,7 +139,7 @@ def shape_attrs(dtypes: tuple[str, ...]) -> tuple[Attr, ...]:
     return Attr("dims", "dims", within=EXTENT), Attr("dtype", "dtype", choices=dtypes)
 
 
-def bits_cost(node: Any) -> tuple[float, float]:
+def bits_cost(node: Applied) -> tuple[float, float]:
     return 75.0 * node.type.size, float(node.type.nbytes)
 
 
@@ -190,12 +192,12 @@ def _infer_fold(key: AnyType, data: AnyType) -> Type:
     return KEY
 
 
-def _fold(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _fold(b: Any, node: Applied, read: Any, index: tuple[Any, ...]) -> Any:
     high, low = threefry(_key_words(b, read), (b.const(MASK, U32), read(1, ())))
     return where(index[0] == 0, high, low)
 
 
-def _fold_reference(key: Any, data: Any) -> Any:
+def _fold_reference(key: Array, data: Array) -> Any:
     word = np.asarray(data, np.uint32).reshape(1)
     return np.concatenate(threefry_reference(key, np.full_like(word, MASK), word))
 

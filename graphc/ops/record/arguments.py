@@ -25,7 +25,8 @@ Array = np.ndarray[Any, Any]
 # of lowerings
 Index = tuple[Expr, ...]  # one i64 expression for each dimension
 Read = Callable[[int, Index], Any]  # operand and index -> Expr, or Pair of what is complex
-Write = Callable[[Expr, Any], None]  # stores an element at a row-major index
+ReadAt = Callable[[int, Expr], Any]  # operand and row-major position -> Expr
+Write = Callable[..., None]  # (number of the result if there are several,) index, element
 
 
 class Operand(Protocol):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphc.ops.record.value import functions
+from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.value import Value, functions
 
 Rule = Callable[..., Sequence[Any]]
 
@@ -18,7 +19,7 @@ Rule = Callable[..., Sequence[Any]]
 def times(derivative: Callable[..., Any]) -> Rule:
     """The rule of a function of one variable: `derivative(x, y, **attrs)` is f'(x), y = f(x)."""
 
-    def rule(ct: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any]:
+    def rule(ct: Value, y: Value, x: Value, **attrs: Any) -> tuple[Any]:
         return (ct * functions.conj(derivative(x, y, **attrs)),)
 
     return rule
@@ -27,18 +28,18 @@ def times(derivative: Callable[..., Any]) -> Rule:
 def over(inverse: Callable[..., Any]) -> Rule:
     """The rule of a function of one variable, from `inverse(x, y)` = 1 / f'(x)."""
 
-    def rule(ct: Any, y: Any, x: Any) -> tuple[Any]:
+    def rule(ct: Value, y: Value, x: Value) -> tuple[Any]:
         return (ct / functions.conj(inverse(x, y)),)
 
     return rule
 
 
-def where_true(condition: Any, ct: Any) -> Any:
+def where_true(condition: ArrayLike, ct: ArrayLike) -> Any:
     """The cotangent where the condition holds, else 0 (a NaN or infinity elsewhere is dropped)."""
     return functions.where(condition, ct, 0)
 
 
-def over_nonzero(ct: Any, size: Any) -> Any:
+def over_nonzero(ct: Value, size: Value) -> Any:
     """ct / size, and ct itself where the size is 0: what multiplies it is 0 there, as the
     derivative of |x| is."""
     return ct / functions.where(size == 0, 1, size)

@@ -11,6 +11,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
 from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import Pair, maximum, minimum
 from graphc.ops.record.families import ALL, require, require_tensor, sample_array
 from graphc.ops.record.ranges import decided
@@ -68,12 +69,12 @@ def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))
 
 
-def clamp(x: Any, low: int, high: int) -> Any:
+def clamp(x: Expr, low: int, high: int) -> Any:
     """x limited to low..high (both included), as an i64 expression."""
     return maximum(minimum(x, high), low)
 
 
-def place_of(index: Any) -> Any:
+def place_of(index: Expr) -> Any:
     """An integer as i64; one that is beyond them is the largest of them."""
     if index.dtype is U64:
         index = minimum(index, 2**63 - 1)

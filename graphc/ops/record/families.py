@@ -35,6 +35,7 @@ from graphc.ir.types import (
     dtype,
     tensor,
 )
+from graphc.ops.record.arguments import Applied, ArrayLike, Axes
 from graphc.ops.record.value import PUBLIC, common_element, element_of, emit_promoted, public
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def require_options(name: str, given: Mapping[str, Any]) -> None:
         )
 
 
-def require_real(name: str, value: Any, target: Any) -> None:
+def require_real(name: str, value: ArrayLike, target: ArrayLike) -> None:
     """Refuse to store complex numbers in an array of real ones."""
     source, element = element_of(value)[0], element_of(target)[0]
     require(
@@ -156,7 +157,7 @@ def normalise_axis(axis: int, rank: int, name: str) -> int:
     return axis % rank
 
 
-def normalise_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
+def normalise_axes(axis: Axes, rank: int, name: str) -> tuple[int, ...]:
     """None (all), an int or a sequence of ints as a sorted tuple without repeats."""
     if axis is None:
         return tuple(range(rank))
@@ -261,7 +262,7 @@ def require_representable(name: str, element: DType, **numbers: float) -> None:
 def elementwise_cost(flops: float) -> Callable[..., tuple[float, float]]:
     """cost(node) of an op that spends `flops` per element of its result."""
 
-    def cost(node: Any) -> tuple[float, float]:
+    def cost(node: Applied) -> tuple[float, float]:
         total = sum(n.type.nbytes for n in node.inputs) + node.type.nbytes
         return flops * node.type.size, float(total)
 
@@ -274,7 +275,7 @@ def wide(reference: Callable[..., Any]) -> Callable[..., Any]:
     Its result may therefore be f32: who evaluates a reference casts to the inferred result type.
     """
 
-    def widened(*arrays: Any, **attrs: Any) -> Any:
+    def widened(*arrays: ArrayLike, **attrs: Any) -> Any:
         with np.errstate(all="ignore"):
             return reference(*(_computed(a) for a in arrays), **attrs)
 
@@ -290,7 +291,7 @@ def elementwise(
     name: str,
     expression: Callable[..., Any],
     reference: Callable[..., Any],
-    *numpy_functions: Any,
+    *numpy_functions: Callable[..., Any],
     arity: int = 1,
     dtypes: Sequence[str] = NUMERIC,
     result: Callable[[DType], DType] = _same,
@@ -350,7 +351,7 @@ def elementwise_function(
 ) -> Callable[..., Any]:
     """The public function of an element-wise op: promotes its operands, then applies the op."""
 
-    def function(*operands: Any, dtype: Any = None, **attributes: Any) -> Any:
+    def function(*operands: ArrayLike, dtype: DType | None = None, **attributes: Any) -> Any:
         operands, options = operands[:arity], operands[arity:]  # alpha in celu(x, alpha)
         fits = len(operands) == arity and len(options) <= len(op.attrs)
         require(fits, f"{name}() takes {arity} array(s), got {len(operands) + len(options)}")
@@ -457,7 +458,7 @@ def device_code(module: str, name: str) -> Callable[[Any, bool, bool], Any]:
     is imported when a GPU needs it.
     """
 
-    def code(node: Any, strict: bool, simulated: bool) -> Any:
+    def code(node: Applied, strict: bool, simulated: bool) -> Any:
         from graphc.ops.record.launches import GPU, SIMULATOR
 
         plan = getattr(import_module(f"graphc.ops.{module}"), name)

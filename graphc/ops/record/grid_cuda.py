@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphc.gpu import device
+from graphc.ops.record.arguments import Array
 
 Kernel = Callable[..., Any]
 
 
-def _fail(status: Any, row: int, code: int) -> None:
+def _fail(status: Array, row: int, code: int) -> None:
     if status[0] == 0:
         status[0] = (row << 32) | code
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from graphc.loops.nest import Expr, Scalars
 
 Interval = tuple[int, int]  # both ends included
 
 
-def interval(b: Any, index: Any) -> Interval | None:
+def interval(b: Scalars, index: Expr) -> Interval | None:
     """The values an index may take, or None if nothing is known."""
     if index.op == "const":
         return index.data, index.data
@@ -22,7 +22,7 @@ def interval(b: Any, index: Any) -> Interval | None:
     return left[0] + right[0], left[1] + right[1]
 
 
-def decided(b: Any, condition: Any) -> bool | None:
+def decided(b: Scalars, condition: Expr) -> bool | None:
     """Whether a condition on indices holds always or never; None if that is not known."""
     if not b.known:
         return None

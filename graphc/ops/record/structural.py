@@ -13,10 +13,12 @@ from graphc.errors import TypeRuleError
 from graphc.ir.graph import Graph
 from graphc.ir.op import EXTENT, MANY, POSITIVE, Alias, Attr, Structural
 from graphc.ir.types import U8, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
+from graphc.ops.record.value import Value
 
 
-def _no_reference(*arrays: Any, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: Any) -> Any:
     raise AssertionError("structural ops are interpreted by the compiler")
 
 
@@ -151,7 +153,7 @@ def moves_of(counts: tuple[int, ...], steps: tuple[int, ...]) -> list[tuple[int,
 
 
 def _run_blocked(
-    *arrays: Any,
+    *arrays: Array,
     regions: tuple[Graph, ...],
     run: Any,
     dims: tuple[int, ...],
@@ -199,7 +201,7 @@ def _infer_barrier(x: AnyType, *rest: AnyType) -> AnyType:
     return x
 
 
-def _barrier_gradient(ct: Any, result: Any, x: Any, *rest: Any) -> list[Any]:
+def _barrier_gradient(ct: Value, result: Value, x: Value, *rest: Value) -> list[Any]:
     return [ct, *(None for _ in rest)]
 
 

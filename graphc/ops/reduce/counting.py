@@ -11,6 +11,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
@@ -25,14 +26,16 @@ from graphc.ops.sort.sorting import argsort
 
 
 @public(np.count_nonzero)
-def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """How many elements are not zero, as i64."""
     chosen = functions.astype(functions.astype(a, BOOL), I64)
     return reduce_axes("sum", chosen, axis, keepdims)
 
 
 @public(np.bincount)
-def bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | None = None) -> Any:
+def bincount(
+    x: Any, weights: ArrayLike | None = None, minlength: int = 0, length: int | None = None
+) -> Any:
     """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored.
 
     Of a traced array `minlength` stands for the length, and a value that does not fit raises
@@ -58,7 +61,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | None
 
 
 @public(np.histogram_bin_edges)
-def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+def histogram_bin_edges(
+    x: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
+) -> Any:
     """The edges of equal bins between the extremes of x or over a range; or the edges given."""
     if np.ndim(bins) or isinstance(bins, Value):
         return as_value(bins)
@@ -74,7 +79,11 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @public(np.histogram)
 def histogram(
-    x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+    x: ArrayLike,
+    bins: ArrayLike = 10,
+    range: ArrayLike | None = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
 ) -> tuple[Any, Any]:
     """(counts, edges); the last bin includes its right edge."""
     if isinstance(bins, str):
@@ -99,7 +108,11 @@ def histogram(
 
 @public(np.histogramdd)
 def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+    sample: Any,
+    bins: ArrayLike = 10,
+    range: Any = None,
+    density: bool = False,
+    weights: ArrayLike | None = None,
 ) -> tuple[Any, tuple[Any, ...]]:
     """(counts as f64, the edges of each variable) of rows of variables, or of a list of variables.
 
@@ -154,7 +167,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     size: int | None = None,
-    fill_value: Any = None,
+    fill_value: ArrayLike | None = None,
     *,
     equal_nan: bool = True,
 ) -> Any:
@@ -190,7 +203,7 @@ def unique(
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _runs(name: str, x: Any, equal_nan: bool = True) -> tuple[Any, Any, Any]:
+def _runs(name: str, x: ArrayLike, equal_nan: bool = True) -> tuple[Any, Any, Any]:
     """(the order that sorts the elements, the elements sorted, where runs of equal ones begin)."""
     flat = reshape(as_value(x), -1)
     total = shape_of(flat)[0]
@@ -201,7 +214,7 @@ def _runs(name: str, x: Any, equal_nan: bool = True) -> tuple[Any, Any, Any]:
     return order, ordered, concatenate([functions.ones((1,), BOOL), changes])
 
 
-def _changes(ordered: Any, equal_nan: bool) -> Any:
+def _changes(ordered: Value, equal_nan: bool) -> Any:
     """Where an element of a sorted vector differs from the one before it."""
     extent = shape_of(ordered)[0]
     left, right = slice_axis(ordered, 0, 0, extent - 1), slice_axis(ordered, 0, 1, extent)
@@ -231,7 +244,7 @@ _publish_unique("unique_all", np.unique_all, "return_index", "return_inverse", "
 
 
 def _distinct(
-    name: str, x: Any, keep: Callable[[Any], Any], size: int, fill_value: Any
+    name: str, x: ArrayLike, keep: Callable[[Any], Any], size: int, fill_value: ArrayLike
 ) -> tuple[Any, Any]:
     """Of the distinct elements in ascending order those that `keep` marks, and where they were:
     the first `size`, then fill_value (the least element by default)."""
@@ -244,13 +257,15 @@ def _distinct(
 
 
 @public(np.union1d)
-def union1d(ar1: Any, ar2: Any, size: int | None = None, fill_value: Any = None) -> Any:
+def union1d(
+    ar1: ArrayLike, ar2: ArrayLike, size: int | None = None, fill_value: ArrayLike | None = None
+) -> Any:
     """The elements of both, in ascending order and each once: the first `size`."""
     need_size("union1d", size, ar1, ar2)
     return unique(_joined(ar1, ar2), size=size, fill_value=fill_value)
 
 
-def _joined(a: Any, b: Any) -> Any:
+def _joined(a: ArrayLike, b: ArrayLike) -> Any:
     return concatenate([reshape(as_value(a), -1), reshape(as_value(b), -1)])
 
 
@@ -297,7 +312,7 @@ def setxor1d(
 
 
 @public(np.isin)
-def isin(x: Any, test: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+def isin(x: ArrayLike, test: ArrayLike, assume_unique: bool = False, invert: bool = False) -> Any:
     """Whether each element of x is among the elements of test."""
     found = functions.equal(expand_dims(as_value(x), -1), reshape(as_value(test), -1))
     found = functions.any(found, axis=-1)
@@ -308,7 +323,7 @@ def isin(x: Any, test: Any, assume_unique: bool = False, invert: bool = False) -
 
 
 @public(name="one_hot")
-def one_hot(indices: Any, count: Dimension, dtype: Any = F32, axis: int = -1) -> Any:
+def one_hot(indices: Any, count: Dimension, dtype: DTypeLike = F32, axis: int = -1) -> Any:
     """A new axis with 1 at the index and 0 elsewhere; an index out of range gives zeros."""
     indices = as_value(indices)
     require(common_element(indices)[0].name in INTEGERS, "one_hot takes integer indices")
@@ -320,7 +335,7 @@ def one_hot(indices: Any, count: Dimension, dtype: Any = F32, axis: int = -1) ->
 
 
 @public(np.choose, method=True)
-def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+def choose(a: ArrayLike, choices: ArrayLike, mode: str = "raise") -> Any:
     """From a list of arrays the element of the one that a names, position by position."""
     parts = choices if isinstance(choices, tuple | list) else functions.unstack(choices)
     a, *parts = functions.broadcast_arrays(a, *parts)
@@ -329,7 +344,7 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
 
 
 @public(np.select)
-def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
+def select(conditions: Any, choices: Any, default: ArrayLike = 0) -> Any:
     """The choice of the first condition that holds, or the default."""
     require(len(conditions) == len(choices) > 0, "select: as many conditions as choices")
     made = default

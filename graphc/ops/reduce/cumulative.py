@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from graphc.ir.graph import Node
 from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
 from graphc.loops.scalars import minimum
 from graphc.ops.index.scatter import add_along
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import (
     as_dtype,
@@ -23,7 +25,7 @@ from graphc.ops.record.families import (
     require_tensor,
     sample_array,
 )
-from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.shape.padding import shifted
 
@@ -63,17 +65,17 @@ def _shape(node: Any) -> tuple[int, int, int]:
     return math.prod(dims[:axis]), dims[axis], math.prod(dims[axis + 1 :])
 
 
-def _rows(node: Any) -> int:
+def _rows(node: Node) -> int:
     return ROWS if _shape(node)[1] > SHORT else 1
 
 
-def units(node: Any) -> int:
+def units(node: Node) -> int:
     outer, _, inner = _shape(node)
     rows = _rows(node)
     return outer // rows + outer % rows if inner == 1 else outer * -(-inner // LANES)
 
 
-def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
+def workspace(node: Node) -> tuple[tuple[DType, int], ...]:
     inner = _shape(node)[2]
     return () if inner == 1 else ((_carried(node), min(inner, LANES)),)
 
@@ -194,11 +196,11 @@ def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
 # ------------------------------------------------------------------------------------ cotangents
 
 
-def _sum_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+def _sum_gradient(ct: Value, result: Value, x: Value, *, axis: int, reverse: bool) -> list[Any]:
     return [emit("cumsum", ct, axis=axis, reverse=not reverse)]
 
 
-def _product_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+def _product_gradient(ct: Value, result: Value, x: Value, *, axis: int, reverse: bool) -> list[Any]:
     """The product before x[i], times s[i] = ct[i] + x[i+1] * s[i+1]: no division, so zeros do no
     harm."""
     ahead = 1 if reverse else -1
@@ -207,7 +209,7 @@ def _product_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool)
     return [functions.multiply(shifted(result, axis, -ahead, 1), following)]
 
 
-def _extreme_gradient(ct: Any, result: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+def _extreme_gradient(ct: Value, result: Value, x: Value, *, axis: int, reverse: bool) -> list[Any]:
     """To the latest element that reached the extreme."""
     f, extent = functions, x.type.dims[axis]
     column = tuple(extent if k == axis else 1 for k in range(len(x.shape)))
@@ -243,12 +245,12 @@ for _name, _combine, _function, _domain, _gradient in _FOLDS:
     )
 
 
-def _publish(op: str, *numpy_functions: Any) -> Callable[..., Any]:
+def _publish(op: str, *numpy_functions: Callable[..., Any]) -> Callable[..., Any]:
     def function(
-        a: Any,
+        a: ArrayLike,
         axis: int | None = None,
-        dtype: Any = None,
-        out: Any = None,
+        dtype: DType | None = None,
+        out: ArrayLike | None = None,
         *,
         reverse: bool = False,
     ) -> Any:
@@ -288,7 +290,7 @@ def cummin(x: Any, axis: int = 0, *, reverse: bool = False) -> Any:
     return _extreme("cummin", x, axis, reverse)
 
 
-def _extreme(op: str, x: Any, axis: int, reverse: bool) -> Any:
+def _extreme(op: str, x: Value, axis: int, reverse: bool) -> Any:
     x, element = as_value(x), element_of(x)[0]
     place = normalise_axis(axis, len(x.shape), op)
     wide = accumulating(element.compute)
@@ -296,7 +298,7 @@ def _extreme(op: str, x: Any, axis: int, reverse: bool) -> Any:
     return functions.astype(made, element)
 
 
-def _with_initial(total: Any, axis: int, value: int) -> Any:
+def _with_initial(total: Value, axis: int, value: int) -> Any:
     shape = list(total.shape)
     shape[axis] = 1
     start = functions.broadcast_to(functions.astype(value, element_of(total)[0]), tuple(shape))
@@ -307,7 +309,11 @@ def _publish_standard(
     name: str, running: Callable[..., Any], start: int, numpy_function: Any
 ) -> None:
     def function(
-        x: Any, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+        x: ArrayLike,
+        *,
+        axis: int | None = None,
+        dtype: DType | None = None,
+        include_initial: bool = False,
     ) -> Any:
         rank = len(as_value(x).shape)
         require(axis is not None or rank == 1, f"{name} of rank {rank} needs an axis")

@@ -18,16 +18,17 @@ from typing import Any
 from graphc.gpu import cuda, device, offset
 from graphc.ir.types import DTYPES, DType
 from graphc.loops.scalars import is_nan
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
 from graphc.ops.reduce.reduce import IDENTITY
 from graphc.ops.reduce.scan_launches import COMBINE, FOLD, SCAN, carried_type
 
 
-def _sum(x: Any, y: Any) -> Any:
+def _sum(x: float, y: float) -> Any:
     return x + y
 
 
-def _product(x: Any, y: Any) -> Any:
+def _product(x: float, y: float) -> Any:
     return x * y
 
 
@@ -43,7 +44,7 @@ _FUNCTIONS = {"add": _sum, "mul": _product, "max": _maximum, "min": _minimum}
 
 
 @functools.cache
-def _chunks(name: str, carried: str, start: Any) -> tuple[Kernel, Kernel]:
+def _chunks(name: str, carried: str, start: int) -> tuple[Kernel, Kernel]:
     """Device code that folds a chunk into its product and total, and that writes running totals.
 
     Element k of a row lies at `base + k * stride`, from the end if `reverse`; `a` holds the factors
@@ -53,7 +54,7 @@ def _chunks(name: str, carried: str, start: Any) -> tuple[Kernel, Kernel]:
     combine, fades = device(_FUNCTIONS[COMBINE[name]]), name == "recurrence"
 
     def fold(
-        a: Any, b: Any, base: int, stride: int, first: int, stop: int, last: int
+        a: Array, b: Array, base: int, stride: int, first: int, stop: int, last: int
     ) -> tuple[Any, Any]:
         product, total = kind(1), kind(start)
         for k in range(first, stop):
@@ -93,8 +94,8 @@ def running_kernel(name: str, element: str) -> Kernel:
     fold, scan = _chunks(name, carried.name, start)
 
     def level(
-        a: Any, b: Any, out: Any, products: Any, totals: Any, phase: int, source: int, other: int,
-        extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int,
+        a: Array, b: Array, out: Array, products: Array, totals: Array, phase: int, source: int,
+        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int,
     ) -> None:  # fmt: skip
         for unit in range(cuda.grid(1), units, cuda.gridsize(1)):
             number = unit // inner % chunks
@@ -122,9 +123,9 @@ def running_kernel(name: str, element: str) -> Kernel:
     level = device(level)
 
     def recurrence(
-        a: Any, b: Any, out: Any, products: Any, totals: Any, phase: int, source: int, other: int,
-        extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Any,
-        row: int,
+        a: Array, b: Array, out: Array, products: Array, totals: Array, phase: int, source: int,
+        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int,
+        status: Array, row: int,
     ) -> None:  # fmt: skip
         level(
             a, b, out, products, totals, phase, source, other, extent, chunk, chunks, inner, units,
@@ -132,8 +133,8 @@ def running_kernel(name: str, element: str) -> Kernel:
         )  # fmt: skip
 
     def running(
-        x: Any, out: Any, totals: Any, phase: int, source: int, other: int, extent: int,
-        chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Any, row: int,
+        x: Array, out: Array, totals: Array, phase: int, source: int, other: int, extent: int,
+        chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         level(
             x, x, out, totals, totals, phase, source, other, extent, chunk, chunks, inner, units,

@@ -10,6 +10,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.promotion import promote, weak_promote
 from graphc.ir.types import F64, I64, Dim, DType
+from graphc.ops.record.arguments import ArrayLike, Axes
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require, require_options
 from graphc.ops.record.value import (
@@ -44,7 +45,11 @@ def _place(q: Any, count: Any, method: str) -> Any:
 
 
 def _interpolated(
-    ordered: Any, place: Any, method: str, element: DType, read: Callable[[Any, Any], Any]
+    ordered: ArrayLike,
+    place: ArrayLike,
+    method: str,
+    element: DType,
+    read: Callable[[Any, Any], Any],
 ) -> Any:
     """Rows of sorted x[..., extent] read at fractional places, with interpolation in a dtype."""
     low, high = functions.floor(place), functions.ceil(place)
@@ -59,16 +64,18 @@ def _interpolated(
     return functions.where(functions.equal(below, above), below, made)  # equal infinities
 
 
-def _read(ordered: Any, places: Any) -> Any:
+def _read(ordered: ArrayLike, places: ArrayLike) -> Any:
     return functions.take(ordered, functions.astype(places, I64), axis=-1, mode="clip")
 
 
-def _read_along(ordered: Any, places: Any) -> Any:
+def _read_along(ordered: ArrayLike, places: ArrayLike) -> Any:
     places = functions.astype(places, I64)
     return functions.take_along_axis(ordered, places, -1, mode="clip")
 
 
-def _checked(name: str, x: Any, q: Any, method: str, options: dict[str, Any]) -> tuple[Any, ...]:
+def _checked(
+    name: str, x: ArrayLike, q: ArrayLike, method: str, options: dict[str, Any]
+) -> tuple[Any, ...]:
     """(x, q, the dtype of the quantiles)."""
     options.pop("overwrite_input", None)
     require(options.pop("weights", None) is None, f"{name} with weights is not available")
@@ -102,7 +109,7 @@ def quantile(
     return _with_q_first(made, q, kept if keepdims else None)
 
 
-def _with_q_first(made: Any, q: Any, kept: tuple[Any, ...] | None) -> Any:
+def _with_q_first(made: Value, q: Value, kept: tuple[Any, ...] | None) -> Any:
     """The axes of q, which come last, moved to the front; the others as `kept` says."""
     rank = rank_of(made) - rank_of(q)
     made = moveaxis(made, tuple(range(rank, rank + rank_of(q))), tuple(range(rank_of(q))))
@@ -135,7 +142,7 @@ def _check_range(q: Any) -> None:
         require(legal, "quantiles are in 0..1, percentiles in 0..100")
 
 
-def _rows_over(x: Any, axis: Any) -> tuple[Any, tuple[Any, ...]]:
+def _rows_over(x: Value, axis: Axes) -> tuple[Any, tuple[Any, ...]]:
     """x with the given axes merged into the last one, and its shape with those axes as 1."""
     rank, dims = rank_of(x), shape_of(x)
     given = range(rank) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
@@ -146,7 +153,7 @@ def _rows_over(x: Any, axis: Any) -> tuple[Any, tuple[Any, ...]]:
     return merged, tuple(1 if k in axes else d for k, d in enumerate(dims))
 
 
-def _hundredth(q: Any) -> Any:
+def _hundredth(q: Value) -> Any:
     part = functions.true_divide(q, 100.0) if isinstance(q, Value) else np.divide(q, 100.0)
     return float(part) if is_python_number(q) else part
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import AnyType, Type
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import (
     define,
     device_code,
@@ -19,7 +20,7 @@ from graphc.ops.record.families import (
     require_tensor,
     sample_array,
 )
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.reduce.cumulative import Scan, units, workspace
 from graphc.ops.shape.padding import shifted
 
@@ -35,7 +36,7 @@ def _infer(a: AnyType, b: AnyType, *, axis: int, reverse: bool) -> Type:
     return a
 
 
-def _reference(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+def _reference(a: Array, b: Array, axis: int, reverse: bool) -> Any:
     factors, terms = (np.moveaxis(v.astype(np.float64), axis, 0) for v in (a, b))
     made = np.zeros_like(terms)
     total = np.zeros(terms.shape[1:])
@@ -53,7 +54,9 @@ class _Recurrence(Scan):
         return factor * total + term
 
 
-def _gradient(ct: Any, result: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> list[Any]:
+def _gradient(
+    ct: Value, result: Value, a: Value, b: Value, *, axis: int, reverse: bool
+) -> list[Any]:
     """g[k] = ct[k] + a[k+1] * g[k+1] for b, and g[k] * s[k-1] for a."""
     ahead = 1 if reverse else -1
     terms = emit("recurrence", shifted(a, axis, ahead, 0), ct, axis=axis, reverse=not reverse)

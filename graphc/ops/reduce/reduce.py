@@ -16,6 +16,7 @@ from graphc.ir.op import AXIS, Attr, Composite, Reduction, Sample
 from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
 from graphc.loops.complex_math import scale
 from graphc.loops.scalars import Pair
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes
 from graphc.ops.record.families import (
     BOOLS,
     COMPLEX,
@@ -31,7 +32,7 @@ from graphc.ops.record.families import (
     sample_array,
     special_values,
 )
-from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce import reduce_gradients as rules
 
 AXES = (Attr("axes", "ints", within=AXIS), Attr("keepdims", "bool", False))
@@ -122,10 +123,10 @@ def reduction_samples(
 # ------------------------------------------------------------------------------------------ the ops
 
 
-def _wide_sum(function: Any) -> Any:
+def _wide_sum(function: Callable[..., Any]) -> Any:
     """The reference of a fold: floats in f64, integers wrapping in their own type."""
 
-    def reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    def reference(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
         x = np.asarray(x)
         kind = dtype(x.dtype)
         wide = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(kind.kind, x.dtype)
@@ -137,14 +138,14 @@ def _wide_sum(function: Any) -> Any:
     return reference
 
 
-def _plain(function: Any, one: bool = False) -> Any:
-    def reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _plain(function: Callable[..., Any], one: bool = False) -> Any:
+    def reference(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
         return function(x, axis=axes[0] if one else axes, keepdims=keepdims)
 
     return reference
 
 
-def _mean_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _mean_reference(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
     total = _wide_sum(np.sum)(x.astype(np.result_type(x.dtype, np.float64)), axes, keepdims)
     count = math.prod(x.shape[a] for a in axes)
     with np.errstate(all="ignore"):
@@ -221,7 +222,7 @@ def _fold(
     gradient: Callable[..., Any] | None = None,
     domain: tuple[float, float] = (-4.0, 4.0),
 ) -> None:
-    def cost(node: Any) -> tuple[float, float]:
+    def cost(node: Applied) -> tuple[float, float]:
         source = node.inputs[0].type
         return float(source.size), float(source.nbytes + node.type.nbytes)
 
@@ -261,7 +262,7 @@ for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min
 # --------------------------------------------------------------------------------- public functions
 
 
-def reduce_axes(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
+def reduce_axes(op: str, x: Value, axis: Any, keepdims: bool) -> Any:
     """Apply a reduction op over `axis` (None: all)."""
     x = as_value(x)
     return emit(op, x, axes=reduced_axes(axis, len(x.shape), op), keepdims=bool(keepdims))
@@ -274,12 +275,12 @@ def accumulating(element: DType) -> DType:
     return I64 if element.kind in "bi" else element
 
 
-def reduced_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
+def reduced_axes(axis: Axes, rank: int, name: str) -> tuple[int, ...]:
     """`normalise_axes`; a number has an axis 0 to be reduced over, as in NumPy."""
     return () if rank == 0 and axis in (0, -1) else normalise_axes(axis, rank, name)
 
 
-def masked(x: Any, where: Any, neutral: Any) -> Any:
+def masked(x: ArrayLike, where: ArrayLike, neutral: ArrayLike) -> Any:
     return x if where is True else functions.where(where, x, neutral)
 
 
@@ -287,16 +288,18 @@ def no_out(name: str, out: Any) -> None:
     require(out is None, f"{name}: out= is not an array of this graph", hint="assign the result")
 
 
-def _publish_total(op: str, neutral: int, combine: str, *numpy_functions: Any) -> None:
+def _publish_total(
+    op: str, neutral: int, combine: str, *numpy_functions: Callable[..., Any]
+) -> None:
     """sum or prod."""
 
     def function(
-        a: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
+        a: Value,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: ArrayLike | None = None,
         keepdims: bool = False,
-        initial: Any = None,
+        initial: ArrayLike | None = None,
         where: Any = True,
     ) -> Any:
         no_out(op, out)
@@ -310,13 +313,15 @@ def _publish_total(op: str, neutral: int, combine: str, *numpy_functions: Any) -
     public(*numpy_functions, method=True, name=op)(function)
 
 
-def _publish_extreme(op: str, combine: str, boolean: str, *numpy_functions: Any) -> None:
+def _publish_extreme(
+    op: str, combine: str, boolean: str, *numpy_functions: Callable[..., Any]
+) -> None:
     """max or min: of nothing only with `initial=`; of bools it is any or all."""
 
     def function(
-        a: Any,
-        axis: Any = None,
-        out: Any = None,
+        a: ArrayLike,
+        axis: Axes = None,
+        out: ArrayLike | None = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
@@ -338,9 +343,14 @@ def _publish_extreme(op: str, combine: str, boolean: str, *numpy_functions: Any)
     public(*numpy_functions, method=True, name=op)(function)
 
 
-def _publish_logical(op: str, *numpy_functions: Any) -> None:
+def _publish_logical(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+        a: Any,
+        axis: Any = None,
+        out: Value | None = None,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
     ) -> Any:
         no_out(op, out)
         return reduce_axes(
@@ -352,8 +362,10 @@ def _publish_logical(op: str, *numpy_functions: Any) -> None:
     public(*numpy_functions, method=True, name=op)(function)
 
 
-def _publish_index(op: str, *numpy_functions: Any) -> None:
-    def function(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def _publish_index(op: str, *numpy_functions: Callable[..., Any]) -> None:
+    def function(
+        a: ArrayLike, axis: Any = None, out: ArrayLike | None = None, *, keepdims: bool = False
+    ) -> Any:
         no_out(op, out)
         x = as_value(a)
         if axis is not None:

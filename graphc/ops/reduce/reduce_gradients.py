@@ -11,40 +11,41 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphc.ops.record.value import emit, functions
+from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.padding import shifted
 from graphc.ops.shape.shape import inverse
 
 Axes = tuple[int, ...]
 
 
-def unreduced(total: Any, axes: Axes, keepdims: bool) -> Any:
+def unreduced(total: ArrayLike, axes: Axes, keepdims: bool) -> Any:
     """The result of a reduction with its reduced axes back, of extent 1."""
     return total if keepdims else functions.expand_dims(total, axes)
 
 
-def spread(total: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
+def spread(total: Value, x: Value, axes: Axes, keepdims: bool) -> Any:
     """The result of a reduction repeated to the shape of its operand."""
     return functions.broadcast_to(unreduced(total, axes, keepdims), x.shape)
 
 
-def sum_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+def sum_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
     return [spread(ct, x, axes, keepdims)]
 
 
-def mean_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+def mean_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
     count = math.prod(x.type.dims[k] for k in axes)
     return [spread(functions.divide(ct, max(count, 1)), x, axes, keepdims)]
 
 
-def prod_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+def prod_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
     f, element = functions, x.element
     others = _product_of_others(f.astype(x, element.compute), axes)
     others = f.conj(others) if element.is_complex else others
     return [f.astype(f.multiply(spread(ct, x, axes, keepdims), others), element)]
 
 
-def _product_of_others(x: Any, axes: Axes) -> Any:
+def _product_of_others(x: Value, axes: Axes) -> Any:
     """For each element the product of all others that are reduced with it."""
     if len(axes) == 1:
         before, after = (_exclusive_product(x, axes[0], reverse) for reverse in (False, True))
@@ -58,7 +59,7 @@ def _product_of_others(x: Any, axes: Axes) -> Any:
     return f.transpose(others, inverse(order))
 
 
-def _exclusive_product(x: Any, axis: int, reverse: bool) -> Any:
+def _exclusive_product(x: Value, axis: int, reverse: bool) -> Any:
     """For each element the product of those before it along the axis (after it if `reverse`)."""
     step = -1 if reverse else 1
     if not x.element.is_complex:
@@ -72,7 +73,9 @@ def _exclusive_product(x: Any, axis: int, reverse: bool) -> Any:
     return x
 
 
-def extreme_gradient(ct: Any, result: Any, x: Any, *, axes: Axes, keepdims: bool) -> list[Any]:
+def extreme_gradient(
+    ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool
+) -> list[Any]:
     f, element = functions, x.element
     hit = f.equal(x, unreduced(result, axes, keepdims))
     count = f.sum(f.astype(hit, element.compute), axes, keepdims=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphc.gpu import cuda, device
 from graphc.ir.types import I64
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
 
 INT = I64.numpy.type
@@ -48,7 +49,7 @@ def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
     scan = block_scan(threads)
 
     def count_true(
-        mask: Any, places: Any, count: Any, starts: Any, extent: int, status: Any, row: int
+        mask: Array, places: Array, count: int, starts: Array, extent: int, status: Array, row: int
     ) -> None:
         first = cuda.grid(1) * run
         found = 0
@@ -60,7 +61,13 @@ def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
             starts[cuda.blockIdx.x] = total
 
     def add_counts(
-        mask: Any, places: Any, count: Any, starts: Any, tiles: int, status: Any, row: int
+        mask: Array,
+        places: Array,
+        count: Array,
+        starts: Array,
+        tiles: int,
+        status: Array,
+        row: int,
     ) -> None:
         start = 0
         for first in range(0, tiles, threads):
@@ -73,7 +80,8 @@ def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
             count[0] = start
 
     def write_places(
-        mask: Any, places: Any, count: Any, starts: Any, extent: int, size: int, status: Any,
+        mask: Array, places: Array, count: Array, starts: Array, extent: int, size: int,
+        status: Array,
         row: int,
     ) -> None:  # fmt: skip
         first = cuda.grid(1) * run

@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import F32, F64, I64, DType
+from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, kernel, over
 
 COMBINE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min", "recurrence": "add"}
 FOLD_FIRST, FOLD, SCAN, SCAN_FIRST = range(4)  # what a launch of a running total does
 
 
-def nonzero_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def nonzero_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of nonzero."""
     extent, size, threads = node.inputs[0].type.size, node.attrs["size"], machine.threads
     tiles = max(1, -(-extent // (threads * machine.run)))
@@ -47,7 +47,7 @@ def _levels(extent: int, machine: Machine) -> list[tuple[int, int, int]]:
     return [*made, (made[-1][2], made[-1][2], 1)]
 
 
-def cumulative_code(node: Any, strict: bool, machine: Machine) -> CudaCode | None:
+def cumulative_code(node: Applied, strict: bool, machine: Machine) -> CudaCode | None:
     """Device code of a running total, or None where its loops are as good."""
     name, element, axis = node.op.name, node.type.dtype, node.attrs["axis"]
     dims = node.type.dims

@@ -15,6 +15,7 @@ import numpy as np
 from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.promotion import promote
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes, DTypeLike
 from graphc.ops.record.families import (
     COMPLEX,
     FLOATS,
@@ -25,14 +26,14 @@ from graphc.ops.record.families import (
     sample_array,
     wide,
 )
-from graphc.ops.record.value import as_value, element_of, emit, functions, public
+from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce.reduce import AXES, masked, no_out, reduction_type
 from graphc.ops.reduce.reduce_gradients import unreduced
 
 # --------------------------------------------------------------------------------------- composites
 
 
-def in_compute_type(x: Any) -> tuple[Any, DType]:
+def in_compute_type(x: ArrayLike) -> tuple[Any, DType]:
     """x in the type arithmetic happens in (f16 and bf16 widen to f32), and its own dtype."""
     element = element_of(x)[0]
     return functions.astype(x, element.compute), element
@@ -41,7 +42,7 @@ def in_compute_type(x: Any) -> tuple[Any, DType]:
 def composite_cost(passes: float) -> Callable[..., tuple[float, float]]:
     """cost(node) of an op that goes over operand 0 `passes` times."""
 
-    def cost(node: Any) -> tuple[float, float]:
+    def cost(node: Applied) -> tuple[float, float]:
         read = sum(n.type.nbytes for n in node.inputs)
         return passes * node.inputs[0].type.size, float(read + node.type.nbytes)
 
@@ -53,7 +54,7 @@ def _variance_type(x: AnyType, *, axes: tuple[int, ...], keepdims: bool, correct
     return tensor(kind.dtype.real, kind.shape)
 
 
-def _expand_var(x: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
+def _expand_var(x: Value, *, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
     f, (y, element) = functions, in_compute_type(x)
     centred = f.subtract(y, f.mean(y, axes, keepdims=True))
     squares = f.square(f.absolute(centred) if element.is_complex else centred)
@@ -65,13 +66,13 @@ def _expand_var(x: Any, *, axes: tuple[int, ...], keepdims: bool, correction: fl
     return f.astype(made, element.real)
 
 
-def _expand_std(x: Any, **attrs: Any) -> Any:
+def _expand_std(x: ArrayLike, **attrs: Any) -> Any:
     y, element = in_compute_type(x)
     return functions.astype(functions.sqrt(_expand_var(y, **attrs)), element.real)
 
 
-def _spread(function: Any) -> Callable[..., Any]:
-    def reference(x: Any, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reference(x: Array, axes: tuple[int, ...], keepdims: bool, correction: float) -> Any:
         x = x.astype(np.result_type(x.dtype, np.float64))
         return function(x, axis=axes, keepdims=keepdims, ddof=correction)
 
@@ -107,7 +108,7 @@ def _var_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
     return _spread_gradient(ct, x, 1, **attrs)
 
 
-def _std_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+def _std_gradient(ct: Value, result: Value, x: Value, **attrs: Any) -> list[Any]:
     """Where all elements are equal the root has no slope: 0, as their distance from the mean."""
     f = functions
     return _spread_gradient(ct, x, f.multiply(f.where(f.equal(result, 0), 1, result), 2), **attrs)
@@ -130,7 +131,7 @@ for _name, _expand, _function, _gradient in (
     )
 
 
-def _publish_spread(op: str, *numpy_functions: Any) -> None:
+def _publish_spread(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
         a: Any,
         axis: Any = None,
@@ -169,7 +170,7 @@ def _logsumexp_type(x: AnyType, *, axes: tuple[int, ...], keepdims: bool) -> Typ
     return reduction_type("logsumexp", x, axes, keepdims, FLOATS, empty=False)
 
 
-def _expand_logsumexp(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _expand_logsumexp(x: ArrayLike, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     """log sum exp(x - m) + m with m the largest element, or 0 where that is infinite."""
     f, (y, element) = functions, in_compute_type(x)
     top = f.max(y, axes, keepdims=True)
@@ -180,7 +181,7 @@ def _expand_logsumexp(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     return f.astype(made, element)
 
 
-def _logsumexp_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _logsumexp_reference(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
     x = x.astype(np.float64)
     for axis in axes:
         x = np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)
@@ -188,7 +189,7 @@ def _logsumexp_reference(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _logsumexp_gradient(
-    ct: Any, result: Any, x: Any, *, axes: tuple[int, ...], keepdims: bool
+    ct: Value, result: Value, x: Value, *, axes: tuple[int, ...], keepdims: bool
 ) -> list[Any]:
     """ct exp(x - result); 16-bit results are too coarse for that and are computed again."""
     f, (y, element) = functions, in_compute_type(x)
@@ -215,7 +216,7 @@ define(
 
 
 @public()
-def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(a: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
     """log(sum(exp(a))) over `axis` (None: all), computed without overflow."""
     x, element = as_value(a), element_of(a)[0]
     axes = normalise_axes(axis, len(x.shape), "logsumexp")
@@ -227,7 +228,9 @@ def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @public(np.ptp)
-def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def ptp(
+    a: ArrayLike, axis: Axes = None, out: ArrayLike | None = None, keepdims: bool = False
+) -> Any:
     """max - min over `axis`."""
     no_out("ptp", out)
     high = functions.max(a, axis, keepdims=keepdims)
@@ -236,7 +239,12 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 @public(np.average)
 def average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
+    a: ArrayLike,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
 ) -> Any:
     """The mean, or the weighted mean, 1-D weights along `axis`; if `returned` with the sum of the
     weights."""
@@ -261,14 +269,15 @@ def average(
     return (f.divide(total, scale), scale) if returned else f.divide(total, scale)
 
 
-def _valid(a: Any, where: Any = True) -> Any:
+def _valid(a: ArrayLike, where: ArrayLike = True) -> Any:
     valid = functions.logical_not(functions.isnan(a))
     return valid if where is True else functions.logical_and(valid, where)
 
 
-def _publish_nan_total(op: str, *numpy_functions: Any) -> None:
+def _publish_nan_total(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None,
+        a: Any, axis: Axes = None, dtype: DType | None = None, *, keepdims: bool = False,
+        initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
         options = {"keepdims": keepdims, "initial": initial, "where": _valid(a, where)}
@@ -282,10 +291,11 @@ _publish_nan_total("sum", np.nansum)
 _publish_nan_total("prod", np.nanprod)
 
 
-def _publish_nan_extreme(op: str, neutral: float, *numpy_functions: Any) -> None:
+def _publish_nan_extreme(op: str, neutral: float, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
-        where: Any = True,
+        a: Value, axis: Any = None, out: ArrayLike | None = None, keepdims: bool = False,
+        initial: Value | None = None,
+        where: ArrayLike = True,
     ) -> Any:  # fmt: skip
         no_out(f"nan{op}", out)
         f = functions
@@ -308,7 +318,12 @@ _publish_nan_extreme("min", math.inf, np.nanmin)
 
 @public(np.nanmean)
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    *,
+    keepdims: bool = False,
+    where: ArrayLike = True,
 ) -> Any:
     """The mean of what is not NaN."""
     return functions.mean(a, axis, dtype, keepdims=keepdims, where=_valid(a, where))
@@ -340,13 +355,13 @@ def nanvar(
 
 
 @public(np.nanstd)
-def nanstd(a: Any, axis: Any = None, dtype: Any = None, **options: Any) -> Any:
+def nanstd(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, **options: Any) -> Any:
     """The standard deviation of what is not NaN; the options are those of nanvar."""
     return functions.sqrt(nanvar(a, axis, dtype, **options))
 
 
 @public(np.median)
-def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def median(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The middle of the sorted elements, or the mean of the two in the middle; NaN wins."""
     f, x = functions, as_value(a)
     rank = len(x.shape)
@@ -370,7 +385,7 @@ def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 @public(np.nanmedian)
-def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def nanmedian(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The median of what is not NaN; NaN where nothing is."""
     f, x = functions, as_value(a)
     rank = len(x.shape)
@@ -391,7 +406,7 @@ def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 @public(np.linalg.vector_norm)
-def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Any:
+def vector_norm(x: ArrayLike, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
     """(sum |x|**ord)**(1/ord) over `axis`; ord inf, -inf and 0 are max, min and a count."""
     f, element = functions, element_of(x)[0]
     x = x if element.kind in "fc" else f.astype(x, F64)
@@ -407,7 +422,7 @@ def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: float 
 
 
 @public(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """NumPy's norm: Frobenius or 2-norm by default, vector norms, matrix 1 and inf norms.
 
     Raises TypeRuleError for the spectral and nuclear norms, which need singular values.

@@ -11,7 +11,9 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
+from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
+from graphc.ops.record.arguments import Applied, ArrayLike, DTypeLike, Read, ShapeLike
 from graphc.ops.record.dims import Shape, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     FLOATS,
@@ -42,7 +44,7 @@ def _infer_iota(*, extent: Dimension, dtype: DType) -> Type:
     return tensor(dtype, (extent,))
 
 
-def _iota(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _iota(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     element = node.type.dtype
     return index[0].cast(element.compute).cast(element)
 
@@ -124,7 +126,7 @@ def linspace(
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     axis: int = 0,
 ) -> Any:
     """`num` values from start to stop, which may be traced arrays; the last one is stop exactly."""
@@ -151,7 +153,7 @@ def linspace(
 @public(np.logspace)
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
-    dtype: Any = None, axis: int = 0,
+    dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Any:  # fmt: skip
     """base to the powers of a linspace; start, stop and base may be arrays."""
     if rank_of(base):
@@ -166,7 +168,12 @@ def logspace(
 
 @public(np.geomspace)
 def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
 ) -> Any:
     """`num` values from start to stop, each the same multiple of the one before; neither is 0.
 
@@ -188,21 +195,27 @@ def geomspace(
 # ------------------------------------------------------------------------------------ constant fill
 
 
-def _dims(shape: Any) -> Shape:
+def _dims(shape: ShapeLike) -> Shape:
     if isinstance(shape, Dim):
         return (shape,)
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
 
 
 @public(np.full)
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+def full(
+    shape: ShapeLike,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: str = "C",
+    **options: Any,
+) -> Any:
     """An array of one value, which may be traced and broadcasts to the shape."""
     require_options("full", {"order": order, **options})
     element = as_dtype(dtype) if dtype is not None else common_element(fill_value)[0]
     return emit_promoted("broadcast", fill_value, element=element, dims=_dims(shape))
 
 
-def _filled(shape: Any, value: int, dtype: Any) -> Any:
+def _filled(shape: ShapeLike, value: int, dtype: DType) -> Any:
     element = F64 if dtype is None else as_dtype(dtype)
     return full(shape, bool(value) if element is BOOL else value, element)
 
@@ -230,7 +243,7 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> An
 
 @public(np.full_like)
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+    x: Any, fill_value: Any, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
     shape: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """One value in the shape and dtype of x."""
@@ -243,7 +256,8 @@ def full_like(
 
 @public(np.zeros_like)
 def zeros_like(
-    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    shape: ShapeLike | None = None,
     **options: Any,
 ) -> Any:  # fmt: skip
     """Zeros in the shape and dtype of x."""
@@ -253,7 +267,8 @@ def zeros_like(
 
 @public(np.ones_like)
 def ones_like(
-    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    shape: ShapeLike | None = None,
     **options: Any,
 ) -> Any:  # fmt: skip
     """Ones in the shape and dtype of x."""
@@ -263,7 +278,8 @@ def ones_like(
 
 @public(np.empty_like)
 def empty_like(
-    x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    shape: ShapeLike | None = None,
     **options: Any,
 ) -> Any:  # fmt: skip
     """Zeros in the shape and dtype of x: graphc has no undefined contents."""
@@ -283,7 +299,7 @@ def band(rows: Dimension, columns: Dimension, k: Any, compare: str) -> Any:
 
 
 @public(np.eye)
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: DTypeLike | None = None, **options: Any) -> Any:
     """Ones on the k-th diagonal, zeros elsewhere; f64 by default."""
     require_options("eye", options)
     element = F64 if dtype is None else as_dtype(dtype)
@@ -291,20 +307,20 @@ def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) ->
 
 
 @public(np.identity)
-def identity(n: Any, dtype: Any = None) -> Any:
+def identity(n: ArrayLike, dtype: DTypeLike | None = None) -> Any:
     """The unit matrix."""
     return eye(n, dtype=dtype)
 
 
 @public(np.tri)
-def tri(n: Any, m: Any = None, k: Any = 0, dtype: Any = None, **options: Any) -> Any:
+def tri(n: Any, m: Any = None, k: Any = 0, dtype: DTypeLike | None = None, **options: Any) -> Any:
     """Ones at and below the k-th diagonal, zeros above."""
     require_options("tri", options)
     element = F64 if dtype is None else as_dtype(dtype)
     return functions.astype(band(n, n if m is None else m, k, "less_equal"), element)
 
 
-def _triangle(x: Any, k: Any, keep: str) -> Any:
+def _triangle(x: Any, k: ArrayLike, keep: str) -> Any:
     x = broadcast_to(x, shape_of(x) * 2) if rank_of(x) == 1 else x
     rows, columns = shape_of(x)[-2:]
     kept = band(rows, columns, k, keep)
@@ -312,13 +328,13 @@ def _triangle(x: Any, k: Any, keep: str) -> Any:
 
 
 @public(np.tril)
-def tril(x: Any, k: Any = 0) -> Any:
+def tril(x: ArrayLike, k: ArrayLike = 0) -> Any:
     """x at and below its k-th diagonal, zeros above."""
     return _triangle(x, k, "less_equal")
 
 
 @public(np.triu)
-def triu(x: Any, k: Any = 0) -> Any:
+def triu(x: ArrayLike, k: ArrayLike = 0) -> Any:
     """x at and above its k-th diagonal, zeros below."""
     return _triangle(x, k, "greater_equal")
 
@@ -336,7 +352,7 @@ def _infer_diagonal(x: AnyType, *, offset: int) -> Type:
     return tensor(x.dtype, (*x.shape[:-2], rows))
 
 
-def _diagonal(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _diagonal(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     offset, place = node.attrs["offset"], index[-1]
     row = b.affine([(place, 1)], max(-offset, 0))
     return read(0, (*index[:-1], row, b.affine([(place, 1)], max(offset, 0))))
@@ -347,7 +363,7 @@ def _near(offset: int, shape: tuple[int, ...]) -> int:
     return max(-shape[-2], min(offset, shape[-1]))
 
 
-def _diagonal_gradient(ct: Any, result: Any, x: Any, *, offset: int) -> list[Any]:
+def _diagonal_gradient(ct: Value, result: Value, x: Value, *, offset: int) -> list[Any]:
     """The diagonal of a row-major matrix is every (columns + 1)-th element: one strided write."""
     *lead, rows, columns = x.shape
     flat = functions.zeros((*lead, rows * columns), x.element)
@@ -378,7 +394,7 @@ diagonal_op = define(
 
 
 @public(np.diagonal, method=True)
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """A diagonal over two axes, as the last axis of the result."""
     return emit("diagonal", moveaxis(x, (axis1, axis2), (-2, -1)), offset=offset)
 
@@ -397,7 +413,7 @@ def diag(v: Any, k: int = 0) -> Any:
 
 
 @public(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v: ArrayLike, k: int = 0) -> Any:
     """The matrix with the elements of v on its k-th diagonal."""
     return diag(reshape(v, -1), k)
 

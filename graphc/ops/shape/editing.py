@@ -11,6 +11,7 @@ from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.promotion import promote
 from graphc.ir.types import I64, Dim
 from graphc.ops.index.update import index_update
+from graphc.ops.record.arguments import ArrayLike, Axes
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import alias, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
@@ -51,7 +52,7 @@ def _joined(arrays: Any, depth: int, rank: int) -> Any:
     return concatenate([_joined(a, depth - 1, rank) for a in arrays], rank - depth)
 
 
-def _axis_extent(x: Any, axis: int, name: str) -> int:
+def _axis_extent(x: Value, axis: int, name: str) -> int:
     extent = shape_of(x)[axis]
     if isinstance(extent, Dim):
         raise TypeRuleError(f"{name}: the extent {extent} is not known")
@@ -76,7 +77,7 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
 
 
 @public(np.insert)
-def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def insert(x: Any, obj: ArrayLike, values: Any, axis: int | None = None) -> Any:
     """x with values put before positions known while tracing."""
     x, axis = (
         (reshape(x, -1), 0) if axis is None else (x, normalise_axis(axis, rank_of(x), "insert"))
@@ -118,7 +119,7 @@ def _assign(name: str, x: Any, value: Any) -> None:
 
 
 @public(np.fill_diagonal)
-def fill_diagonal(x: Any, value: Any, wrap: bool = False) -> None:
+def fill_diagonal(x: Any, value: ArrayLike, wrap: bool = False) -> None:
     """Set the main diagonal of a traced array."""
     rank = rank_of(x)
     extent = min(_axis_extent(x, axis, "fill_diagonal") for axis in range(rank))
@@ -142,7 +143,7 @@ def put(x: Any, indices: Any, values: Any, mode: str = "raise") -> None:
 
 
 @public(np.putmask)
-def putmask(x: Any, mask: Any, values: Any) -> None:
+def putmask(x: Any, mask: ArrayLike, values: Any) -> None:
     """Set elements of a traced array where a mask holds, from values repeated to its shape."""
     filled = functions.resize(as_value(values), shape_of(x))
     made = functions.where(mask, functions.astype(filled, common_element(x)[0]), x)
@@ -182,7 +183,7 @@ def gradient(x: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> An
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _difference(x: Any, axis: int, step: Any) -> Any:
+def _difference(x: Value, axis: int, step: ArrayLike) -> Any:
     extent = _axis_extent(x, axis, "gradient")
     require(extent >= 2, f"gradient: axis {axis} has {extent} element(s), fewer than 2")
     ahead = functions.take(x, np.minimum(np.arange(extent) + 1, extent - 1), axis=axis)
@@ -195,7 +196,12 @@ def _difference(x: Any, axis: int, step: Any) -> Any:
 
 @public(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+    x: Any,
+    window_shape: ArrayLike,
+    axis: Axes = None,
+    *,
+    subok: bool = False,
+    writeable: bool = False,
 ) -> Any:
     """All windows of a shape along axes (None: all), as new axes at the end; a copy of its own."""
     name, x = "sliding_window_view", as_value(x)
@@ -214,7 +220,7 @@ def sliding_window_view(
 
 
 @public(np.ix_, name="ix_")
-def ix_(*arrays: Any) -> tuple[Any, ...]:
+def ix_(*arrays: ArrayLike) -> tuple[Any, ...]:
     """Vectors as an open mesh, one axis each: x[np.ix_(rows, columns)]. Of masks, which must be
     known while tracing, the positions."""
     rank, made = len(arrays), []

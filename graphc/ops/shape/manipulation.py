@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import Dim, Dimension
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
 from graphc.ops.record.value import Value, common_element, functions, public
@@ -28,19 +29,19 @@ def size(x: Any, axis: int | None = None) -> Dimension:
 
 
 @public(np.ravel, method=True)
-def ravel(x: Any, order: str = "C") -> Any:
+def ravel(x: ArrayLike, order: str = "C") -> Any:
     """The elements as one row."""
     return reshape(x, -1, order=order)
 
 
 @public(method=True)
-def flatten(x: Any, order: str = "C") -> Any:
+def flatten(x: ArrayLike, order: str = "C") -> Any:
     """The elements as one row."""
     return reshape(x, -1, order=order)
 
 
 @public(np.squeeze, method=True)
-def squeeze(x: Any, axis: Any = None) -> Any:
+def squeeze(x: Any, axis: Axes = None) -> Any:
     """x without its axes of extent 1, or without the given ones."""
     dims = shape_of(x)
     axes = normalise_axes(axis, len(dims), "squeeze")
@@ -52,7 +53,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 
 @public(np.expand_dims)
-def expand_dims(x: Any, axis: Any) -> Any:
+def expand_dims(x: Any, axis: Axes) -> Any:
     """x with new axes of extent 1 at the given positions of the result."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
     axes = normalise_axes(tuple(given), rank_of(x) + len(given), "expand_dims")
@@ -62,7 +63,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 
 def _at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
-    def one(x: Any) -> Any:
+    def one(x: Value) -> Any:
         dims = shape_of(x)
         if len(dims) >= rank:
             return x
@@ -75,19 +76,19 @@ def _at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
 
 
 @public(np.atleast_1d)
-def atleast_1d(*arrays: Any) -> Any:
+def atleast_1d(*arrays: ArrayLike) -> Any:
     """Every array with at least one axis."""
     return _at_least(1, arrays)
 
 
 @public(np.atleast_2d)
-def atleast_2d(*arrays: Any) -> Any:
+def atleast_2d(*arrays: ArrayLike) -> Any:
     """Every array with at least two axes."""
     return _at_least(2, arrays)
 
 
 @public(np.atleast_3d)
-def atleast_3d(*arrays: Any) -> Any:
+def atleast_3d(*arrays: ArrayLike) -> Any:
     """Every array with at least three axes."""
     return _at_least(3, arrays)
 
@@ -142,19 +143,19 @@ def flip(x: Any, axis: Any = None) -> Any:
 
 
 @public(np.fliplr)
-def fliplr(x: Any) -> Any:
+def fliplr(x: ArrayLike) -> Any:
     """x backwards along axis 1."""
     return flip(x, 1)
 
 
 @public(np.flipud)
-def flipud(x: Any) -> Any:
+def flipud(x: ArrayLike) -> Any:
     """x backwards along axis 0."""
     return flip(x, 0)
 
 
 @public(np.rot90)
-def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """x turned k times by 90 degrees in the plane of two axes, first towards second."""
     turns = k % 4
     if turns == 0:
@@ -181,7 +182,7 @@ def stack(arrays: Any, axis: int = 0, dtype: Any = None, casting: str = "same_ki
 
 
 @public(np.hstack)
-def hstack(arrays: Any, dtype: Any = None, casting: str = "same_kind") -> Any:
+def hstack(arrays: Any, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Any:
     """Arrays joined along axis 1 (axis 0 for vectors)."""
     parts = [atleast_1d(a) for a in arrays]
     return concatenate(parts, 0 if parts and rank_of(parts[0]) == 1 else 1, dtype, casting)
@@ -206,7 +207,7 @@ def column_stack(arrays: Any) -> Any:
 
 
 @public(np.append)
-def append(x: Any, values: Any, axis: int | None = None) -> Any:
+def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Any:
     """values after x along an axis (None: both flattened)."""
     return concatenate([x, values], axis)
 
@@ -236,7 +237,7 @@ def _cuts(extent: Dimension, sections: Any, even: bool) -> list[Dimension]:
     return [size * k + min(k, rest) for k in range(1, sections)]
 
 
-def _split(x: Any, sections: Any, axis: int, even: bool) -> list[Any]:
+def _split(x: Value, sections: ArrayLike, axis: int, even: bool) -> list[Any]:
     axis = normalise_axis(axis, rank_of(x), "split")
     extent = shape_of(x)[axis]
     cuts = _cuts(extent, sections, even)
@@ -268,13 +269,13 @@ def hsplit(x: Any, indices_or_sections: Any) -> Any:
 
 
 @public(np.vsplit)
-def vsplit(x: Any, indices_or_sections: Any) -> Any:
+def vsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> Any:
     """split along axis 0."""
     return split(x, indices_or_sections, 0)
 
 
 @public(np.dsplit)
-def dsplit(x: Any, indices_or_sections: Any) -> Any:
+def dsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> Any:
     """split along axis 2."""
     return split(x, indices_or_sections, 2)
 
@@ -327,7 +328,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     return functions.take(x, np.repeat(np.arange(len(repeats)), repeats), axis=axis, mode="clip")
 
 
-def _roll_one(x: Any, shift: Any, axis: int) -> Any:
+def _roll_one(x: Value, shift: Any, axis: int) -> Any:
     extent = shape_of(x)[axis]
     if isinstance(shift, Value) or not isinstance(extent, int):
         positions = functions.arange(extent) - shift
@@ -340,7 +341,7 @@ def _roll_one(x: Any, shift: Any, axis: int) -> Any:
 
 
 @public(np.roll)
-def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+def roll(x: Any, shift: Any, axis: Axes = None) -> Any:
     """x moved along axes by shifts (may be traced); what leaves at one end enters at the other."""
     if axis is None:
         return reshape(_roll_one(ravel(x), shift, 0), shape_of(x))
@@ -354,7 +355,9 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 
 @public(np.meshgrid)
-def meshgrid(*arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+def meshgrid(
+    *arrays: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> Any:
     """Coordinate arrays of the grid that vectors span."""
     require(indexing in ("xy", "ij"), f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     rank = len(arrays)

@@ -10,6 +10,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import EXTENT, Attr, Compute
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
+from graphc.loops.nest import Scalars
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import define, normalise_axis, require
 from graphc.ops.record.value import Value, common_element, emit, emit_promoted, functions, public
@@ -38,7 +40,7 @@ def _infer_pad(x: AnyType, value: AnyType, *, low: Ints, high: Ints, interior: I
     return tensor(x.dtype, (a + _spread(n, i) + z for n, a, z, i in zip(x.shape, *counts)))
 
 
-def _pad(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _pad(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     dims = node.inputs[0].type.dims
     fill = read(1, ())
     if 0 in dims:
@@ -58,7 +60,7 @@ def _pad(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, fill, [(legal, lambda: read(0, tuple(source)))])
 
 
-def _pad_reference(x: Any, value: Any, low: Ints, high: Ints, interior: Ints) -> Any:
+def _pad_reference(x: Array, value: Array, low: Ints, high: Ints, interior: Ints) -> Any:
     interior = interior or (0,) * x.ndim
     sizes = zip(x.shape, low, high, interior)
     made = np.full([a + _spread(n, i) + z for n, a, z, i in sizes], value, x.dtype)  # type: ignore[misc]
@@ -164,7 +166,7 @@ def _pad_constant(x: Any, pairs: Pairs, constant_values: Any = 0) -> Any:
     return x
 
 
-def _pad_by_index(x: Any, pairs: Pairs, mode: str) -> Any:
+def _pad_by_index(x: Value, pairs: Pairs, mode: str) -> Any:
     """Modes that repeat elements: positions come from padding 0, 1, 2, ... with NumPy itself."""
     for axis, pair in enumerate(pairs):
         extent = shape_of(x)[axis]
@@ -183,7 +185,7 @@ def _pad_by_index(x: Any, pairs: Pairs, mode: str) -> Any:
     return x
 
 
-def _edges(x: Any, axis: int) -> tuple[Any, Any]:
+def _edges(x: Value, axis: int) -> tuple[Any, Any]:
     extent = shape_of(x)[axis]
     return slice_axis(x, axis, 0, 1), slice_axis(x, axis, extent - 1, extent)
 
@@ -202,7 +204,7 @@ def _pad_ramp(x: Any, pairs: Pairs, end_values: Any = 0) -> Any:
     return x
 
 
-def _ramp(edge: Any, end: Any, count: int, axis: int) -> Any:
+def _ramp(edge: Value, end: Value, count: int, axis: int) -> Any:
     """`count` values from end to just before the edge, rounded down for integers."""
     element = common_element(edge)[0]
     shape = tuple(count if k == axis else 1 for k in range(rank_of(edge)))
@@ -218,7 +220,7 @@ def _ramp(edge: Any, end: Any, count: int, axis: int) -> Any:
 _STATISTICS = {"maximum": "max", "minimum": "min", "mean": "mean", "median": "median"}
 
 
-def _pad_statistic(x: Any, pairs: Pairs, mode: str, stat_length: Any = None) -> Any:
+def _pad_statistic(x: Value, pairs: Pairs, mode: str, stat_length: ArrayLike | None = None) -> Any:
     rank = rank_of(x)
     lengths = _pairs(stat_length, rank, "stat_length") if stat_length is not None else None
     for axis, pair in enumerate(pairs):
@@ -236,7 +238,7 @@ def _pad_statistic(x: Any, pairs: Pairs, mode: str, stat_length: Any = None) -> 
     return x
 
 
-def _statistic(part: Any, mode: str, axis: int) -> Any:
+def _statistic(part: ArrayLike, mode: str, axis: int) -> Any:
     element = common_element(part)[0]
     value = getattr(functions, _STATISTICS[mode])(part, axis=axis, keepdims=True)
     if element.is_integer and mode in ("mean", "median"):
@@ -245,7 +247,7 @@ def _statistic(part: Any, mode: str, axis: int) -> Any:
 
 
 @public(np.pad)
-def pad(x: Any, pad_width: Any, mode: str = "constant", **named: Any) -> Any:
+def pad(x: Any, pad_width: ArrayLike, mode: str = "constant", **named: Any) -> Any:
     """np.pad: every mode given by name, with its own keyword arguments."""
     x = x if isinstance(x, Value) else np.asarray(x)
     pairs = [(int(a), int(z)) for a, z in _pairs(pad_width, rank_of(x), "pad_width")]

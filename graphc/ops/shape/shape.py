@@ -14,6 +14,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
+from graphc.loops.nest import Scalars
+from graphc.ops.record.arguments import Applied, Axes, Read, ShapeLike
 from graphc.ops.record.dims import (
     Shape,
     rank_of,
@@ -45,7 +47,7 @@ def _infer_reshape(x: AnyType, *, dims: Shape) -> Type:
     return tensor(x.dtype, dims)
 
 
-def _reshape_gradient(ct: Any, result: Any, x: Any, *, dims: Shape) -> list[Any]:
+def _reshape_gradient(ct: Value, result: Value, x: Value, *, dims: Shape) -> list[Any]:
     return [reshape(ct, x.shape)]
 
 
@@ -88,7 +90,7 @@ def _infer_transpose(x: AnyType, *, perm: tuple[int, ...]) -> Type:
     return tensor(x.dtype, (x.shape[axis] for axis in perm))
 
 
-def _transpose(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _transpose(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     source: list[Any] = [None] * len(index)
     for position, axis in enumerate(node.attrs["perm"]):
         source[axis] = index[position]
@@ -100,7 +102,7 @@ def inverse(perm: Sequence[int]) -> list[int]:
     return sorted(range(len(perm)), key=perm.__getitem__)
 
 
-def _transpose_gradient(ct: Any, result: Any, x: Any, *, perm: tuple[int, ...]) -> list[Any]:
+def _transpose_gradient(ct: Value, result: Value, x: Value, *, perm: tuple[int, ...]) -> list[Any]:
     return [transpose(ct, inverse(perm))]
 
 
@@ -125,7 +127,7 @@ transpose_op = define(
 
 
 @public(np.transpose, np.permute_dims, method=True)
-def transpose(x: Any, *axes: Any, **named: Any) -> Any:
+def transpose(x: Any, *axes: Axes, **named: Any) -> Any:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
     given: Any = axes[0] if len(axes) == 1 else axes or None
     given = named.pop("axes", given)
@@ -155,13 +157,13 @@ def _infer_broadcast(x: AnyType, *, dims: Shape) -> Type:
     return tensor(x.dtype, dims)
 
 
-def _broadcast(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _broadcast(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     dims = node.inputs[0].type.dims
     kept = index[len(index) - len(dims) :]
     return read(0, tuple(b.integer(0) if d == 1 else i for d, i in zip(dims, kept)))
 
 
-def _broadcast_gradient(ct: Any, result: Any, x: Any, *, dims: Shape) -> list[Any]:
+def _broadcast_gradient(ct: Value, result: Value, x: Value, *, dims: Shape) -> list[Any]:
     """The sum over the axes that x was repeated along."""
     lead = len(dims) - len(x.shape)
     repeated = [k for k, d in enumerate(x.shape, lead) if d == 1 and dims[k] != 1]
@@ -190,7 +192,7 @@ broadcast_op = define(
 
 
 @public(np.broadcast_to)
-def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(x: Any, shape: ShapeLike, subok: bool = False) -> Any:
     """x repeated to a shape that it broadcasts to."""
     target = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
     return (

@@ -10,6 +10,8 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
+from graphc.loops.nest import Scalars
+from graphc.ops.record.arguments import Applied, Array, DTypeLike, Read
 from graphc.ops.record.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import as_dtype, define, normalise_axis, require, require_castable
 from graphc.ops.record.value import Value, element_of, emit, emit_promoted, functions, public
@@ -56,12 +58,12 @@ def _infer_slice(x: AnyType, *, starts: Shape, stops: Shape, steps: tuple[int, .
     return tensor(x.dtype, map(slice_extent, starts, stops, steps))
 
 
-def _slice(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _slice(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     starts, steps = node.attrs["starts"], node.attrs["steps"]
     return read(0, tuple(b.affine([(i, d)], s) for i, s, d in zip(index, starts, steps)))
 
 
-def _slice_reference(x: Any, starts: Any, stops: Any, steps: Any) -> Any:
+def _slice_reference(x: Array, starts: Array, stops: Array, steps: Array) -> Any:
     def one(start: int, stop: int, step: int) -> slice:
         if not slice_extent(start, stop, step):
             return slice(0, 0)
@@ -71,7 +73,7 @@ def _slice_reference(x: Any, starts: Any, stops: Any, steps: Any) -> Any:
 
 
 def _slice_gradient(
-    ct: Any, result: Any, x: Any, *, starts: Any, stops: Any, steps: Any
+    ct: Value, result: Value, x: Value, *, starts: Value, stops: Value, steps: Value
 ) -> list[Any]:
     return [emit("slice_update", functions.zeros_like(x), ct, starts=starts, steps=steps)]
 
@@ -158,7 +160,7 @@ def _concat(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return guarded(b, node.type.dtype, None, cases) if cases else read(0, index)
 
 
-def _concat_pieces(node: Any) -> list[tuple[int, tuple[int, ...]]]:
+def _concat_pieces(node: Applied) -> list[tuple[int, tuple[int, ...]]]:
     axis, begin = node.attrs["axis"], 0
     made = []
     for k, source in enumerate(node.inputs):
@@ -205,7 +207,7 @@ concat_op = define(
 
 @public(np.concatenate, np.concat, name="concatenate")
 def concatenate(
-    arrays: Any, axis: int | None = 0, dtype: Any = None, casting: str = "same_kind"
+    arrays: Any, axis: int | None = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
 ) -> Any:
     """Arrays joined along an axis (None: flattened first), promoted to their common dtype."""
     parts = list(arrays)

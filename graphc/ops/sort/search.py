@@ -13,7 +13,9 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
 from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import is_nan, minimum, where
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -47,7 +49,7 @@ def _infer_search(a: AnyType, v: AnyType, *, side: str) -> Type:
     return tensor(I64, v.shape)
 
 
-def _before(x: Any, value: Any, side: str) -> Any:
+def _before(x: Expr, value: Expr, side: str) -> Any:
     """Whether x comes before the place of the value; NaN is greater than all numbers."""
     if side == "left":  # x < value
         order = x < value
@@ -59,7 +61,7 @@ def _before(x: Any, value: Any, side: str) -> Any:
     return order | is_nan(value) if x.dtype.kind == "f" else order
 
 
-def _search(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _search(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     """Binary search without branches: the answer is built bit by bit from the highest."""
     extent = node.inputs[0].type.dims[0]
     work = node.inputs[0].type.dtype.compute
@@ -74,7 +76,7 @@ def _search(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
     return found
 
 
-def _search_reference(a: Any, v: Any, side: str) -> Any:
+def _search_reference(a: Array, v: Array, side: str) -> Any:
     wide = np.float32 if a.dtype.itemsize == 2 and a.dtype.kind not in "iu" else a.dtype
     return np.searchsorted(a.astype(wide), v.astype(wide), side)  # type: ignore[call-overload]
 
@@ -112,7 +114,9 @@ searchsorted_op = define(
 
 
 @public(np.searchsorted, method=True)
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+def searchsorted(
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None
+) -> Any:
     """The insertion point of each value of v in the sorted vector a."""
     a = as_value(a) if sorter is None else functions.take(a, sorter, mode="clip")
     element = common_element(a, v)[0]
@@ -132,7 +136,12 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 @public(np.interp)
 def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+    x: ArrayLike,
+    xp: Any,
+    fp: Any,
+    left: ArrayLike | None = None,
+    right: ArrayLike | None = None,
+    period: ArrayLike | None = None,
 ) -> Any:
     """Values of the piecewise linear function through increasing points (xp, fp)."""
     require(period is None, "interp: a period is not available", hint="take x modulo the period")
@@ -160,7 +169,7 @@ def _infer_nonzero(mask: AnyType, *, size: int) -> TupleType:
     return tuple_type((tensor(I64, (size,)), tensor(I64)))
 
 
-def _nonzero_kernel(mask: Any, places: Any, count: Any, params: Any) -> None:
+def _nonzero_kernel(mask: Any, places: Any, count: Any, params: Array) -> None:
     size, found = params[0], 0
     for k in range(len(mask)):
         if mask[k]:
@@ -172,7 +181,7 @@ def _nonzero_kernel(mask: Any, places: Any, count: Any, params: Any) -> None:
         places[k] = 0
 
 
-def _nonzero_reference(mask: Any, size: int) -> tuple[Any, Any]:
+def _nonzero_reference(mask: Array, size: int) -> tuple[Any, Any]:
     found = np.flatnonzero(mask)
     made = np.zeros(size, np.int64)
     made[: min(len(found), size)] = found[:size]
@@ -204,7 +213,7 @@ nonzero_op = define(
 )
 
 
-def need_size(name: str, size: Any, *arrays: Any) -> None:
+def need_size(name: str, size: Any, *arrays: ArrayLike) -> None:
     """Refuse traced arrays without a size."""
     if size is None and any(isinstance(x, Value) for x in arrays):
         raise TraceError(
@@ -213,7 +222,7 @@ def need_size(name: str, size: Any, *arrays: Any) -> None:
         )
 
 
-def true_places(x: Any, size: int) -> tuple[Any, Any]:
+def true_places(x: ArrayLike, size: int) -> tuple[Any, Any]:
     """(the first `size` positions of what is not zero, how many there are)."""
     mask = as_value(x)
     mask = mask if common_element(mask)[0] is BOOL else functions.not_equal(mask, 0)
@@ -262,7 +271,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 
 @public(np.ravel_multi_index)
-def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: ArrayLike = "raise", order: str = "C"
+) -> Any:
     """One position per axis as positions in an array of extents `dims`.
 
     What lies outside raises RunError, or is clipped or wrapped by `mode`, one or one for each axis.

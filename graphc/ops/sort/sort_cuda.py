@@ -14,12 +14,12 @@ McColl, Bader, "GPU merge path" (2012).
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
 from graphc.gpu import cuda, device
 from graphc.ir.types import DTYPES
+from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
 
 LAST = np.uint32(0xFFFFFFFF)  # the position of what pads a tile; rows are shorter than this
@@ -33,7 +33,7 @@ def _network(named: bool, tile: int, threads: int) -> Kernel:
     """Device code that sorts the tiles in shared memory, positions breaking ties."""
     pairs = tile // 2
 
-    def network(held: Any, names: Any, tile: int) -> None:
+    def network(held: Array, names: Array, tile: int) -> None:
         size = 2
         while size <= tile:
             step = size // 2
@@ -73,7 +73,7 @@ def tile_sorter(key: str, named: bool, room: int, threads: int) -> Kernel:
     network = _network(named, room, threads)
 
     def sort_tiles(
-        keys: Any, places: Any, listed: bool, to_keys: Any, to_places: Any, keyed: bool,
+        keys: Array, places: Array, listed: bool, to_keys: Array, to_places: Array, keyed: bool,
         extent: int, bits: int, keep: int, target: int, rows: int,
     ) -> None:  # fmt: skip
         held = cuda.shared.array(room, kind)
@@ -117,7 +117,7 @@ def splitter(threads: int) -> Kernel:
     range by the number of threads.
     """
 
-    def split(keys: Any, a: int, a_count: int, b: int, b_count: int, wanted: int) -> int:
+    def split(keys: Array, a: int, a_count: int, b: int, b_count: int, wanted: int) -> int:
         low, high = max(0, wanted - b_count), min(wanted, a_count)
         while low < high:
             stride = (high - low + threads - 1) // threads
@@ -144,7 +144,13 @@ def merger(key: str, named: bool, tile: int, threads: int) -> Kernel:
     kind, split = DTYPES[key].numpy.type, splitter(threads)
 
     def merge(
-        keys: Any, places: Any, to_keys: Any, to_places: Any, keyed: bool, extent: int, run: int
+        keys: Array,
+        places: Array,
+        to_keys: Array,
+        to_places: Array,
+        keyed: bool,
+        extent: int,
+        run: int,
     ) -> None:
         held = cuda.shared.array(tile, kind)
         per_row = (extent + tile - 1) // tile
@@ -191,14 +197,21 @@ def key_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
     merge = merger(key, False, tile, threads)
 
     def sort_keys(
-        keys: Any, out: Any, work: Any, extent: int, bits: int, keep: int, target: int, rows: int,
-        level: int, status: Any, row: int,
+        keys: Array, out: Array, work: Array, extent: int, bits: int, keep: int, target: int,
+        rows: int, level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         to = work if level % 2 else out
         tiles(keys, keys, False, to, to, True, extent, bits, keep, target, rows)
 
     def merge_keys(
-        keys: Any, out: Any, work: Any, extent: int, run: int, level: int, status: Any, row: int
+        keys: Array,
+        out: Array,
+        work: Array,
+        extent: int,
+        run: int,
+        level: int,
+        status: Array,
+        row: int,
     ) -> None:
         source, to = (out, work) if level % 2 else (work, out)
         merge(source, source, to, to, True, extent, run)
@@ -212,15 +225,15 @@ def place_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
     merge = merger(key, True, tile, threads)
 
     def argsort_keys(
-        keys: Any, out: Any, odd: Any, even: Any, work: Any, extent: int, bits: int, keep: int,
-        target: int, rows: int, level: int, status: Any, row: int,
+        keys: Array, out: Array, odd: Array, even: Array, work: Array, extent: int, bits: int,
+        keep: int, target: int, rows: int, level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         to, places = (odd, work) if level % 2 else (even, out)
         tiles(keys, out, False, to, places, level > 0, extent, bits, keep, target, rows)
 
     def merge_places(
-        keys: Any, out: Any, odd: Any, even: Any, work: Any, extent: int, run: int, level: int,
-        status: Any, row: int,
+        keys: Array, out: Array, odd: Array, even: Array, work: Array, extent: int, run: int,
+        level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         source, places = (even, out) if level % 2 else (odd, work)
         to, to_places = (odd, work) if level % 2 else (even, out)
@@ -238,9 +251,9 @@ def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Ker
     merge = merger(key, True, tile, threads)
 
     def topk_tiles(
-        keys: Any, best: Any, places: Any, odd: Any, odd_places: Any, even: Any, even_places: Any,
-        first: int, extent: int, bits: int, keep: int, target: int, rows: int, level: int,
-        status: Any, row: int,
+        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
+        even_places: Array, first: int, extent: int, bits: int, keep: int, target: int, rows: int,
+        level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         source, listed = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
@@ -251,16 +264,16 @@ def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Ker
         tiles(source, listed, first == 0, to, to_places, True, extent, bits, keep, target, rows)
 
     def topk_merge(
-        keys: Any, best: Any, places: Any, odd: Any, odd_places: Any, even: Any, even_places: Any,
-        extent: int, run: int, level: int, status: Any, row: int,
+        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
+        even_places: Array, extent: int, run: int, level: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         source, listed = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         merge(source, listed, to, to_places, True, extent, run)
 
     def topk_head(
-        keys: Any, best: Any, places: Any, odd: Any, odd_places: Any, even: Any, even_places: Any,
-        extent: int, wanted: int, total: int, status: Any, row: int,
+        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
+        even_places: Array, extent: int, wanted: int, total: int, status: Array, row: int,
     ) -> None:  # fmt: skip
         for place in range(cuda.grid(1), total, cuda.gridsize(1)):
             source = place // wanted * extent + place % wanted

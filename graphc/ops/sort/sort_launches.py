@@ -7,6 +7,7 @@ from typing import Any
 
 from graphc.ir.op import CudaCall, CudaCode
 from graphc.ir.types import I64
+from graphc.ops.record.arguments import Applied
 from graphc.ops.record.launches import Machine, kernel
 from graphc.record import record
 
@@ -63,7 +64,7 @@ def _rows(node: Any) -> tuple[int, int]:
     return math.prod(dims[:-1]), dims[-1]
 
 
-def _spare(node: Any, made: list[Pass]) -> int:
+def _spare(node: Applied, made: list[Pass]) -> int:
     """The elements of a buffer between launches."""
     return node.inputs[0].type.size if len(made) > 1 else 0
 

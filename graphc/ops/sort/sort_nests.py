@@ -14,11 +14,14 @@ Positions are sorted as the low half of 64-bit keys; those of 64-bit keys in lan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphc.ir.op import Loops
 from graphc.ir.types import I64, U64, DType
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import maximum, minimum, where
+from graphc.ops.record.arguments import Applied, Read, Write
 from graphc.ops.reduce.cumulative import unravel
 
 LINE = 64  # bytes of a comparator's side
@@ -29,7 +32,9 @@ LONGEST_NARROW = 64  # the same for 8 and 16 bits, which take a pass or two
 class Network:
     """The keys of rows in order."""
 
-    def __init__(self, b: Any, node: Any, read: Any, write: Any, scratch: Any) -> None:
+    def __init__(
+        self, b: Scalars, node: Any, read: Read, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
         self.b, self.node, self.read, self.write, self.scratch = b, node, read, write, scratch
         self.extent = node.type.dims[-1]
         self.rows = _rows(node)
@@ -60,7 +65,7 @@ class Network:
                 distance = where(initial, p, q - p)
                 self.exchanges(p, offset, distance)
 
-    def exchanges(self, p: Any, offset: Any, distance: Any) -> None:
+    def exchanges(self, p: Expr, offset: Expr, distance: Expr) -> None:
         """The comparators i, i + distance of all i with (i & p) == offset."""
         b = self.b
         last = self.extent - distance
@@ -81,7 +86,7 @@ class Network:
         (keys,) = self.scratch
         self.b.store(keys, place, self.read(0, self.row_start(row) + k))
 
-    def compare(self, upper: Any, lower: Any) -> None:
+    def compare(self, upper: Expr, lower: Expr) -> None:
         b, (keys,) = self.b, self.scratch
         x, y = b.register(b.load(keys, upper)), b.register(b.load(keys, lower))
         b.store(keys, upper, minimum(b.read(x), b.read(y)))
@@ -98,7 +103,7 @@ class Network:
 class Places(Network):
     """The positions of keys of up to 32 bits: the low half of what is sorted."""
 
-    def fill(self, row: Any, k: Any, place: Any) -> None:
+    def fill(self, row: Expr, k: Expr, place: Expr) -> None:
         b, (keys,) = self.b, self.scratch
         key = self.read(0, self.row_start(row) + k).cast(U64)
         high = key << 32
@@ -118,7 +123,7 @@ class WidePlaces(Network):
         self.b.store(keys, place, self.read(0, self.row_start(row) + k))
         self.b.store(places, place, k)
 
-    def compare(self, upper: Any, lower: Any) -> None:
+    def compare(self, upper: Expr, lower: Expr) -> None:
         b = self.b
         (x, y), (i, j) = (
             [b.register(b.load(buffer, place)) for place in (upper, lower)]
@@ -139,7 +144,7 @@ def _rows(node: Any) -> int:
     return int(node.type.size // max(node.type.dims[-1], 1))
 
 
-def sorted_types(node: Any) -> tuple[DType, ...]:
+def sorted_types(node: Applied) -> tuple[DType, ...]:
     """What a lane holds of a key and, if they are wanted, of its position."""
     key = node.inputs[0].type.dtype
     if node.op.name == "sort_keys":
@@ -147,7 +152,7 @@ def sorted_types(node: Any) -> tuple[DType, ...]:
     return (U64,) if key.bits <= 32 else (U64, I64)
 
 
-def lanes_of(node: Any) -> int:
+def lanes_of(node: Applied) -> int:
     return int(LINE // sorted_types(node)[0].itemsize)
 
 

@@ -30,6 +30,7 @@ from graphc.ir.types import (
 )
 from graphc.ops.index.scatter import add_along
 from graphc.ops.linalg.matmul import accumulable
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import rank_of, samples_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -42,7 +43,7 @@ from graphc.ops.record.families import (
     require_dtype,
     sample_array,
 )
-from graphc.ops.record.value import as_value, common_element, emit, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, emit, functions, public
 from graphc.ops.shape.manipulation import moveaxis
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import slice_axis
@@ -69,17 +70,17 @@ def _key_library(result: str, cuda: str) -> Library:
     all bytes as scratch.
     """
 
-    def short(node: Any) -> bool:
+    def short(node: Applied) -> bool:
         return bool(node.type.dims[-1] <= SHORT)
 
-    def kernel(node: Any) -> Kernel:
+    def kernel(node: Applied) -> Kernel:
         return (INSERTION if short(node) else RADIX)[result]
 
-    def workspace(node: Any) -> tuple[tuple[DType, int], ...]:
+    def workspace(node: Applied) -> tuple[tuple[DType, int], ...]:
         row = (node.type.dtype, node.type.dims[-1])
         return () if short(node) else (row, (I64, 256 * node.inputs[0].type.dtype.itemsize))
 
-    def params(node: Any) -> tuple[int, ...]:
+    def params(node: Applied) -> tuple[int, ...]:
         return node.type.dims[-1], node.inputs[0].type.dtype.itemsize
 
     code = device_code("sort.sort_launches", cuda)
@@ -166,7 +167,7 @@ def _sign_bit(element: DType) -> int:
     return 1 << (element.bits - 1)
 
 
-def _encoded(x: Any, descending: bool, zeros_equal: bool) -> Any:
+def _encoded(x: ArrayLike, descending: bool, zeros_equal: bool) -> Any:
     """The keys of x. With `zeros_equal` -0.0 has the key of 0.0 and cannot be told from it."""
     element = common_element(x)[0].compute  # 16-bit floats sort as f32
     kind = DTYPES[f"u{element.bits}"]
@@ -183,7 +184,7 @@ def _encoded(x: Any, descending: bool, zeros_equal: bool) -> Any:
     return f.bitwise_not(key) if descending else key
 
 
-def _decoded(key: Any, element: DType, descending: bool) -> Any:
+def _decoded(key: ArrayLike, element: DType, descending: bool) -> Any:
     """The elements of keys; any NaN comes back as one NaN."""
     result, element = element, element.compute
     kind = DTYPES[f"u{element.bits}"]
@@ -208,7 +209,7 @@ def _all_bits(kind: DType) -> Any:
 # ------------------------------------------------------------------------------------ the ops
 
 
-def _argsort_reference(x: Any, descending: bool) -> Any:
+def _argsort_reference(x: Array, descending: bool) -> Any:
     x = accumulable(x)  # NumPy does not sort bf16
     if not descending:
         return np.argsort(x, axis=-1, kind="stable")
@@ -216,11 +217,11 @@ def _argsort_reference(x: Any, descending: bool) -> Any:
     return x.shape[-1] - 1 - backwards[..., ::-1]
 
 
-def _sort_reference(x: Any, descending: bool) -> Any:
+def _sort_reference(x: Array, descending: bool) -> Any:
     return np.take_along_axis(x, _argsort_reference(x, descending), -1)
 
 
-def _topk_reference(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
+def _topk_reference(x: Array, k: int, largest: bool) -> tuple[Any, Any]:
     places = _argsort_reference(x, largest)[..., :k]
     return np.take_along_axis(x, places, -1), places
 
@@ -246,7 +247,7 @@ def _sort_samples() -> list[Sample]:
     ]
 
 
-def _sort_gradient(ct: Any, result: Any, x: Any, *, descending: bool) -> list[Any]:
+def _sort_gradient(ct: Value, result: Value, x: Value, *, descending: bool) -> list[Any]:
     places = emit("argsort", x, descending=descending)
     return [add_along(x.type.dims, places, len(x.shape) - 1, ct)]
 
@@ -283,7 +284,7 @@ argsort_op = define(
 LISTED = 64
 
 
-def _expand_topk(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
+def _expand_topk(x: Value, k: int, largest: bool) -> tuple[Any, Any]:
     if k > LISTED:
         places = slice_axis(emit("argsort", x, descending=largest), rank_of(x) - 1, 0, k)
     else:
@@ -325,7 +326,7 @@ topk_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _along(op: str, x: Any, axis: int | None, **attrs: Any) -> tuple[Any, int]:
+def _along(op: str, x: Value, axis: int | None, **attrs: Any) -> tuple[Any, int]:
     """(an op on rows applied along an axis, the axis)."""
     x = as_value(x)
     element = common_element(x)[0]
@@ -339,8 +340,8 @@ def _along(op: str, x: Any, axis: int | None, **attrs: Any) -> tuple[Any, int]:
 
 @public(np.sort, name="sort")
 def sort(
-    x: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *,
-    descending: bool = False, stable: Any = None,
+    x: Any, axis: int | None = -1, kind: ArrayLike | None = None, order: object = None, *,
+    descending: bool = False, stable: ArrayLike | None = None,
 ) -> Any:  # fmt: skip
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
     kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
@@ -354,8 +355,8 @@ def sort(
 
 @public(np.argsort, method=True)
 def argsort(
-    x: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *,
-    descending: bool = False, stable: Any = None,
+    x: Any, axis: int | None = -1, kind: ArrayLike | None = None, order: object = None, *,
+    descending: bool = False, stable: ArrayLike | None = None,
 ) -> Any:  # fmt: skip
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
     real parts, then by their imaginary parts."""
@@ -375,7 +376,13 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
 
 
 @public(np.partition)
-def partition(x: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
+def partition(
+    x: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: ArrayLike | None = None,
+    order: object = None,
+) -> Any:
     """x sorted along an axis, which is one of the orders np.partition may return."""
     _check_kth(x, kth, axis)
     return sort(x, axis)
@@ -383,14 +390,18 @@ def partition(x: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: 
 
 @public(np.argpartition, method=True)
 def argpartition(
-    x: Any, kth: Any, axis: int | None = -1, kind: Any = None, order: Any = None
+    x: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: ArrayLike | None = None,
+    order: object = None,
 ) -> Any:
     """The positions that sort x along an axis, which is one answer np.argpartition may give."""
     _check_kth(x, kth, axis)
     return argsort(x, axis)
 
 
-def _check_kth(x: Any, kth: Any, axis: int | None) -> None:
+def _check_kth(x: Value, kth: Value, axis: int | None) -> None:
     dims = shape_of(x)
     extent = size_of(dims) if axis is None else dims[axis]
     for k in np.atleast_1d(kth):
@@ -399,7 +410,7 @@ def _check_kth(x: Any, kth: Any, axis: int | None) -> None:
 
 
 @public(np.sort_complex)
-def sort_complex(a: Any) -> Any:
+def sort_complex(a: ArrayLike) -> Any:
     """The elements along the last axis in ascending order, as complex numbers."""
     element = common_element(a)[0]
     small = element.is_integer and element.bits <= 16
@@ -408,7 +419,7 @@ def sort_complex(a: Any) -> Any:
 
 
 @public(np.lexsort)
-def lexsort(keys: Any, axis: int = -1) -> Any:
+def lexsort(keys: ArrayLike, axis: int = -1) -> Any:
     """Positions that sort by the last key, then the one before, and so on."""
     rows = list(keys) if isinstance(keys, tuple | list) else list(functions.unstack(keys))
     require(bool(rows), "lexsort needs a key")
