@@ -56,6 +56,9 @@ class Config:
     parity         results are equal in every bit on CPU and CUDA, for any number of threads: one
                    order of sums and nothing fused that is not written so, whatever fast_math says
                    (see docs/parity.md for what it covers and costs)
+    watch          which elements of arrays that a function has captured later calls compare with
+                   what was traced: "some" (all up to 32 KiB, else one in each of up to 512 rows),
+                   "all", or "none": what was captured is constant, whatever becomes of it
     verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
     fold_bytes     largest constant that folding may create; fold_flops likewise for work
     """
@@ -79,6 +82,7 @@ class Config:
     check_finite: bool = False
     fast_math: bool = True
     parity: bool = False
+    watch: str = "some"
     verify: int = 2
     fold_bytes: int = 1 << 20
     fold_flops: float = 1e7
@@ -107,6 +111,7 @@ class Config:
             raise GraphError(
                 "sample is given, but no error is measured", hint="give error_budget=, too"
             )
+        self._check("watch", self.watch in ("some", "all", "none"), '"some", "all" or "none"')
         self._check("place_seconds", _is_amount(self.place_seconds), "seconds, and not negative")
         self._check("fold_flops", _is_amount(self.fold_flops), _AMOUNT)
         self._check_costs()

@@ -366,3 +366,50 @@ def test_threads_see_the_values_of_now():
         thread.join()
     assert not wrong
     assert f(X).tolist() == (2 * X).tolist()
+
+
+SHAPES = [(300, 100), (64, 64, 64), (40_000,), (5, 20_000), (500, 64, 2), (9001, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("part", ["row", "half", "all"])
+def test_what_changes_in_place_in_a_large_array_is_seen(shape, part):
+    table = np.zeros(shape)
+    f = gc.compile(lambda x: x + table.sum())
+    assert f(1.0) == 1.0
+    rows = table.reshape(-1, shape[-1])
+    if part == "row":  # or as many as have one element that is looked at
+        rows[len(rows) // 3 :][: 1 if len(rows) <= 512 else len(rows) // 512 + 2] = 1
+    else:
+        rows[len(rows) // 2 if part == "half" else 0 :] = 1
+    assert f(1.0) == 1.0 + table.sum()
+
+
+@pytest.mark.parametrize(("watch", "seen"), [("all", True), ("none", False)])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_every_element_or_none_is_watched_on_request(watch, seen, strides):
+    table = np.zeros((300, 600))[:, ::strides]
+    number = 1.0
+
+    def change():
+        nonlocal number
+        number = 2.0
+
+    f = gc.compile(lambda x: x * number + table.sum(), watch=watch)
+    assert f(1.0) == 1.0
+    table[7, 11] = 3.0
+    assert f(1.0) == (4.0 if seen else 1.0)
+    change()
+    assert f(1.0) == (5.0 if seen else 1.0)
+
+
+def test_a_function_that_is_not_watched_refuses_traced_arrays_that_leak():
+    kept = []
+    leak = gc.compile(lambda x: (kept.append(x), x)[1], watch="none")
+    with pytest.raises(gc.GraphError, match="keeps a traced array"):
+        leak(X)
+
+
+def test_what_to_watch_is_one_of_three():
+    with pytest.raises(gc.GraphError, match="watch must be"):
+        gc.compile(lambda x: x, watch="sometimes")

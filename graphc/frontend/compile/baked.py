@@ -9,7 +9,8 @@ these things are still what they were, and the function is traced again where th
 they are is read off the code of the function and of all functions of the user's that it refers to.
 
 Numbers and strings are watched by value, other objects by identity, arrays by identity and by their
-elements: all of them in small arrays, `SAMPLES` of them in large ones.
+elements: all of them in arrays of up to WHOLE_BYTES, in larger ones an element of each row, of
+SAMPLES rows if there are more.  `Config.watch` asks for all elements of all arrays, or for nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from graphc.frontend.trace.calls import origin_of
 from graphc.frontend.trace.known_arrays import KnownArray
 from graphc.ops.record.value import Stateful, Value
 
-WHOLE_BYTES = 4096  # of an array whose elements are all compared: half a microsecond
-SAMPLES = 64  # elements of a larger one
+WHOLE_BYTES = 1 << 15  # of an array whose elements are all compared: a microsecond
+SAMPLES = 512  # elements of a larger one: half a microsecond
 MOST_WATCHED = 1000
 MOST_DEPTH = 6  # of containers and objects in one another
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
@@ -40,6 +41,7 @@ _WRITES = frozenset((
 ))  # fmt: skip
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
+Array = np.ndarray[Any, Any]
 Get = Callable[[], Any]
 
 
@@ -50,7 +52,7 @@ class Baked:
 
     def __init__(self) -> None:
         self.values: list[tuple[Get, Any, str]] = []
-        self.elements: list[tuple[np.ndarray[Any, Any], bytes, str]] = []
+        self.elements: list[tuple[Array, bytes, str]] = []
 
     def __bool__(self) -> bool:
         return bool(self.values or self.elements)
@@ -84,10 +86,17 @@ def _same(now: Any, value: Any) -> bool:
     return isinstance(value, _SCALARS) and now == value
 
 
-def _sample(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view of the elements that are compared."""
+def _sample(array: Array) -> Array:
+    """A view of the elements that are compared.
+
+    Steps a little shorter than a row lead through all rows, and through all columns in the end.
+    """
     if array.nbytes <= WHOLE_BYTES:
         return array
+    if array.flags.c_contiguous:
+        row = array.shape[-1]
+        rows = -(-array.size // (row * SAMPLES))  # of which one is looked at
+        return array.reshape(-1)[:: max(1, min(rows * row - 1, array.size // SAMPLES))]
     each = round(SAMPLES ** (1 / array.ndim))
     return array[tuple(slice(None, None, max(1, extent // each)) for extent in array.shape)]
 
@@ -109,21 +118,23 @@ def _shown(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def baked(function: Callable[..., Any], owner: Any = None) -> Baked:
-    """What a trace of the function that has just ended read; `owner` is its first argument.
+def baked(function: Callable[..., Any], owner: Any = None, watch: str = "some") -> Baked:
+    """What a trace of the function that has just ended read; `owner` is its first argument, `watch`
+    as in `Config`.
 
     Raises TraceError where a traced array was stored outside, with the line that made it.
     """
-    walk = _Walk(function)
+    walk = _Walk(function, _sample if watch == "some" else lambda array: array)
     walk.function(function, owner)
-    return walk.found
+    return walk.found if watch != "none" else Baked()
 
 
 class _Walk:
     """Follows the paths in functions from what they begin with to the values at their ends."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, sample: Callable[[Array], Array]) -> None:
         self.found = Baked()
+        self.sample = sample
         self.home = str(getattr(root, "__module__", "")).partition(".")[0]
         self.seen: set[Any] = set()
         self.kept: list[Any] = []  # objects whose identities are in `seen`
@@ -239,7 +250,7 @@ class _Walk:
         _require_no_tracer(title, value)
         if isinstance(value, np.ndarray):
             if not value.dtype.hasobject and self._is_new(id(value), value):
-                sample = _sample(value)
+                sample = self.sample(value)
                 self.found.elements.append((sample, sample.tobytes(), title))
         elif isinstance(value, (*_SCALARS, Stateful, Value, ModuleType, type)):
             return

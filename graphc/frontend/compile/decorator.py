@@ -311,7 +311,7 @@ class CompiledFunction(Generic[P, R]):
         attributes of the owner are what they were then.
         """
         try:
-            return baked(self.function, owner)
+            return baked(self.function, owner, self.config.watch)
         except TraceError:
             if hasattr(owner, "__dict__"):
                 vars(owner).clear()
@@ -460,12 +460,13 @@ def compile(
     static    names of arguments whose values specialise the compiled code (they must be hashable)
     donate    names of arguments whose memory results may reuse
     options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
-              error_budget, sample, memory_limit, check_finite, fast_math, parity
+              error_budget, sample, memory_limit, check_finite, fast_math, parity, watch
 
     Arguments are values: a write to one inside the function is not seen by the caller.  What the
     function reads from outside (attributes of self, globals, cells) becomes constant when it is
-    traced; where it has changed since, the next call traces again, and `compiles` says what it was
-    (see `graphc.frontend.compile.baked`).  A self that is named in `static` is not watched.  Raises
+    traced; where it has changed since, the next call traces again, and `compiles` says what it was.
+    A few elements of a large array may change unseen: `watch="all"` has each call compare every
+    one.  A self that is named in `static` is not watched.  Raises
     GraphError for an option that does not exist.
     """
     if function is not None and not callable(function):
