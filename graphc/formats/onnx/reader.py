@@ -125,46 +125,58 @@ def _package() -> Any:
     return onnx
 
 
-def domain_of(name: str) -> str:
+def domain_of(name: str | bytes) -> str:
     """The domain as tables have it: that of ONNX itself has two spellings."""
-    return "" if name == "ai.onnx" else name
+    return "" if name == "ai.onnx" else _text(name)
+
+
+def _versions(imports: Any, file: str) -> dict[str, int]:
+    made = {domain_of(o.domain): int(o.version) for o in imports}
+    for domain, version in made.items():
+        if not 0 < version < 1 << 20:
+            raise GraphError(f"{file} is of version {version} of {domain or 'ai.onnx'}")
+    return made
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(_text, values))
 
 
 class _Reader:
     def __init__(self, path: Path, model: Any) -> None:
         self.path = path
         self.model = model
-        self.versions = {domain_of(o.domain): int(o.version) for o in model.opset_import}
+        self.versions = _versions(model.opset_import, path.name)
         self.opened: dict[str, OpenFile] = {}
 
     def file(self) -> File:
         if not self.model.HasField("graph"):
             raise GraphError(f"{self.path.name} is no ONNX model", hint="it holds no graph")
         functions = {
-            (domain_of(f.domain), f.name, f.overload): self._function(f)
+            (domain_of(f.domain), _text(f.name), _text(f.overload)): self._function(f)
             for f in self.model.functions
         }
         return File(self.path.name, self._graph(self.model.graph, 0), functions, self.versions)
 
     def _function(self, proto: Any) -> Subgraph:
-        versions = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
+        versions = _versions(proto.opset_import, self.path.name)
         nodes = self._nodes(proto.node, 0, versions)
-        defaults = {a.name: self._attribute(a, 0) for a in proto.attribute_proto}
+        defaults = {_text(a.name): self._attribute(a, 0) for a in proto.attribute_proto}
         return Subgraph(
-            proto.name, nodes, tuple(proto.input), tuple(proto.output), {}, {}, defaults
+            _text(proto.name), nodes, _texts(proto.input), _texts(proto.output), {}, {}, defaults
         )
 
     def _graph(self, proto: Any, depth: int) -> Subgraph:
         check_within("region_depth", depth, f"{self.path.name} has graphs in one another")
-        constants = {t.name: self.tensor(t) for t in proto.initializer}
-        constants |= {t.values.name: self._sparse(t) for t in proto.sparse_initializer}
+        constants = {_text(t.name): self.tensor(t) for t in proto.initializer}
+        constants |= {_text(t.values.name): self._sparse(t) for t in proto.sparse_initializer}
         return Subgraph(
-            proto.name,
+            _text(proto.name),
             self._nodes(proto.node, depth, self.versions),
-            tuple(v.name for v in proto.input),
-            tuple(v.name for v in proto.output),
+            _texts(v.name for v in proto.input),
+            _texts(v.name for v in proto.output),
             constants,
-            {v.name: kind_of(v.type) for v in (*proto.input, *proto.output)},
+            {_text(v.name): kind_of(v.type) for v in (*proto.input, *proto.output)},
         )
 
     def _nodes(self, nodes: Any, depth: int, versions: Mapping[str, int]) -> tuple[Node, ...]:
@@ -174,10 +186,11 @@ class _Reader:
             graphs = any(a.type == a.GRAPH for a in proto.attribute)
             made.append(
                 Node(
-                    k, proto.name, domain, proto.op_type,
+                    k, _text(proto.name), domain, _text(proto.op_type),
                     versions.get(domain, self.versions.get(domain, 1)),
-                    tuple(proto.input), tuple(proto.output),
-                    {a.name: self._attribute(a, depth) for a in proto.attribute}, proto.overload,
+                    _texts(proto.input), _texts(proto.output),
+                    {_text(a.name): self._attribute(a, depth) for a in proto.attribute},
+                    _text(proto.overload),
                     proto.SerializeToString() if graphs and domain else b"",
                 )
             )  # fmt: skip
@@ -185,7 +198,7 @@ class _Reader:
 
     def _attribute(self, proto: Any, depth: int) -> Any:
         if proto.ref_attr_name:
-            return Reference(proto.ref_attr_name)
+            return Reference(_text(proto.ref_attr_name))
         kinds = type(proto)
         plain: dict[int, Callable[[], Any]] = {
             kinds.FLOAT: lambda: float(proto.f),
@@ -251,7 +264,7 @@ class _Reader:
         return made
 
     def _external(self, proto: Any, nbytes: int) -> Array:
-        entries = {e.key: e.value for e in proto.external_data}
+        entries = {_text(e.key): _text(e.value) for e in proto.external_data}
         name, start = entries.get("location", ""), int(entries.get("offset", 0) or 0)
         length = int(entries.get("length", nbytes) or nbytes)
         if not name or name in (".", "..") or any(c in name for c in "/\\\0") or len(name) > 200:
@@ -273,8 +286,9 @@ class _Reader:
         return source.read(start, nbytes)
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _text(value: str | bytes) -> str:
+    """A string of the file; one that is no UTF-8 comes as bytes."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def _elements(shape: tuple[int, ...], what: str) -> int:
@@ -339,4 +353,4 @@ def _extent(proto: Any) -> int | str | None:
     which = proto.WhichOneof("value")
     if which == "dim_value":
         return int(proto.dim_value) if proto.dim_value >= 0 else None
-    return str(proto.dim_param) or None if which == "dim_param" else None
+    return _text(proto.dim_param) or None if which == "dim_param" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from project import ROOT
 
 import graphc as gc
 from graphc.limits import limit, set_limit
@@ -102,8 +104,9 @@ def test_the_command_line(tmp_path: Path) -> None:
 
     def command(*words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "graphc", *words], capture_output=True, text=True, cwd=tmp_path
-        )
+            [sys.executable, "-m", "graphc", *words], capture_output=True, text=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -40,11 +40,12 @@ def scaler(x: Any, *, offset: Any = (), scale: Any = ()) -> Any:
 def normalizer(x: Any, *, norm: str = "MAX") -> Any:
     wide = f.astype(x, np.float32)
     refuse(norm in ("MAX", "L1", "L2"), f"no norm {norm!r}")
-    size = f.abs(wide)
     if norm == "L2":
         total = f.sqrt(f.sum(f.multiply(wide, wide), axis=-1, keepdims=True))
+    elif norm == "L1":
+        total = f.sum(f.abs(wide), axis=-1, keepdims=True)
     else:
-        total = (f.max if norm == "MAX" else f.sum)(size, axis=-1, keepdims=True)
+        total = f.max(wide, axis=-1, keepdims=True)
     return f.divide(wide, f.where(f.equal(total, 0), np.float32(1), total))
 
 
@@ -172,18 +173,16 @@ def linear_classifier(
     weights = _floats(coefficients).reshape(-1, wide.shape[1])
     scores = f.matmul(wide, np.ascontiguousarray(weights.T))
     scores = f.add(scores, _floats(intercepts)) if len(intercepts) else scores
-    return _classified(scores, labels, post_transform, binary_at=0.5)
+    return _classified(scores, labels, post_transform)
 
 
-def _classified(scores: Any, labels: Array, post: str, binary_at: float) -> Any:
+def _classified(scores: Any, labels: Array, post: str) -> Any:
     """Labels and transformed scores; one score for two labels is that of the second."""
     if scores.shape[1] == 1 and len(labels) == 2:
-        one = transformed(scores, post)
-        edge = binary_at if post == "LOGISTIC" else 0.0
-        second = f.greater(f.getitem(one, (slice(None), 0)), np.float32(edge))
+        second = f.greater(f.getitem(scores, (slice(None), 0)), np.float32(0))
+        one = transformed(scores, post if post in ("LOGISTIC", "PROBIT") else "NONE")
         label = f.where(second, labels[1], labels[0])
-        other = f.subtract(1, one) if post in ("LOGISTIC", "PROBIT") else f.negative(one)
-        return label, f.concatenate([other, one], 1)
+        return label, f.concatenate([f.subtract(1, one), one], 1)
     label = f.take(labels, f.argmax(scores, axis=1), axis=0)
     return label, transformed(scores, post)
 
@@ -348,7 +347,7 @@ def tree_classifier(
         made = f.add(made, base[-1:] if binary else base)
     scores = f.astype(made, np.float32)
     if not binary:
-        return _classified(scores, labels, post_transform, 0.5)
+        return _classified(scores, labels, post_transform)
     return _binary_trees(scores, labels, post_transform, given["class_weights"])
 
 

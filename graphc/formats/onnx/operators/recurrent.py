@@ -213,19 +213,34 @@ def gru(
 @operator("LSTM")
 def lstm(
     x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    p: Any = None, *, activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
-    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    input_forget: int = 0, layout: int = 0,
+    p: Any = None, **how: Any,
 ) -> Any:  # fmt: skip
-    size = hidden_size or r.shape[-1]
+    held = [f.swapaxes(f.getitem(r, d), 0, 1) for d in range(r.shape[0])]
+
+    def project(steps: Any, d: int) -> Any:
+        return f.matmul(steps, f.swapaxes(f.getitem(w, d), 0, 1))
+
+    def recur(state: Any, d: int) -> Any:
+        return f.matmul(state, held[d])
+
+    return lstm_by(x, project, recur, r.shape[-1], b, lengths, h, c, p, **how)
+
+
+def lstm_by(
+    x: Any, project: Callable[[Any, int], Any], recur: Callable[[Any, int], Any], size: int,
+    b: Any, lengths: Any, h: Any, c: Any, p: Any, *, activation_alpha: Any = (),
+    activation_beta: Any = (), activations: Any = (), clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+    layout: int = 0,
+) -> Any:  # fmt: skip
+    """An LSTM whose products with the weights of a direction are these functions."""
     cells = _Recurrence(
-        direction, size, layout, clip, activations, activation_alpha, activation_beta,
-        ("Sigmoid", "Tanh", "Tanh"),
+        direction, hidden_size or size, layout, clip, activations, activation_alpha,
+        activation_beta, ("Sigmoid", "Tanh", "Tanh"),
     )  # fmt: skip
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 4)
-        held = f.swapaxes(f.getitem(r, d), 0, 1)
         act, squash, last = cells.gates[d]
         peep = [None] * 3 if p is None else f.split(f.getitem(p, d), 3, 0)
 
@@ -235,13 +250,14 @@ def lstm(
 
         def step(carry: Any, row: Any) -> Any:
             old, memory = carry
-            xi, xo, xf, xc = _gates(f.add(row, f.matmul(old, held)), 4)
+            xi, xo, xf, xc = _gates(f.add(row, recur(old, d)), 4)
             enter = gate(xi, peep[0], memory)
             forget = f.subtract(1, enter) if input_forget else gate(xf, peep[2], memory)
             new = f.add(f.multiply(forget, memory), f.multiply(enter, squash(cells.clipped(xc))))
             leave = gate(xo, peep[1], new)
             return f.multiply(leave, last(new)), new
 
-        return _projection(steps, w, None if one is None else f.add(one, other), d), step
+        rows = project(steps, d)
+        return rows if one is None else f.add(rows, f.add(one, other)), step
 
     return cells.run(x, lengths, (h, c), cell)

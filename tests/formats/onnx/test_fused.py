@@ -1,0 +1,130 @@
+"""Operators of com.microsoft and ai.onnx.ml beside NumPy and ONNX's own evaluator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.onnx_cases import Interpreted
+from graphc.formats.onnx.reader import from_proto
+
+onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX files")
+helper = onnx.helper
+ML = "ai.onnx.ml"
+rng = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def model_of(op: str, domain: str, inputs: list[Any], results: int, **attributes: Any) -> Any:
+    names = [f"i{k}" if v is not None else "" for k, v in enumerate(inputs)]
+    outputs = [f"o{k}" for k in range(results)]
+    node = helper.make_node(op, names, outputs, domain=domain, **attributes)
+    kinds = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for n, v in zip(names, inputs)
+        if v is not None
+    ]
+    empty = [helper.make_tensor_value_info(n, 1, None) for n in outputs]
+    graph = helper.make_graph([node], "g", kinds, empty)
+    imports = [helper.make_opsetid(*p) for p in (("", 17), ("com.microsoft", 1), (ML, 3))]
+    return helper.make_model(graph, opset_imports=imports)
+
+
+def run(
+    op: str, inputs: list[Any], results: int = 1, domain: str = "com.microsoft", **a: Any
+) -> Any:
+    model = Interpreted(from_proto(model_of(op, domain, inputs, results, **a), Path("m.onnx")))
+    return model.run([v for v in inputs if v is not None])
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def normal(x: Any, epsilon: float) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_with_a_mask(causal: int) -> None:
+    x, w, b = floats(2, 5, 8), floats(8, 24), floats(24)
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]], np.int32)
+    (made, *_) = run("Attention", [x, w, b, mask], num_heads=2, unidirectional=causal)
+    q, k, v = ((x @ w + b).reshape(2, 5, 3, 2, 4)[:, :, n].swapaxes(1, 2) for n in range(3))
+    scores = q @ k.swapaxes(-1, -2) / 2 + np.where(mask, 0, -10000.0)[:, None, None]
+    if causal:
+        scores = np.where(np.tril(np.ones((5, 5), bool)), scores, -np.inf)
+    expected = (softmax(scores) @ v).swapaxes(1, 2).reshape(2, 5, 8)
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_skip_layer_normalisation() -> None:
+    x, skip, gamma, beta = floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8)
+    (made, *_) = run("SkipLayerNormalization", [x, skip, gamma, beta], epsilon=1e-5)
+    np.testing.assert_allclose(made, normal(x + skip, 1e-5) * gamma + beta, rtol=1e-4, atol=1e-5)
+
+
+def test_quantised_sum() -> None:
+    a, b = (rng.integers(0, 256, (3, 4)).astype(np.uint8) for _ in range(2))
+    scales = [np.float32(v) for v in (0.1, 0.2, 0.3)]
+    zeros = [np.uint8(v) for v in (120, 100, 110)]
+    pairs = [*zip(map(np.asarray, scales), map(np.asarray, zeros))]
+    (made,) = run("QLinearAdd", [a, *pairs[0], b, *pairs[1], *pairs[2]])
+    real = (a - 120.0) * 0.1 + (b - 100.0) * 0.2
+    expected = np.clip(np.rint(real / 0.3) + 110, 0, 255)
+    assert np.abs(made - expected).max() <= 1  # where f32 and f64 are on both sides of a half
+
+
+TREE = {
+    "nodes_treeids": [0] * 5 + [1] * 3, "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+    "nodes_featureids": [0, 0, 2, 0, 0, 1, 0, 0],
+    "nodes_modes": [["LEAF", "BRANCH_LEQ"][k in (0, 2, 5)] for k in range(8)],
+    "nodes_values": [0.1, 0, -0.3, 0, 0, 0.2, 0, 0],
+    "nodes_truenodeids": [1, 0, 3, 0, 0, 1, 0, 0], "nodes_falsenodeids": [2, 0, 4, 0, 0, 2, 0, 0],
+    "nodes_missing_value_tracks_true": [0] * 8,
+}  # fmt: skip
+LEAVES = {"treeids": [0, 0, 0, 1, 1], "nodeids": [1, 3, 4, 1, 2], "weights": [1.0, 2, 3, 4, 5]}
+
+
+def leaves(prefix: str, ids: list[int]) -> dict[str, Any]:
+    return {f"{prefix}_{key}": value for key, value in LEAVES.items()} | {f"{prefix}_ids": ids}
+
+
+CASES: list[tuple[str, int, dict[str, Any]]] = [
+    ("Scaler", 1, {"offset": [0.1, 0.2, 0.3], "scale": [1.0, 2.0, 3.0]}),
+    ("Normalizer", 1, {"norm": "L2"}),
+    ("LinearRegressor", 1, {"coefficients": [0.1, 0.2, 0.3], "intercepts": [0.5], "targets": 1}),
+    (
+        "LinearClassifier", 2,
+        {"coefficients": [*np.linspace(-1, 1, 9)], "intercepts": [0.1, 0.2, 0.3],
+         "classlabels_ints": [5, 6, 7], "post_transform": "SOFTMAX"},
+    ),
+    (
+        "SVMRegressor", 1,
+        {"coefficients": [0.5, -0.7], "kernel_params": [0.5, 0.1, 3.0], "kernel_type": "RBF",
+         "n_supports": 2, "rho": [0.3], "support_vectors": [0.1, 0.2, 0.3, -0.4, 0.5, -0.6]},
+    ),
+    ("TreeEnsembleRegressor", 1, {**TREE, **leaves("target", [0] * 5), "n_targets": 1}),
+    (
+        "TreeEnsembleClassifier", 2,
+        {**TREE, **leaves("class", [0, 1, 2, 1, 2]), "classlabels_int64s": [4, 5, 6],
+         "post_transform": "SOFTMAX"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "results", "attributes"), CASES, ids=[c[0] for c in CASES])
+def test_classical_models(op: str, results: int, attributes: dict[str, Any]) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    x = floats(7, 3)
+    expected = ReferenceEvaluator(model_of(op, ML, [x], results, **attributes)).run(None, {"i0": x})
+    for made, wanted in zip(run(op, [x], results, ML, **attributes), expected, strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
