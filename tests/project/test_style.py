@@ -12,6 +12,7 @@ ROOT = HOME / "graphc"
 FOLDERS = ("graphc", "tests", "docs", "benchmarks", "examples")
 MOST_FILE_LINES = 600  # a file is one idea; beyond this ask why
 MOST_FUNCTION_LINES = 60
+INSTRUCTIONS = {"define", "declare", "br", "ret", "icmp", "load", "store", "getelementptr", "phi"}
 NAMED_FILE = re.compile(r"""(?<![\w/.{}"])[a-z_]+(?:/[a-z_]+)*\.py\b""")
 
 
@@ -65,3 +66,16 @@ def test_files_named_in_texts_exist() -> None:
     ends = {"/".join(p.parts[-k:]) for p in texts for k in range(1, 6)}
     named = {(p.name, name) for p in texts for name in NAMED_FILE.findall(p.read_text())}
     assert not {(text, name) for text, name in named if name not in ends}
+
+
+def test_llvm_text_is_written_not_typed() -> None:
+    """No string of graphc holds a function of LLVM IR: `graphc.codegen.llvm.writer` writes them."""
+    allowed = {"codegen/gemm/__init__.py"}  # one call
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                lines = [line.split(" = ")[-1].split() for line in node.value.splitlines()]
+                if sum(bool(words) and words[0] in INSTRUCTIONS for words in lines) > 2:
+                    found.add(str(path.relative_to(ROOT)))
+    assert found <= allowed

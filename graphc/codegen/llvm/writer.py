@@ -455,9 +455,11 @@ class Writer:
 class Native:
     """A native function: how its body is written, once for each module that calls it."""
 
-    def __init__(self, body: Callable[..., None], result: str, is_public: bool) -> None:
-        self.body, self.result, self.is_public = body, result, is_public
-        self.symbol = f"graphc_{body.__name__}"
+    def __init__(
+        self, body: Callable[..., None], result: str, is_public: bool, symbol: str
+    ) -> None:
+        self.body, self.result, self.is_public = body, result, is_public or bool(symbol)
+        self.symbol = symbol or f"graphc_{body.__name__}"
         self.__doc__ = body.__doc__
         self.parameters: dict[str, str | type[Layout]] = {
             name: _parameter(annotation, body.__globals__)
@@ -498,9 +500,14 @@ def _parameter(annotation: str, names: dict[str, Any]) -> str | type[Layout]:
     return layout
 
 
-def native(result: str = VOID, *, is_public: bool = False) -> Callable[..., Native]:
-    """Make a native function of one that writes its body; the annotations are its signature."""
-    return lambda body: Native(body, result, is_public)
+def native(
+    result: str = VOID, *, is_public: bool = False, symbol: str = ""
+) -> Callable[..., Native]:
+    """Make a native function of one that writes its body; the annotations are its signature.
+
+    One with a symbol of its own is public.
+    """
+    return lambda body: Native(body, result, is_public, symbol)
 
 
 class Extern:

@@ -19,6 +19,17 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from graphc.codegen.llvm import target
+from graphc.codegen.llvm.writer import (
+    I32,
+    I64,
+    PTR,
+    Extern,
+    Module,
+    Number,
+    Pointer,
+    Writer,
+    native,
+)
 from graphc.codegen.numba.function_key import function_text, jitted_within
 from graphc.codegen.numba.memory import PROVIDED, memory_ir
 from graphc.codegen.python import source
@@ -59,22 +70,22 @@ def entry(bufs, params, lo, hi, thread):
     {body}
 """
 
-_WRAPPER = """
-declare i32 @"{inner}"(ptr, ptr, ptr, ptr, i64, i64, i64)
 
-define i32 @{name}(ptr %bufs, ptr %params, i64 %lo, i64 %hi, i64 %thread) {{
-  %result = alloca i64
-  %raised = alloca ptr
-  store i64 0, ptr %result
-  store ptr null, ptr %raised
-  %status = call i32 @"{inner}"(ptr %result, ptr %raised, ptr %bufs, ptr %params,
-                                 i64 %lo, i64 %hi, i64 %thread)
-  %fine = icmp eq i32 %status, 0
-  %value = load i32, ptr %result
-  %code = select i1 %fine, i32 %value, i32 {raised}
-  ret i32 %code
-}}
-"""
+def _wrapper(inner: str, name: str, triple: str) -> str:
+    """A kernel that calls a compiled function as Numba does."""
+    function = Extern(f'"{inner}"', I32, PTR, PTR, PTR, PTR, I64, I64, I64)
+
+    @native(I32, symbol=name)
+    def kernel(
+        f: Writer, bufs: Pointer, params: Pointer, lo: Number, hi: Number, thread: Number
+    ) -> None:
+        result, raised = f.slot(I64), f.slot(PTR)
+        result.store(0)
+        raised.store(f.null())
+        status = function(f, result, raised, bufs, params, lo, hi, thread)
+        f.give((status == 0).choose(result.load(I32), f.half(RAISED)))
+
+    return Module(triple).text([kernel])
 
 
 # Turns a raised exception's arguments into Python objects: only Numba's own callers run it.
@@ -258,8 +269,8 @@ def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.Modul
     signature = (pointer(types.voidptr), pointer(types.int64), *words)
     compiled = _compile(part(entry), signature, name)
     inner = compiled.fndesc.llvm_func_name
-    wrapper = _WRAPPER.format(inner=inner, name=name, raised=RAISED)
     host = target.host()
+    wrapper = _wrapper(inner, name, host.triple)
     empty = r"define internal ptr @\1(ptr) { ret ptr null }"
     text = _WITHOUT_PYTHON.sub(empty, compiled.library.optimised())
     module = target.parse([text, wrapper], host)
@@ -267,7 +278,7 @@ def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.Modul
     _require_no_address(module, name)
     needed = undefined(module)
     if needed & PROVIDED and allocates:
-        module = target.parse([str(module), memory_ir()], host)
+        module = target.parse([str(module), memory_ir(host.triple)], host)
         _prune(module, name)
         needed = undefined(module)
     missing = sorted(needed - C_LIBRARY)
