@@ -35,7 +35,7 @@ def piece(number: int, text: str = "") -> Piece:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_results_are_in_order(threads: int) -> None:
-    both = threading.Barrier(min(threads, 4), timeout=30)
+    both = threading.Barrier(min(threads, 4), timeout=300)
 
     def job(number: int) -> tuple[int, threading.Thread]:
         if number < min(threads, 4):
@@ -52,7 +52,7 @@ def test_the_first_failure_is_raised() -> None:
     late = threading.Event()
 
     def first() -> None:
-        assert late.wait(30)
+        assert late.wait(300)
         raise KeyError("first")
 
     def second() -> None:

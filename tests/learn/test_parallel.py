@@ -435,7 +435,7 @@ def test_steps_in_flight_give_right_answers() -> None:
 
 def test_two_steps_are_in_flight_at_once() -> None:
     """Each waits for the other: one step at a time would never end."""
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=300)
     flight = parallel.concurrent(lambda k: (both.wait(), k)[1], [(k,) for k in range(6)])
     assert flight.results == tuple(range(6))
 

@@ -35,8 +35,8 @@ assert finite(np.float64(8), np.int64(3)) == 1
     [
         ("", "endless(np.float64(1))", "KeyboardInterrupt"),
         (
-            "signal.signal(signal.SIGINT, lambda *_: print('seen'))",
-            "[finite(np.float64(1), np.int64(60_000_000)), time.sleep(1)]",
+            "seen = []; signal.signal(signal.SIGINT, lambda *_: seen.append(print('seen')))",
+            "while not seen: finite(np.float64(1), np.int64(60_000_000))",
             "seen\ndone",
         ),
     ],
@@ -94,7 +94,7 @@ def test_interrupt_of_one_huge_kernel(name: str) -> None:
     """Each would run for hours in one unit of work."""
     done = subprocess.run(
         [sys.executable, "-c", HUGE, ENDLESS_UNITS[name]],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.strip() == "KeyboardInterrupt", done.stderr
 

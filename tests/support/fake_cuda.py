@@ -58,7 +58,7 @@ class Stream:
     def wait(self) -> None:
         done = threading.Event()
         self.work.put(done.set)
-        assert done.wait(20), "the stream waits for ever"
+        assert done.wait(300), "the stream waits for ever"
 
 
 class Event:
@@ -290,11 +290,11 @@ class FakeCuda:
 
     def cuStreamWaitEvent(self, stream, event, flags):
         mark = event.mark
-        stream.put(lambda: mark.wait(20) or None)
+        stream.put(lambda: mark.wait(300) or None)
         return (OK,)
 
     def cuEventSynchronize(self, event):
-        event.mark.wait(20)
+        event.mark.wait(300)
         return (OK,)
 
     def cuEventElapsedTime(self, first, second):

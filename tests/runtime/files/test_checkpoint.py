@@ -286,7 +286,7 @@ def test_a_checkpoint_is_on_the_disk_before_many_more_steps(
 
     def slowly(path: Path, pieces: Any, **options: Any) -> None:
         step = int(path.stem[5:])
-        assert step == 30 or begun[step + distance].wait(30)
+        assert step == 30 or begun[step + distance].wait(300)
         write(path, pieces, **options)
         events.append(("durable", step))
 
