@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from control_graphs import compiled, control_graphs, equal, whole_numbers
-from hypothesis import HealthCheck, given, settings
+from effort import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from project import GOLDEN, environment
 
 import graphc as gc
@@ -38,13 +40,13 @@ POWER = """graph @power(%0 x: f64[], %1 n: i64[]) {
   %5 = item(%4) {index=1} : f64[]
   return %5
 }"""
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = examples(20)
 
 
-@pytest.mark.parametrize(("opt", "threads"), [(0, 1), (2, 1), (2, 2)])
 @SLOW
-@given(g=control_graphs())
-def test_random_control_flow(opt: int, threads: int, g: Graph) -> None:
+@given(g=control_graphs(), options=st.sampled_from([(0, 1), (2, 1), (2, 2)]))
+def test_random_control_flow(g: Graph, options: tuple[int, int]) -> None:
+    opt, threads = options
     executable = compiled(g, opt=opt, threads=threads)
     for seed in range(3):
         arrays = whole_numbers(g, seed)
@@ -71,7 +73,7 @@ def test_passes_settle_on_control_flow(g: Graph) -> None:
             assert pipeline.apply(stage, value, config) is value, stage.name
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8)
 @given(control_graphs(depth=2, most=4))
 def test_control_flow_through_numba(g: Graph) -> None:
     arrays = whole_numbers(g)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import examples
 from graphs import arguments, graph
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -152,7 +153,7 @@ def test_deep_nesting_is_refused_not_a_crash() -> None:
         parse(text)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(st.data())
 def test_every_literal_round_trips_exactly(data: st.DataObject) -> None:
     element = DTYPES[data.draw(st.sampled_from(sorted(DTYPES)))]
@@ -192,7 +193,7 @@ def test_symbolic_dimensions() -> None:
     assert show(parse(text.replace("2*N+1", "N+1+N"))) == text
 
 
-@settings(max_examples=200, deadline=None)
+@examples(67)
 @given(st.text(max_size=80), st.integers(0, len(TEXT)), st.integers(0, 30))
 def test_damaged_text_is_an_error_or_a_graph(junk: str, at: int, drop: int) -> None:
     """Whatever is inserted or cut, the reader answers with a graph or a GraphError."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphc.errors import FeedError
@@ -95,7 +96,7 @@ def test_mapped_arrays_are_read_batch_by_batch(tmp_path: Path) -> None:
     seed=st.integers(0, 2**63 - 1),
     prefetch=st.integers(0, 3),
 )
-@settings(max_examples=40, deadline=None)
+@examples(13)
 def test_every_epoch_is_a_permutation(count: int, batch: int, seed: int, prefetch: int) -> None:
     def loader() -> data.Loader:
         return data.arrays(np.arange(count), batch, shuffle=True, seed=seed, prefetch=prefetch)

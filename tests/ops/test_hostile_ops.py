@@ -5,12 +5,12 @@ A sample of what `hostile_ops.py` derives from the op table; run as a program it
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from effort import rounds
 from project import SUPPORT
 
 import graphc as gc
@@ -22,7 +22,7 @@ from graphc.ir.verify import verify
 from graphc.limits import limit
 from graphc.ops.record.value import emit
 
-COUNT = int(os.environ.get("GRAPHC_HOSTILE", "60"))
+COUNT = rounds(30)
 
 
 def test_hostile_uses_are_refused_or_right() -> None:

@@ -1,21 +1,21 @@
 """Hostile graphs: each ends in a GraphError or in what the reference makes of it, within bounds.
 
-The suite takes small ones, a few of each kind; GRAPHC_HOSTILE=1 takes all of them, and
+The suite takes small ones, a few of each kind; GRAPHC_FUZZ=12 takes all of them, and
 `python -m benchmarks.budgets` runs large ones under every command.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
+from effort import EFFORT
 from project import ROOT
 
 from benchmarks.hostile_graphs import SOURCES, graphs
 
-SHARE = 1 if os.environ.get("GRAPHC_HOSTILE") else 12
+SHARE = max(1, round(12 / EFFORT))
 CHILD = """
 import re, resource, sys
 from pathlib import Path

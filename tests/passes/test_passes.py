@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import examples
 from graphs import graph, random_graphs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from project import GOLDEN
 
 import graphc as gc
@@ -305,7 +306,7 @@ def test_siblings_that_cost_no_memory_share_a_sweep() -> None:
         assert isinstance(first.type, TupleType), function
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(13)
 @given(g=random_graphs(most=30))
 def test_no_sibling_makes_the_peak_higher(monkeypatch: pytest.MonkeyPatch, g: Graph) -> None:
     monkeypatch.setattr(sys.modules[fuse.__module__], "SMALL_PEAK", 0)

@@ -5,8 +5,9 @@ form.
 from __future__ import annotations
 
 import pytest
+from effort import examples
 from graphs import arguments, random_graphs, same
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from graphc.codegen.build import build
 from graphc.config import Config
@@ -16,8 +17,8 @@ from graphc.ir.text import literals, show
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = examples(20)
+QUICK = examples(8)
 IDEMPOTENT = ("fold", "simplify", "dce", "cse", "fuse", "block", "pack", "scratch", "plan")
 
 
@@ -62,7 +63,7 @@ def test_compiled_equals_reference(opt: int, g: Graph) -> None:
     same(executable.run(given_arrays), interpret(g, given_arrays), 3e-5)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8)
 @given(random_graphs(most=6))
 def test_readable_source_through_numba_equals_reference(g: Graph) -> None:
     config = Config(backend="numba", threads=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import examples, few
 from emitted_kernels import (
     BINARY,
     COMPUTE,
@@ -32,7 +33,7 @@ from emitted_kernels import (
     same_numbers,
     special,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -68,7 +69,7 @@ def run_elementwise(
 ) -> None:  # fmt: skip
     # Numba takes a second per kernel: one width of integers less shows nothing new.
     slow = dtypes[0].name in ("i16", "i64", "u8", "u16")
-    routes = ["llvm", "llvm-0"] if slow else list(ROUTES)
+    routes = ["llvm", "llvm-0"] if slow else ["llvm", *few(["numba", "llvm-0"], 1, len(results))]
     kernel = elementwise(dtypes, results, len(inputs[0]), make, kind=kind)
     check(kernel, [*inputs, *(np.zeros(len(inputs[0]), d.numpy) for d in results)], routes)
 
@@ -381,7 +382,7 @@ class Draw:
         return made
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(st.data())
 def test_random_elementwise_kernels(data: st.DataObject) -> None:
     b = Scalars()
@@ -455,7 +456,7 @@ class Statements(Draw):
 FORMS = ("declare", "assign", "update", "store", "fail", "if", "loop", "loop")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(13)
 @given(st.data())
 def test_random_statements(data: st.DataObject) -> None:
     b = Scalars()

@@ -9,6 +9,7 @@ import mmap
 
 import numpy as np
 import pytest
+from effort import crossed, few
 from emitted_kernels import HOST, Arrays, by_llvm, elementwise, fresh, reduction, same_numbers
 from loop_evaluator import Evaluator
 
@@ -38,11 +39,10 @@ def same(kernel: Kernel, arrays: Arrays, target: targets.Target, tolerance: floa
             assert same_numbers(x, y, buffer.dtype), (buffer, len(x))
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("dtype", [F32, F64, I8, BOOL, U8], ids=str)
-def test_results_of_every_count_end_where_they_should(dtype: DType, target: targets.Target) -> None:
+@pytest.mark.parametrize(("dtype", "target"), crossed([F32, F64, I8, BOOL, U8], TARGETS))
+def test_results_of_every_count_end_where_they_should(dtype: DType, target: str) -> None:
     """Buffers are longer than the loop: what lies behind it stays as it was."""
-    for count in COUNTS:
+    for count in few(COUNTS, 20, dtype.itemsize):
         b = Scalars()
         source, sink = Buffer(0, dtype, count + 64, "in"), Buffer(1, dtype, count + 64, "out")
         op = "not" if dtype.kind != "f" else "neg"
@@ -50,13 +50,12 @@ def test_results_of_every_count_end_where_they_should(dtype: DType, target: targ
             b.store(sink, i, b.op(op, b.load(source, i)))
         kernel = Kernel("k0", (source, sink), 0, b.body)
         data = np.arange(count + 64).astype(dtype.numpy)
-        same(kernel, [data, np.full_like(data, 1)], target)
+        same(kernel, [data, np.full_like(data, 1)], TARGETS[target])
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("dtype", [F32, F64, I32, I64], ids=str)
-def test_sums_and_extremes_of_every_count(dtype: DType, target: targets.Target) -> None:
-    for count in COUNTS:
+@pytest.mark.parametrize(("dtype", "target"), crossed([F32, F64, I32, I64], TARGETS))
+def test_sums_and_extremes_of_every_count(dtype: DType, target: str) -> None:
+    for count in few(COUNTS, 12, dtype.itemsize):
         data = np.random.default_rng(count).integers(-99, 99, count).astype(dtype.numpy)
         for combine in ("add", "min", "max"):
             same(reduction(dtype, combine, count), [data, np.zeros(1, dtype.numpy)], target)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -38,7 +39,7 @@ def distance(request, monkeypatch) -> None:
     monkeypatch.setattr(columns, "LARGE_BYTES", request.param)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([2, 3, 8, 17, 64, 513, 1030]))
 def test_a_sum_takes_the_rows_in_order_whatever_their_number(rows: int, outer: int, width: int):
     x = draw(outer, rows, width)

@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -17,7 +18,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.fusion import prologues
 
-MANY = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = examples(40)
 EXTENTS = [0, 1, 2, 7, 16, 17, 33, 70, 300]
 LIMITS = {"f4": 1e-4, "f8": 1e-11, "i4": 0}
 

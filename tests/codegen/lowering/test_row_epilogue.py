@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from effort import examples, rounds
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -21,7 +22,7 @@ from graphc.ir.types import dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(13)
 LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11}
 
 
@@ -143,7 +144,7 @@ def test_any_shape(end: Any, m: int, k: int, n: int, element: str, threads: int)
     check(ended(end), arrays(m, k, n, element), LIMITS[element], threads)
 
 
-@settings(FEW, max_examples=20)
+@settings(FEW, max_examples=rounds(8))
 @given(
     end=st.sampled_from(ENDS),
     m=st.sampled_from([FEWEST_ROWS, 140]),
@@ -156,7 +157,7 @@ def test_gradients(end: Any, m: int, k: int, n: int, element: str, threads: int)
     check(squared(end), arrays(m, k, n, element), 10 * LIMITS[element], threads)
 
 
-@settings(FEW, max_examples=15)
+@settings(FEW, max_examples=rounds(8))
 @given(
     heads=st.sampled_from([FEWEST_ROWS, 150]),
     m=st.sampled_from([1, 13]),

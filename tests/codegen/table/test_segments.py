@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from control_graphs import control_graphs
 from device_graphs import CPUS, at_random, config, parted, simplified, spread, traced
+from effort import examples
 from graphs import random_graphs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runtime_kernels import image as one_image
 
@@ -38,7 +39,7 @@ from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import END, JUMP, TableBuilder, rows
 from graphc.runtime.observe.trace import Event, trace
 
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = examples(13)
 X = np.random.default_rng(0).standard_normal((48, 48)).astype("f4") / 8
 ONCE, LONG, FOR_EVER = (np.array(n, "i4") for n in (1, 30_000, 2**31 - 1))
 

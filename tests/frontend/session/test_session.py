@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import examples
 from graphs import random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_graphs import FIGURE_6, PORTS, X, message, session
 
@@ -48,7 +49,7 @@ def needed_by_recursion(graph: Graph, fetch: Node, feeds: set[int]) -> set[int]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(random_graphs(most=10).filter(lambda g: g.nodes), st.data())
 def test_pruning_is_exact_on_random_graphs(graph: Graph, data: st.DataObject) -> None:
     s = gc.Session()

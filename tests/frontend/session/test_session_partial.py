@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import examples
 from graphs import random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -68,7 +69,7 @@ def test_every_node_runs_once() -> None:
     assert h.finished
 
 
-@settings(max_examples=40, deadline=None)
+@examples(13)
 @given(random_graphs(most=9).filter(lambda g: g.nodes), st.data())
 def test_any_order_of_calls_gives_the_step_and_runs_nothing_twice(
     graph: Graph, data: st.DataObject

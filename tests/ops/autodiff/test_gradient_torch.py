@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import rounds
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -144,13 +145,13 @@ def check_controlled(choose: Choose, depth: int, compiled: bool) -> None:
     check(function, other, inputs, f"control flow {depth} deep", compiled)
 
 
-@settings(LONG, max_examples=50)
+@settings(LONG, max_examples=rounds(17))
 @given(st.data())
 def test_random_functions(data: Any) -> None:
     check_drawn(chooser(data), compiled=False)
 
 
-@settings(SLOW, max_examples=10)
+@settings(SLOW, max_examples=rounds(10))
 @given(st.data())
 def test_random_functions_compiled(data: Any) -> None:
     check_drawn(chooser(data), compiled=True)
@@ -158,7 +159,7 @@ def test_random_functions_compiled(data: Any) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_random_control_flow(depth: int) -> None:
-    @settings(SLOW, max_examples=8)
+    @settings(SLOW, max_examples=rounds(8))
     @given(st.data())
     def run(data: Any) -> None:
         check_controlled(chooser(data), depth, compiled=False)
@@ -166,7 +167,7 @@ def test_random_control_flow(depth: int) -> None:
     run()
 
 
-@settings(SLOW, max_examples=3)
+@settings(SLOW, max_examples=rounds(3))
 @given(st.data())
 def test_random_control_flow_compiled(data: Any) -> None:
     check_controlled(chooser(data), 2, compiled=True)

@@ -20,8 +20,9 @@ from device_graphs import (
     spread,
     traced,
 )
+from effort import examples
 from graphs import arguments, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -68,7 +69,7 @@ def test_two_readers_on_one_device_share_a_message() -> None:
     same(graph, program, [X])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(random_graphs(), st.integers(0, 10**6), st.integers(2, 4))
 def test_one_pair_for_each_value_and_destination(graph: Graph, seed: int, devices: int) -> None:
     given = at_random(graph, seed, devices)
@@ -176,7 +177,7 @@ def test_names_stay_with_their_nodes() -> None:
     assert set(first.names) == {"a"} and set(second.names) == {"b"}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(13)
 @given(random_graphs(), st.integers(0, 10**6))
 def test_cse_never_joins_nodes_on_different_devices(graph: Graph, seed: int) -> None:
     """G3: after placement equal nodes merge on one device only; nothing grows, twice is once.

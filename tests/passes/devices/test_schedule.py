@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 from device_graphs import CPUS, at_random, checked, config, count, parted, same, spread, traced
+from effort import examples
 from graphs import arguments, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedule_cases import HERE, MICRO, THERE, Drawn, Fixed, eight_transfers
 
@@ -137,7 +138,7 @@ def test_what_is_ready_first_is_issued_first() -> None:
     same(program, plan.program, [X])
 
 
-@settings(max_examples=80, deadline=None)
+@examples(27)
 @given(
     random_graphs(most=25),
     st.integers(0, 10**6),

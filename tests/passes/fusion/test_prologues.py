@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -51,7 +52,7 @@ def test_one_kernel_reads_the_narrow_operands(name: str, layout: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(
     m=st.integers(1, 40), k=st.integers(0, 70), n=st.integers(1, 40),
     batch=st.lists(st.integers(1, 3), max_size=2), name=st.sampled_from(sorted(NARROW)),
@@ -108,7 +109,7 @@ def test_gradients_of_a_widened_product() -> None:
     np.testing.assert_allclose(dw.astype("f8"), wide_x.T @ ones, rtol=1e-2, atol=1e-2)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(
     m=st.integers(1, 40), k=st.integers(0, 90), n=st.integers(1, 70),
     name=st.sampled_from(["i1", "u1", "i2", "u2"]), turned=st.booleans(),

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -57,7 +58,7 @@ def batch_first(x: Any, w: Any, u: Any) -> Any:
 # ---------------------------------------------------------------------------------- parts of arrays
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.data())
 def test_a_slice_is_a_part_exactly_where_its_memory_is_contiguous(data: st.DataObject) -> None:
     dims = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))

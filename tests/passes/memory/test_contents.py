@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -167,7 +168,7 @@ def test_faults_inside_regions_are_found(model: str) -> None:
 
 
 @given(st.sampled_from([m for m in MODELS if m != "state"]), st.integers(0, 1 << 30))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_a_plan_that_is_accepted_runs_right(model: str, seed: int) -> None:
     """Values are moved to where others lie or begin, harmlessly or not."""
     draw, value = random.Random(seed), planned(model)

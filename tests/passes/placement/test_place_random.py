@@ -6,8 +6,9 @@ import random
 import re
 
 import numpy as np
+from effort import examples
 from graphs import arguments, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphc.config import Config
@@ -44,7 +45,7 @@ def constrained(graph: Graph, draw: random.Random) -> Graph:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(random_graphs(), st.integers(0, 1000), st.sampled_from([0, 2]))
 def test_random_graphs_under_random_constraints(graph: Graph, seed: int, opt: int) -> None:
     config = Config.create(devices=DEVICES, opt=opt, place_seconds=0.02, verify=3)

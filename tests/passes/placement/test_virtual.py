@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 from device_graphs import at_random, config, parted, shuffled
+from effort import examples
 from graphs import arguments, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedule_cases import Drawn, Fixed, eight_transfers
 
@@ -46,7 +47,7 @@ def agree(
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50)
 @given(random_graphs(most=25), st.integers(0, 10**6), st.integers(2, 4), st.sampled_from(LINKS))
 def test_random_programs_tick_as_they_are_simulated(
     graph: Graph, seed: int, devices: int, links: str

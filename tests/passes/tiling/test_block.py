@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from chains import attention, chain
-from hypothesis import HealthCheck, given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -25,7 +26,7 @@ from graphc.passes.fusion import groups
 from graphc.passes.tiling import block as blocks
 from graphc.passes.tiling.block import level_of
 
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(10)
 
 
 def planned(function: Any, *arguments: Any, **options: Any) -> Graph:
@@ -178,7 +179,7 @@ def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
     np.testing.assert_allclose(gc.compile(function)(q, k), function(q, k), rtol=1e-12)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8)
 @given(
     seed=st.integers(0, 1 << 20),
     steps=st.sampled_from([5, 20, 40]),

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
@@ -17,7 +18,7 @@ from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.tiling import output_transpose as turned
 
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = examples(20)
 LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11, "i32": 0}
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from edited_files import edited
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from product_cases import F64, PRODUCTS, TOLERANCES, B, Q, R, W, X, f32, numpy_gelu, swapped, values
 from product_reference import DTYPES, image_of, image_of_graph, products_of, run
@@ -149,7 +150,7 @@ def is_plain(spec: Any, view: Any) -> bool:
     return (upright or lying) and (len(batch) < 2 or batch[0][1] == batch[1][0] * batch[1][1])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(operands(), st.sampled_from(["", "bias", "residual", "scaled", "relu"]), st.integers(0, 99))
 def test_random_products(made: tuple[list[Any], list[Any]], epilogue: str, seed: int) -> None:
     specs, views = made
