@@ -122,9 +122,11 @@ CALLS: dict[str, str] = {
     "full": "np.full((2, 2), v[0])",
     "full_like": "np.full_like(x, v[0])",
     "geomspace": "np.geomspace(1, 256, 9) * z[0] | np.geomspace(w[0], w[3], 7)"
-    " | np.geomspace(z, w[:3], 5, endpoint=False, axis=-1) | np.geomspace(-w[1], -w[0], 3)",
+    " | np.geomspace(z, w[:3], 5, endpoint=False, axis=-1) | np.geomspace(-w[1], -w[0], 3)"
+    " | np.geomspace(abs(y), 2.0, 3)",
     "gradient": "np.gradient(x) | np.gradient(v, 2.0)",
     "histogram": "np.histogram(v, 4) | np.histogram(v, [-1.0, 0.0, 4.0], weights=w)"
+    " | np.histogram(v[:0], 2)"
     " | np.histogram(x, bins=5, range=(-1, 1), density=True)",
     "histogram2d": "np.histogram2d(v, w, 3) | np.histogram2d(v, w, [2, 4], density=True)"
     " | np.histogram2d(v, w, [-2.0, 0.0, 2.0, 5.0])",
@@ -170,13 +172,15 @@ CALLS: dict[str, str] = {
     "nanargmin": "np.nanargmin(n[::2], axis=1)",
     "nancumprod": "np.nancumprod(n, 1) | np.nancumprod(n, axis=0, dtype=np.float32)",
     "nancumsum": "np.nancumsum(n) | np.nancumsum(n, axis=1)",
-    "nanmax": "np.nanmax(n[::2], 1) | np.nanmax(n, initial=6.5, where=n < 6)",
+    "nanmax": "np.nanmax(n[::2], 1) | np.nanmax(n, initial=6.5, where=n < 6)"
+    " | np.nanmax(m, initial=1, where=v < 0)",
     "nanmean": "np.nanmean(n[::2], axis=1) | np.nanmean(n, where=n > 0)",
     "nanmedian": "np.nanmedian(n[::2], 1) | np.nanmedian(n + 0, overwrite_input=True)",
     "nanmin": "np.nanmin(n[::2], 0)",
     "nanpercentile": "np.nanpercentile(n[::2], [25, 60], axis=1)",
     "nanprod": "np.nanprod(n, 1) | np.nanprod(n, initial=2.0)",
     "nanquantile": "np.nanquantile(n[::2], 0.3, 1, keepdims=True) | np.nanquantile(n, [0.1, 0.9])"
+    " | np.nanquantile(x[:0], 0.5, axis=0)"
     " | np.nanquantile(n[::2], 0.4, 1, method='hazen') | np.nanquantile(k, 0.4)",
     "nanstd": "np.nanstd(n[::2], 1, ddof=1) | np.nanstd(n, correction=1)",
     "nansum": "np.nansum(n, 0) | np.nansum(n, where=n > 0)",
@@ -191,7 +195,7 @@ CALLS: dict[str, str] = {
     "partition": "np.partition(v, 2)[2]",
     "percentile": "np.percentile(x, 30, axis=1) | np.percentile(x, [10, 90], method='weibull')",
     "piecewise": "np.piecewise(v, [v < 0, v >= 2], [lambda a: -a, 7.0, lambda a: a * a])",
-    "poly": "np.poly(z)",
+    "poly": "np.poly(z) | np.poly(i) | np.poly(y[0].astype(np.float16))",
     "polyadd": "np.polyadd(z, v)",
     "polyder": "np.polyder(v) | np.polyder(v, 2)",
     "polydiv": "np.polydiv(v, z) | np.polydiv(z, v)",
@@ -257,7 +261,8 @@ CALLS: dict[str, str] = {
     "unravel_index": "np.unravel_index(i * 3, (3, 4)) | np.unravel_index(i, (3, 4), order='F')",
     "unstack": "np.unstack(x, axis=1)",
     "unwrap": "np.unwrap(v * 2) | np.unwrap(x * 5, axis=0, period=4) | np.unwrap(i * 3, period=4)"
-    " | np.unwrap(v, 4.5, period=5.0) | np.unwrap(i * 3, period=5)",
+    " | np.unwrap(v, 4.5, period=5.0) | np.unwrap(i * 3, period=5)"
+    " | np.unwrap(k.astype(np.int32), period=7)",
     "vander": "np.vander(z) | np.vander(z, N=2, increasing=True)",
     "var": "np.var(x, 1, correction=1) | np.var(x, mean=0.0)",
     "vdot": "np.vdot(c, c)",
@@ -304,7 +309,8 @@ CALLS: dict[str, str] = {
     " | np.fft.fft(y, norm='ortho') | np.fft.fft(v, n=96, norm='forward')",
     "fft.ifft": "np.fft.ifft(c) | np.fft.ifft(v, 130) | np.fft.ifft(v, norm='forward')",
     "fft.rfft": "np.fft.rfft(v) | np.fft.rfft(x, 5, 0)",
-    "fft.irfft": "np.fft.irfft(c) | np.fft.irfft(c, 5) | np.fft.irfft(v, 7, norm='ortho')",
+    "fft.irfft": "np.fft.irfft(c) | np.fft.irfft(y.astype(np.float16))"
+    " | np.fft.irfft(c, 5) | np.fft.irfft(v, 7, norm='ortho')",
     "fft.hfft": "np.fft.hfft(c) | np.fft.hfft(v, norm='forward')",
     "fft.ihfft": "np.fft.ihfft(v)",
     "fft.fftn": "np.fft.fftn(t) | np.fft.fftn(t, (2, 6), axes=(2, 0))",
@@ -408,7 +414,7 @@ def check(got: Any, want: Any, where: str) -> None:
         return
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype and got.shape == want.shape, (where, got, want)
-    rtol = 3e-6 if want.dtype in (np.float32, np.complex64) else 1e-11
+    rtol = {2: 2e-3, 4: 3e-6}.get(want.real.dtype.itemsize, 1e-11)
     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=where)
 
 

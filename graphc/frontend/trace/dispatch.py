@@ -297,7 +297,10 @@ def _extract(condition: Any, arr: Any) -> Any:
 
 
 def _common_type(*arrays: Any) -> Any:
-    return np.common_type(*(np.empty(0, _typed(a)) for a in arrays))
+    try:
+        return np.common_type(*(np.empty(0, a.dtype) for a in arrays))
+    except TypeError as error:
+        raise TraceError(f"common_type: {error}") from None
 
 
 def _min_scalar_type(a: Any) -> Any:

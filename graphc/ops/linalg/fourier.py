@@ -146,7 +146,10 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     x = _fitted(_complex(x)[0], count // 2 + 1)
     rest = f.conj(f.flip(x[..., 1 : (count + 1) // 2], -1))
     whole = f.concatenate([x, rest], -1)[..., :count]
-    return moveaxis(f.real(_along("irfft", whole, count, -1, norm, True)), -1, axis)
+    made = f.real(_along("irfft", whole, count, -1, norm, True))
+    element = common_element(a)[0]
+    made = f.astype(made, element) if element.is_float and element.itemsize == 2 else made
+    return moveaxis(made, -1, axis)
 
 
 @public(np.fft.hfft, name="fft.hfft")

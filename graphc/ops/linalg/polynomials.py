@@ -116,8 +116,11 @@ def poly(seq_of_zeros: ArrayLike) -> Any:
     """The coefficients of the polynomial with these roots."""
     roots = functions.atleast_1d(as_value(seq_of_zeros))
     require(rank_of(roots) == 1, "poly takes a vector of roots")
+    if shape_of(roots)[0] == 0:
+        return functions.ones((), F64)
     element = common_element(roots)[0]
-    made = functions.ones((1,), element)
+    element = element if element.kind in "fc" and element.itemsize > 2 else F64
+    made, roots = functions.ones((1,), element), functions.astype(roots, element)
     for root in functions.unstack(roots):
         tail = functions.pad(functions.multiply(made, functions.negative(root)), (1, 0))
         made = functions.add(functions.pad(made, (0, 1)), tail)

@@ -161,8 +161,8 @@ def unwrap(
     """Angles without jumps: steps of more than `discont` (half a period) become shorter ones."""
     f, p = functions, as_value(p)
     place, step = normalise_axis(axis, len(p.shape), "unwrap"), diff(p, axis=axis)
-    whole = element_of(step)[0].is_integer and isinstance(period, int)
-    element = element_of(step)[0] if whole else common_element(step, float(period))[0]
+    element = common_element(step, period)[0]
+    whole = element.is_integer
     step, half = f.astype(step, element), period // 2 if whole else period / 2
     low = -half - period % 2 if whole else -half
     wrapped = f.add(f.remainder(f.subtract(step, low), period), low)
@@ -170,7 +170,7 @@ def unwrap(
         up = f.logical_and(f.equal(wrapped, low), f.greater(step, 0))
         wrapped = f.where(up, half, wrapped)
     small = f.less(f.absolute(step), period / 2 if discont is None else discont)
-    turned = f.cumsum(f.where(small, 0, f.subtract(wrapped, step)), place)
+    turned = f.cumsum(f.where(small, 0, f.subtract(wrapped, step)), place, dtype=element)
     first = f.astype(_part(p, place, 0, 1), element)
     rest = f.add(f.astype(_part(p, place, 1, None), element), turned)
     return f.concatenate([first, rest], place)

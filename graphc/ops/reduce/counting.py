@@ -69,6 +69,8 @@ def histogram_bin_edges(
         return as_value(bins)
     x = as_value(x)
     element = common_element(x)[0]
+    if range is None and 0 in shape_of(x):
+        range = 0.0, 1.0
     low, high = (functions.min(x), functions.max(x)) if range is None else map(float, range)
     flat = functions.equal(low, high)
     low, high = (functions.astype(v, F64) for v in (low, high))

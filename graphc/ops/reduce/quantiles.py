@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,8 @@ def nanquantile(
         return quantile(x, q, axis, method, keepdims, **options)
     x, q, element = _checked("nanquantile", x, q, method, options)
     rows, kept = _rows_over(x, axis)
+    if shape_of(rows)[-1] == 0:
+        rows = functions.full((*shape_of(rows)[:-1], 1), math.nan, common_element(x)[0])
     valid = functions.logical_not(functions.isnan(rows))
     count = functions.astype(functions.sum(valid, -1, keepdims=True), np.float64)
     place = _place(

@@ -329,6 +329,8 @@ def _publish_extreme(
         no_out(op, out)
         x = as_value(a)
         require(where is True or initial is not None, f"{op} with where= needs initial=")
+        if initial is not None and element_of(x)[0].kind == "b":
+            initial = functions.astype(initial, BOOL)
         x = masked(x, where, initial)
         axes = reduced_axes(axis, len(x.shape), op)
         if initial is not None and any(x.shape[k] == 0 for k in axes):

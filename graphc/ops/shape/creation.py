@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
+from graphc.ir.promotion import promote
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
@@ -179,8 +180,7 @@ def geomspace(
 
     On the way from one real number to another none changes its sign.
     """
-    f, common = functions, common_element(start, stop)[0]
-    work = common if common.kind in "fc" else F64
+    f, work = functions, promote(common_element(start, stop)[0], F64)
     start, stop = broadcast_arrays(f.astype(start, work), f.astype(stop, work))
     turn = f.sign(start)
     first, last = f.divide(start, turn), f.divide(stop, turn)

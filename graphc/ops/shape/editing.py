@@ -228,7 +228,8 @@ def ix_(*arrays: ArrayLike) -> tuple[Any, ...]:
         require(rank_of(array) == 1, "ix_ takes vectors")
         if common_element(array)[0].name == "bool":
             array = functions.nonzero(array)[0]
-        array = functions.astype(array, I64) if shape_of(array)[0] == 0 else array
+        listed = isinstance(arrays[axis], list | tuple)
+        array = functions.astype(array, I64) if listed and shape_of(array)[0] == 0 else array
         made.append(reshape(array, (1,) * axis + (-1,) + (1,) * (rank - axis - 1)))
     return tuple(made)
 
