@@ -361,9 +361,10 @@ class Retyped:
     def append(self, old: Node, node: Node) -> None:
         """What stands for the old node; a kernel with more results than it had is taken apart."""
         self.nodes.append(node)
-        if isinstance(node.type, TupleType) and not isinstance(old.type, TupleType):
+        parts = node.type.elements if isinstance(node.type, TupleType) else ()
+        if parts and not isinstance(old.type, TupleType):
             items = []
-            for k in range(len(node.type.elements)):
+            for k in range(len(parts)):
                 attrs = OPS["item"].coerce({"index": k})
                 one = Node(self.next_id, OPS["item"], (node,), attrs, None, place=node.place)
                 self.next_id += 1

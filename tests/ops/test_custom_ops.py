@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from op_harness import lowered, same, traced
@@ -136,3 +137,18 @@ def test_an_infer_function_that_fails_is_named() -> None:
     broken = custom_op("broken_for_test", infer=lambda x: x.shape[7])(_smooth)
     with pytest.raises(TypeRuleError, match=r"infer= of broken_for_test failed .* IndexError"):
         broken(X)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_indices_are_checked_on_request(jitted: bool) -> None:
+    def pick(x: Any, which: Any, out: Any) -> None:
+        for i in range(which.size):
+            out[i] = x[which[i]]
+
+    op = custom_op("pick_for_test", infer=lambda x, which: x, boundscheck=True)
+    picked = gc.compile(op(numba.njit(pick) if jitted else pick))
+    x = np.arange(3, dtype="f4")
+    assert picked(x, np.array([0, 2, -1])).tolist() == [0, 2, 2]
+    for which in ([0, 1, 3], [-4, 0, 1], [0, 2**62, 0]):
+        with pytest.raises(RunError, match=r"(?s)index out of range.*pick_for_test"):
+            picked(x, np.array(which))

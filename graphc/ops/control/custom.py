@@ -248,6 +248,7 @@ def custom_op(
     gradient: Callable[..., Any] | None = None,
     samples: Callable[[], list[Sample]] | None = None,
     cuda: Callable[..., Any] | None = None,
+    boundscheck: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an op of a Numba-compilable function `function(operands..., results...)`.
 
@@ -262,6 +263,8 @@ def custom_op(
     cuda(i, operands..., results...)
                          the same for a GPU, called for every element number i of the first result,
                          by many threads at once; without it one thread runs the function there
+    boundscheck          an index out of range stops the run on a CPU with a RunError; without it,
+                         as in Numba, it reads or writes what lies beside the array
 
     Returns the function to call on traced or plain arrays; f16 and bf16 must be cast first.
     Raises TypeRuleError when the name is no identifier or belongs to an op of graphc, and for what
@@ -280,7 +283,7 @@ def custom_op(
             name,
             infer=rule,
             reference=reference or _reference(function, rule),
-            lower=Library(_Kernel(function, cuda)),
+            lower=Library(_Kernel(_bounds_checked(function) if boundscheck else function, cuda)),
             dtypes=STORED,
             gradient=None if gradient is None else _checked(name, gradient),
             samples=samples,
