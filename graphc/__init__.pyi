@@ -1459,12 +1459,7 @@ def norm(
 def not_equal(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
     """Element-wise not_equal, as bool."""
 
-def one_hot(
-    indices: ArrayLike,
-    count: int,
-    dtype: DTypeLike | None = ...,
-    axis: int = -1,
-) -> NDArray[Any]:
+def one_hot(indices: ArrayLike, count: int, dtype: DTypeLike = ..., axis: int = -1) -> NDArray[Any]:
     """A new axis with 1 at the index and 0 elsewhere; an index out of range gives zeros."""
 
 def ones(
@@ -1515,7 +1510,7 @@ def percentile(
 ) -> NDArray[Any]:
     """quantile with q in 0..100."""
 
-def permute_dims(x: ArrayLike, *axes: int | Sequence[int], **named: Any) -> NDArray[Any]:
+def permute_dims(x: ArrayLike, *axes: int | Sequence[int] | None, **named: Any) -> NDArray[Any]:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
 
 def place(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
@@ -1941,7 +1936,7 @@ def trace(
 ) -> NDArray[Any]:
     """The sum of a diagonal."""
 
-def transpose(x: ArrayLike, *axes: int | Sequence[int], **named: Any) -> NDArray[Any]:
+def transpose(x: ArrayLike, *axes: int | Sequence[int] | None, **named: Any) -> NDArray[Any]:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
 
 def trapezoid(
@@ -2101,7 +2096,7 @@ def vector_norm(
 ) -> NDArray[Any]:
     """(sum |x|**ord)**(1/ord) over `axis`; ord inf, -inf and 0 are max, min and a count."""
 
-def view(x: ArrayLike, dtype: DTypeLike | None) -> NDArray[Any]:
+def view(x: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     """The same bits read as another element type of equal width."""
 
 def vsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> NDArray[Any]:

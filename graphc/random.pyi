@@ -19,7 +19,7 @@ def bernoulli(
 def bits(
     key: ArrayLike,
     shape: int | Sequence[int] = ...,
-    dtype: DTypeLike | None = 'u32',
+    dtype: DTypeLike = 'u32',
 ) -> NDArray[Any]:
     """Uniform unsigned integers."""
 
@@ -42,7 +42,7 @@ def choice(
 def exponential(
     key: ArrayLike,
     shape: int | Sequence[int] = ...,
-    dtype: DTypeLike | None = 'f32',
+    dtype: DTypeLike = 'f32',
 ) -> NDArray[Any]:
     """Exponential floats of mean 1."""
 
@@ -52,7 +52,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> NDArray[Any]:
 def gumbel(
     key: ArrayLike,
     shape: int | Sequence[int] = ...,
-    dtype: DTypeLike | None = 'f32',
+    dtype: DTypeLike = 'f32',
 ) -> NDArray[Any]:
     """Gumbel floats: -log of exponential ones."""
 
@@ -62,7 +62,7 @@ def key(seed: ArrayLike) -> NDArray[Any]:
 def normal(
     key: ArrayLike,
     shape: int | Sequence[int] = ...,
-    dtype: DTypeLike | None = 'f32',
+    dtype: DTypeLike = 'f32',
 ) -> NDArray[Any]:
     """Standard normal floats."""
 
@@ -74,7 +74,7 @@ def randint(
     shape: int | Sequence[int],
     minval: int,
     maxval: int,
-    dtype: DTypeLike | None = 'i32',
+    dtype: DTypeLike = 'i32',
 ) -> NDArray[Any]:
     """Integers in minval..maxval-1, from 64 bits each: bias below (maxval - minval) / 2**64."""
 

@@ -56,15 +56,21 @@ RESULTS = {
     "linspace": "Any", "unique": "Any", "size": "int",
     "meshgrid": f"tuple[{ARRAY}, ...]", "shape": "tuple[int, ...]",
 }  # fmt: skip
+ARRAYS = {"Any", "ArrayLike", "Value", "object"}  # what the name of the argument says better
+ALIASES = {
+    "Dimension": "int", "Dims": "int", "Shape": _SIZES, "ShapeLike": _SIZES, "DType": "DTypeLike",
+    "Axes": f"{_SIZES} | None",
+}  # fmt: skip
 ATTRIBUTES = {"ints": "Sequence[int]", "strs": "Sequence[str]", "dim": "int", "dtype": "DTypeLike"}
 
 
 def annotated(parameter: inspect.Parameter) -> str:
     """One argument as a stub writes it."""
     given = str(parameter.annotation)
-    bare = parameter.annotation is parameter.empty or given == "Any"
+    bare = parameter.annotation is parameter.empty or given.removesuffix(" | None") in ARRAYS
     kind = TYPES.get(parameter.name, "ArrayLike") if bare else ATTRIBUTES.get(given, given)
-    kind = re.sub(r"\b(Dimension|Dims)\b", "int", re.sub(r"\bShape\b", _SIZES, kind))
+    for alias, meant in ALIASES.items():
+        kind = re.sub(rf"\b{alias}\b", meant, kind)
     if parameter.kind is parameter.VAR_POSITIONAL and parameter.name == "arrays":
         kind = "ArrayLike"
     starred = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
