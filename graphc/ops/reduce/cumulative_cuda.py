@@ -17,7 +17,6 @@ from typing import Any
 
 from graphc.gpu import cuda, device, offset
 from graphc.ir.types import DTYPES, DType
-from graphc.loops.scalars import is_nan
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.grid_cuda import Kernel
 from graphc.ops.reduce.reduce import IDENTITY
@@ -33,11 +32,11 @@ def _product(x: float, y: float) -> Any:
 
 
 def _maximum(x: Any, y: Any) -> Any:
-    return x if x > y or is_nan(x) else y
+    return x if x > y or x != x else y
 
 
 def _minimum(x: Any, y: Any) -> Any:
-    return x if x < y or is_nan(x) else y
+    return x if x < y or x != x else y
 
 
 _FUNCTIONS = {"add": _sum, "mul": _product, "max": _maximum, "min": _minimum}

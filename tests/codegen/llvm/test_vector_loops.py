@@ -58,7 +58,9 @@ def test_sums_and_extremes_of_every_count(dtype: DType, target: str) -> None:
     for count in few(COUNTS, 12, dtype.itemsize):
         data = np.random.default_rng(count).integers(-99, 99, count).astype(dtype.numpy)
         for combine in ("add", "min", "max"):
-            same(reduction(dtype, combine, count), [data, np.zeros(1, dtype.numpy)], target)
+            same(
+                reduction(dtype, combine, count), [data, np.zeros(1, dtype.numpy)], TARGETS[target]
+            )
 
 
 @pytest.mark.parametrize("work", [0, 26, 40, 120])
