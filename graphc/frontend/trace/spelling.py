@@ -36,8 +36,11 @@ class Spelling:
     idle: dict[str, tuple[Any, ...]]
     first: str
     spread: bool
+    shared: frozenset[str]  # names that mean the same in both
 
     def apply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        if 0 < len(args) <= self.same and self.shared.issuperset(kwargs):
+            return args, kwargs
         if len(args) > self.same:
             count = len(self.positional)
             if len(args) > count or (self.spread and "out" not in self.positional[: len(args)]):
@@ -101,7 +104,8 @@ def spelling(function: Any, ours: Callable[..., Any]) -> Spelling | None:
     }
     if same == len(places) and all(k == v for k, v in names.items()) and not idle:
         return None
-    return Spelling(tuple(places), same, names, idle, mine[0] if mine else "", spread)
+    shared = frozenset(k for k, v in names.items() if k == v)
+    return Spelling(tuple(places), same, names, idle, mine[0] if mine else "", spread, shared)
 
 
 def spelled(function: Any, ours: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
