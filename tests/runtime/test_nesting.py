@@ -389,7 +389,7 @@ def test_reference_counts_and_memory(kind):
     calls(100)
     collector.collect()
     before, blocks = counts(), sys.getallocatedblocks()
-    calls(1_000)
+    calls(400)
     collector.collect()
     assert max(abs(a - b) for a, b in zip(counts(), before)) < 100
     assert sys.getallocatedblocks() - blocks < 300

@@ -63,8 +63,7 @@ def test_sums_and_extremes_of_every_count(dtype: DType, target: str) -> None:
             )
 
 
-@pytest.mark.parametrize("work", [0, 26, 40, 120])
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(("work", "target"), crossed([0, 26, 40, 120], TARGETS.values()))
 def test_counts_that_are_known_only_when_the_loop_runs(work: int, target: targets.Target) -> None:
     """Some reach over several whole iterations of all copies, of which much work leaves fewer."""
     b, width = Scalars(), 64 * 5
@@ -85,8 +84,7 @@ def test_counts_that_are_known_only_when_the_loop_runs(work: int, target: target
     same(kernel, [np.arange(64) * 5, data, np.ones_like(data), np.zeros(64, np.float32)], target)
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("steps", [8, 24, 28, 40])
+@pytest.mark.parametrize(("steps", "target"), crossed([8, 24, 28, 40], TARGETS.values()))
 def test_counts_that_are_no_multiple_of_all_copies(steps: int, target: targets.Target) -> None:
     """The heavier the loop, the fewer copies: also three, which no mask of bits rounds down to."""
     b = Scalars()
@@ -107,8 +105,7 @@ def test_counts_that_are_no_multiple_of_all_copies(steps: int, target: targets.T
     same(kernel, [counts, data, np.zeros(8, np.float32)], target)
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("place", [None, 0, 9, 18])
+@pytest.mark.parametrize(("place", "target"), crossed([None, 0, 9, 18], TARGETS.values()))
 def test_only_lanes_of_the_loop_can_fail_it(place: int | None, target: targets.Target) -> None:
     b = Scalars()
     source, sink = Buffer(0, F32, 64, "in"), Buffer(1, F32, 64, "out")

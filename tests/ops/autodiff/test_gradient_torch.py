@@ -151,7 +151,7 @@ def test_random_functions(data: Any) -> None:
     check_drawn(chooser(data), compiled=False)
 
 
-@settings(SLOW, max_examples=rounds(10))
+@settings(SLOW, max_examples=rounds(5))
 @given(st.data())
 def test_random_functions_compiled(data: Any) -> None:
     check_drawn(chooser(data), compiled=True)
@@ -159,7 +159,7 @@ def test_random_functions_compiled(data: Any) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_random_control_flow(depth: int) -> None:
-    @settings(SLOW, max_examples=rounds(8))
+    @settings(SLOW, max_examples=rounds(8 // depth))
     @given(st.data())
     def run(data: Any) -> None:
         check_controlled(chooser(data), depth, compiled=False)
