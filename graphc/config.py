@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError
 from graphc.hints import meant
+from graphc.record import record, replace
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.registry import LARGEST, kind_of, present_chip
 
@@ -25,7 +26,7 @@ def _verify_level() -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Config:
     """How to compile.
 
@@ -161,7 +162,7 @@ class Config:
     @staticmethod
     def create(**options: object) -> Config:
         """A Config from keyword options; raises GraphError for one that does not exist."""
-        known = Config.__dataclass_fields__
+        known = Config.__match_args__
         for name in options:
             if name not in known:
                 hint = meant(name, {*known, "static"}) or f"options are {', '.join(sorted(known))}"

@@ -1,7 +1,7 @@
 """Records: classes of named fields, like dataclasses with slots, but ten times cheaper to define.
 
 The compiler defines sixty of them whenever it is imported; `dataclasses` writes and compiles six
-functions for each.
+functions for each.  Users' dataclasses are trees of arrays; a record is never one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def record(cls: Any = None, /, *, frozen: bool = False, eq: bool = True) -> Any:
     """Turn annotated names into slots, with `__init__`, `__repr__` and, if `eq`, `__eq__`.
 
     `frozen` refuses assignment, and makes equal records hash alike.  Defaults are values or
-    `dataclasses.field(default_factory=...)`; a record may inherit from another.
+    `dataclasses.field(default_factory=..., compare=..., repr=...)`; a record may inherit from
+    another.  `__post_init__`, if there is one, is called in the end.
     """
     if cls is None:
         return lambda made: _slotted(made, frozen, eq)
@@ -42,6 +43,7 @@ def _slotted(cls: type, frozen: bool, eq: bool) -> type:
     body.pop("__dict__", None)
     body.pop("__weakref__", None)
     body |= {"__slots__": own, "__match_args__": names, "_defaults": defaults}
+    body["_shown"] = tuple(name for name in names if _is(defaults, name, "repr"))
     if all("__repr__" not in kind.__dict__ for kind in cls.__mro__[:-1]):
         body["__repr__"] = _repr
     if "__reduce__" not in body:
@@ -49,10 +51,23 @@ def _slotted(cls: type, frozen: bool, eq: bool) -> type:
     if frozen:
         body |= {"__setattr__": _refuse, "__delattr__": _refuse}
     if eq and "__eq__" not in body:
-        body = _comparison(names, frozen) | body
+        compared = tuple(name for name in names if _is(defaults, name, "compare"))
+        body = _comparison(compared, frozen) | body
     made = type(cls)(cls.__name__, cls.__bases__, body)
     made.__init__ = _initialiser(made, names, defaults)  # type: ignore[misc]
     return made
+
+
+def _is(defaults: dict[str, Any], name: str, option: str) -> bool:
+    """An option of a field, which holds unless it was given as False."""
+    found = defaults.get(name)
+    return bool(getattr(found, option)) if isinstance(found, Field) else True
+
+
+def replace(value: T, /, **changes: Any) -> T:
+    """A record like this one but for some fields. Raises TypeError for one that it has not."""
+    names: tuple[str, ...] = type(value).__match_args__  # type: ignore[attr-defined]
+    return type(value)(**{name: getattr(value, name) for name in names} | changes)
 
 
 def _initialiser(made: Any, names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
@@ -73,6 +88,8 @@ def _initialiser(made: Any, names: tuple[str, ...], defaults: dict[str, Any]) ->
         else:
             formal.append(name)
         lines.append(f" _set_{name}(self, {value})")
+    if hasattr(made, "__post_init__"):
+        lines.append(" self.__post_init__()")
     space["_missing"] = MISSING
     exec(f"def __init__(self, {', '.join(formal)}):\n" + "\n".join(lines or [" pass"]), space)
     return space["__init__"]
@@ -94,7 +111,7 @@ def _comparison(names: tuple[str, ...], frozen: bool) -> dict[str, Any]:
 
 
 def _repr(self: Any) -> str:
-    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
     return f"{self.__class__.__qualname__}({fields})"
 
 

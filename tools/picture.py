@@ -15,7 +15,18 @@ from graphc.passes.pipeline import STAGES
 ROOT = Path(__file__).parents[1]
 WIDTH, LEFT, ROW, CHIP, LETTER = 900, 190, 34, 24, 7.9
 # Rooms in the order in which they may import one another: each only what stands above it.
-ROOMS = ("ir", "loops", "ops", "runtime", "codegen", "passes", "frontend", "learn", "cli")
+ROOMS = (
+    "ir",
+    "loops",
+    "ops",
+    "runtime",
+    "codegen",
+    "passes",
+    "frontend",
+    "formats",
+    "learn",
+    "cli",
+)
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
     'font-family="sans-serif" font-size="13">\n'

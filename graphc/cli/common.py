@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import click
 
 from graphc.errors import FeedError, GraphError, LimitError, RunError, plain
 from graphc.limits import DEFAULTS, set_limits
+from graphc.record import replace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from graphc.cli.common import (
     progress,
 )
 from graphc.errors import GraphError
+from graphc.record import replace
 
 
 def binding_option(command: Any) -> Any:

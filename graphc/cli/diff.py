@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 
 from graphc.cli.commands import Mismatch
 from graphc.cli.common import MODEL, json_option, load_graph, print_json
+from graphc.record import record
 
 _NODE = re.compile(r"( *)%(\d+) = ")
 _GRAPH = re.compile(r" *graph @(.*?)\(")
@@ -23,7 +24,7 @@ _MOST_LINES = 400
 Key = tuple[str, str]
 
 
-@dataclass
+@record
 class Difference:
     """Texts of nodes that are only left, only right, or changed; headers count as nodes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from graphc.cli.common import (
 from graphc.cli.trace import BLAMED, COLUMNS, Tracer, as_dicts
 from graphc.errors import GraphError
 from graphc.limits import limit
+from graphc.record import replace
 
 _SHOWN_ELEMENTS = 6
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,7 @@ from graphc.ir.place import parse_device
 from graphc.ir.types import Type
 from graphc.limits import check_within
 from graphc.loops.nest import Kernel
-from graphc.record import record
+from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable

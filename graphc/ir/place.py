@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from graphc.errors import GraphError
@@ -48,14 +47,18 @@ class Spec:
         return text
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True)
 class Device:
-    """A full device name."""
+    """A full device name; devices are ordered by job, task, type and index."""
 
     job: str
     task: int | None
     type: str
     index: int
+
+    def __lt__(self, other: Device) -> bool:
+        mine, theirs = ((d.job, d.task, d.type, d.index) for d in (self, other))
+        return mine < theirs  # tasks are all named, or none is
 
     def __str__(self) -> str:
         task = f"/task:{self.task}" if self.task is not None else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from graphc import record as records
 
 MOST_LINES = 10_000
 
 
-@dataclass
+@records.record
 class Reasons:
     """The decisions of one stage: (node id, text), how many there were in all, and their sum."""
 

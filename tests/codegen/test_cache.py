@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from graphc.codegen import cache
 from graphc.codegen.cache import Cache, Entry, key_of
 from graphc.codegen.llvm.target import named
+from graphc.record import replace
 
 TARGET = named("x86-64-v3")
 KEYS = [key_of(f"kernel {i}", TARGET) for i in range(40)]

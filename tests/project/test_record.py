@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, field
 
 import pytest
+from project import ROOT
 
-from graphc.record import record
+from graphc.record import record, replace
 
 
 @record(frozen=True)
@@ -77,3 +79,36 @@ def test_inherited_fields_come_first() -> None:
     assert (named.x, named.y, named.name) == (1, 2, "n")
     with pytest.raises(TypeError):
         Named()  # type: ignore[call-arg]
+
+
+@record(frozen=True)
+class Checked:
+    size: int
+    sample: list[int] = field(default_factory=list, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("a size below 0")
+
+
+def test_a_copy_with_changes_is_made_by_init() -> None:
+    assert replace(Point(1, 2), x=3) == Point(3, 2)
+    assert replace(Named(1, 2, "n"), name="m") == Named(1, 2, "m")
+    with pytest.raises(TypeError):
+        replace(Point(1), z=3)
+    with pytest.raises(ValueError, match="below 0"):
+        replace(Checked(1), size=-1)
+
+
+def test_fields_may_be_left_out_of_comparison_and_repr() -> None:
+    assert Checked(1, [1]) == Checked(1, [2])
+    assert hash(Checked(1, [1])) == hash(Checked(1))
+    assert repr(Checked(1, [1])) == "Checked(size=1)"
+    with pytest.raises(ValueError, match="below 0"):
+        Checked(-1)
+
+
+def test_there_is_one_kind_of_record() -> None:
+    """dataclasses are the users'; in graphc they are only looked at."""
+    uses = re.compile(r"@(dataclasses\.)?dataclass\b")
+    assert not [p for p in (ROOT / "graphc").rglob("*.py") if uses.search(p.read_text())]

@@ -10,9 +10,10 @@ from importlib.metadata import version
 import pytest
 from project import ROOT
 
+from tools.versions import tried
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ROW = re.compile(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| `(.*?)` \|", re.MULTILINE)
-TRIED = {name: row for name, *row in ROW.findall((ROOT / "docs/versions.md").read_text())}
+TRIED = tried()
 REQUIRED = dict(re.findall(r"^(\w+)(.*)$", "\n".join(PROJECT["project"]["dependencies"]), re.M))
 
 

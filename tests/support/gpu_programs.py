@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from runtime_kernels import support
 
 import graphc as gc
 from graphc.errors import STATUS
+from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.multi_device import Cluster
 from graphc.runtime.load.program import Channel, Image, Slot, StateSlot

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache as cached
 from importlib import util
 from pathlib import Path
@@ -21,7 +21,7 @@ from graphc.codegen.gpu.compile import compile_ptx, pointed_dtype
 from graphc.codegen.gpu.launch import Launch
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.record import record
+from graphc.record import record, replace
 from graphc.runtime.load.program import Image
 
 _LENGTH_BYTES = 8

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphc.codegen.llvm import nolock as unlocked
 from graphc.codegen.llvm.probe import probe
 from graphc.errors import GraphError
+from graphc.record import record
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -45,7 +45,7 @@ LEFT = "!llvm.loop"  # marks a loop that LLVM's vectoriser is to look at
 _BRAIN = ("znver4", "znver5", "sapphirerapids")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Target:
     """A CPU to compile for. `half`: it converts f16 to and from f32 in hardware."""
 

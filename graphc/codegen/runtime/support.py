@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from graphc.codegen import cache
 from graphc.codegen.llvm.target import Target, optimise_and_object
+from graphc.record import replace
 
 _PACKAGE = Path(__file__).parents[2]
 # What the text is made from, besides the modules of this folder.

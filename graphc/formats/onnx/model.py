@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import Dimension, Type, dtype, substitute, symbol, tensor
 from graphc.ops.record.value import Value, current, lift
-from graphc.record import record
+from graphc.record import record, replace
 
 Array = np.ndarray[Any, Any]
 MOST_ANSWERS = 256  # compilations that one signature keeps, for answers of the data

@@ -6,7 +6,6 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from os import PathLike
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
@@ -46,6 +45,7 @@ from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
+from graphc.record import replace
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -466,8 +466,12 @@ def compile(
     function reads from outside (attributes of self, globals, cells) becomes constant when it is
     traced; where it has changed since, the next call traces again, and `compiles` says what it was.
     A few elements of a large array may change unseen: `watch="all"` has each call compare every
-    one.  A self that is named in `static` is not watched.  Raises
-    GraphError for an option that does not exist.
+    one.  A self that is named in `static` is not watched.
+
+    Results are NumPy arrays of the dtypes that NumPy 2 would give, in the nesting that the function
+    returns.  Raises GraphError for an option that does not exist.  A call raises TraceError or
+    TypeRuleError for what cannot be compiled, FeedError for arguments that do not fit, RunError for
+    what only a run can see (an index out of range), LimitError where memory does not suffice.
     """
     if function is not None and not callable(function):
         raise GraphError(f"compile takes a function, got {type(function).__name__}")

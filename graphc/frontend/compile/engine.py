@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.limits import check_bytes, check_limit
 from graphc.ir.graph import Graph, Program
 from graphc.ir.liveness import planned_bytes
-from graphc.record import record
+from graphc.record import record, replace
 from graphc.runtime.load.program import UNLIMITED
 
 if TYPE_CHECKING:

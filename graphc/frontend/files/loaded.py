@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -25,6 +24,7 @@ from graphc.ir.place import Device, device_of
 from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.constraints import inner_nodes
+from graphc.record import replace
 from graphc.runtime.files.loaded import nest
 
 
@@ -43,7 +43,7 @@ class LoadedGraph:
     ) -> None:
         self.graph = graph
         config = config or Config.create()
-        if stage == "place" and isinstance(graph, Graph) and config.devices == Config.devices:
+        if stage == "place" and isinstance(graph, Graph) and config.devices == Config().devices:
             config = replace(config, devices=_devices_of(graph))
         first = graph.graphs[0] if isinstance(graph, Program) else graph
         for node in (*graph.params, *first.results):
@@ -249,4 +249,4 @@ def _devices_of(graph: Graph) -> tuple[str, ...]:
     for node in graph.nodes:
         inner_nodes(node, lambda inner: inside.append(device_of(inner.place)))
     found += sorted({device for device in inside if device is not None}, key=str)
-    return tuple(str(device) for device in dict.fromkeys(found) if device) or Config.devices
+    return tuple(str(device) for device in dict.fromkeys(found) if device) or Config().devices

@@ -45,7 +45,7 @@ _STAGE_LINE = re.compile(r"# stage (\w+)")
 
 
 def show(value: Any, *, locations: bool = True) -> str:
-    """The canonical text of a graph or program."""
+    """The canonical text of a graph or program. Raises GraphError for anything else."""
     from graphc.ir.text import show as print_text
 
     graph = getattr(value, "graph", value)
@@ -101,7 +101,8 @@ def save(
     """Write a graph and, if it has big constants or variables, the weights file beside it.
 
     `weights` names an existing weights file of the same folder to refer to instead; `variables` are
-    the values in it, by default the present ones.
+    the values in it, by default the present ones.  Raises GraphError when the disk does not take a
+    file or a value has no place in one.
     """
     from graphc.ir.text import literals
 

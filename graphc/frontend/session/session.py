@@ -12,7 +12,6 @@ is first seen, and again only for feeds of other shapes where the graph leaves d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
@@ -38,6 +37,7 @@ from graphc.frontend.trace.tree import LEAF, TreeDef, flatten, unflatten
 from graphc.ir.graph import Graph
 from graphc.ir.subgraph import Edge
 from graphc.ops.record.value import current
+from graphc.record import replace
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
+from graphc.record import record
 
 MAX_DEPTH = 100
 _Fill = Callable[[Any, list[Any]], bool]
@@ -51,7 +52,7 @@ class TreeDef:
         return f"{self.kind.__name__}({inside})"
 
 
-@dataclasses.dataclass(frozen=True)
+@record(frozen=True)
 class Custom:
     """How a registered class is taken apart: `flatten(x) -> (children, aux)` with hashable aux."""
 

@@ -64,7 +64,8 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`; an index out of range is clamped to it.
 
-    All branches return the same nesting of the same shapes and dtypes.
+    The index is one integer.  All branches return the same nesting of the same shapes and dtypes.
+    Raises TraceError naming what differs.
     """
     if not branches:
         raise TraceError("switch needs at least one branch")
@@ -228,7 +229,8 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
 def fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """Repeat state = body(i, state) for i in start..stop-1, from state = init.
 
-    The bounds may be traced integers; i is an i64 of rank 0.
+    The bounds may be traced integers; i is an i64 of rank 0.  The state is any nesting of arrays
+    whose dtypes and shapes stay the same.  Raises TraceError naming the part that changes type.
     """
     start, stop = _read(start), _read(stop)
     if not is_traced():
@@ -329,7 +331,10 @@ def _pair(made: Any) -> tuple[Any, Any]:
 
 
 def map(body: Callable[[Any], Any], xs: Any) -> Any:
-    """body(x) for each slice x along the first axis of xs, stacked along a new first axis."""
+    """body(x) for each slice x along the first axis of xs, stacked along a new first axis.
+
+    xs is any nesting of arrays with one length.  Raises TraceError for lengths that differ.
+    """
     _length("map", xs)
     return scan(lambda nothing, x: ((), seen(body)(x)), (), xs)[1]
 

@@ -370,10 +370,10 @@ def _kind(leaf: Any) -> str:
 
 
 @explained
-def jacobian(function: Function, wrt: Wrt = 0) -> Function:
+def jacobian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
     """The function that computes the derivative of every result element by every element of one
     argument: result shape + argument shape, in the nesting of the result.  Several in wrt give a
-    tuple in the place of each array."""
+    tuple in the place of each array.  Raises TraceError for arguments that hold no floats."""
 
     def jacobians(*args: Any, **kwargs: Any) -> Any:
         names = _names(function)
@@ -414,7 +414,8 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
 
 
 @explained
-def hessian(function: Function, wrt: Wrt = 0) -> Function:
+def hessian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
     """The function that computes the second derivatives of a scalar function by one argument:
-    an array of the argument's shape twice over; for several, a tuple of a tuple for each."""
+    an array of the argument's shape twice over; for several, a tuple of a tuple for each.  Raises
+    what `grad` raises."""
     return jacobian(grad(function, wrt), wrt)

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.call.variable import container, names_of_own
 from graphc.runtime.devices.device import check_host

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.record import replace
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.opened import OpenFile
 from graphc.runtime.load.program import (

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.record import record
 from graphc.runtime.load import table as step_table
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Slot:
     """One flat parameter or result: its name, dtype name and shape."""
 
@@ -77,7 +78,7 @@ class Slot:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StateSlot:
     """A variable of a program: where it lives and what the program does with it."""
 
@@ -87,7 +88,7 @@ class StateSlot:
     written: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Channel:
     """A way for messages of so many bytes from one device of a program to another, by number.
 
@@ -102,7 +103,7 @@ class Channel:
     buffered: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Origin:
     """Where a step comes from: the text of its node and the user's file and line."""
 
@@ -115,7 +116,7 @@ class Origin:
         return (self.file, self.line) if self.file else None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class HostCall:
     """A kernel that is a Python function: it maps arrays like the operands to those like the
     results (one array, or a tuple of several or none).
@@ -130,7 +131,7 @@ class HostCall:
 UNLIMITED = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Image:
     """A compiled partition as data.
 

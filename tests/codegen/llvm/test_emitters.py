@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -58,6 +57,7 @@ from graphc.ir.types import (
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 from graphc.passes import pipeline
+from graphc.record import replace
 from graphc.runtime.load import elf
 
 # ------------------------------------------------------------------------------------ values
@@ -109,7 +109,7 @@ def test_every_cast(source: DType) -> None:
 
 @pytest.mark.parametrize("half", [True, False])
 def test_f16_conversions_with_and_without_hardware(half: bool) -> None:
-    target = dataclasses.replace(HOST, half=half)
+    target = replace(HOST, half=half)
     every = np.arange(2**16, dtype=np.uint16).view(np.float16)
     kernel = elementwise(
         [F16], [F32, F16], 2**16, lambda b, x: [b.cast(x, F32), b.cast(b.cast(x, F32), F16)]

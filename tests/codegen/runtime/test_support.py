@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime import support
+from graphc.record import replace
 from graphc.runtime.load import layouts
 from graphc.runtime.load.layouts import Layout
 

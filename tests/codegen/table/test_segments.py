@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -31,6 +30,7 @@ from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import arena_intervals, peak_bytes, roots
 from graphc.passes import pipeline
 from graphc.passes.memory.plan import LATE
+from graphc.record import replace
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.agenda import Agenda, agenda_of
 from graphc.runtime.devices.multi_device import Cluster

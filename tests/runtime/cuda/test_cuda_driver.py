@@ -6,7 +6,6 @@ import gc as garbage
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from gpu_programs import (
 from project import SUPPORT
 
 from graphc.errors import GraphError, LimitError
+from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.cuda import driver
 from graphc.runtime.devices import registry as devices

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from product_reference import DTYPES, image_of, image_of_graph, products_of, run
 import graphc as gc
 from graphc.errors import GraphError
 from graphc.ops.reference.interpreter import interpret
+from graphc.record import replace
 from graphc.runtime.cuda.product import Product, read
 from graphc.runtime.files import artifact
 from graphc.runtime.load.table import rows

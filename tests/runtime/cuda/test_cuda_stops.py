@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from fake_cuda import CHIP, FakeCuda, Status, fake
 from gpu_programs import ALONE, DOUBLE, FAIL, LESS, NBYTES, WHOLE, X, check, image, pair, twice
 
 from graphc.errors import GraphError, RunError
+from graphc.record import replace
 from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.multi_device import Cluster, disconnect, reconnect
 from graphc.runtime.load.program import Origin

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import graphc as gc
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime.support import support_ir
 from graphc.errors import GraphError
+from graphc.record import replace
 from graphc.runtime.devices.multi_device import Cluster
 from graphc.runtime.files import artifact
 from graphc.runtime.load.program import Channel

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from graphc.cli.commands import main
 from graphc.codegen.llvm.target import host
 from graphc.errors import GraphError, RunError
 from graphc.frontend.files.weights import Weights
+from graphc.record import replace
 from graphc.runtime.devices import device
 from graphc.runtime.files import artifact
 from graphc.runtime.files.gcx import read_key
