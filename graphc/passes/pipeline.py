@@ -26,7 +26,10 @@ from graphc.passes.devices.compress import compress
 from graphc.passes.devices.partition import partition
 from graphc.passes.devices.schedule import schedule
 from graphc.passes.fusion.cluster import cluster
+from graphc.passes.fusion.early_updates import early_updates
 from graphc.passes.fusion.fuse import fuse
+from graphc.passes.fusion.gemv import gemv
+from graphc.passes.fusion.share_kernels import share_kernels
 from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
 from graphc.passes.loops.batch_scan_dots import batch_scan_dots
 from graphc.passes.loops.dot_merger import dot_merger
@@ -150,7 +153,11 @@ STAGES = (
     ),
     Stage(compress, Over.PROGRAM),
     Stage(schedule, Over.PROGRAM),
+    Stage(dce, Over.REGIONS, title="dce_scheduled"),
+    Stage(early_updates, Over.REGIONS, optional=True),
+    Stage(gemv, Over.REGIONS, optional=True),
     Stage(fuse, ensures=(verify.only_kernels,)),
+    Stage(share_kernels, optional=True),
     Stage(block, Over.REGIONS),
     Stage(image_blocks, Over.REGIONS),
     Stage(output_transpose, Over.REGIONS),

@@ -1,4 +1,4 @@
-"""early: the part of `fuse` that updates what is updated as soon as nobody needs the old value.
+"""early_updates: what is updated is so as soon as nobody needs the old value.
 
     ... dw = x^T dy ...  dv = ...        w' = w - rate * dw       v' = v - rate * dv
     ... dw = x^T dy   w' = w - rate * dw   ...   dv = ...   v' = v - rate * dv
@@ -10,17 +10,21 @@ all.  An update, and the gradient with it, runs behind the last reader of what i
 
 from __future__ import annotations
 
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Reduction, Scalar
 from graphc.ir.types import Type
 from graphc.passes.fusion.groups import FAR
+from graphc.passes.reasons import summarise
 
 MOST_NODES = 40  # in an update
 GIVEN = ("param", "read")
 
 
-def updated_early(graph: Graph) -> Graph:
+def early_updates(graph: Graph, config: Config) -> Graph:
     """The graph with updates moved up in the order of its nodes."""
+    if not config.merges:
+        return graph
     made = len(graph.results) + sum(n.op.effect is Effect.WRITE for n in graph.nodes)
     if made < 2:
         return graph  # nothing to wait for
@@ -31,6 +35,7 @@ def updated_early(graph: Graph) -> Graph:
     if not order.moved:
         return graph
     nodes = sorted(graph.nodes, key=lambda n: (order.turn[n], order.position[n]))
+    summarise(f"{order.moved} updates moved up to their gradients")
     return graph.replace(nodes=nodes)
 
 
@@ -42,7 +47,7 @@ class _Order:
         self.position |= dict.fromkeys(graph.params, -1)
         self.turn = dict(self.position)
         self.results = set(graph.results)
-        self.moved = False
+        self.moved = 0
         self.readers: dict[Node, list[Node]] = {}
         for node in graph.nodes:
             for source in dict.fromkeys((*node.inputs, *node.after)):
@@ -66,7 +71,7 @@ class _Order:
         if first < min(self.position[node] for node in update):
             self.turn |= dict.fromkeys((gradient, *update), first)
             self.turn |= {node: min(self.turn[node], first) for node in helpers}
-            self.moved = True
+            self.moved += 1
 
     def update_of(self, gradient: Node) -> dict[Node, None]:
         """All that is made of a gradient, if it is made element by element; else nothing."""

@@ -15,26 +15,21 @@ from typing import Any
 from graphc.codegen.lowering.operands import can_fold_view
 from graphc.codegen.table.donation import is_named
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, map_regions
+from graphc.ir.graph import Graph, Node, map_regions, swept
 from graphc.ir.liveness import last_reads, live_bytes
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import holds_kernels, talks
 from graphc.ir.types import leaves, tuple_type
-from graphc.passes.fusion.early_updates import updated_early
-from graphc.passes.fusion.gemv import thin
 from graphc.passes.fusion.groups import Group, Groups
 from graphc.passes.fusion.prologues import behind_views, computed_operands
 from graphc.passes.fusion.recompute import computed_again
-from graphc.passes.fusion.share_kernels import alike
-from graphc.passes.normalise.dce import dce
 from graphc.passes.reasons import collecting, record
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
     """The graph with only fused, const, alias and structural nodes left."""
     given = (p for p in graph.params if is_named(p.attrs["name"], config.donate))
-    made = fused(graph, config, frozenset(given))
-    return alike(made) if config.merges else made
+    return fused(graph, config, frozenset(given))
 
 
 LARGER = 4  # times as large as what an update reads of an array is that array
@@ -122,14 +117,12 @@ class _Fuser:
     def __init__(
         self, graph: Graph, config: Config, owned: frozenset[Node], alone: frozenset[int]
     ) -> None:
-        self.config = config = config.for_device(graph.device)
-        graph = dce(graph, config)  # what nobody reads decides nothing
-        graph = thin(updated_early(graph), config) if config.merges else graph
+        self.config = config
         rows = config.backend == "llvm" and not config.parity
         self.groups = Groups(graph, config.merges, rows=rows, alone=alone, owned=owned)
         better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
         if copies:
-            graph = dce(better, config)
+            graph = swept(better)
             self.groups = Groups(graph, config.merges, copies, rows, alone=alone, owned=owned)
         self.inside = computed_operands(graph, self.groups, config) if rows else frozenset()
         if self.inside:

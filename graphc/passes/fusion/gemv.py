@@ -1,4 +1,4 @@
-"""thin: the part of `fuse` that makes products of vectors in loops.
+"""gemv: products of vectors are made in loops.
 
     %4 = mul(%1, %2) : f32[n,k]                     %4 = mul(%1, %2)
     %5 = transpose(%4) : f32[k,n]             ->    %5 = mul(%0, %4)          one kernel: %4 is
@@ -16,11 +16,10 @@ from math import prod
 
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import F32, F64, Type
 from graphc.passes.fusion.prologues import widening_casts
-from graphc.passes.normalise.dce import dce
 from graphc.passes.reasons import record
 
 LONG = 1 << 16  # a dot product of so many elements is worth several threads
@@ -29,7 +28,7 @@ LEAST_COMPUTED = 1 << 12  # elements of an operand that had better not be stored
 MOST_STEPS = 8  # nodes that compute one
 
 
-def thin(graph: Graph, config: Config) -> Graph:
+def gemv(graph: Graph, config: Config) -> Graph:
     """The graph with sums of element-wise products for products of vectors where these pay."""
     products = [n for n in graph.nodes if n.op.name in ("matmul", "einsum") and is_real(n)]
     if not products or config.backend != "llvm" or config.strict or not config.merges:
@@ -51,7 +50,7 @@ def thin(graph: Graph, config: Config) -> Graph:
         return made
 
     made = rebuild(graph, rewrite)
-    return graph if made is graph else dce(made, config)
+    return graph if made is graph else swept(made)
 
 
 def is_real(node: Node) -> bool:

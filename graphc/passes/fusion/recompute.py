@@ -1,4 +1,5 @@
-"""again: the part of `fuse` that computes element-wise values anew where another kernel reads them.
+"""recompute: the part of `fuse` that computes element-wise values anew where another kernel reads
+them.
 
     kernel 1:  h = x w + b   a = h * h   t = tanh(a)   y = h * t     stores y, and h a t for later
     kernel 2:  ... h ... a ... t ...                                 reads h a t

@@ -1,4 +1,4 @@
-"""alike: the part of `fuse` that gives kernels which compute the same nodes one region.
+"""share_kernels: kernels which compute the same nodes get one region.
 
     turn 1 of 35     c' = f * c + i * g    h' = o * tanh(c')     stores c' and h'
     turn 35          o   c'   h' = o * tanh(c')                  stores h', and now c', too
@@ -9,6 +9,7 @@ may stand in another order.  To store a little more takes less than to compile a
 
 from __future__ import annotations
 
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type
@@ -29,8 +30,10 @@ class Computed:
     written: tuple[Numbers, ...]
 
 
-def alike(graph: Graph) -> Graph:
+def share_kernels(graph: Graph, config: Config) -> Graph:
     """The graph with the region that has most results wherever its nodes are computed."""
+    if not config.merges:
+        return graph
     table: dict[object, int] = {}
     found: dict[Node, Computed] = {}
     most: dict[object, Node] = {}
