@@ -4,6 +4,7 @@ sources.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from project import GOLDEN
 
 import graphc as gc
+from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Program
@@ -31,24 +33,45 @@ from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
+from graphc.passes.tiling import block, image_blocks
 
 CONFIG = Config(threads=1)
+MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)
+WITHOUT_GOLDEN = {
+    "trace",  # changes nothing
+    "cluster",  # changes nothing: it notes what would run together
+    "pack",  # its panels are as wide as the machine's vectors
+}
 
 
 @pytest.mark.parametrize(
     "path", sorted(GOLDEN.glob("*/*.gir")), ids=lambda p: f"{p.parent.name}/{p.stem}"
 )
-def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
+def test_golden(
+    path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file holds the graph before and, after a line of dashes, the graph after its folder's
-    pass.
+    stage; options of the compilation stand in a comment before both.
     """
+    for module in (block, image_blocks):
+        monkeypatch.setattr(module, "host_target", lambda: MACHINE)
     before, _, after = path.read_text().partition("\n----\n")
+    first = before.splitlines()[0]
+    options = json.loads(first[1:]) if first.startswith("#") else {}
     stage = pipeline.STAGES[pipeline.stage_named(path.parent.name)]
-    made = show(pipeline.apply(stage, parse(before), CONFIG))
+    made = show(pipeline.apply(stage, parse(before), Config.create(threads=1, **options)))
     if request.config.getoption("--update-golden"):
         path.write_text(f"{before}\n----\n{made}")
         return
     assert made == after
+
+
+def test_every_stage_has_a_golden() -> None:
+    kept = {path.parent.name for path in GOLDEN.glob("*/*.gir")}
+    assert {stage.name for stage in pipeline.STAGES} - kept == WITHOUT_GOLDEN
+    for path in GOLDEN.glob("*/*.gir"):
+        before, _, after = path.read_text().partition("\n----\n")
+        assert before[before.index("gir 1") :].strip() != after.strip(), f"{path} changes nothing"
 
 
 def count(g: Graph, name: str) -> int:
