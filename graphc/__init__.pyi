@@ -449,7 +449,7 @@ def conjugate(x: ArrayLike) -> NDArray[Any]:
 def conv(
     x: ArrayLike,
     w: ArrayLike,
-    stride: int | Sequence[int] | None = 1,
+    stride: int | Sequence[int] = 1,
     padding: int | Sequence[int] | str | Sequence[tuple[int, int]] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,

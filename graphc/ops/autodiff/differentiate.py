@@ -81,7 +81,7 @@ def _call(*values: Value, regions: tuple[Graph, ...], name: str = "f") -> Any:
     return trace.emit(OPS["call"], nodes, {"name": name}, regions=regions[:1])
 
 
-def _run_region(*arrays: Any, regions: tuple[Graph, ...], run: Any, **attrs: Any) -> Any:
+def _run_region(*arrays: Any, regions: tuple[Graph, ...], run: Any, **attrs: object) -> Any:
     return results_of(run(regions[0], list(arrays)))
 
 

@@ -52,7 +52,7 @@ def listed(made: Any) -> Values:
     return list(made) if isinstance(made, tuple) else [made]
 
 
-def apply(trace: Trace, op: str, values: Sequence[Value], regions: Any, **attrs: Any) -> Values:
+def apply(trace: Trace, op: str, values: Sequence[Value], regions: Any, **attrs: object) -> Values:
     """Emit a region op; its results as a list."""
     nodes = tuple(v.node for v in values)
     return listed(trace.emit(OPS[op], nodes, attrs, regions=tuple(regions)))

@@ -19,7 +19,7 @@ from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
 
 
-def _no_reference(*arrays: Array, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: object) -> Any:
     raise AssertionError("messages are carried by the interpreter")
 
 

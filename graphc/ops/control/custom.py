@@ -26,7 +26,7 @@ from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.op import OPS, Library, Op, Sample
 from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
 from graphc.ops.index.scatter import STORED
-from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import define, require, require_dtype, require_tensor
 from graphc.ops.record.value import Value, cast_value, emit, lift
@@ -120,7 +120,7 @@ class _Kernel:
     function: Callable[..., Any]
     each: Callable[..., Any] | None
 
-    def __call__(self, node: Any) -> Callable[..., Any]:
+    def __call__(self, node: Applied) -> Callable[..., Any]:
         kinds = [n.type for n in node.inputs] + _tensors(node.type)
         return _shaped(self.function, self.each, tuple((k.dtype, k.dims) for k in kinds))
 

@@ -50,7 +50,7 @@ def _result(kinds: Sequence[AnyType], threaded: bool) -> AnyType:
 
 
 def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
-    def reference(*arrays: Array, threaded: bool, **attrs: Any) -> Any:
+    def reference(*arrays: Array, threaded: bool, **attrs: object) -> Any:
         made = tuple(run(arrays[: len(arrays) - threaded], **attrs))
         made = (*made, np.zeros((), np.uint8)) if threaded else made
         return made[0] if len(made) == 1 else made

@@ -16,7 +16,7 @@ from graphc.ops.record.families import define, require, require_tensor
 MAIN = "main"  # the container of a variable that names none
 
 
-def _no_reference(*arrays: Array, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: object) -> Any:
     raise AssertionError("variables are read and assigned by the interpreter")
 
 

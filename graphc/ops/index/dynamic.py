@@ -70,7 +70,7 @@ def _slice(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any
     return read(0, tuple(map(b.add, starts, index)))
 
 
-def _slice_reference(x: Any, *starts: Any, sizes: Any) -> Any:
+def _slice_reference(x: Array, *starts: Array, sizes: Any) -> Any:
     legal = _legal_starts(x, starts, sizes)
     return x[tuple(slice(s, s + n) for s, n in zip(legal, sizes))]
 
@@ -209,7 +209,7 @@ def dynamic_slice(x: Any, starts: Any, sizes: Any) -> Any:
 
 
 @public(name="dynamic_update_slice")
-def dynamic_update_slice(x: Any, updates: Any, starts: ArrayLike) -> Any:
+def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: ArrayLike) -> Any:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
     updates = functions.astype(updates, common_element(x)[0])
     require(

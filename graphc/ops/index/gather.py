@@ -18,7 +18,7 @@ from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_diffe
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import where
 from graphc.ops.index.scatter import add_along, require_index_types, scatter_rows
-from graphc.ops.record.arguments import Applied, ArrayLike, Read
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import clamp, place_of, rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     ALL,
@@ -107,7 +107,7 @@ def _gather(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> An
     return read(0, tuple(source))
 
 
-def _gather_reference(x: Any, *indices: Any, axes: Any, position: int, mode: str) -> Any:
+def _gather_reference(x: Array, *indices: Array, axes: Any, position: int, mode: str) -> Any:
     legal = tuple(bounded_array(i, x.shape[a], mode) for i, a in zip(indices, axes))
     front = np.moveaxis(x, axes, range(len(axes)))
     shape = legal[0].shape + front.shape[len(axes) :]
@@ -118,7 +118,7 @@ def _gather_reference(x: Any, *indices: Any, axes: Any, position: int, mode: str
 
 def _gather_samples() -> list[Sample]:
     def case(
-        shape: Any, *indices: ArrayLike, name: str = "f32", good: bool = True, **attrs: Any
+        shape: Any, *indices: ArrayLike, name: str = "f32", good: bool = True, **attrs: object
     ) -> Sample:
         arrays = tuple(np.asarray(i) for i in indices)
         attrs = {"position": 0, "mode": "raise", **attrs}
@@ -158,7 +158,7 @@ def _gather_gradient(
     ct: Value,
     result: Value,
     x: Value,
-    *indices: Any,
+    *indices: Value,
     axes: tuple[int, ...],
     position: int,
     mode: str,
@@ -227,7 +227,7 @@ def _take_along(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -
     return read(0, (*index[:axis], chosen, *index[axis + 1 :]))
 
 
-def _take_along_reference(x: Any, index: Any, axis: int, mode: str) -> Any:
+def _take_along_reference(x: Array, index: Array, axis: int, mode: str) -> Any:
     return np.take_along_axis(x, bounded_array(index, x.shape[axis], mode), axis)
 
 
@@ -240,7 +240,7 @@ def _take_along_samples() -> list[Sample]:
 
 
 def _take_along_gradient(
-    ct: Value, result: Value, x: Any, index: Any, *, axis: int, mode: str
+    ct: Value, result: Value, x: Value, index: Value, *, axis: int, mode: str
 ) -> list[Any]:
     legal = _legal(index, x.type.dims[axis], mode)
     return [add_along(x.type.dims, legal, axis, ct), None]
@@ -266,7 +266,7 @@ def _infer_in_range(label: AnyType, *, extent: Dimension) -> Type:
     return tensor(I64, label.shape)
 
 
-def _in_range(b: Any, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
+def _in_range(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     label, extent = place_of(read(0, index)), node.attrs["extent"]
     below = label < 0
     b.fail(below | (label >= extent), INDEX)

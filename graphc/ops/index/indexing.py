@@ -20,6 +20,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
 from graphc.ops.record.value import Value, is_python_number, public
@@ -274,7 +275,7 @@ def _add_part(made: Selection, part: Any, extent: Dimension, axis: int) -> None:
 
 
 @public(method=True, name="getitem")
-def getitem(x: Any, index: Any, mode: str = "raise") -> Any:
+def getitem(x: ArrayLike, index: Any, mode: str = "raise") -> Any:
     """x[index] with NumPy's meaning; out-of-range ints and constant arrays raise at once."""
     return select(x, parse_index(index, shape_of(x)), mode)
 

@@ -71,7 +71,9 @@ def _infer_scatter(x: AnyType, index: AnyType, updates: AnyType, *, mode: str, d
 def _scatter_kernel(kind: int) -> Callable[..., int]:
     """The kernel of UPDATES[kind]; Numba drops the branches that the constant rules out."""
 
-    def kernel(x: Any, index: Any, updates: Any, out: Any, params: Array, lo: int, hi: int) -> int:
+    def kernel(
+        x: Array, index: Array, updates: Array, out: Array, params: Array, lo: int, hi: int
+    ) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
         # Out may be x itself, a variable updated where it lies: a bad index changes nothing.
@@ -135,7 +137,7 @@ def _scatter_reference(x: Array, index: Array, updates: Array, mode: str, drop: 
 
 
 def _scatter_samples() -> list[Sample]:
-    def case(name: str, shape: Any, index: Any, good: bool = True, **attrs: Any) -> Sample:
+    def case(name: str, shape: Any, index: Any, good: bool = True, **attrs: object) -> Sample:
         index = np.asarray(index)
         dims = (*index.shape, *shape[1:])
         arrays = (sample_array(name, s, (-4, 4), k) for k, s in enumerate((shape, dims)))

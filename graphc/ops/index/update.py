@@ -132,7 +132,7 @@ def _slice_updated(
 
 
 def _slice_update_reference(
-    x: Any, updates: Array, *positions: Array, starts: Ints, steps: Ints, axes: Ints
+    x: Array, updates: Array, *positions: Array, starts: Ints, steps: Ints, axes: Ints
 ) -> Any:
     made, begins = np.array(x), list(starts)
     if not updates.size:
@@ -145,7 +145,8 @@ def _slice_update_reference(
 
 
 def _slice_update_gradient(
-    ct: Any, result: Any, x: Any, updates: Any, *positions: Any, starts: Ints, steps: Ints,
+    ct: Value, result: Value, x: Value, updates: Value, *positions: Value, starts: Ints,
+    steps: Ints,
     axes: Ints,
 ) -> list[Any]:  # fmt: skip
     attrs = {"starts": starts, "steps": steps, "axes": axes}
@@ -325,7 +326,7 @@ def setitem(x: ArrayLike, index: Any, value: ArrayLike) -> Any:
 
 
 @public(np.put_along_axis)
-def put_along_axis(x: Any, indices: ArrayLike, values: ArrayLike, axis: int | None) -> Any:
+def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None) -> Any:
     """x with the elements at an array of positions along one axis replaced.
 
     As NumPy's it changes a traced array in place; the new array is also returned.

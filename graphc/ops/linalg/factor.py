@@ -205,7 +205,7 @@ def _infer_solve(a: AnyType, b: AnyType) -> Type:
     return tensor(b.dtype, (*broadcast_dims([a.shape[:-2], b.shape[:-2]]), *b.shape[-2:]))
 
 
-def _expand_solve(a: Any, b: Any) -> Any:
+def _expand_solve(a: Value, b: Value) -> Any:
     stack = broadcast_dims([shape_of(a)[:-2], shape_of(b)[:-2]])
     b = broadcast_to(b, (*stack, *shape_of(b)[-2:]))
     return emit("lu_solve", *rules.factors(a, stack), b)
@@ -279,7 +279,7 @@ def _solve_complex(a: Value, b: ArrayLike) -> Any:
 
 
 @public(np.linalg.solve, name="linalg.solve")
-def solve(a: ArrayLike, b: Any) -> Any:
+def solve(a: ArrayLike, b: ArrayLike) -> Any:
     """The x with a @ x = b, for stacked matrices; b is a vector or stacked matrices of columns."""
     vector = rank_of(b) == 1
     if common_element(a, b)[0].is_complex:
@@ -293,14 +293,14 @@ def solve(a: ArrayLike, b: Any) -> Any:
 
 
 @public(np.linalg.inv, name="linalg.inv")
-def inv(a: Any) -> Any:
+def inv(a: ArrayLike) -> Any:
     """The inverses of stacked matrices."""
     a = as_value(a) if common_element(a)[0].is_complex else _floating(a)
     return solve(a, eye(shape_of(a)[-1], dtype=common_element(a)[0]))
 
 
 @public(np.linalg.tensorsolve, name="linalg.tensorsolve")
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+def tensorsolve(a: Any, b: ArrayLike, axes: Any = None) -> Any:
     """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
     a, b = as_value(a), as_value(b)
     if axes is not None:
@@ -314,7 +314,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
 
 
 @public(np.linalg.tensorinv, name="linalg.tensorinv")
-def tensorinv(a: Any, ind: int = 2) -> Any:
+def tensorinv(a: ArrayLike, ind: int = 2) -> Any:
     """The inverse of a for tensordot(a, x, ind)."""
     require(ind > 0, f"tensorinv: the number of axes {ind} is not positive")
     a = as_value(a)

@@ -31,7 +31,8 @@ INT = I64.numpy.type
 
 
 def lu_begin(
-    x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, total: int, n: int, units: int,
+    x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, total: int, n: int,
+    units: int,
     status: Array, row: int,
 ) -> None:  # fmt: skip
     """A copy of the matrices, the rows in order."""

@@ -70,7 +70,7 @@ def cholesky_gradient(ct: Value, result: Value, x: Value) -> tuple[Any]:
     return (f.add(f.tril(whole), f.tril(_transposed(whole), -1)),)
 
 
-def solve_gradient(ct: Any, result: Any, a: Any, b: Any) -> tuple[Any, Any]:
+def solve_gradient(ct: Value, result: Value, a: Value, b: Value) -> tuple[Any, Any]:
     """b takes A^-T ct, solved with the factors that the forward pass has made, and a takes minus
     its product with the solution."""
     f = functions

@@ -73,13 +73,13 @@ class Square:
         self.depth, self.size = depth_of(self.n), padded(self.n)
         self.pitch = pitch(self.size, self.element)
 
-    def at(self, row: Any, column: Any) -> Any:
+    def at(self, row: Expr, column: Expr) -> Any:
         return self.b.affine([(row, self.pitch)], column)
 
     def get(self, row: Any, column: Any) -> Any:
         return self.b.load(self.matrix, self.at(row, column))
 
-    def put(self, row: Any, column: Any, value: Any) -> None:
+    def put(self, row: Expr, column: Expr, value: Expr) -> None:
         self.b.store(self.matrix, self.at(row, column), value)
 
     def zero(self) -> Any:
@@ -89,7 +89,7 @@ class Square:
         """The index of an element of matrix `unit` of the stack."""
         return (*unravel(unit, self.node.inputs[0].type.dims[:-2]), *inside)
 
-    def fill(self, unit: Any, turned: bool = False, lower: bool = False) -> None:
+    def fill(self, unit: Expr, turned: bool = False, lower: bool = False) -> None:
         """Operand 0 in scratch, or its transpose, or its lower triangle; the rest a unit matrix."""
         b, n = self.b, self.n
         with b.loop(n) as row:
@@ -147,7 +147,7 @@ class Square:
                 b.store(to, place, b.read(total))
 
     def eliminate(
-        self, to: Any, stride: int, target: Any, source: Any, factor: Any, columns: Span
+        self, to: Any, stride: int, target: Expr, source: Expr, factor: Expr, columns: Span
     ) -> None:
         """Row `target` of an array minus a multiple of row `source`."""
         b = self.b
@@ -160,7 +160,7 @@ class Square:
 class Panels(Square):
     """Factorisation, panel by panel: `pivot` works on one column of the turned panel."""
 
-    def factorise(self, unit: Any) -> None:
+    def factorise(self, unit: Expr) -> None:
         b, depth = self.b, self.depth
         with b.loop(self.size // depth) as panel:
             first = panel * depth
@@ -170,7 +170,7 @@ class Panels(Square):
             self.turn(first, inwards=False)
             self.update(first, first + depth)
 
-    def turn(self, first: Any, inwards: bool) -> None:
+    def turn(self, first: Expr, inwards: bool) -> None:
         """The panel from the matrix to where its columns are rows, or back."""
         b = self.b
         with b.loop(self.size, "serial", first) as row, b.loop(self.depth) as step:
@@ -184,13 +184,13 @@ class Panels(Square):
     def panel(self) -> Any:
         return self.scratch[0]
 
-    def of_panel(self, row: Any, step: Any) -> Any:
+    def of_panel(self, row: Expr, step: Expr) -> Any:
         return self.b.load(self.panel, self.at(step, row))
 
-    def pivot(self, first: Any, step: Any) -> None:
+    def pivot(self, first: Expr, step: Expr) -> None:
         raise NotImplementedError
 
-    def update(self, first: Any, after: Any) -> None:
+    def update(self, first: Expr, after: Expr) -> None:
         raise NotImplementedError
 
 
@@ -212,7 +212,7 @@ class LU(Panels):
                 self.write(self.index(unit, row), b.load(order, row), 1)
             self.write(self.index(unit), b.read(self.sign), 2)
 
-    def pivot(self, first: Any, step: Any) -> None:
+    def pivot(self, first: Expr, step: Expr) -> None:
         b = self.b
         row = first + step
         best = self.greatest(row, step)
@@ -242,7 +242,7 @@ class LU(Panels):
         b.assign(place, where(found, b.read(place), row))
         return place
 
-    def exchange(self, row: Any, other: Any) -> None:
+    def exchange(self, row: Expr, other: Expr) -> None:
         b = self.b
         self.swap(self.matrix, self.size, lambda k: (self.at(row, k), self.at(other, k)))
         self.swap(self.panel, self.depth, lambda k: (self.at(k, row), self.at(k, other)))
@@ -286,7 +286,7 @@ class Cholesky(Panels):
                 value = where(shown, self.get(row, column), self.zero())
                 self.write(self.index(unit, row, column), value)
 
-    def pivot(self, first: Any, step: Any) -> None:
+    def pivot(self, first: Expr, step: Expr) -> None:
         b = self.b
         row = first + step
         pivot = b.register(self.of_panel(row, step))

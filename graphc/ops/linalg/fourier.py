@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import C64, C128, F32, Dim, DType
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
@@ -118,19 +120,19 @@ def _along(name: str, a: Any, n: Any, axis: int, norm: Any, inverse: bool) -> An
 
 
 @public(np.fft.fft, name="fft.fft")
-def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The discrete Fourier transform along an axis, of n elements: cut, or zeros behind."""
     return _along("fft", a, n, axis, norm, False)
 
 
 @public(np.fft.ifft, name="fft.ifft")
-def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of fft."""
     return _along("ifft", a, n, axis, norm, True)
 
 
 @public(np.fft.rfft, name="fft.rfft")
-def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The first half of the transform of real numbers: n // 2 + 1 frequencies."""
     require(not common_element(a)[0].is_complex, "rfft takes real numbers")
     x = moveaxis(as_value(a), axis, -1)
@@ -139,7 +141,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 @public(np.fft.irfft, name="fft.irfft")
-def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The n real numbers (an even count by default) whose rfft this is."""
     f, x = functions, moveaxis(as_value(a), axis, -1)
     count = _length("irfft", n, 2 * (_extent("irfft", x, -1) - 1))
@@ -153,14 +155,14 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 
 @public(np.fft.hfft, name="fft.hfft")
-def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The real transform of a signal that is its own conjugate reversed, from its first half."""
     require(norm in _SWAPPED, f"hfft: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
     return irfft(functions.conj(a), n, axis, _SWAPPED[norm])
 
 
 @public(np.fft.ihfft, name="fft.ihfft")
-def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of hfft: the first half of a signal."""
     require(norm in _SWAPPED, f"ihfft: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
     return functions.conj(rfft(a, n, axis, _SWAPPED[norm]))
@@ -180,7 +182,9 @@ def _axes(name: str, x: Any, s: Any, axes: Any) -> list[tuple[Any, int]]:
 
 
 @public(np.fft.fftn, name="fft.fftn")
-def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+def fftn(
+    a: ArrayLike, s: ArrayLike | None = None, axes: Axes = None, norm: str | None = None
+) -> Any:
     """fft along several axes, all by default."""
     made = as_value(a)
     for n, axis in reversed(_axes("fftn", made, s, axes)):
@@ -189,7 +193,9 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> An
 
 
 @public(np.fft.ifftn, name="fft.ifftn")
-def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+def ifftn(
+    a: ArrayLike, s: ArrayLike | None = None, axes: Axes = None, norm: str | None = None
+) -> Any:
     """The inverse of fftn."""
     made = as_value(a)
     for n, axis in reversed(_axes("ifftn", made, s, axes)):
@@ -198,7 +204,9 @@ def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
 
 
 @public(np.fft.rfftn, name="fft.rfftn")
-def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+def rfftn(
+    a: ArrayLike, s: ArrayLike | None = None, axes: Axes = None, norm: str | None = None
+) -> Any:
     """rfft along the last of several axes, fft along the others."""
     *rest, (n, last) = _axes("rfftn", as_value(a), s, axes)
     made = rfft(a, n, last, norm)
@@ -208,7 +216,9 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
 
 
 @public(np.fft.irfftn, name="fft.irfftn")
-def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+def irfftn(
+    a: ArrayLike, s: ArrayLike | None = None, axes: Axes = None, norm: str | None = None
+) -> Any:
     """The inverse of rfftn."""
     made = as_value(a)
     *rest, (n, last) = _axes("irfftn", made, s, axes)
@@ -217,7 +227,7 @@ def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> 
     return irfft(made, n, last, norm)
 
 
-def _publish_plane(name: str, numpy_function: Any, of_axes: Any) -> None:
+def _publish_plane(name: str, numpy_function: Callable[..., Any], of_axes: Any) -> None:
     def function(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
         return of_axes(a, s, axes, norm)
 
@@ -246,13 +256,13 @@ def _shifted(x: Any, axes: Any, sign: int) -> Any:
 
 
 @public(np.fft.fftshift, name="fft.fftshift")
-def fftshift(x: Any, axes: Any = None) -> Any:
+def fftshift(x: ArrayLike, axes: Axes = None) -> Any:
     """Frequency 0 moved to the middle of each axis."""
     return _shifted(x, axes, 1)
 
 
 @public(np.fft.ifftshift, name="fft.ifftshift")
-def ifftshift(x: Any, axes: Any = None) -> Any:
+def ifftshift(x: ArrayLike, axes: Axes = None) -> Any:
     """The inverse of fftshift."""
     return _shifted(x, axes, -1)
 
@@ -261,14 +271,14 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 
 
 @public(np.fft.fftfreq, name="fft.fftfreq")
-def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None) -> Any:
+def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Any:
     """The frequencies of fft for samples d apart: 0, 1, ... -2, -1 over n d."""
     made = functions.divide(np.fft.fftfreq(operator.index(n), 1.0), d)
     return made if dtype is None else functions.astype(made, dtype)
 
 
 @public(np.fft.rfftfreq, name="fft.rfftfreq")
-def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None) -> Any:
+def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None) -> Any:
     """The frequencies of rfft for samples d apart: 0, 1, ... n // 2 over n d."""
     made = functions.divide(np.fft.rfftfreq(operator.index(n), 1.0), d)
     return made if dtype is None else functions.astype(made, dtype)

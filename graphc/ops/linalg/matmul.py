@@ -185,7 +185,7 @@ def _parts(x: ArrayLike) -> tuple[Any, Any]:
 
 
 @public(np.matmul, method=True)
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: ArrayLike, b: ArrayLike) -> Any:
     """a @ b as NumPy: vectors count as a row on the left and a column on the right."""
     left, right = rank_of(a), rank_of(b)
     require(left > 0 and right > 0, "matmul does not take scalars", hint="use *")

@@ -15,7 +15,7 @@ from graphc.ops.linalg.einsum import einsum
 from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
 from graphc.ops.nn.conv import conv
-from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.arguments import ArrayLike, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import Value, common_element, functions, is_python_number, public
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @public(np.dot, method=True)
-def dot(a: Any, b: Any) -> Any:
+def dot(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum over the last axis of a and the second to last of b; a product for scalars."""
     left, right = rank_of(a), rank_of(b)
     if left == 0 or right == 0:  # np.dot makes arrays of numbers first
@@ -107,7 +107,7 @@ def outer(a: Any, b: Any) -> Any:
 
 
 @public(np.linalg.vecdot, np.vecdot, name="vecdot")
-def vecdot(a: Any, b: Any, *, axis: int = -1) -> Any:
+def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1) -> Any:
     """Inner products along an axis, the other axes broadcast; a is conjugated."""
     have, given = (shape_of(v)[normalise_axis(axis, rank_of(v), "vecdot")] for v in (a, b))
     require(not definitely_different(have, given), f"vecdot of {have} and {given} elements")
@@ -129,7 +129,7 @@ def vecmat(v: ArrayLike, a: ArrayLike) -> Any:
 
 
 @public(np.kron)
-def kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Any:
     """Every element of a times all of b, laid out as blocks."""
     rank = max(rank_of(a), rank_of(b))
     first, second = ((1,) * (rank - rank_of(x)) + tuple(shape_of(x)) for x in (a, b))
@@ -141,7 +141,12 @@ def kron(a: Any, b: Any) -> Any:
 
 @public(np.cross)
 def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: ArrayLike,
+    b: ArrayLike,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
 ) -> Any:
     """Vector products of 3-vectors along an axis; the other axes broadcast."""
     if axis is not None:
@@ -187,7 +192,7 @@ def multi_dot(arrays: Any, *, out: None = None) -> Any:
 
 
 @public(np.linalg.matrix_power, name="linalg.matrix_power")
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: ArrayLike, n: int) -> Any:
     """A square matrix to an integer power, by squaring; negative ones of its inverse."""
     n = operator.index(n)
     if n < 0:
@@ -260,7 +265,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 @public(np.linalg.cond, name="linalg.cond")
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x: ArrayLike, p: Any = None) -> Any:
     """The condition number of square matrices in the norm of an order: 1, -1, inf, -inf or "fro".
 
     Raises TypeRuleError for the orders None, 2 and -2, which need singular values; a matrix that
@@ -273,7 +278,7 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @public(np.linalg.matrix_norm, name="linalg.matrix_norm")
-def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: ArrayLike = "fro") -> Any:
+def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norms of stacked matrices."""
     return norm(x, ord, (-2, -1), keepdims)
 
@@ -285,6 +290,6 @@ def diagonal(x: ArrayLike, *, offset: int = 0) -> Any:
 
 
 @public(np.linalg.trace, name="linalg.trace")
-def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
+def trace(x: ArrayLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> Any:
     """The traces of stacked matrices."""
     return functions.trace(x, offset, -2, -1, dtype)

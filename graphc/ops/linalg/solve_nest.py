@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ir.types import I64, DType
+from graphc.loops.nest import Expr
 from graphc.ops.linalg.factor_nests import (
     SINGULAR,
     Span,
@@ -60,7 +61,7 @@ class Solve(Square):
             row, column = column, row
         return self.b.affine([(row, self.stride)], column)
 
-    def every_row_once(self, unit: Any) -> None:
+    def every_row_once(self, unit: Expr) -> None:
         """The order of rows is a permutation: every row of the result is written."""
         b, n = self.b, self.n
         with b.loop(n, "vector") as row:
@@ -81,7 +82,7 @@ class Solve(Square):
         b.fail(b.op("or", *outside), OUT_OF_RANGE)
         return b.read(place)
 
-    def right_sides(self, unit: Any, turned: bool) -> None:
+    def right_sides(self, unit: Expr, turned: bool) -> None:
         b, n, width, sides = self.b, self.n, self.width, self.right
         with b.loop(n) as row:
             source = row if turned else self.order(unit, row)
@@ -92,7 +93,7 @@ class Solve(Square):
         with b.loop(self.size, "serial", n) as row, b.loop(width, "vector") as column:
             b.store(sides, self.place(row, column), self.zero())
 
-    def results(self, unit: Any, turned: bool) -> None:
+    def results(self, unit: Expr | int, turned: bool) -> None:
         b, sides = self.b, self.right
         with b.loop(self.n) as row:
             target = self.order(unit, row) if turned else row
@@ -131,7 +132,7 @@ class Solve(Square):
                 self.divide(row, unit_diagonal)
             self.take_panel_off(first, (b.integer(0), first))
 
-    def one_row(self, row: Any, known: Span, unit_diagonal: bool) -> None:
+    def one_row(self, row: Expr, known: Span, unit_diagonal: bool) -> None:
         """Solve for element `row` of each right side, given others."""
         b, sides = self.b, self.right
         with b.loop(self.width) as column:
@@ -158,7 +159,7 @@ class Solve(Square):
             sides, self.stride,
         )  # fmt: skip
 
-    def divide(self, row: Any, unit_diagonal: bool) -> None:
+    def divide(self, row: Expr, unit_diagonal: bool) -> None:
         if unit_diagonal:
             return
         b, sides = self.b, self.right

@@ -50,7 +50,7 @@ def _exponential_part(x: Expr, alpha: float) -> Any:
     return x.like(alpha) * vecmath.expm1(x)
 
 
-def _celu(x: Any, *, alpha: float) -> Any:
+def _celu(x: Expr, *, alpha: float) -> Any:
     scaled = x * (1 / alpha)
     return _hinge(x, x, _exponential_part(scaled, alpha))
 
@@ -73,7 +73,7 @@ def _gelu(x: Expr, *, tanh: bool) -> Any:
     return half * (one + vecmath.tanh(inner))
 
 
-def _hard_sigmoid(x: Any) -> Any:
+def _hard_sigmoid(x: Expr) -> Any:
     return _clipped(x + 3, 0, 6) * (1 / 6)
 
 
@@ -87,7 +87,7 @@ def _softsign(x: Expr) -> Any:
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """A reference that computes in f64."""
 
-    def reference(x: Array, **attrs: Any) -> Any:
+    def reference(x: Array, **attrs: object) -> Any:
         return function(np.asarray(x, np.float64), **attrs)
 
     return reference

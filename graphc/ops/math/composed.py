@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ def frexp(x: ArrayLike) -> tuple[Any, Any]:
 
 
 @public(np.spacing)
-def spacing(x: Any) -> Any:
+def spacing(x: ArrayLike) -> Any:
     """The distance to the next number away from 0, with the sign of x."""
     f, x = functions, functions.astype(x, float_of(element_of(x)[0]))
     size = f.absolute(x)
@@ -392,10 +393,10 @@ def corrcoef(
     return made if element_of(made)[0].is_complex else f.clip(made, -1, 1)
 
 
-def _of_valid(name: str, neutral: float, numpy_function: Any, inner: str) -> None:
+def _of_valid(name: str, neutral: float, numpy_function: Callable[..., Any], inner: str) -> None:
     """A function of what is not NaN: NaN becomes a neutral value first."""
 
-    def function(a: ArrayLike, axis: Axes = None, **options: Any) -> Any:
+    def function(a: ArrayLike, axis: Axes = None, **options: object) -> Any:
         f = functions
         x = f.where(f.isnan(a), neutral, a) if element_of(a)[0].kind in "fc" else a
         return getattr(f, inner)(x, axis, **options)

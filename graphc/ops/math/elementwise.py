@@ -61,7 +61,7 @@ def _sum_or_any(x: Expr, y: Expr) -> Expr:
     return x | y if x.dtype.kind == "b" else x + y
 
 
-def _product_or_all(x: Any, y: Any) -> Any:
+def _product_or_all(x: Expr, y: Expr) -> Any:
     return x & y if x.dtype.kind == "b" else x * y
 
 
@@ -97,13 +97,13 @@ elementwise(
 # ---------------------------------------------------------------------------------------- quotients
 
 
-def _opposite(left: Any, y: Any) -> Any:
+def _opposite(left: Expr, y: Expr) -> Any:
     """A remainder that is not zero and has the other sign than y: floor division takes one more."""
     differ = (left < 0) != (y < 0)
     return differ & (left != 0)
 
 
-def _fmod(x: Any, y: Any) -> Any:
+def _fmod(x: Expr, y: Expr) -> Any:
     return float_remainder(x, y) if x.dtype.kind == "f" else x % y
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from graphc.ir.op import Sample, Scalar
 from graphc.ir.types import BOOL, AnyType, DType, Type, tensor
 from graphc.loops import complex_math, scalars
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import (
     Element,
     Pair,
@@ -103,7 +104,7 @@ _logical("not", np.logical_not)
 # ---------------------------------------------------------------------------------- tests of floats
 
 
-def _is_infinite(x: Any) -> Any:
+def _is_infinite(x: Expr) -> Any:
     return abs(x) == np.inf
 
 

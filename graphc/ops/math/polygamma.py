@@ -61,7 +61,7 @@ def _horner(x: Expr, coefficients: list[float]) -> Any:
     return made
 
 
-def _to_power(x: Any, exponent: int) -> Any:
+def _to_power(x: Expr, exponent: int) -> Any:
     made = x
     for _ in range(exponent - 1):
         made = made * x

@@ -37,7 +37,7 @@ from graphc.ops.record.value import (
 )
 
 
-def _reciprocal(x: Any) -> Any:
+def _reciprocal(x: Expr) -> Any:
     return 1 / x if x.dtype.kind == "f" else 1 // x
 
 

@@ -53,7 +53,14 @@ for _name, _expression, _function, _better in (
 
 
 @public(np.clip, method=True)
-def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def clip(
+    x: ArrayLike,
+    a_min: ArrayLike | None = None,
+    a_max: ArrayLike | None = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+) -> Any:
     """x limited to [a_min, a_max]; either bound may be None. NaN stays NaN."""
     low, high = a_min if min is None else min, a_max if max is None else max
     element = element_of(x)[0]

@@ -28,30 +28,30 @@ _LN2, _LN10 = math.log(2), math.log(10)
 # --------------------------------------------------------------------------------- NumPy's families
 
 
-def _inverse_root(x: Any, *others: Value) -> Any:
+def _inverse_root(x: Value, *others: Value) -> Any:
     """1 / sqrt(product); of complex numbers root by root, which keeps to the principal branch."""
     if element_of(x)[0].is_complex:
         return f.reciprocal(math.prod(map(f.sqrt, others), start=f.sqrt(x)))
     return f.rsqrt(math.prod(others, start=x))
 
 
-def _asin_slope(x: Any, y: Any) -> Any:
+def _asin_slope(x: Value, y: Value) -> Any:
     return _inverse_root(1 - x, 1 + x)
 
 
-def _acos_slope(x: Any, y: Any) -> Any:
+def _acos_slope(x: Value, y: Value) -> Any:
     return -_inverse_root(1 - x, 1 + x)
 
 
-def _asinh_slope(x: Any, y: Any) -> Any:
+def _asinh_slope(x: Value, y: Value) -> Any:
     return _inverse_root(x * x + 1)
 
 
-def _acosh_slope(x: Any, y: Any) -> Any:
+def _acosh_slope(x: Value, y: Value) -> Any:
     return _inverse_root(x - 1, x + 1)
 
 
-def _atanh_inverse_slope(x: Any, y: Any) -> Any:
+def _atanh_inverse_slope(x: Value, y: Value) -> Any:
     return (1 - x) * (1 + x)
 
 

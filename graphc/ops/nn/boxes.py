@@ -6,13 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
 from graphc.ops.record.value import functions, public
 
 
 @public(name="nms")
-def nms(boxes: Any, scores: Any, most: int, overlap: Any = 0.5, least: Any = None) -> Any:
+def nms(
+    boxes: ArrayLike,
+    scores: ArrayLike,
+    most: int,
+    overlap: ArrayLike = 0.5,
+    least: ArrayLike | None = None,
+) -> Any:
     """Non-maximum suppression of boxes[N, B, 4] by scores[N, C, B]: numbers of boxes [N, C, most].
 
     Per image and class, best score first, a box is kept unless it overlaps a kept one by more than

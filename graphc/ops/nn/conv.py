@@ -23,7 +23,7 @@ from graphc.ops.linalg.matmul import (
     contraction_types,
 )
 from graphc.ops.nn.conv_adjoint import STEPS, spread, to_weights
-from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.arguments import Applied, Array
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, public
@@ -208,7 +208,12 @@ def _spatial(x: Value, w: Value, name: str) -> int:
 
 @public(name="conv")
 def conv(
-    x: Any, w: Any, stride: Any = 1, padding: Any = 0, dilation: ArrayLike = 1, groups: int = 1
+    x: Any,
+    w: Any,
+    stride: int | Sequence[int] = 1,
+    padding: Any = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
 ) -> Any:
     """Convolution of x[N, C, *spatial] with w[O, C / groups, *window] over 1 to 3 spatial axes.
 
@@ -228,8 +233,8 @@ def conv_transpose(
     w: Any,
     stride: Any = 1,
     padding: Any = 0,
-    output_padding: ArrayLike = 0,
-    dilation: ArrayLike = 1,
+    output_padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Any:
     """The adjoint of conv with respect to x: w is (channels in, channels out / groups, *window).

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
 from graphc.ir.types import AnyType, Type, tensor
-from graphc.loops.nest import Buffer, Scalars
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.dims import samples_of, tensor_type
@@ -163,7 +163,7 @@ class _Windows:
                 self.sum_up(first)
                 self.copy_out(image, first, row)
 
-    def copy_in(self, matrix: Any, row: Any) -> None:
+    def copy_in(self, matrix: Any, row: Expr) -> None:
         """The strip's rows of x, phase by phase."""
         b, shape = self.b, self.shape
         (down, right), low = shape.stride, self.node.attrs["low"]
@@ -187,7 +187,7 @@ class _Windows:
                     to = b.affine([(line, shape.pitch), (q, 1)], plane * shape.plane)
                     b.store(self.planes, to, value)
 
-    def sum_up(self, first: Any) -> None:
+    def sum_up(self, first: Expr) -> None:
         """Sums of a few output channels over the whole strip, dead columns included."""
         b, shape = self.b, self.shape
         _, channels, height, width = shape.w
@@ -204,7 +204,7 @@ class _Windows:
             for k, total in enumerate(totals):
                 b.store(self.sums, p + k * shape.rows * shape.pitch, total)
 
-    def copy_out(self, image: Any, first: Any, row: Any) -> None:
+    def copy_out(self, image: Expr, first: Expr, row: Expr) -> None:
         """Live columns to the result."""
         b, shape = self.b, self.shape
         kind = self.node.type.dtype
@@ -233,7 +233,7 @@ def _workspace(node: Applied) -> Any:
     )
 
 
-def _attrs(**given: Any) -> dict[str, Any]:
+def _attrs(**given: object) -> dict[str, Any]:
     return {"stride": (1, 1), "dilation": (1, 1), "groups": 1, "low": (0, 0), **given}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
@@ -23,7 +24,7 @@ MOST_TAPS = 8  # neighbours that are read one by one; more are a product with a 
 
 
 @public(name="depth_to_space")
-def depth_to_space(x: Any, block: int, depth_first: bool = True) -> Any:
+def depth_to_space(x: ArrayLike, block: int, depth_first: bool = True) -> Any:
     """Blocks of channels of x[N, C, H, W] become blocks of the image: [N, C / b², H b, W b].
 
     depth_first: the block is the outer part of the channels, else the inner one (pixel shuffle).
@@ -41,7 +42,7 @@ def depth_to_space(x: Any, block: int, depth_first: bool = True) -> Any:
 
 
 @public(name="space_to_depth")
-def space_to_depth(x: Any, block: int, depth_first: bool = True) -> Any:
+def space_to_depth(x: ArrayLike, block: int, depth_first: bool = True) -> Any:
     """Blocks of the image x[N, C, H, W] become channels: [N, C b², H / b, W / b]."""
     n, c, h, w = _image(x, "space_to_depth")
     require(block > 0 and h % block == w % block == 0, f"space_to_depth: {h} x {w} in {block}")
@@ -61,7 +62,7 @@ def _image(x: Any, name: str) -> tuple[int, ...]:
 
 
 @public(name="resample")
-def resample(x: Any, axis: int, places: Any, weights: Any) -> Any:
+def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> Any:
     """Weighted sums of elements along an axis: sum over k of x[places[:, k]] * weights[:, k].
 
     places and weights are arrays of shape [new extent, neighbours].
@@ -133,7 +134,7 @@ def neighbours(
 
 @public(name="interpolate")
 def interpolate(
-    x: Any, sizes: Sequence[int], mode: str = "linear", align_corners: bool = False,
+    x: ArrayLike, sizes: Sequence[int], mode: str = "linear", align_corners: bool = False,
     antialias: bool = False,
 ) -> Any:  # fmt: skip
     """The trailing axes of x resampled to these sizes; pixels are areas unless corners align.
@@ -170,7 +171,7 @@ def interpolate(
 
 
 @public(name="affine_grid")
-def affine_grid(theta: Any, sizes: Sequence[int], align_corners: bool = False) -> Any:
+def affine_grid(theta: ArrayLike, sizes: Sequence[int], align_corners: bool = False) -> Any:
     """Positions [N, *sizes, k] in -1..1 that affine maps theta[N, k, k + 1] send a grid to.
 
     The last axis of a position is x first, as `grid_sample` takes it.
@@ -193,7 +194,11 @@ def affine_grid(theta: Any, sizes: Sequence[int], align_corners: bool = False) -
 
 @public(name="grid_sample")
 def grid_sample(
-    x: Any, grid: Any, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+    x: ArrayLike,
+    grid: ArrayLike,
+    mode: str = "linear",
+    padding: str = "zeros",
+    align_corners: bool = False,
 ) -> Any:
     """x[N, C, *spatial] read at positions grid[N, *places, k] in -1..1, x first.
 
@@ -301,7 +306,7 @@ def _read(flat: Any, place: Any) -> Any:
 
 
 @public(name="sample_at")
-def sample_at(x: Any, rows: Any, columns: Any) -> Any:
+def sample_at(x: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> Any:
     """x[..., C, H, W] read at real positions rows, columns [..., *places], bilinear, 0 outside:
     [..., C, *places]."""
     dims = shape_of(x)
@@ -316,7 +321,8 @@ def sample_at(x: Any, rows: Any, columns: Any) -> Any:
 
 @public(name="roi_align")
 def roi_align(
-    x: Any, boxes: Any, batch: Any, size: tuple[int, int], scale: float = 1.0, samples: int = 2,
+    x: ArrayLike, boxes: ArrayLike, batch: ArrayLike, size: tuple[int, int], scale: float = 1.0,
+    samples: int = 2,
     kind: str = "mean", aligned: bool = True,
 ) -> Any:  # fmt: skip
     """Regions of x[N, C, H, W] resampled to [R, C, *size], from boxes[R, 4] = (x1, y1, x2, y2).

@@ -75,13 +75,13 @@ def _affine_reference(x: Array, weights: Sequence[Any]) -> Any:
 
 
 def _in_f64(reference: Reference) -> Reference:
-    def widened(*arrays: ArrayLike, **attrs: Any) -> Any:
+    def widened(*arrays: ArrayLike, **attrs: object) -> Any:
         return reference(*(np.asarray(a, np.float64) for a in arrays), **attrs)
 
     return wide(widened)
 
 
-def _samples(shapes: Sequence[tuple[int, ...]], **attrs: Any) -> Callable[[], list[Sample]]:
+def _samples(shapes: Sequence[tuple[int, ...]], **attrs: object) -> Callable[[], list[Sample]]:
     """x alone, and with every further operand, on every float type; a weight that does not fit."""
 
     def arrays(name: str, count: int) -> tuple[Any, ...]:

@@ -168,7 +168,9 @@ def _infer_spread(index: AnyType, x: AnyType, *, extent: int) -> Type:
     return tensor(x.dtype, (x.shape[0], extent))
 
 
-def _spread(b: Any, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]) -> None:
+def _spread(
+    b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+) -> None:
     rows, count = node.inputs[1].type.dims
     extent, element = node.attrs["extent"], node.type.dtype
     (line,) = scratch

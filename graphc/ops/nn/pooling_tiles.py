@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.ir.op import POSITIVE, Attr, Loops
 from graphc.ir.types import I32, AnyType, Type, tensor
-from graphc.loops.nest import Buffer, Scalars
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import is_nan, where
 from graphc.ops.nn.conv import Ints
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
@@ -111,7 +111,7 @@ class _Planes:
                         made = b.load(chosen, b.affine([(to, 1), (j, 1)], k * size))
                         self.write((*place, row, j), made.cast(self.element))
 
-    def choose_one(self, rows: Any, chosen: Any, plane: Any, t: Any) -> None:
+    def choose_one(self, rows: Any, chosen: Any, plane: Expr, t: Expr) -> None:
         """The first of equal ones is chosen; a NaN wins."""
         b, order = self.b, "gt" if self.kind == "max" else "lt"
         size = self.lines * self.width

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import common_element, functions, public
@@ -22,7 +24,8 @@ def _tables(count: int, kept: int, inverse: bool, kind: Any) -> tuple[Any, Any]:
 
 @public(name="dft")
 def dft(
-    real: Any, imag: Any = None, axis: int = -1, length: int | None = None, inverse: bool = False,
+    real: ArrayLike, imag: ArrayLike | None = None, axis: int = -1, length: int | None = None,
+    inverse: bool = False,
     kept: int | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The discrete Fourier transform along an axis: (real, imaginary), `kept` frequencies of them.
@@ -54,7 +57,12 @@ def dft(
 
 @public(name="stft")
 def stft(
-    x: Any, step: int, length: int, window: Any = None, onesided: bool = True, imag: Any = None
+    x: ArrayLike,
+    step: int,
+    length: int,
+    window: int | Sequence[int] | None = None,
+    onesided: bool = True,
+    imag: ArrayLike | None = None,
 ) -> tuple[Any, Any]:
     """The Fourier transforms of windows that slide along the last axis of x: [..., frames, kept]
     as (real, imaginary)."""

@@ -28,7 +28,7 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Loops, Range
 from graphc.ir.types import F32, AnyType, Type, tensor
-from graphc.loops.nest import Buffer, Scalars
+from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
 from graphc.ops.nn.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
@@ -104,7 +104,7 @@ class _Input:
             if self.strips.stored > self.strips.tiles:
                 self.clear_spare(channel, unit)
 
-    def copy_rows(self, channel: Any, image: Any, row: Any) -> None:
+    def copy_rows(self, channel: Expr, image: Expr, row: Expr) -> None:
         """Rows of x between zeros; row r of a strip goes to plane r % m at line r / m."""
         b, strips, m = self.b, self.strips, self.m
         _, channels, height, width = self.node.inputs[0].type.dims
@@ -143,7 +143,7 @@ class _Input:
             for i, value in enumerate(by_parity(INPUT[self.a], values)):
                 b.store(self.full, target + i * a * self.places, value)
 
-    def copy_out(self, channel: Any, image: Any, row: Any) -> None:
+    def copy_out(self, channel: Expr, image: Expr, row: Expr) -> None:
         """Live tiles to the result."""
         b, strips = self.b, self.strips
         with b.loop(strips.group) as k, b.loop(strips.rows) as line:
@@ -158,7 +158,7 @@ class _Input:
                         value = b.load(self.full, source + t)
                         self.write((channel, point, first + t), value)
 
-    def clear_spare(self, channel: Any, unit: Any) -> None:
+    def clear_spare(self, channel: Expr, unit: Expr) -> None:
         """The first strip of a channel writes the tiles that no image has."""
         b, strips = self.b, self.strips
         first = unit % strips.count == 0
@@ -314,7 +314,7 @@ class _Output:
             self.along_columns(count)
             self.copy_out(channel, image, row)
 
-    def along_rows(self, first: Any, count: Any) -> None:
+    def along_rows(self, first: Expr, count: Expr) -> None:
         """A' along the rows of points."""
         b, m, a = self.b, self.m, self.a
         tiles = self.strips.stored
@@ -325,7 +325,7 @@ class _Output:
             for j, value in enumerate(by_pairs(self.matrix, values)):
                 b.store(self.half, target + j * self.places, value)
 
-    def along_columns(self, count: Any) -> None:
+    def along_columns(self, count: Expr) -> None:
         """A' down the columns; result row i of every tile goes to line i."""
         b, m, a = self.b, self.m, self.a
         with b.loop(count, "vector") as t:
@@ -339,7 +339,7 @@ class _Output:
                 for j in range(m):
                     b.store(self.rows, start + j, made[j][i])
 
-    def copy_out(self, channel: Any, image: Any, row: Any) -> None:
+    def copy_out(self, channel: Expr, image: Expr, row: Expr) -> None:
         """Rows of results, without what tiles have beyond the edges."""
         b, strips, m = self.b, self.strips, self.m
         height, width = self.node.attrs["out"]

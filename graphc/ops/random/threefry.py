@@ -41,7 +41,7 @@ Dims = tuple[Dimension, ...]
 # --------------------------------------------------------------------------------------- the cipher
 
 
-def _rotate(x: Any, count: int) -> Any:
+def _rotate(x: Expr, count: int) -> Any:
     left = x << count
     return left | (x >> (32 - count))
 

@@ -19,7 +19,7 @@ Rule = Callable[..., Sequence[Any]]
 def times(derivative: Callable[..., Any]) -> Rule:
     """The rule of a function of one variable: `derivative(x, y, **attrs)` is f'(x), y = f(x)."""
 
-    def rule(ct: Value, y: Value, x: Value, **attrs: Any) -> tuple[Any]:
+    def rule(ct: Value, y: Value, x: Value, **attrs: object) -> tuple[Any]:
         return (ct * functions.conj(derivative(x, y, **attrs)),)
 
     return rule

@@ -11,8 +11,9 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
 from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
-from graphc.loops.nest import Expr
+from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import Pair, maximum, minimum
+from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.families import ALL, require, require_tensor, sample_array
 from graphc.ops.record.ranges import decided
 from graphc.ops.record.value import Value
@@ -51,7 +52,7 @@ def shape_of(x: Any) -> Shape:
     return x.shape if isinstance(x, Value) else np.shape(x)
 
 
-def rank_of(x: Any) -> int:
+def rank_of(x: ArrayLike) -> int:
     """The number of axes of an array, a traced one or a number (0)."""
     return len(shape_of(x))
 
@@ -82,7 +83,7 @@ def place_of(index: Expr) -> Any:
 
 
 def guarded(
-    b: Any, element: DType, otherwise: Any, cases: Sequence[tuple[Any, Callable[[], Any]]]
+    b: Scalars, element: DType, otherwise: Any, cases: Sequence[tuple[Any, Callable[[], Any]]]
 ) -> Any:
     """The value of the case whose condition holds (they exclude one another), else `otherwise`.
 
@@ -104,13 +105,13 @@ def guarded(
     return _stored(b, Pair(*read) if element.is_complex else read[0], element)
 
 
-def _stored(b: Any, value: Any, element: DType) -> Any:
+def _stored(b: Scalars, value: Any, element: DType) -> Any:
     """An element, None being zero."""
     parts = [part.cast(element.real) for part in _parts(b, value, element)]
     return Pair(*parts) if element.is_complex else parts[0]
 
 
-def _parts(b: Any, value: Any, element: DType) -> tuple[Any, ...]:
+def _parts(b: Scalars, value: Any, element: DType) -> tuple[Any, ...]:
     """An element as real expressions; None is zero."""
     if isinstance(value, Pair):
         return value.re, value.im
@@ -119,7 +120,7 @@ def _parts(b: Any, value: Any, element: DType) -> tuple[Any, ...]:
     return (value,)
 
 
-def inside(index: Any, begin: int, end: int, extent: int) -> Any:
+def inside(index: Expr, begin: int, end: int, extent: int) -> Any:
     """begin <= index < end for an index in 0..extent-1; None where that always holds."""
     after = index >= begin if begin > 0 else None
     before = index < end if end < extent else None

@@ -35,7 +35,7 @@ from graphc.ir.types import (
     dtype,
     tensor,
 )
-from graphc.ops.record.arguments import Applied, ArrayLike, Axes
+from graphc.ops.record.arguments import Applied, ArrayLike, Axes, DTypeLike
 from graphc.ops.record.value import PUBLIC, common_element, element_of, emit_promoted, public
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def wide(reference: Callable[..., Any]) -> Callable[..., Any]:
     Its result may therefore be f32: who evaluates a reference casts to the inferred result type.
     """
 
-    def widened(*arrays: ArrayLike, **attrs: Any) -> Any:
+    def widened(*arrays: ArrayLike, **attrs: object) -> Any:
         with np.errstate(all="ignore"):
             return reference(*(_computed(a) for a in arrays), **attrs)
 
@@ -351,7 +351,7 @@ def elementwise_function(
 ) -> Callable[..., Any]:
     """The public function of an element-wise op: promotes its operands, then applies the op."""
 
-    def function(*operands: ArrayLike, dtype: DType | None = None, **attributes: Any) -> Any:
+    def function(*operands: ArrayLike, dtype: DTypeLike | None = None, **attributes: object) -> Any:
         operands, options = operands[:arity], operands[arity:]  # alpha in celu(x, alpha)
         fits = len(operands) == arity and len(options) <= len(op.attrs)
         require(fits, f"{name}() takes {arity} array(s), got {len(operands) + len(options)}")

@@ -18,7 +18,7 @@ from graphc.ops.record.families import define, require, require_tensor
 from graphc.ops.record.value import Value
 
 
-def _no_reference(*arrays: Array, **attrs: Any) -> Any:
+def _no_reference(*arrays: Array, **attrs: object) -> Any:
     raise AssertionError("structural ops are interpreted by the compiler")
 
 
@@ -73,7 +73,7 @@ item = define(
 )
 
 
-def infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: Any) -> AnyType:
+def infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: object) -> AnyType:
     region = regions[0]
     expected = tuple(p.type for p in region.params)
     if types != expected:

@@ -164,7 +164,7 @@ def histogram2d(
 
 @public(np.unique)
 def unique(
-    x: Any,
+    x: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -226,7 +226,7 @@ def _changes(ordered: Value, equal_nan: bool) -> Any:
     return differ
 
 
-def _publish_unique(name: str, numpy_function: Any, *asked: str) -> None:
+def _publish_unique(name: str, numpy_function: Callable[..., Any], *asked: str) -> None:
     kind: Any = type(numpy_function(np.zeros(1)))  # NumPy's named tuple
 
     def function(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
@@ -325,7 +325,7 @@ def isin(x: ArrayLike, test: ArrayLike, assume_unique: bool = False, invert: boo
 
 
 @public(name="one_hot")
-def one_hot(indices: Any, count: Dimension, dtype: DTypeLike = F32, axis: int = -1) -> Any:
+def one_hot(indices: ArrayLike, count: Dimension, dtype: DTypeLike = F32, axis: int = -1) -> Any:
     """A new axis with 1 at the index and 0 elsewhere; an index out of range gives zeros."""
     indices = as_value(indices)
     require(common_element(indices)[0].name in INTEGERS, "one_hot takes integer indices")

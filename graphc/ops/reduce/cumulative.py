@@ -11,9 +11,10 @@ import numpy as np
 from graphc.ir.graph import Node
 from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import F32, F64, AnyType, DType, Type
+from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
 from graphc.ops.index.scatter import add_along
-from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import (
     as_dtype,
@@ -47,7 +48,7 @@ def _infer(name: str) -> Callable[..., Type]:
 
 
 def _reference(function: Any) -> Callable[..., Any]:
-    def reference(x: Any, axis: int, reverse: bool) -> Any:
+    def reference(x: Array, axis: int, reverse: bool) -> Any:
         wide = np.float64 if x.dtype.kind == "f" else x.dtype
         x = np.flip(x, axis) if reverse else x
         made = function.accumulate(x.astype(wide), axis=axis, dtype=wide)
@@ -114,7 +115,7 @@ class Scan:
             stop = minimum(first + LANES, inner)
             self.lanes(unit // blocks, first, stop)
 
-    def some(self, unit: Any, outer: int, rows: int) -> None:
+    def some(self, unit: Expr, outer: int, rows: int) -> None:
         """A few rows, or one of those that are left over."""
         b, several = self.b, self.b.integer(outer // rows)
         if rows == 1:
@@ -136,7 +137,7 @@ class Scan:
             for total, place in zip(totals, places, strict=True):
                 self.put(place, b.read(total))
 
-    def lanes(self, outer: Any, first: Any, stop: Any) -> None:
+    def lanes(self, outer: Expr, first: Expr, stop: Any) -> None:
         """Carry the totals of one block of lanes along the axis."""
         b, (totals,) = self.b, self.scratch
         with b.loop(stop, "vector", first) as lane:
@@ -157,11 +158,11 @@ class Scan:
         """Where the step's element lies in a stored operand."""
         return self.b.affine(zip(place, row_major_strides(_shape(self.node))))
 
-    def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
+    def next(self, total: Expr, place: tuple[Any, Any, Any]) -> Any:
         value = self.read(0, self.position(place)).cast(self.carried)
         return self.b.op(self.combine, total, value)
 
-    def put(self, place: tuple[Any, Any, Any], total: Any) -> None:
+    def put(self, place: tuple[Any, Any, Any], total: Expr) -> None:
         outer, step, lane = place
         dims, axis = self.node.type.dims, self.node.attrs["axis"]
         around = (unravel(outer, dims[:axis]), unravel(lane, dims[axis + 1 :]))
@@ -179,7 +180,7 @@ def unravel(position: Any, dims: tuple[int, ...]) -> list[Any]:
 
 def _samples(domain: tuple[float, float]) -> Callable[[], list[Sample]]:
     def samples() -> list[Sample]:
-        def sample(name: str, shape: tuple[int, ...], good: bool = True, **attrs: Any) -> Sample:
+        def sample(name: str, shape: tuple[int, ...], good: bool = True, **attrs: object) -> Sample:
             array = sample_array(name, shape, domain, len(shape))
             return Sample((array,), attrs, good=good, tolerance=16)
 
@@ -249,7 +250,7 @@ def _publish(op: str, *numpy_functions: Callable[..., Any]) -> Callable[..., Any
     def function(
         a: ArrayLike,
         axis: int | None = None,
-        dtype: DType | None = None,
+        dtype: DTypeLike | None = None,
         out: ArrayLike | None = None,
         *,
         reverse: bool = False,
@@ -306,13 +307,13 @@ def _with_initial(total: Value, axis: int, value: int) -> Any:
 
 
 def _publish_standard(
-    name: str, running: Callable[..., Any], start: int, numpy_function: Any
+    name: str, running: Callable[..., Any], start: int, numpy_function: Callable[..., Any]
 ) -> None:
     def function(
         x: ArrayLike,
         *,
         axis: int | None = None,
-        dtype: DType | None = None,
+        dtype: DTypeLike | None = None,
         include_initial: bool = False,
     ) -> Any:
         rank = len(as_value(x).shape)

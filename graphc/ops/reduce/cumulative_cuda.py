@@ -123,7 +123,8 @@ def running_kernel(name: str, element: str) -> Kernel:
 
     def recurrence(
         a: Array, b: Array, out: Array, products: Array, totals: Array, phase: int, source: int,
-        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int,
+        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int,
+        reverse: int,
         status: Array, row: int,
     ) -> None:  # fmt: skip
         level(
@@ -133,7 +134,8 @@ def running_kernel(name: str, element: str) -> Kernel:
 
     def running(
         x: Array, out: Array, totals: Array, phase: int, source: int, other: int, extent: int,
-        chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Array, row: int,
+        chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Array,
+        row: int,
     ) -> None:  # fmt: skip
         level(
             x, x, out, totals, totals, phase, source, other, extent, chunk, chunks, inner, units,

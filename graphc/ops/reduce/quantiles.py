@@ -91,7 +91,12 @@ def _checked(
 
 @public(np.quantile)
 def quantile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+    x: Any,
+    q: Any,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: Any,
 ) -> Any:
     """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
     x, q, element = _checked("quantile", x, q, method, options)
@@ -119,7 +124,12 @@ def _with_q_first(made: Value, q: Value, kept: tuple[Any, ...] | None) -> Any:
 
 @public(np.nanquantile)
 def nanquantile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+    x: Any,
+    q: Any,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: Any,
 ) -> Any:
     """Quantiles of what is not NaN; NaN where nothing is."""
     if not common_element(x)[0].is_float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import AnyType, Type
+from graphc.loops.nest import Expr
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import (
     define,
@@ -48,7 +49,7 @@ def _reference(a: Array, b: Array, axis: int, reverse: bool) -> Any:
 class _Recurrence(Scan):
     """The loops of a running sum whose total is multiplied before it is added to."""
 
-    def next(self, total: Any, place: tuple[Any, Any, Any]) -> Any:
+    def next(self, total: Expr, place: tuple[Any, Any, Any]) -> Any:
         position = self.position(place)
         factor, term = (self.read(k, position).cast(self.carried) for k in (0, 1))
         return factor * total + term
@@ -64,7 +65,7 @@ def _gradient(
 
 
 def _samples() -> list[Sample]:
-    def sample(name: str, shape: tuple[int, ...], good: bool = True, **attrs: Any) -> Sample:
+    def sample(name: str, shape: tuple[int, ...], good: bool = True, **attrs: object) -> Sample:
         factors, terms = (sample_array(name, shape, (-1.0, 1.0), seed) for seed in (1, 2))
         return Sample((factors, terms), attrs, good, tolerance=16)
 

@@ -16,7 +16,7 @@ from graphc.ir.op import AXIS, Attr, Composite, Reduction, Sample
 from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type, dtype, tensor
 from graphc.loops.complex_math import scale
 from graphc.loops.scalars import Pair
-from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes, DTypeLike
 from graphc.ops.record.families import (
     BOOLS,
     COMPLEX,
@@ -91,7 +91,7 @@ def reduction_samples(
     def samples() -> list[Sample]:
         usual = "f32" if "f32" in dtypes else dtypes[0]
 
-        def sample(name: str, shape: tuple[int, ...], **attrs: Any) -> Sample:
+        def sample(name: str, shape: tuple[int, ...], **attrs: object) -> Sample:
             return Sample((sample_array(name, shape, domain, len(shape)),), attrs)
 
         made = [sample(name, (3, 5), axes=(1,)) for name in dtypes]
@@ -296,7 +296,7 @@ def _publish_total(
     def function(
         a: Value,
         axis: Axes = None,
-        dtype: DType | None = None,
+        dtype: DTypeLike | None = None,
         out: ArrayLike | None = None,
         keepdims: bool = False,
         initial: ArrayLike | None = None,

@@ -79,9 +79,9 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
-def _axes_samples(dtypes: tuple[str, ...], **attrs: Any) -> Callable[[], list[Sample]]:
+def _axes_samples(dtypes: tuple[str, ...], **attrs: object) -> Callable[[], list[Sample]]:
     def samples() -> list[Sample]:
-        def sample(name: str, shape: tuple[int, ...], good: bool = True, **more: Any) -> Sample:
+        def sample(name: str, shape: tuple[int, ...], good: bool = True, **more: object) -> Sample:
             array = sample_array(name, shape, (-4.0, 4.0), len(shape))
             return Sample((array,), {**attrs, **more}, good=good, tolerance=4)
 
@@ -276,7 +276,7 @@ def _valid(a: ArrayLike, where: ArrayLike = True) -> Any:
 
 def _publish_nan_total(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any, axis: Axes = None, dtype: DType | None = None, *, keepdims: bool = False,
+        a: Any, axis: Axes = None, dtype: DTypeLike | None = None, *, keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
@@ -346,8 +346,9 @@ def _variance_where(
 
 @public(np.nanvar)
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False,
-    where: Any = True, mean: Any = None, correction: float | None = None,
+    a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, *, ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike = True, mean: ArrayLike | None = None, correction: float | None = None,
 ) -> Any:  # fmt: skip
     """The variance of what is not NaN."""
     delta = ddof if correction is None else correction

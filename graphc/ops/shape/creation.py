@@ -153,7 +153,7 @@ def linspace(
 
 @public(np.logspace)
 def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
     dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Any:  # fmt: skip
     """base to the powers of a linspace; start, stop and base may be arrays."""
@@ -243,8 +243,9 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> An
 
 @public(np.full_like)
 def full_like(
-    x: Any, fill_value: Any, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
-    shape: Any = None, **options: Any,
+    x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, order: str = "K",
+    subok: bool = True,
+    shape: ShapeLike | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """One value in the shape and dtype of x."""
     require_options("full_like", {"order": order, "subok": subok, **options})
@@ -400,7 +401,7 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 
 @public(np.diag)
-def diag(v: Any, k: int = 0) -> Any:
+def diag(v: ArrayLike, k: int = 0) -> Any:
     """The matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
     if rank_of(v) == 2:
         return diagonal(v, k)
@@ -419,6 +420,8 @@ def diagflat(v: ArrayLike, k: int = 0) -> Any:
 
 
 @public(np.trace, method=True)
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(
+    x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None
+) -> Any:
     """The sum of a diagonal."""
     return functions.sum(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ alias("transpose", "permute_dims")
 
 
 @public(np.block)
-def block(arrays: Any) -> Any:
+def block(arrays: ArrayLike) -> Any:
     """Nested lists of arrays put together: the innermost along the last axis, and so outwards."""
     depth = _depth(arrays)
     rank = max(depth, *(rank_of(leaf) for leaf in _leaves(arrays)))
@@ -99,7 +100,7 @@ def insert(x: Any, obj: ArrayLike, values: Any, axis: int | None = None) -> Any:
 
 
 @public(np.rollaxis)
-def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Any:
     """x with one axis moved to lie before another."""
     rank = rank_of(x)
     axis = normalise_axis(axis, rank, "rollaxis")
@@ -130,7 +131,7 @@ def fill_diagonal(x: Any, value: ArrayLike, wrap: bool = False) -> None:
 
 
 @public(np.put, method=True)
-def put(x: Any, indices: Any, values: Any, mode: str = "raise") -> None:
+def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, mode: str = "raise") -> None:
     """Set elements of a traced array at row-major positions; values repeat as needed."""
     places = functions.ravel(as_value(indices))
     count, total = shape_of(places)[0], size_of(shape_of(x))
@@ -143,7 +144,7 @@ def put(x: Any, indices: Any, values: Any, mode: str = "raise") -> None:
 
 
 @public(np.putmask)
-def putmask(x: Any, mask: ArrayLike, values: Any) -> None:
+def putmask(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
     """Set elements of a traced array where a mask holds, from values repeated to its shape."""
     filled = functions.resize(as_value(values), shape_of(x))
     made = functions.where(mask, functions.astype(filled, common_element(x)[0]), x)
@@ -168,7 +169,7 @@ def place(x: Any, mask: Any, values: Any) -> None:
 
 
 @public(np.gradient)
-def gradient(x: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+def gradient(x: Any, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
     """Central differences, one-sided at both ends; the spacing of each axis is a number."""
     rank = rank_of(x)
     require(edge_order == 1, "gradient: edge_order must be 1")
@@ -196,8 +197,8 @@ def _difference(x: Value, axis: int, step: ArrayLike) -> Any:
 
 @public(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(
-    x: Any,
-    window_shape: ArrayLike,
+    x: ArrayLike,
+    window_shape: int | Sequence[int],
     axis: Axes = None,
     *,
     subok: bool = False,

@@ -41,7 +41,7 @@ def flatten(x: ArrayLike, order: str = "C") -> Any:
 
 
 @public(np.squeeze, method=True)
-def squeeze(x: Any, axis: Axes = None) -> Any:
+def squeeze(x: ArrayLike, axis: Axes = None) -> Any:
     """x without its axes of extent 1, or without the given ones."""
     dims = shape_of(x)
     axes = normalise_axes(axis, len(dims), "squeeze")
@@ -53,7 +53,7 @@ def squeeze(x: Any, axis: Axes = None) -> Any:
 
 
 @public(np.expand_dims)
-def expand_dims(x: Any, axis: Axes) -> Any:
+def expand_dims(x: ArrayLike, axis: Axes) -> Any:
     """x with new axes of extent 1 at the given positions of the result."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
     axes = normalise_axes(tuple(given), rank_of(x) + len(given), "expand_dims")
@@ -97,7 +97,7 @@ def atleast_3d(*arrays: ArrayLike) -> Any:
 
 
 @public(np.swapaxes, method=True)
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Any:
     """x with two axes exchanged."""
     perm = list(range(rank_of(x)))
     first = normalise_axis(axis1, len(perm), "swapaxes")
@@ -107,14 +107,14 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 
 @public(np.matrix_transpose, np.linalg.matrix_transpose, method=True)
-def matrix_transpose(x: Any) -> Any:
+def matrix_transpose(x: ArrayLike) -> Any:
     """x with its last two axes exchanged."""
     require(rank_of(x) >= 2, f"matrix_transpose needs two axes, got shape {list(shape_of(x))}")
     return swapaxes(x, -1, -2)
 
 
 @public(np.moveaxis)
-def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+def moveaxis(x: ArrayLike, source: Any, destination: Any) -> Any:
     """x with some axes moved to new positions, the others in their order."""
     rank = rank_of(x)
     sources = [normalise_axis(a, rank, "moveaxis") for a in np.atleast_1d(source)]
@@ -130,7 +130,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 @public(np.flip)
-def flip(x: Any, axis: Any = None) -> Any:
+def flip(x: ArrayLike, axis: Axes = None) -> Any:
     """x backwards along the given axes (all by default)."""
     dims = shape_of(x)
     axes = normalise_axes(axis, len(dims), "flip")
@@ -170,7 +170,9 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 
 @public(np.stack)
-def stack(arrays: Any, axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
+def stack(
+    arrays: Any, axis: int = 0, dtype: DTypeLike | None = None, casting: str = "same_kind"
+) -> Any:
     """Arrays of one shape joined along a new axis."""
     parts = list(arrays)
     require(bool(parts), "stack needs at least one array")
@@ -263,7 +265,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @public(np.hsplit)
-def hsplit(x: Any, indices_or_sections: Any) -> Any:
+def hsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> Any:
     """split along axis 1 (axis 0 for vectors)."""
     return split(x, indices_or_sections, 0 if rank_of(x) == 1 else 1)
 
@@ -281,7 +283,7 @@ def dsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> Any:
 
 
 @public(np.unstack)
-def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Any, ...]:
     """The sub-arrays along an axis, which they lose."""
     axis = normalise_axis(axis, rank_of(x), "unstack")
     extent = shape_of(x)[axis]
@@ -294,7 +296,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 
 
 @public(np.tile)
-def tile(x: Any, reps: Any) -> Any:
+def tile(x: ArrayLike, reps: Any) -> Any:
     """x repeated as a whole reps[k] times along axis k."""
     counts = (reps,) if isinstance(reps, int | np.integer) else tuple(reps)
     rank = max(len(counts), rank_of(x))
@@ -341,7 +343,7 @@ def _roll_one(x: Value, shift: Any, axis: int) -> Any:
 
 
 @public(np.roll)
-def roll(x: Any, shift: Any, axis: Axes = None) -> Any:
+def roll(x: Any, shift: ArrayLike, axis: Axes = None) -> Any:
     """x moved along axes by shifts (may be traced); what leaves at one end enters at the other."""
     if axis is None:
         return reshape(_roll_one(ravel(x), shift, 0), shape_of(x))
@@ -375,7 +377,7 @@ def meshgrid(
 
 
 @public(np.resize)
-def resize(x: Any, new_shape: Any) -> Any:
+def resize(x: ArrayLike, new_shape: Any) -> Any:
     """x's elements repeated or cut to fill a new shape."""
     target = (new_shape,) if isinstance(new_shape, int | np.integer) else tuple(new_shape)
     have, want = size_of(shape_of(x)), size_of(target)

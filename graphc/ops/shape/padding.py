@@ -70,7 +70,7 @@ def _pad_reference(x: Array, value: Array, low: Ints, high: Ints, interior: Ints
 
 
 def _pad_gradient(
-    ct: Any, result: Any, x: Any, value: Any, *, low: Ints, high: Ints, interior: Ints
+    ct: Value, result: Value, x: Value, value: Value, *, low: Ints, high: Ints, interior: Ints
 ) -> list[Any]:
     steps = tuple(gap + 1 for gap in interior or (0,) * len(low))
     spans = (_spread(n, step - 1) for n, step in zip(x.shape, steps))

@@ -15,7 +15,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
-from graphc.ops.record.arguments import Applied, Axes, Read, ShapeLike
+from graphc.ops.record.arguments import Applied, ArrayLike, Axes, Read, ShapeLike
 from graphc.ops.record.dims import (
     Shape,
     rank_of,
@@ -127,7 +127,7 @@ transpose_op = define(
 
 
 @public(np.transpose, np.permute_dims, method=True)
-def transpose(x: Any, *axes: Axes, **named: Any) -> Any:
+def transpose(x: ArrayLike, *axes: Axes, **named: object) -> Any:
     """x with its axes reversed, or in the order given as one sequence or as several ints."""
     given: Any = axes[0] if len(axes) == 1 else axes or None
     given = named.pop("axes", given)
@@ -192,7 +192,7 @@ broadcast_op = define(
 
 
 @public(np.broadcast_to)
-def broadcast_to(x: Any, shape: ShapeLike, subok: bool = False) -> Any:
+def broadcast_to(x: ArrayLike, shape: ShapeLike, subok: bool = False) -> Any:
     """x repeated to a shape that it broadcasts to."""
     target = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
     return (
@@ -201,7 +201,7 @@ def broadcast_to(x: Any, shape: ShapeLike, subok: bool = False) -> Any:
 
 
 @public(np.broadcast_arrays)
-def broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Any, ...]:
+def broadcast_arrays(*arrays: ArrayLike, subok: bool = False) -> tuple[Any, ...]:
     """All arrays repeated to their common shape."""
     common = broadcast_dims([shape_of(a) for a in arrays])
     return tuple(broadcast_to(a, common) for a in arrays)

@@ -141,7 +141,7 @@ def _infer_concat(*types: AnyType, axis: int) -> Type:
     return tensor(first.dtype, dims)
 
 
-def _concat(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _concat(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
     axis = node.attrs["axis"]
     cases, begin = [], 0
     for k, source in enumerate(node.inputs):

@@ -82,7 +82,7 @@ def _search_reference(a: Array, v: Array, side: str) -> Any:
 
 
 def _search_samples() -> list[Sample]:
-    def case(name: str, n: int, **attrs: Any) -> Sample:
+    def case(name: str, n: int, **attrs: object) -> Sample:
         a = np.sort(sample_array(name, (n,), (-4, 4), 1).astype(np.float64)).astype(
             as_dtype(name).numpy
         )
@@ -137,8 +137,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 @public(np.interp)
 def interp(
     x: ArrayLike,
-    xp: Any,
-    fp: Any,
+    xp: ArrayLike,
+    fp: ArrayLike,
     left: ArrayLike | None = None,
     right: ArrayLike | None = None,
     period: ArrayLike | None = None,
@@ -169,7 +169,7 @@ def _infer_nonzero(mask: AnyType, *, size: int) -> TupleType:
     return tuple_type((tensor(I64, (size,)), tensor(I64)))
 
 
-def _nonzero_kernel(mask: Any, places: Any, count: Any, params: Array) -> None:
+def _nonzero_kernel(mask: Array, places: Array, count: Array, params: Array) -> None:
     size, found = params[0], 0
     for k in range(len(mask)):
         if mask[k]:

@@ -14,7 +14,6 @@ A byte in which all keys of a row agree costs no pass.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ SHORT = 32  # rows up to this length are sorted by insertion
 def insertion_kernel(result: str) -> Kernel:
     """Sorts "keys" or finds the "positions"; Numba drops the branches the constant rules out."""
 
-    def kernel(keys: Any, out: Any, params: Array, lo: int, hi: int) -> None:
+    def kernel(keys: Array, out: Array, params: Array, lo: int, hi: int) -> None:
         extent = params[0]
         for row in range(lo, hi):
             base = row * extent
@@ -54,7 +53,9 @@ def insertion_kernel(result: str) -> Kernel:
 def radix_kernel(result: str) -> Kernel:
     """Sorts "keys" or finds the "positions"; Numba drops the branches the constant rules out."""
 
-    def kernel(keys: Any, out: Any, work: Any, count: Any, params: Array, lo: int, hi: int) -> None:
+    def kernel(
+        keys: Array, out: Array, work: Array, count: Array, params: Array, lo: int, hi: int
+    ) -> None:
         extent, passes = params[0], params[1]
         low_byte = np.uint64(255)
         for row in range(lo, hi):
@@ -102,7 +103,7 @@ def radix_kernel(result: str) -> Kernel:
     return kernel
 
 
-def topk_kernel(keys: Any, best: Any, places: Any, params: Array, lo: int, hi: int) -> None:
+def topk_kernel(keys: Array, best: Array, places: Array, params: Array, lo: int, hi: int) -> None:
     """The least k keys of a row by insertion: most lose to the k-th at the first comparison."""
     extent, wanted = params[0], params[1]
     for row in range(lo, hi):

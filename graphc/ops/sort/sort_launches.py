@@ -59,7 +59,7 @@ def _kernels(name: str, element: Any, count: int, machine: Machine) -> list[str]
     return [kernel("sort.sort_cuda", name, *key, part=part) for part in range(count)]
 
 
-def _rows(node: Any) -> tuple[int, int]:
+def _rows(node: Applied) -> tuple[int, int]:
     dims = node.inputs[0].type.dims
     return math.prod(dims[:-1]), dims[-1]
 
@@ -72,7 +72,7 @@ def _spare(node: Applied, made: list[Pass]) -> int:
 # ------------------------------------------------------------------------------------ sort_keys
 
 
-def sort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def sort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of sort_keys."""
     if not node.type.size:
         return CudaCode(())
@@ -84,7 +84,7 @@ def sort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
 # ------------------------------------------------------------------------------------ argsort_keys
 
 
-def argsort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def argsort_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of argsort_keys."""
     if not node.type.size:
         return CudaCode(())
@@ -97,7 +97,7 @@ def argsort_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
 # ------------------------------------------------------------------------------------ topk_keys
 
 
-def topk_code(node: Any, strict: bool, machine: Machine) -> CudaCode:
+def topk_code(node: Applied, strict: bool, machine: Machine) -> CudaCode:
     """Device code of topk_keys."""
     if not node.inputs[0].type.size:
         return CudaCode(())

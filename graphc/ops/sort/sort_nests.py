@@ -33,7 +33,7 @@ class Network:
     """The keys of rows in order."""
 
     def __init__(
-        self, b: Scalars, node: Any, read: Read, write: Write, scratch: Sequence[Buffer]
+        self, b: Scalars, node: Applied, read: Read, write: Write, scratch: Sequence[Buffer]
     ) -> None:
         self.b, self.node, self.read, self.write, self.scratch = b, node, read, write, scratch
         self.extent = node.type.dims[-1]
@@ -79,10 +79,10 @@ class Network:
                 with b.loop(self.lanes, "vector") as lane:
                     self.compare(upper + lane, lower + lane)
 
-    def row_start(self, row: Any) -> Any:
+    def row_start(self, row: Expr) -> Any:
         return row * self.extent
 
-    def fill(self, row: Any, k: Any, place: Any) -> None:
+    def fill(self, row: Expr, k: Expr, place: Expr) -> None:
         (keys,) = self.scratch
         self.b.store(keys, place, self.read(0, self.row_start(row) + k))
 
@@ -92,7 +92,7 @@ class Network:
         b.store(keys, upper, minimum(b.read(x), b.read(y)))
         b.store(keys, lower, maximum(b.read(x), b.read(y)))
 
-    def store(self, row: Any, k: Any, place: Any) -> None:
+    def store(self, row: Expr | int, k: Expr | int, place: Expr | int) -> None:
         (keys,) = self.scratch
         self.write(self.index(row, k), self.b.load(keys, place))
 
@@ -109,7 +109,7 @@ class Places(Network):
         high = key << 32
         b.store(keys, place, high | k.cast(U64))
 
-    def store(self, row: Any, k: Any, place: Any) -> None:
+    def store(self, row: Any, k: Any, place: Expr | int) -> None:
         b, (keys,) = self.b, self.scratch
         low = b.load(keys, place) & ((1 << 32) - 1)
         self.write(self.index(row, k), low.cast(I64))
@@ -118,7 +118,7 @@ class Places(Network):
 class WidePlaces(Network):
     """The positions of 64-bit keys, moved along with them; equal keys are told apart by them."""
 
-    def fill(self, row: Any, k: Any, place: Any) -> None:
+    def fill(self, row: Expr, k: Expr, place: Expr) -> None:
         keys, places = self.scratch
         self.b.store(keys, place, self.read(0, self.row_start(row) + k))
         self.b.store(places, place, k)
@@ -136,11 +136,11 @@ class WidePlaces(Network):
             b.store(buffer, upper, where(swap, b.read(other), b.read(one)))
             b.store(buffer, lower, where(swap, b.read(one), b.read(other)))
 
-    def store(self, row: Any, k: Any, place: Any) -> None:
+    def store(self, row: Expr | int, k: Expr | int, place: Expr | int) -> None:
         self.write(self.index(row, k), self.b.load(self.scratch[1], place))
 
 
-def _rows(node: Any) -> int:
+def _rows(node: Applied) -> int:
     return int(node.type.size // max(node.type.dims[-1], 1))
 
 
@@ -156,11 +156,11 @@ def lanes_of(node: Applied) -> int:
     return int(LINE // sorted_types(node)[0].itemsize)
 
 
-def groups(node: Any) -> int:
+def groups(node: Applied) -> int:
     return int(-(-_rows(node) // lanes_of(node)))
 
 
-def network(node: Any) -> Loops | None:
+def network(node: Applied) -> Loops | None:
     """The loops that sort the rows of a node, if they are many and not too long."""
     narrow = node.inputs[0].type.dtype.bits < 32
     longest = LONGEST_NARROW if narrow else LONGEST

@@ -53,7 +53,7 @@ from graphc.ops.sort.sort_nests import network
 # ------------------------------------------------------------------------------------ rows of keys
 
 
-def _rows(node: Any) -> int:
+def _rows(node: Applied) -> int:
     dims = node.inputs[0].type.dims
     return math.prod(dims[:-1]) if math.prod(dims) else 0
 
@@ -326,7 +326,7 @@ topk_op = define(
 # ------------------------------------------------------------------------------------ functions
 
 
-def _along(op: str, x: Value, axis: int | None, **attrs: Any) -> tuple[Any, int]:
+def _along(op: str, x: Value, axis: int | None, **attrs: object) -> tuple[Any, int]:
     """(an op on rows applied along an axis, the axis)."""
     x = as_value(x)
     element = common_element(x)[0]
@@ -340,8 +340,8 @@ def _along(op: str, x: Value, axis: int | None, **attrs: Any) -> tuple[Any, int]
 
 @public(np.sort, name="sort")
 def sort(
-    x: Any, axis: int | None = -1, kind: ArrayLike | None = None, order: object = None, *,
-    descending: bool = False, stable: ArrayLike | None = None,
+    x: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None, *,
+    descending: bool = False, stable: bool | None = None,
 ) -> Any:  # fmt: skip
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
     kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
@@ -355,8 +355,8 @@ def sort(
 
 @public(np.argsort, method=True)
 def argsort(
-    x: Any, axis: int | None = -1, kind: ArrayLike | None = None, order: object = None, *,
-    descending: bool = False, stable: ArrayLike | None = None,
+    x: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None, *,
+    descending: bool = False, stable: bool | None = None,
 ) -> Any:  # fmt: skip
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
     real parts, then by their imaginary parts."""
@@ -380,8 +380,8 @@ def partition(
     x: Any,
     kth: Any,
     axis: int | None = -1,
-    kind: ArrayLike | None = None,
-    order: object = None,
+    kind: str | None = None,
+    order: str | None = None,
 ) -> Any:
     """x sorted along an axis, which is one of the orders np.partition may return."""
     _check_kth(x, kth, axis)
@@ -393,8 +393,8 @@ def argpartition(
     x: Any,
     kth: Any,
     axis: int | None = -1,
-    kind: ArrayLike | None = None,
-    order: object = None,
+    kind: str | None = None,
+    order: str | None = None,
 ) -> Any:
     """The positions that sort x along an axis, which is one answer np.argpartition may give."""
     _check_kth(x, kth, axis)
