@@ -140,6 +140,7 @@ def compile_library(
     """Object code of a hand-written function, called as `function(buffers..., params)`.
 
     With `ranged` it is called as `function(buffers..., params, lo, hi)`: it does those units only.
+    One with a parameter `cancelled` is given the cancel flag of the run, one int64, too.
     Every buffer is a contiguous 1-D array (f16 and bf16 as uint16), `params` an int64 array of
     `params` words.  Without `sizes` the element counts of the buffers are the leading words of the
     kernel's parameter array, and the function sees the words after them: one object, any shape.
@@ -171,22 +172,29 @@ def compile_library(
         types.Array(numba.from_dtype(source.storage_dtype(d)), 1, "C") for d in dtypes
     )
     words = types.Array(types.int64, 1, "C")
-    bounds = (types.int64, types.int64) if ranged else ()
+    bounds: tuple[Any, ...] = (types.int64, types.int64) if ranged else ()
     arguments += ["lo", "hi"] if ranged else []
+    code = dispatcher.py_func.__code__
+    if "cancelled" in code.co_varnames[: code.co_argcount]:
+        arguments.append("carray(bufs[-1], (1,), np.int64)")  # where the walker leaves it
+        bounds = (*bounds, words)
     given = _folded(dispatcher.py_func, (*signature, words, *bounds))
     returned = _compile(dispatcher, given, name, users).signature.return_type
-    call = f"function({', '.join(arguments)})"
-    if isinstance(returned, types.NoneType):
-        body = f"{call}\n    return 0"
-    elif isinstance(returned, types.Integer | types.Boolean):
-        body = (
-            f"code = {call}\n    return {CUSTOM_STATUS}" if custom is not None else f"return {call}"
-        )
-    else:
-        raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
+    body = _call_text(f"function({', '.join(arguments)})", returned, custom is not None, name)
     text = "import numpy as np\n" + _ENTRY.format(body=body)
     namespace = execute(text, name, {"function": dispatcher})
     return _emitted(_module(namespace["entry"], name, allocates=True))
+
+
+def _call_text(call: str, returned: Any, is_custom: bool, name: str) -> str:
+    """What calls a function and returns its status."""
+    from numba.core import types
+
+    if isinstance(returned, types.NoneType):
+        return f"{call}\n    return 0"
+    if isinstance(returned, types.Integer | types.Boolean):
+        return f"code = {call}\n    return {CUSTOM_STATUS}" if is_custom else f"return {call}"
+    raise GraphError(f"{name} returns {returned}", hint="return nothing, or an int status")
 
 
 def _renew(function: Callable[..., Any]) -> None:

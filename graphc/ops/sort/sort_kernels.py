@@ -19,7 +19,8 @@ import numpy as np
 
 from graphc.ops.record.arguments import Array
 
-Kernel = Callable[..., None]
+Kernel = Callable[..., int | None]
+CANCELLED = -1  # the status of a run that was cancelled
 SHORT = 32  # rows up to this length are sorted by insertion
 
 
@@ -51,11 +52,15 @@ def insertion_kernel(result: str) -> Kernel:
 
 
 def radix_kernel(result: str) -> Kernel:
-    """Sorts "keys" or finds the "positions"; Numba drops the branches the constant rules out."""
+    """Sorts "keys" or finds the "positions"; Numba drops the branches the constant rules out.
+
+    A cancelled run stops between two passes.
+    """
 
     def kernel(
-        keys: Array, out: Array, work: Array, count: Array, params: Array, lo: int, hi: int
-    ) -> None:
+        keys: Array, out: Array, work: Array, count: Array, params: Array, lo: int, hi: int,
+        cancelled: Array | None = None,
+    ) -> int:  # fmt: skip
         extent, passes = params[0], params[1]
         low_byte = np.uint64(255)
         for row in range(lo, hi):
@@ -73,6 +78,8 @@ def radix_kernel(result: str) -> Kernel:
                     rest = rest >> np.uint64(8)
             in_work = False
             for place in range(passes):
+                if cancelled is not None and cancelled[0] != 0:
+                    return CANCELLED
                 shift = np.uint64(8 * place)
                 first = np.int64((np.uint64(keys[base]) >> shift) & low_byte)
                 if count[256 * place + first] == extent:
@@ -99,6 +106,7 @@ def radix_kernel(result: str) -> Kernel:
             if in_work:
                 for k in range(extent):
                     out[base + k] = work[k]
+        return 0
 
     return kernel
 

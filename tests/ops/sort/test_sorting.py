@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 from op_harness import check_samples, same, traced
 
 import graphc as gc
+from graphc.codegen.numba.route import compile_library
 from graphc.errors import GraphError
 from graphc.ir.op import OPS
-from graphc.ir.types import DTYPES
+from graphc.ir.types import DTYPES, I64, U32
 from graphc.ops.record.value import NUMPY
 from graphc.ops.reduce import counting, quantiles
 from graphc.ops.sort import sorting
+from graphc.ops.sort.sort_kernels import RADIX
+from graphc.runtime.load import load
 
 RNG = np.random.default_rng(1)
 X = RNG.integers(0, 9, (4, 7)).astype(np.float64)
@@ -182,3 +186,22 @@ def test_many_rows(name: str, shape: tuple[int, ...]) -> None:
     same(places, np.argsort(x, kind="stable"))
     turned = np.argsort(x[..., ::-1], kind="stable")[..., ::-1]
     same(backwards, x.shape[-1] - 1 - turned)
+
+
+@pytest.mark.parametrize("result", ["keys", "positions"])
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_a_radix_sort_of_a_cancelled_run_stops(result: str, cancelled: int) -> None:
+    """Called as the walker calls it: the address of the flag lies before the operands."""
+    out = U32 if result == "keys" else I64
+    code = compile_library(RADIX[result], (U32, out, out, I64), "radix", params=2, ranged=True)
+    linked = load.link(code, ["radix"])
+    keys = RNG.integers(0, 1 << 32, 1000).astype(np.uint32)
+    made, work = (np.zeros(1000, out.numpy) for _ in range(2))
+    arrays = [np.array([cancelled]), keys, made, work, np.zeros(1024, np.int64)]
+    buffers = np.array([a.ctypes.data for a in arrays])
+    params = np.array([*(a.size for a in arrays[1:]), 1000, 4])
+    native = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
+    status = native(linked["radix"])(buffers.ctypes.data + 8, params.ctypes.data, 0, 1, 0)
+    assert status == -cancelled
+    wanted = np.sort(keys) if result == "keys" else np.argsort(keys, kind="stable")
+    assert (made == wanted).all() == (not cancelled)
