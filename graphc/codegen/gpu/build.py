@@ -26,7 +26,7 @@ from graphc.runtime.load.program import Image
 
 _LENGTH_BYTES = 8
 _DEVICE_MODULES = re.compile(
-    r"^from (graphc\.(?:gpu|ops\.cuda_\w+|codegen\.cuda\.\w+)) import", re.MULTILINE
+    r"^from (graphc\.(?:gpu|ops\.\w+\.\w+_cuda|codegen\.gpu\.\w+)) import", re.MULTILINE
 )
 
 

@@ -43,7 +43,7 @@ from graphc.ops.record.grid_cuda import fail
 
 """
 _DEVICE_IMPORTS = re.compile(
-    r"^from graphc\.(?:gpu|ops\.cuda_\w+) import (?:\([^)]*\)|[^(\n]*)", re.MULTILINE
+    r"^from graphc\.(?:gpu|ops\.\w+\.\w+_cuda) import (?:\([^)]*\)|[^(\n]*)", re.MULTILINE
 )
 Maker = Callable[[], Callable[..., None]]
 

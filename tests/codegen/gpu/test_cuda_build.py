@@ -23,7 +23,7 @@ from graphc.cli.commands import main
 from graphc.codegen.gpu import compile as compiling
 from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import ARCHITECTURES, chip_of
-from graphc.codegen.gpu.build import CudaCompiler, packed, unpacked
+from graphc.codegen.gpu.build import CudaCompiler, _device_code, packed, unpacked
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.launch import Launch
 from graphc.codegen.numba.route import execute
@@ -397,3 +397,9 @@ def test_sources_and_ptx_can_be_read(graphc: Any, own_cache: Path) -> None:
 def test_devices_says_why_there_is_no_gpu() -> None:
     shown = without_gpu("devices").stdout
     assert "no GPU: " in shown and "compiler for GPUs: numba" in shown
+
+
+def test_the_key_of_a_kernel_holds_the_modules_of_device_functions_that_it_imports() -> None:
+    modules = ("graphc.ops.index.scatter_cuda", "graphc.ops.sort.sort_cuda", "graphc.gpu")
+    keys = {_device_code(f"from {module} import kernel\n") for module in modules}
+    assert len(keys | {_device_code("")}) == len(modules) + 1
