@@ -67,6 +67,7 @@ _HOMES = {
     "load_checkpoint": "graphc.learn.checkpoints",
     "map": "graphc.frontend.transforms.control",
     "name": "graphc.frontend.trace.trace",
+    "nms": "graphc.frontend.transforms.boxes",
     "parse": "graphc.frontend.files.saved",
     "print": "graphc.frontend.transforms.outside",
     "profile": "graphc.frontend.compile.calibrate",

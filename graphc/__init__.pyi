@@ -38,6 +38,7 @@ from graphc.frontend.trace.placement import device as device
 from graphc.frontend.trace.spec import spec as spec
 from graphc.frontend.trace.trace import name as name
 from graphc.frontend.trace.tree import register_pytree as register_pytree
+from graphc.frontend.transforms.boxes import nms as nms
 from graphc.frontend.transforms.control import cond as cond
 from graphc.frontend.transforms.control import fori as fori
 from graphc.frontend.transforms.control import map as map
@@ -1429,20 +1430,6 @@ def nll(
     ignore_index: int | None = None,
 ) -> NDArray[Any]:
     """-log p[label] given log probabilities; labels and `ignore_index` as in cross_entropy."""
-
-def nms(
-    boxes: ArrayLike,
-    scores: ArrayLike,
-    most: int,
-    overlap: ArrayLike = 0.5,
-    least: ArrayLike | None = None,
-) -> NDArray[Any]:
-    """Non-maximum suppression of boxes[N, B, 4] by scores[N, C, B]: numbers of boxes [N, C, most].
-
-    Per image and class, best score first, a box is kept unless it overlaps a kept one by more than
-    `overlap` (intersection over union); -1 fills up where fewer are left.  Boxes are given by two
-    opposite corners (y, x, y, x); `least` is the score that a box must exceed.
-    """
 
 def nonzero(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> tuple[NDArray[Any], ...]:
     """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""

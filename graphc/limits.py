@@ -25,7 +25,7 @@ DEFAULTS = {
     # models in other formats: the file, nodes copied out of loops and functions, and elements of a
     # value that is computed while tracing because a size may come of it
     "model_bytes": 2 << 30,
-    "imported_nodes": 50_000,
+    "imported_nodes": 10_000,
     "folded_elements": 1 << 16,
     # a dimension is a polynomial over symbols: terms, and symbols multiplied in one term
     "dimension_terms": 64,

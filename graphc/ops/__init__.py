@@ -46,7 +46,6 @@ from graphc.ops.math import (
 from graphc.ops.math import composed as derived  # noqa: F401
 from graphc.ops.nn import (
     attention,  # noqa: F401
-    boxes,  # noqa: F401
     conv,  # noqa: F401
     conv_adjoint,  # noqa: F401
     images,  # noqa: F401

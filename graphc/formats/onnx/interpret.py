@@ -28,7 +28,9 @@ from graphc.record import record
 
 Array = np.ndarray[Any, Any]
 Scope = ChainMap[str, Any]
-_UNCOMPUTABLE = (*MALFORMED, ArithmeticError, AssertionError, RecursionError, NotImplementedError)
+_UNCOMPUTABLE = (
+    *MALFORMED, ArithmeticError, AssertionError, RecursionError, NotImplementedError, MemoryError,
+)  # fmt: skip
 
 
 class Refusal(GraphError):
@@ -87,14 +89,21 @@ class Importer:
     def run(self, graph: Subgraph, scope: Scope) -> list[Any]:
         """The results of a graph whose inputs are in the innermost scope."""
         self.depth += 1
+        try:
+            return self._results(graph, scope)
+        finally:
+            self.depth -= 1
+
+    def _results(self, graph: Subgraph, scope: Scope) -> list[Any]:
+        self.steps += 1
+        check_within("imported_nodes", self.steps, f"{self.file.name}: loops and functions copied")
         check_within("region_depth", self.depth, f"{self.file.name} has graphs in one another")
         here = scope.maps[0]
         for name, array in graph.constants.items():
             here.setdefault(name, carried(array))
         for node in graph.nodes:
-            self.steps += 1
+            self.steps += self.depth > 1
             self._step(node, scope)
-        self.depth -= 1
         return [scope.get(name) for name in graph.outputs]
 
     def _step(self, node: Node, scope: Scope) -> None:

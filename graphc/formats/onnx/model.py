@@ -35,6 +35,7 @@ from graphc.frontend.trace.trace import Parameter, identifier, trace_function
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import OPS
 from graphc.ir.types import Dimension, Type, dtype, substitute, symbol, tensor
+from graphc.limits import check_within
 from graphc.ops.record.value import Value, current, lift
 from graphc.record import record, replace
 
@@ -397,6 +398,8 @@ class _Oracle:
             return array
         if value.owner is not self.trace:
             raise DecidedInside
+        count = value.type.size
+        check_within("folded_elements", count, f"{count} elements decide sizes")
         found = self.told.get(node.id)
         if found is None:
             if not self.answers:

@@ -36,10 +36,11 @@ def dft(
     axis = normalise_axis(axis, rank_of(real), "dft")
     extent = int(shape_of(real)[axis])  # type: ignore[arg-type]
     count = extent if length is None else length
-    require(0 < count <= 1 << 14, f"dft: a length of {count}")
+    kept = count if kept is None else kept
+    require(count > 0 and 0 <= kept * count <= 1 << 22, f"dft: {kept} of {count} frequencies")
     kind = common_element(real)[0].numpy
     used = min(extent, count)
-    cos, sin = _tables(count, count if kept is None else kept, inverse, kind)
+    cos, sin = _tables(count, kept, inverse, kind)
     cos, sin = cos[:used], sin[:used]
 
     def rows(x: Any) -> Any:

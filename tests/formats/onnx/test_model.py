@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +295,45 @@ def test_functions_that_call_one_another_end(tmp_path: Path) -> None:
             gc.load(path)(x=np.ones(1, np.float32))
     finally:
         set_limit("imported_nodes", before)
+
+
+def known(name: str, value: Any) -> Any:
+    return numpy_helper.from_array(np.array(value), name)
+
+
+HOSTILE = {
+    "LSTM": ([1 << 30, 1, 1], {"hidden_size": 1}, [np.zeros((1, 4, 1), np.float32)] * 2),
+    "OneHot": ([4], {}, [np.array(1 << 40), np.zeros(2, np.float32)]),
+    "AveragePool": ([1, 1, 1 << 20, 1 << 20], {"kernel_shape": [3, 3]}, []),
+    "MaxPool": ([1, 1, 1 << 20, 1 << 20], {"kernel_shape": [1 << 12, 1 << 12]}, []),
+    "Pad": ([4], {"mode": "reflect"}, [np.array([0, 1 << 40])]),
+    "Tile": ([4, 4], {}, [np.array([1 << 30, 1 << 30])]),
+    "DFT": ([1, 1 << 20, 1], {"axis": 1}, []),
+    "EyeLike": ([1 << 20, 1 << 20], {}, []),
+    "Neg": ([1 << 20, 1 << 20], {}, []),
+    "ReduceSum": ([1 << 20, 1 << 20], {}, [np.array([0])]),
+}
+
+
+@pytest.mark.parametrize("op", HOSTILE)
+def test_sizes_of_a_few_bytes_cost_nothing(tmp_path: Path, op: str) -> None:
+    """What it would need is refused, or left to the graph, before anything of it is made."""
+    shape, attributes, others = HOSTILE[op]
+    names = [f"k{n}" for n in range(len(others))]
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["big"]),
+        helper.make_node(op, ["big", *names], ["y"], **attributes),
+    ]
+    path = save(
+        tmp_path / "m.onnx", nodes, [], [tensor("y", None)],
+        initializer=[known("shape", shape), *map(known, names, others)],
+    )  # fmt: skip
+    tracemalloc.start()
+    try:
+        gc.load(path).graph.params  # noqa: B018  (traces it)
+    except gc.GraphError:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 200e6

@@ -13,6 +13,8 @@ from graphc.formats.onnx.table import axes_of, is_known, known, number, operator
 from graphc.frontend.transforms.control import cond, scan, while_loop
 from graphc.ops.record.value import functions as f
 
+MOST_TURNS = 1 << 20  # of a loop whose counts are an array
+
 
 def _flag(x: Any) -> Any:
     return f.astype(f.reshape(x, ()), bool)
@@ -57,7 +59,8 @@ def _compiled(
     most: Any, go: Any, state: tuple[Any, ...], body: Subgraph, call: Any, stacked: int
 ) -> Any:
     """The loop as one node, or None where how often it runs decides a size."""
-    if most is not None and _keeps_going(body) and (is_known(most) or stacked):
+    short = is_known(most) and most is not None and number(most) <= MOST_TURNS
+    if most is not None and _keeps_going(body) and (stacked or short):
         count = max(number(most), 0)
 
         def step(carry: Any, i: Any) -> Any:
@@ -66,6 +69,7 @@ def _compiled(
 
         if not count:
             return None
+        refuse(count <= MOST_TURNS, f"{count} turns")
         carry, rows = scan(step, tuple(state), np.arange(count, dtype=np.int64))
         return (*carry, *rows)
     if stacked:

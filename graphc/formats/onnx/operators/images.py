@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.formats.onnx.table import axes_of, ints, known, number, operator, refuse
+from graphc.frontend.transforms.boxes import nms
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f
 
@@ -72,7 +73,7 @@ def _positions(
     size: int, extent: int, factor: float, how: str, region: tuple[float, float]
 ) -> Array:
     """Where on the old axis each element of the new one lies."""
-    refuse(size <= 1 << 24, f"an axis of {size}")
+    refuse(size <= 1 << 20, f"an axis of {size}")
     steps = np.arange(size, dtype=np.float64)
     if how == "asymmetric":
         return steps / factor
@@ -108,6 +109,8 @@ def _resampled(
         assert rounded is not None
         return f.take(x, np.clip(rounded.astype(np.int64), 0, extent - 1), axis=axis)
     refuse(mode in ("linear", "cubic"), f"no mode {mode!r}")
+    reach = 4 / min(factor, 1.0) if antialias else 4
+    refuse(len(at) * reach <= 1 << 20, f"sums of {reach:.0f} elements for an axis of {len(at)}")
     places, weights = neighbours(
         at, extent, mode, factor, antialias=bool(antialias), a=a, exclude_outside=bool(exclude)
     )
@@ -141,7 +144,9 @@ def grid_sample(
 
 @operator("AffineGrid")
 def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
-    return f.affine_grid(theta, ints(size)[2:], bool(align_corners))
+    sizes = ints(size)[2:]
+    refuse(min(sizes, default=0) > 0 and math.prod(sizes) <= 1 << 21, f"sizes {list(sizes)}")
+    return f.affine_grid(theta, sizes, bool(align_corners))
 
 
 @operator("RoiAlign")
@@ -166,6 +171,7 @@ def _adaptive(
 ) -> Any:
     """As many samples per cell as the box has elements there, which differs from box to box."""
     shift = 0.5 if aligned else 0.0
+    refuse(len(boxes) <= 256, "many boxes need a sampling ratio")
     parts = []
     for k, box in enumerate(boxes):
         corners = box.astype(np.float64) * scale - shift
@@ -194,7 +200,7 @@ def non_max_suppression(
         x, y, w, h = (f.getitem(boxes, (..., k)) for k in range(4))
         w, h = f.multiply(w, 0.5), f.multiply(h, 0.5)
         corners = f.stack([f.subtract(y, h), f.subtract(x, w), f.add(y, h), f.add(x, w)], -1)
-    kept = f.nms(
+    kept = nms(
         corners, scores, min(count, spatial), 0.0 if overlap is None else f.reshape(overlap, ()),
         None if least is None else f.reshape(least, ()),
     )  # fmt: skip

@@ -33,6 +33,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     parts = [f.getitem(indices, (..., k)) for k in range(depth)]
     if not batch_dims:
         return f.getitem(x, tuple(parts)) if depth else f.broadcast_to(x, parts)
+    refuse(max(lead) <= 1 << 20, f"a batch of {list(lead)}")
     rank = indices.ndim - 1
     grids = [
         np.arange(extent).reshape([-1 if k == axis else 1 for k in range(rank)])
@@ -64,8 +65,9 @@ def scatter_elements(
     total = f.multiply(wide, strides[axis])
     for k, extent in enumerate(indices.shape):
         if k != axis:
-            places = np.arange(extent, dtype=np.int64) * strides[k]
-            total = f.add(total, places.reshape([-1 if a == k else 1 for a in range(x.ndim)]))
+            places = f.multiply(f.arange(extent, dtype=np.int64), strides[k])
+            column = [-1 if a == k else 1 for a in range(x.ndim)]
+            total = f.add(total, f.reshape(places, column))
     count = math.prod(indices.shape)
     flat, new = f.reshape(total, (count,)), f.reshape(updates, (count,))
     made = f.index_update(f.reshape(x, (math.prod(x.shape),)), flat, new, _MODES[reduction])
@@ -97,7 +99,7 @@ def one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     (axis,) = axes_of([axis], indices.ndim + 1)
     wide = f.astype(indices, np.int64)
     wide = f.where(f.less(wide, 0), f.add(wide, count), wide)
-    classes = np.arange(count).reshape([-1] + [1] * (indices.ndim - axis))
+    classes = f.reshape(f.arange(count), [-1] + [1] * (indices.ndim - axis))
     chosen = f.equal(f.expand_dims(wide, axis), classes)
     return f.where(chosen, f.getitem(values, 1), f.getitem(values, 0))
 

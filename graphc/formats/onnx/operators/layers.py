@@ -158,6 +158,7 @@ def _max_with_places(
     x: Any, window: Any, step: Any, spread: Any, around: Any, column_major: int
 ) -> Any:
     """The largest elements and their places in the flattened array."""
+    refuse(math.prod(x.shape) * math.prod(window) <= 1 << 24, "places in a very large array")
     wide = f.pad(x, around, constant_values=_lowest(np.dtype(x.dtype)))
     numbers = np.arange(math.prod(x.shape), dtype=np.int64).reshape(x.shape)
     if column_major:
@@ -192,16 +193,19 @@ def average_pool(
     step, spread, pairs, more = _windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
-    ones = np.ones((1, 1, *x.shape[2:]), np.float32)
-    inner = [(0, 0), (0, 0), *pairs]
-    outer = [(0, 0), (0, 0), *((0, m) for m in more)]
-    counted = np.pad(np.pad(ones, inner, constant_values=float(count_include_pad > 0)), outer)
-    counts = _cut_windows(counted, kernel_shape, step, spread).sum(-1)
-    padded = f.pad(x, [(a + c, b + d) for (a, b), (c, d) in zip(inner, outer)])
-    total = _pooled(padded, "sum", kernel_shape, step, spread)
-    if (counts == counts.flat[0]).all():
-        return f.divide(total, np.asarray(counts.flat[0], x.dtype))
-    return f.divide(total, counts.astype(x.dtype))
+    around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
+    total = _pooled(f.pad(x, around), "sum", kernel_shape, step, spread)
+    counts: Any = np.ones((), x.dtype)
+    for axis, window in enumerate(kernel_shape):
+        (low, high), extent = pairs[axis], x.shape[axis + 2]
+        refuse(extent * window <= 1 << 22, f"a window of {window} on an axis of {extent}")
+        first, last = (-low, extent + high) if count_include_pad else (0, extent)
+        begin = np.arange(total.shape[axis + 2])[:, None] * step[axis] - low
+        at = begin + np.arange(window) * spread[axis]
+        counted = ((at >= first) & (at < last)).sum(1).astype(x.dtype)
+        column = counted.reshape([-1 if k == axis else 1 for k in range(len(kernel_shape))])
+        counts = f.multiply(counts, column if (counted != counted[0]).any() else counted[0])
+    return f.divide(total, counts)
 
 
 @operator("LpPool")

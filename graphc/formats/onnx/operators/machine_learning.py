@@ -376,6 +376,7 @@ def tree_ensemble(
     inner, outer = len(modes), len(leaf_targetids)
     kind = np.asarray(nodes_splits).dtype
     leaf = np.arange(outer, dtype=np.int64) + inner
+    refuse(1 <= n_targets <= 10_000, f"{n_targets} targets")
 
     def ends(ids: Any, leafs: Any) -> Array:
         to = np.asarray(ids, np.int64) + np.where(np.asarray(leafs, bool), inner, 0)

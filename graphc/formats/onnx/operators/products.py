@@ -74,6 +74,7 @@ def windows_of(
     spread = tuple(dilations) if dilations else (1,) * rank
     refuse(len(step) == len(spread) == rank == len(extents), "lists of different lengths")
     refuse(min((*step, *spread, *window), default=1) > 0, "windows and steps are positive")
+    refuse(math.prod(window) <= 1 << 16, f"a window of {list(window)}")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         reach = [(k - 1) * d + 1 for k, d in zip(window, spread)]
         pairs = []
@@ -146,6 +147,7 @@ def deform_conv(
     batch, channels = x.shape[:2]
     height, width = offset.shape[2:]
     count = math.prod(window)
+    refuse(count <= 1 << 10 and height * width <= 1 << 22, f"a window of {list(window)}")
     moved = f.reshape(offset, (batch, offset_group, count, 2, height, width))
     offsets = np.array([(i * spread[0], j * spread[1]) for i, j in np.ndindex(*window)], x.dtype)
     rows = (np.arange(height) * step[0] - pairs[0][0]).astype(x.dtype)[:, None]
@@ -194,6 +196,7 @@ def col_to_im(
     step, spread, pairs = windows_of(extents, window, strides, dilations, pads, "NOTSET")
     refuse(1 <= len(window) <= 3, "takes one to three axes")
     count = math.prod(window)
+    refuse(count <= 1 << 10, f"a window of {list(window)}")
     channels = x.shape[1] // count
     places = [
         (n + sum(pair) - (k - 1) * d - 1) // s + 1

@@ -30,6 +30,7 @@ def _spread(parameter: Any, x: Any, axis: int, block: int) -> Any:
     if parameter.ndim == 1 and not block:
         return f.reshape(parameter, [-1 if k == axis else 1 for k in range(x.ndim)])
     refuse(block > 0 and parameter.ndim == x.ndim, "scales of another rank")
+    block = min(block, max(x.shape[axis], 1))
     wide = f.repeat(parameter, block, axis=axis)
     return f.getitem(wide, tuple(slice(0, n) for n in x.shape))
 

@@ -96,7 +96,7 @@ class _Recurrence:
         back = self.backwards[d]
         turned = _turned(steps, lengths) if back else steps
         projected, step = cell(turned, d)
-        numbers = np.arange(count, dtype=np.int32)
+        numbers = f.arange(count, dtype=np.int32)
         until = None if lengths is None else f.reshape(f.astype(lengths, np.int32), (-1, 1))
 
         def one(carry: Any, row: Any) -> Any:

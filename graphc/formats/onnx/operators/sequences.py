@@ -59,10 +59,12 @@ def split(x: Any, sizes: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any
     (axis,) = axes_of([axis], x.ndim)
     extent = x.shape[axis]
     if sizes is None:
+        refuse(extent <= 10_000, f"{extent} parts")
         parts = [1] * extent
     elif np.ndim(known(sizes)) == 0:
         refuse(number(sizes) > 0, "parts are positive")
         count = number(sizes)
+        refuse(extent <= 10_000 * count, f"{extent} elements in parts of {count}")
         parts = [min(count, extent - k) for k in range(0, extent, count)]
     else:
         parts = list(ints(sizes))

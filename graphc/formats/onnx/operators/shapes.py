@@ -229,6 +229,8 @@ def _pad(x: Any, pads: tuple[int, ...], value: Any, axes: Any, mode: str) -> Any
     if mode == "constant":
         fill = np.zeros((), x.dtype) if value is None else f.reshape(value, ())
         return _pad_constant(x, pairs, fill)
+    widest = max((n + low + high for n, (low, high) in zip(x.shape, pairs)), default=0)
+    refuse(widest <= 1 << 20, f"an axis of {widest}")
     return f.pad(x, pairs, mode=mode)
 
 
@@ -295,7 +297,7 @@ def center_crop_pad(x: Any, shape: Any, *, axes: tuple[int, ...] | None = None) 
 def reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
     """The first lengths[b] steps of every sequence b the other way round."""
     moved = f.moveaxis(x, (batch_axis, time_axis), (0, 1))
-    steps = np.arange(moved.shape[1], dtype=np.int64)[None]
+    steps = f.expand_dims(f.arange(moved.shape[1], dtype=np.int64), 0)
     until = f.reshape(f.astype(lengths, np.int64), (-1, 1))
     places = f.where(f.less(steps, until), f.subtract(f.subtract(until, 1), steps), steps)
     wide = f.reshape(places, (*moved.shape[:2], *[1] * (moved.ndim - 2)))

@@ -73,6 +73,7 @@ def mel_weights(
     filters, size, sampled = number(bins), number(length), number(rate)
     refuse(0 < filters <= 1 << 12 and 0 < size <= 1 << 20 and sampled > 0, "sizes of filters")
     kept = size // 2 + 1
+    refuse(filters * kept <= 1 << 22, f"{filters} filters of {kept} frequencies")
     ends = [2595 * np.log10(1 + number(v) / 700) for v in (low, high)]
     mels = ends[0] + np.arange(filters + 2) * ((ends[1] - ends[0]) / (filters + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
