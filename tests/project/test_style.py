@@ -12,6 +12,7 @@ ROOT = HOME / "graphc"
 FOLDERS = ("graphc", "tests", "docs", "benchmarks", "examples")
 MOST_FILE_LINES = 600  # a file is one idea; beyond this ask why
 MOST_FUNCTION_LINES = 60
+MOST_ANY = 0.135
 INSTRUCTIONS = {"define", "declare", "br", "ret", "icmp", "load", "store", "getelementptr", "phi"}
 NAMED_FILE = re.compile(r"""(?<![\w/.{}"])[a-z_]+(?:/[a-z_]+)*\.py\b""")
 
@@ -78,3 +79,15 @@ def test_llvm_text_is_written_not_typed() -> None:
                 if sum(bool(words) and words[0] in INSTRUCTIONS for words in lines) > 2:
                     found.add(str(path.relative_to(ROOT)))
     assert not found
+
+
+def test_few_arguments_of_ops_are_of_any_type() -> None:
+    """Counted are arguments whose annotation is Any alone."""
+    kinds = [
+        ast.unparse(argument.annotation)
+        for path in (ROOT / "ops").rglob("*.py")
+        for argument in ast.walk(ast.parse(path.read_text()))
+        if isinstance(argument, ast.arg) and argument.annotation is not None
+    ]
+    share = kinds.count("Any") / len(kinds)
+    assert share < MOST_ANY, f"{share:.1%} of {len(kinds)}"
