@@ -166,7 +166,7 @@ def take_turn(f: Writer, frame: Struct[FrameWords], at: Pointer, wanted: Number)
 
 @native()
 def send_on(
-    f: Writer, frame: Struct[FrameWords], channel: Struct[ChannelWords], state: Number, peer: Number
+    f: Writer, frame: Struct[FrameWords], channel: Struct[ChannelWords], state: Number
 ) -> None:
     """Let the other end of a channel have its turn."""
     agenda = channel.agenda.to(AgendaWords)
@@ -175,6 +175,7 @@ def send_on(
         note(f, agenda, channel.segment)
     with f.otherwise():
         channel.at("state").store(state, SEQ_CST)
+    peer = (state == IS_FULL).choose(channel.target, channel.source)
     notify(f, device_of(frame.team.to(TeamWords), peer))
 
 
@@ -195,7 +196,7 @@ def send(f: Writer, frame: Struct[FrameWords], row: Pointer, value: Pointer) -> 
     with f.otherwise():
         copy_bytes(f, buffer, value, size)
         keep(f, channel, value, size)
-    send_on(f, frame, channel, IS_FULL, channel.target)
+    send_on(f, frame, channel, IS_FULL)
     f.give(0)
 
 
@@ -221,7 +222,7 @@ def receive(f: Writer, frame: Struct[FrameWords], row: Pointer, target: Pointer)
         f.give(status)
     arrived(f, frame, row)
     copy_bytes(f, target, channel.address, row[2])
-    send_on(f, frame, channel, IS_EMPTY, channel.source)
+    send_on(f, frame, channel, IS_EMPTY)
     f.give(0)
 
 
