@@ -667,7 +667,11 @@ def judge(dump: Dump, text: str, seed: int, level: int = 0) -> str:
     except (GraphError, TooLong) as error:
         return f"unjudged {str(error)[:100]!r}"
     with np.errstate(all="ignore"):
-        return "equal" if agree(made, want, exact) else "DIFFERENT"
+        if agree(made, want, exact):
+            return "equal"
+        finite = all(np.isfinite(x).all() for x in want if np.asarray(x).dtype.kind in "fc")
+        # Which rows change places for what is no number is nobody's promise.
+        return "unjudged pivots" if "= lu(" in text and not finite else "DIFFERENT"
 
 
 def outcome(seed: int, models: Sequence[str]) -> str:
