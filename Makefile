@@ -22,7 +22,7 @@ demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 test: $(VENV)/stamp-test  ## run every test
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
-test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables: about an hour
+test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables (hours)
 	@GRAPHC_FUZZ=15 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal --timeout 7200 $(ARGS)
 
 test-versions:  ## the core of the tests with the lowest and the newest versions of docs/versions.md
