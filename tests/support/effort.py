@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, settings
 
 EFFORT = float(os.environ.get("GRAPHC_FUZZ", 1))
-T, S = TypeVar("T"), TypeVar("S")
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 def rounds(count: int) -> int:

@@ -36,7 +36,8 @@ SEED = int(os.environ.get("GRAPHC_TEST_SEED", 0 if SIMULATED else secrets.randbe
 # Other shapes of the simulated chip: groups that take several units, and more blocks than units.
 FEW_BLOCKS = Chip("simulator", threads=8, blocks=2, warp=4)
 MANY_BLOCKS = Chip("simulator", threads=4, blocks=16, warp=4)
-T, S = TypeVar("T"), TypeVar("S")
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 def sized(simulated: T, real: T) -> T:

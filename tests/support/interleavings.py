@@ -209,7 +209,9 @@ class Program:
             if kind != "[" and int(value):
                 self.first[address] = int(value)
         for head, body in re.findall(r"^define ([^{]*) \{\n(.*?)^\}", text, re.M | re.S):
-            name, parameters = re.match(r"[^@]*(@\w+)\((.*)\)", head).groups()
+            found = re.match(r"[^@]*(@\w+)\((.*)\)", head)
+            assert found is not None, head
+            name, parameters = found.groups()
             self.functions[name] = Function(
                 name, re.findall(r"%\w+", parameters), [x.strip() for x in body.splitlines()]
             )
@@ -521,7 +523,7 @@ def _nothing(run: Running, *_: int) -> int:
     return 0
 
 
-_SHARED = {
+_SHARED: dict[str, Callable[..., Any]] = {
     "@pthread_mutex_lock": lambda run, mutex: run.write(mutex, run.number + 1),
     "@pthread_mutex_unlock": _unlock,
     "@pthread_cond_wait": _sleep,
@@ -529,7 +531,7 @@ _SHARED = {
     "@llvm.memcpy.p0.p0.i64": _copy,
     "@llvm.memset.p0.i64": _clear,
 }
-_OWN = {
+_OWN: dict[str, Callable[..., Any]] = {
     "@sched_yield": _nothing,
     "@graphc_pause": _nothing,
     "@graphc_now": _nothing,

@@ -176,7 +176,9 @@ def _runs(source: str) -> bool:
 
 def function_of(source: str, name: str = "<program>") -> Callable[..., Any]:
     """The function, whose source tracebacks and graphc find under the name of its file."""
-    scope = {key: np.copy(a) if isinstance(a, np.ndarray) else a for key, a in OUTSIDE.items()}
+    scope: dict[str, Any] = {
+        key: np.copy(a) if isinstance(a, np.ndarray) else a for key, a in OUTSIDE.items()
+    }
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), scope)
     return scope["f"]
