@@ -18,6 +18,7 @@ from graphc.cli.common import MODEL, json_option, load_graph, print_json
 from graphc.record import record
 
 _NODE = re.compile(r"( *)%(\d+) = ")
+_STATEMENT = re.compile(r" *(return|name|mark)\b")
 _GRAPH = re.compile(r" *graph @(.*?)\(")
 _MOST_LINES = 400
 
@@ -49,8 +50,8 @@ def chunks(text: str) -> dict[Key, str]:
             indent = " " * (len(line) - len(line.lstrip()) + 2)
         elif top and node:
             key = (graph, f"%{node[2]}")
-        elif top and line.strip().startswith(("return", "name ")):
-            key = (graph, line.split("=")[0].strip() if "name " in line else "return")
+        elif top and (found_word := _STATEMENT.match(line)):
+            key = (graph, "return" if found_word[1] == "return" else line.split("=")[0].strip())
         elif top and line.strip() == "}" and len(line) < len(indent):
             continue
         margin = len(line) - len(line.lstrip())

@@ -103,13 +103,14 @@ class Graph:
     """A named list of nodes with parameters and results.
 
     `nodes` excludes the params.  `names` maps names given by the user to node ids; a name survives
-    the merging of its node.  `result_names` and the params' name attribute name the ports of a
+    the merging of its node.  `marks` say of which nodes (by id) something holds that one pass has
+    found out for a later one.  `result_names` and the params' name attribute name the ports of a
     saved graph.
     """
 
     __slots__ = (
-        "__weakref__", "device", "name", "names", "next_id", "nodes", "params", "result_names",
-        "results",
+        "__weakref__", "device", "marks", "name", "names", "next_id", "nodes", "params",
+        "result_names", "results",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,7 @@ class Graph:
         *,
         result_names: tuple[str, ...] = (),
         names: Mapping[str, int] | None = None,
+        marks: Mapping[str, frozenset[int]] | None = None,
         next_id: int = 0,
         device: Any = None,
     ) -> None:
@@ -130,12 +132,16 @@ class Graph:
         self.results = results
         self.result_names = result_names or tuple(str(i) for i in range(len(results)))
         self.names = dict(names or {})
+        self.marks = dict(marks or {})
         self.device = device
         self.next_id = next_id or 1 + max((n.id for n in (*params, *nodes)), default=-1)
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
-        names = ("name", "params", "nodes", "results", "result_names", "names", "next_id", "device")
+        names = (
+            "name", "params", "nodes", "results", "result_names", "names", "marks", "next_id",
+            "device",
+        )  # fmt: skip
         fields = {key: changes.get(key, getattr(self, key)) for key in names}
         return Graph(
             fields.pop("name"),

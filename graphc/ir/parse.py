@@ -38,6 +38,7 @@ _NODE = re.compile(
 )
 _HEADER = re.compile(r" *(graph @.* \{)")
 _ALIAS = re.compile(rf" *name ({STRING}|[A-Za-z_][\w.]*) = %(\d{{1,18}})")
+_MARK = re.compile(rf" *mark (\w++) = ({_IDS})")
 _RETURN = re.compile(r" *return((?: .*)?)")
 _RESULT = re.compile(rf"(?:({STRING}|[A-Za-z_][\w.]*): )?%(\d{{1,18}})(?:, |$)")
 
@@ -116,6 +117,8 @@ class _Fast:
             elif (alias := _ALIAS.fullmatch(line)) is not None and open_graphs:
                 name = self.located(number, string_of, alias[1])
                 open_graphs[-1].alias(number, name, int(alias[2]))
+            elif (mark := _MARK.fullmatch(line)) is not None and open_graphs:
+                open_graphs[-1].mark(number, mark[1], _numbers(mark[2]))
             elif (result := _RETURN.fullmatch(line)) is not None and open_graphs:
                 graph = open_graphs.pop().finish(
                     number, self.located(number, self.results, result[1].strip())
@@ -224,6 +227,9 @@ class _Slow:
             elif child.data == "alias":
                 name = self.located(name_of, child.children[0])
                 assembler.alias(child.meta.line, name, _id(child.children[1]))
+            elif child.data == "mark":
+                name, ids = child.children
+                assembler.mark(child.meta.line, str(name), _ids(ids))
             else:
                 name, id = child.children
                 known = self.located(name_of, name) if name is not None else None

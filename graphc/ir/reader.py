@@ -92,6 +92,7 @@ class Assembler:
         self.by_id: dict[int, Node] = {}
         self.nodes: list[Node] = []
         self.names: dict[str, int] = {}
+        self.marks: dict[str, frozenset[int]] = {}
         self.params = tuple(self._param(line, *p) for p in header.params)
 
     def _param(
@@ -146,6 +147,10 @@ class Assembler:
         self._use(line, (id,))
         self.names[name] = id
 
+    def mark(self, line: int, name: str, ids: tuple[int, ...]) -> None:
+        self._use(line, ids)
+        self.marks[name] = frozenset(ids)
+
     def finish(self, line: int, results: list[tuple[str | None, int]]) -> Graph:
         # Side tables are lists indexed by id, so ids must stay in proportion to the node count.
         if max(self.by_id, default=0) > MAX_SPARE_IDS + 100 * len(self.by_id):
@@ -159,7 +164,7 @@ class Assembler:
         device = self.header.device
         return Graph(
             self.header.name, self.params, self.nodes, nodes,
-            result_names=names, names=self.names, device=device,
+            result_names=names, names=self.names, marks=self.marks, device=device,
         )  # fmt: skip
 
 

@@ -120,6 +120,10 @@ class _Printer:
                 yield inner + line
         for name, id in graph.names.items():
             yield f"{inner}name {quote(name)} = %{id}"
+        for mark, ids in sorted(graph.marks.items()):
+            there = sorted(ids.intersection(node.id for node in graph.nodes))
+            if there:
+                yield f"{inner}mark {mark} = {', '.join(f'%{id}' for id in there)}"
         results = ", ".join(
             f"%{r.id}" if name == str(k) else f"{quote(name)}: %{r.id}"
             for k, (name, r) in enumerate(zip(graph.result_names, graph.results, strict=True))

@@ -29,6 +29,8 @@ from graphc.passes.fusion.cluster import cluster
 from graphc.passes.fusion.early_updates import early_updates
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.gemv import gemv
+from graphc.passes.fusion.prologues import prologues
+from graphc.passes.fusion.recompute import recompute
 from graphc.passes.fusion.share_kernels import share_kernels
 from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
 from graphc.passes.loops.batch_scan_dots import batch_scan_dots
@@ -156,7 +158,9 @@ STAGES = (
     Stage(dce, Over.REGIONS, title="dce_scheduled"),
     Stage(early_updates, Over.REGIONS, optional=True),
     Stage(gemv, Over.REGIONS, optional=True),
-    Stage(fuse, ensures=(verify.only_kernels,)),
+    Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage(prologues, Over.REGIONS),
+    Stage(fuse, Over.REGIONS, ensures=(verify.only_kernels,)),
     Stage(share_kernels, optional=True),
     Stage(block, Over.REGIONS),
     Stage(image_blocks, Over.REGIONS),
@@ -210,6 +214,8 @@ def start_after(first: int) -> int:
     """The position of the stage to begin with for the output of a stage."""
     if STAGES[first].cycle:
         return next(k for k, stage in enumerate(STAGES) if stage.cycle == STAGES[first].cycle)
+    if STAGES[first].run is prologues:
+        return first  # what it has marked is not believed, either
     return min(first + 1, stage_named(FIRST_OF_MEMORY))
 
 
@@ -253,11 +259,11 @@ class _Run:
     def step(self, stage: Stage, again: bool) -> None:
         """Run one stage, write down what it did, and verify it."""
         made = step(stage, self.value, self.config)
-        self.promises = [check for check in self.promises if check not in stage.breaks]
         changed = made.value is not self.value
         if changed or not again:
             self.records.append(made)
         if changed:
+            self.promises = [check for check in self.promises if check not in stage.breaks]
             self.verify(stage.name)
 
     def verify(self, name: str) -> None:

@@ -23,6 +23,7 @@ from graphc.ir.text import literals, show
 from graphc.ir.types import DTYPES
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
+from graphc.passes.fusion.prologues import prologues
 
 TEXT = """gir 1
 graph @mlp(%0 x: f32[8,16], %1 "w \\"quoted\\"": f32[16,4] loc("m.py":2)) {
@@ -226,3 +227,18 @@ def test_names_never_reach_generated_code(tmp_path: object) -> None:
     arrays = arguments(g)
     np.testing.assert_allclose(executable.run(arrays)[0], arrays[0] + arrays[1])
     assert all("os._exit" not in text for text in kernel_texts(compiled, config).values())
+
+
+def test_marks_are_read_back_and_name_nodes_that_are_there() -> None:
+    text = (
+        "gir 1\ngraph @g(%0 x: f32[4]) {\n  %1 = neg(%0) : f32[4]\n  %2 = abs(%1) : f32[4]\n"
+        "  mark copy = %1, %2\n  mark prologue = %1\n  return %2\n}\n"
+    )
+    made = parse(text)
+    assert isinstance(made, Graph)
+    assert made.marks == {"copy": frozenset([1, 2]), "prologue": frozenset([1])}
+    assert show(made) == text
+    assert show(parse(text.replace(" = ", "  =   "))) == text
+    with pytest.raises(ParseError, match="before it is defined"):
+        parse(text.replace("mark prologue = %1", "mark prologue = %7"))
+    assert prologues(made, Config()).marks.keys() == {"copy"}, "what a file says is not believed"

@@ -13,37 +13,28 @@ from functools import cache
 from typing import Any
 
 from graphc.codegen.lowering.operands import can_fold_view
-from graphc.codegen.table.donation import is_named
 from graphc.config import Config
-from graphc.ir.graph import Graph, Node, map_regions, swept
+from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, live_bytes
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
-from graphc.ir.regions import holds_kernels, talks
+from graphc.ir.regions import talks
 from graphc.ir.types import leaves, tuple_type
-from graphc.passes.fusion.groups import Group, Groups
-from graphc.passes.fusion.prologues import behind_views, computed_operands
-from graphc.passes.fusion.recompute import computed_again
+from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, groups_of, regrouped
+from graphc.passes.fusion.widening import behind_views
 from graphc.passes.reasons import collecting, record
-
-
-def fuse(graph: Graph, config: Config) -> Graph:
-    """The graph with only fused, const, alias and structural nodes left."""
-    given = (p for p in graph.params if is_named(p.attrs["name"], config.donate))
-    return fused(graph, config, frozenset(given))
-
 
 LARGER = 4  # times as large as what an update reads of an array is that array
 SMALL_PEAK = 1 << 20  # bytes: less lies in a cache whatever waits for what
 MOST_TRIES = 4  # to find which siblings had better run apart
 
 
-def fused(graph: Graph, config: Config, owned: frozenset[Node]) -> Graph:
-    """The graph in kernels, which may overwrite the parameters `owned`.
+def fuse(graph: Graph, config: Config) -> Graph:
+    """The graph with only fused, const, alias and structural nodes left.
 
     Siblings (nodes that run together for reading the same array) run one after another where the
     results of one would wait for the other when most bytes do.
     """
-    found = _Attempt(graph, config, owned)
+    found = _Attempt(graph, config)
     least = SMALL_PEAK if config.memory_limit is None else 0
     if found.siblings and found.peak > least and found.at_peak():
         found = with_less_waiting(found)
@@ -72,15 +63,13 @@ def with_less_waiting(together: _Attempt) -> _Attempt:
 class _Attempt:
     """The kernels of a graph with some nodes beside no sibling, and what waits in memory then."""
 
-    def __init__(
-        self, graph: Graph, config: Config, owned: frozenset[Node],
-        alone: frozenset[int] = frozenset(),
-    ) -> None:  # fmt: skip
-        """`owned` are parameters that may be overwritten, `alone` the ids of the nodes."""
-        self.given = graph, config, owned
+    def __init__(self, graph: Graph, config: Config, alone: frozenset[int] = frozenset()) -> None:
+        """`alone` are the ids of the nodes."""
+        self.given = graph, config
         self.alone = alone
         with collecting() as self.reasons:
-            fuser = _Fuser(graph, config, owned, alone)
+            groups = regrouped(graph, config, alone) if alone else groups_of(graph, config)
+            fuser = _Fuser(graph, groups)
             self.made = fuser.run()
         self.siblings = fuser.siblings
         self.waiting = live_bytes(self.made) if self.siblings or alone else []
@@ -114,19 +103,9 @@ def nbytes(node: Node) -> int:
 
 
 class _Fuser:
-    def __init__(
-        self, graph: Graph, config: Config, owned: frozenset[Node], alone: frozenset[int]
-    ) -> None:
-        self.config = config
-        rows = config.backend == "llvm" and not config.parity
-        self.groups = Groups(graph, config.merges, rows=rows, alone=alone, owned=owned)
-        better, copies = computed_again(graph, self.groups) if config.merges else (graph, set())
-        if copies:
-            graph = swept(better)
-            self.groups = Groups(graph, config.merges, copies, rows, alone=alone, owned=owned)
-        self.inside = computed_operands(graph, self.groups, config) if rows else frozenset()
-        if self.inside:
-            self.groups = Groups(graph, config.merges, copies, rows, self.inside, alone, owned)
+    def __init__(self, graph: Graph, groups: Groups) -> None:
+        self.groups = groups
+        self.inside = graph.marks.get(PROLOGUE, frozenset())
         self.siblings: dict[int, int] = {}  # node -> the kernel that it runs in beside a sibling
         self.graph = graph
         self.mapped: list[Node | None] = [None] * graph.next_id
@@ -210,7 +189,7 @@ class _Fuser:
 
     def folds(self, node: Node, position: int) -> bool:
         """Can a contraction read an operand through its views, or compute what they show?"""
-        return behind_views(node.inputs[position]) in self.inside or can_fold_view(
+        return behind_views(node.inputs[position]).id in self.inside or can_fold_view(
             node, position, self.kept
         )
 
@@ -306,17 +285,9 @@ class _Fuser:
         return found
 
     def emit_single(self, node: Node) -> None:
-        made = node
-        if holds_kernels(node):
-            made = map_regions(
-                node, lambda region: fused(region, self.config, frozenset(region.params))
-            )
-        made = made.replace(
-            inputs=tuple(self.value(n) for n in node.inputs),
-            after=self.waits([node]),
-        )
-        if (made.inputs, made.after, made.regions) == (node.inputs, node.after, node.regions):
-            made = node
+        inputs, after = tuple(self.value(n) for n in node.inputs), self.waits([node])
+        changed = (inputs, after) != (node.inputs, node.after)
+        made = node.replace(inputs=inputs, after=after) if changed else node
         self.nodes.append(made)
         self.mapped[node.id] = made
 
@@ -383,7 +354,9 @@ class _Fuser:
         self.drop_unread_constants(results)
         kept = {n.id for n in (*graph.params, *self.nodes)}
         names = {name: id for name, id in names.items() if id in kept}
-        return graph.replace(nodes=self.nodes, results=results, names=names, next_id=self.next_id)
+        return graph.replace(
+            nodes=self.nodes, results=results, names=names, marks={}, next_id=self.next_id
+        )
 
     def drop_unread_constants(self, results: tuple[Node, ...]) -> None:
         """Scalars were copied into the regions; the originals are often not read any more."""

@@ -19,7 +19,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import F32, F64, Type
-from graphc.passes.fusion.prologues import widening_casts
+from graphc.passes.fusion.widening import widening_casts
 from graphc.passes.reasons import record
 
 LONG = 1 << 16  # a dot product of so many elements is worth several threads

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import field
+from weakref import WeakKeyDictionary
 
-from graphc.codegen.lowering.row_epilogue import finishes_rows
+from graphc.codegen.lowering import row_epilogue
 from graphc.codegen.lowering.space import dims_of
+from graphc.codegen.table.donation import is_named
+from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
 from graphc.ir.regions import talks
 from graphc.ir.types import Type
 from graphc.passes.devices.recv_sets import heard
-from graphc.passes.fusion.prologues import widening_casts
+from graphc.passes.fusion.widening import widening_casts
 from graphc.record import record
 
 MAX_NODES = 64
@@ -32,6 +35,10 @@ MOST_SCALARS = 32  # different numbers that kernels hold
 MOST_INLINED = 3  # operands of a concat that its readers inline
 SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
 FAR = 24  # nodes between a value and a reader that had better not run at once
+
+# Marks of a graph that decide what runs together (see `Graph.marks`).
+COPY = "copy"  # computed again for its readers: runs beside them, not beside what it reads
+PROLOGUE = "prologue"  # contractions compute it themselves
 
 Dims = tuple[int, ...]
 Sources = dict[Node, None]  # an ordered set
@@ -80,7 +87,6 @@ class Groups:
         nodes that contractions compute themselves. `alone` are ids of nodes that join no sibling.
         `owned` are parameters that may be overwritten.
         """
-        self.graph = graph
         self.merge = merge
         self.rows = rows
         self.apart = apart
@@ -357,7 +363,7 @@ class Groups:
     def passes(self, group: Group, axes: frozenset[int]) -> bool:
         """May the group's loops pass over the same elements several times?"""
         if group.kind == "contract" and self.rows:
-            return finishes_rows(group.nodes, axes)
+            return row_epilogue.finishes_rows(group.nodes, axes)
         return group.kind == "loop"
 
     def depends(self, inside: list[Node], group: Group) -> bool:
@@ -443,3 +449,44 @@ def inlines(node: Node) -> bool:
     """Readers of a result put together from many operands would ask for each which one it is."""
     lower = node.op.lower
     return not (isinstance(lower, Compute) and lower.pieces and len(node.inputs) > MOST_INLINED)
+
+
+# ------------------------------------------------------------------------------------ of a graph
+
+_known: WeakKeyDictionary[Graph, tuple[object, Groups]] = WeakKeyDictionary()
+
+
+def groups_of(graph: Graph, config: Config) -> Groups:
+    """The groups of a graph as its marks say; stages that change nothing share them."""
+    options = config.merges, finishes_rows(config), config.donate
+    found = _known.get(graph)
+    if found is None or found[0] != options:
+        found = _known[graph] = options, regrouped(graph, config)
+    return found[1]
+
+
+def regrouped(graph: Graph, config: Config, alone: frozenset[int] = frozenset()) -> Groups:
+    """The same, where the nodes of these ids join no sibling."""
+    marked = graph.marks.get(PROLOGUE, frozenset())
+    return Groups(
+        graph,
+        config.merges,
+        graph.marks.get(COPY, frozenset()),
+        finishes_rows(config),
+        frozenset(node for node in graph.nodes if node.id in marked) if marked else frozenset(),
+        alone,
+        owned(graph, config),
+    )
+
+
+def owned(graph: Graph, config: Config) -> frozenset[Node]:
+    """The parameters that may be overwritten: arguments that the caller gives away, and all that
+    comes into a region, which has no device of its own."""
+    if graph.device is None:
+        return frozenset(graph.params)
+    return frozenset(p for p in graph.params if is_named(p.attrs["name"], config.donate))
+
+
+def finishes_rows(config: Config) -> bool:
+    """May contractions finish whole rows, and compute what they read?"""
+    return config.backend == "llvm" and not config.parity

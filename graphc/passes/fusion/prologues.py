@@ -1,17 +1,13 @@
-"""What contractions compute themselves while they read their operands.
+"""prologues: element-wise values that contractions compute themselves while they read them.
 
-%3 = cast(%0) {dtype=f32}             %3 and %4 are not stored: the contraction reads %0 and %1,
-%4 = cast(%1) {dtype=f32}             as fast as it reads half the bytes, and where the machine
-%5 = matmul(%3, %4) : f32[...]        multiplies such numbers it does so
+%3 = cast(%1) {dtype=f32}             %4 is not stored: the contraction computes it block by block,
+%4 = mul(%3, %2)                      which saves a pass over memory if %4 is far larger than a
+%5 = matmul(%0, %4) : f32[...]        cache, and costs nothing if every block is needed once
 
-%3 = cast(%1) {dtype=f32}             %4 is not stored either: the contraction computes it block by
-%4 = mul(%3, %2)                      block, which saves a pass over memory if %4 is far larger than
-%5 = matmul(%0, %4) : f32[...]        a cache, and costs nothing if every block is needed once
+The stage marks such nodes; `fuse` leaves them to the contraction.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.blocking import DOT_TILE_ROWS
@@ -20,91 +16,35 @@ from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.codegen.lowering.operands import NARROW
 from graphc.codegen.lowering.space import dims_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Alias, Compute, Scalar
+from graphc.ir.op import Scalar
 from graphc.ir.types import Type
-
-if TYPE_CHECKING:
-    from graphc.passes.fusion.groups import Group, Groups
+from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
+from graphc.passes.fusion.widening import READERS, behind_views, is_view
+from graphc.passes.reasons import record
 
 MOST_NODES = 8
 # Bytes of an operand, in second-level caches, from which it is computed by blocks and not stored.
 FAR_ROWS, FAR_COLUMNS = 2, 12
-READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
 
 
-def widening_casts(graph: Graph) -> frozenset[Node]:
-    """The casts that nothing reads but contractions of two such casts of one type."""
-    casts = frozenset(n for n in graph.nodes if narrow_type(n) is not None and not n.after)
-    if not casts:
-        return casts
-    readers: dict[Node, list[Node]] = {}
-    for node in graph.nodes:
-        for source in (*node.inputs, *node.after):
-            readers.setdefault(source, []).append(node)
-    results = set(graph.results)
-    multiplied: dict[Node, list[Node]] = {}  # cast -> the casts it is multiplied with
-    refused: list[Node] = []
-    for cast in casts:
-        partners = partners_of(cast, readers, results)
-        if partners is None or not partners <= casts:
-            refused.append(cast)
-        for partner in partners or ():
-            multiplied.setdefault(partner, []).append(cast)
-    gone: set[Node] = set()
-    while refused:  # a contraction makes both casts or none
-        cast = refused.pop()
-        if cast not in gone:
-            gone.add(cast)
-            refused += multiplied.get(cast, ())
-    return casts - gone
+def prologues(graph: Graph, config: Config) -> Graph:
+    """The graph with marks on the nodes that the one contraction computes which reads them.
 
-
-def partners_of(
-    cast: Node, readers: dict[Node, list[Node]], results: set[Node]
-) -> frozenset[Node] | None:
-    """The casts of what a cast is multiplied with; None if it is read in another way as well."""
-    found: set[Node] = set()
-    pending = [cast]
-    while pending:
-        value = pending.pop()
-        if value in results or not readers.get(value):
-            return None
-        for reader in readers[value]:
-            if is_view(reader):
-                pending.append(reader)
-                continue
-            sources = [behind_views(n) for n in reader.inputs]
-            if reader.op.name not in READERS or len({narrow_type(s) for s in sources}) != 1:
-                return None
-            found.update(sources)
-    return frozenset(found)
-
-
-def is_view(node: Node) -> bool:
-    lower = node.op.lower
-    return len(node.inputs) == 1 and isinstance(lower, Alias | Compute) and not node.after
-
-
-def behind_views(node: Node) -> Node:
-    while is_view(node):
-        node = node.inputs[0]
-    return node
-
-
-def narrow_type(node: Node) -> object:
-    """The dtype that a cast widens as contractions can; None for any other node."""
-    if node.op.name != "cast" or not isinstance(node.type, Type):
-        return None
-    source = node.inputs[0].type
-    assert isinstance(source, Type)
-    return source.dtype if NARROW.get(source.dtype.name) is node.type.dtype else None
-
-
-# ---------------------------------------------------------------------------- computed operands
+    Marks that are there are not believed: what is no such node cannot be computed so.
+    """
+    if PROLOGUE in graph.marks:
+        graph = graph.replace(marks={k: v for k, v in graph.marks.items() if k != PROLOGUE})
+    if not finishes_rows(config) or not any(node.op.name in READERS for node in graph.nodes):
+        return graph
+    found = computed_operands(graph, groups_of(graph, config), config)
+    if not found:
+        return graph
+    for node in found:
+        record(node.id, "computed by the contraction that reads it")
+    return graph.replace(marks=graph.marks | {PROLOGUE: frozenset(node.id for node in found)})
 
 
 def computed_operands(graph: Graph, groups: Groups, config: Config) -> frozenset[Node]:

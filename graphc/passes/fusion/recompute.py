@@ -1,5 +1,4 @@
-"""recompute: the part of `fuse` that computes element-wise values anew where another kernel reads
-them.
+"""recompute: element-wise values are computed anew where another kernel reads them.
 
     kernel 1:  h = x w + b   a = h * h   t = tanh(a)   y = h * t     stores y, and h a t for later
     kernel 2:  ... h ... a ... t ...                                 reads h a t
@@ -16,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphc.codegen.lowering.space import dims_of
-from graphc.ir.graph import Graph, Node, Rewriter, rebuild
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import Scalar
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
-from graphc.passes.fusion.groups import MAX_NODES, Group, Groups, Sources
+from graphc.passes.fusion.groups import COPY, MAX_NODES, Group, Groups, Sources, groups_of
 from graphc.passes.reasons import record
 
 MOST_COPIES = 24  # nodes that make a value again
@@ -28,14 +28,20 @@ SMALL = 1 << 14  # bytes that are not worth the trouble
 HEAVY = 8.0  # operations per element from which one must save a whole array
 
 
-def computed_again(graph: Graph, groups: Groups) -> tuple[Graph, set[int]]:
-    """The graph with copies of the nodes that are better computed again, and the copies' ids.
-
-    The originals may be dead then.
-    """
+def recompute(graph: Graph, config: Config) -> Graph:
+    """The graph with copies of the nodes that are better computed again, marked as such."""
     kinds = {node.type: node for node in graph.nodes}  # one node of each type
-    if max((node.nbytes for node in kinds.values()), default=0) * MAX_NODES <= SMALL:
-        return graph, set()  # no kernel stores enough
+    most = max((node.nbytes for node in kinds.values()), default=0)
+    if not config.merges or most * MAX_NODES <= SMALL:
+        return graph  # no kernel stores enough
+    made, copies = with_copies(graph, groups_of(graph, config))
+    if not copies:
+        return graph
+    return swept(made).replace(marks=graph.marks | {COPY: frozenset(copies)})
+
+
+def with_copies(graph: Graph, groups: Groups) -> tuple[Graph, set[int]]:
+    """The graph with copies of nodes, and their ids; the originals may be dead then."""
     made: set[Node] = set()  # all that copies are made of
     weight: dict[Node, int] = {}  # of each value that is not stored: how many nodes make a copy
     for cut in _Reading(graph, groups).cuts():

@@ -1,0 +1,83 @@
+"""widening: casts that contractions make themselves while they read their operands.
+
+%3 = cast(%0) {dtype=f32}             %3 and %4 are not stored: the contraction reads %0 and %1,
+%4 = cast(%1) {dtype=f32}             as fast as it reads half the bytes, and where the machine
+%5 = matmul(%3, %4) : f32[...]        multiplies such numbers it does so
+"""
+
+from __future__ import annotations
+
+from graphc.codegen.lowering.operands import NARROW
+from graphc.ir.graph import Graph, Node
+from graphc.ir.op import Alias, Compute
+from graphc.ir.types import Type
+
+READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
+
+
+def widening_casts(graph: Graph) -> frozenset[Node]:
+    """The casts that nothing reads but contractions of two such casts of one type."""
+    casts = frozenset(n for n in graph.nodes if narrow_type(n) is not None and not n.after)
+    if not casts:
+        return casts
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        for source in (*node.inputs, *node.after):
+            readers.setdefault(source, []).append(node)
+    results = set(graph.results)
+    multiplied: dict[Node, list[Node]] = {}  # cast -> the casts it is multiplied with
+    refused: list[Node] = []
+    for cast in casts:
+        partners = partners_of(cast, readers, results)
+        if partners is None or not partners <= casts:
+            refused.append(cast)
+        for partner in partners or ():
+            multiplied.setdefault(partner, []).append(cast)
+    gone: set[Node] = set()
+    while refused:  # a contraction makes both casts or none
+        cast = refused.pop()
+        if cast not in gone:
+            gone.add(cast)
+            refused += multiplied.get(cast, ())
+    return casts - gone
+
+
+def partners_of(
+    cast: Node, readers: dict[Node, list[Node]], results: set[Node]
+) -> frozenset[Node] | None:
+    """The casts of what a cast is multiplied with; None if it is read in another way as well."""
+    found: set[Node] = set()
+    pending = [cast]
+    while pending:
+        value = pending.pop()
+        if value in results or not readers.get(value):
+            return None
+        for reader in readers[value]:
+            if is_view(reader):
+                pending.append(reader)
+                continue
+            sources = [behind_views(n) for n in reader.inputs]
+            if reader.op.name not in READERS or len({narrow_type(s) for s in sources}) != 1:
+                return None
+            found.update(sources)
+    return frozenset(found)
+
+
+def is_view(node: Node) -> bool:
+    lower = node.op.lower
+    return len(node.inputs) == 1 and isinstance(lower, Alias | Compute) and not node.after
+
+
+def behind_views(node: Node) -> Node:
+    while is_view(node):
+        node = node.inputs[0]
+    return node
+
+
+def narrow_type(node: Node) -> object:
+    """The dtype that a cast widens as contractions can; None for any other node."""
+    if node.op.name != "cast" or not isinstance(node.type, Type):
+        return None
+    source = node.inputs[0].type
+    assert isinstance(source, Type)
+    return source.dtype if NARROW.get(source.dtype.name) is node.type.dtype else None
