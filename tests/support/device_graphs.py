@@ -33,7 +33,7 @@ def config(devices: int = 2, **options: Any) -> Config:
 
 def simplified(graph: Graph) -> Graph:
     """The graph as it is when it gets its places."""
-    records = run(graph, Config.create())
+    records = run(graph, config(len(CPUS)))
     return next(record.value for record in records if record.name == "cluster")
 
 
