@@ -178,6 +178,7 @@ def load_graph(
     The latter is for the devices that the file was compiled for, where none are given.  With a key
     it must be a .gcx file that was signed with it.
     """
+    from graphc.config import Config
     from graphc.frontend.files.loaded import LoadedGraph
     from graphc.frontend.files.saved import graph_of_text, read_text
     from graphc.runtime.files.artifact import devices_of, text_of
@@ -192,7 +193,7 @@ def load_graph(
         return OnnxModel(read_onnx(path), config)
     text = text_of(path, key) if compiled else read_text(path)
     read = graph_of_text(path, text, weights=weights)
-    unnamed = config is not None and config.devices == type(config).devices and not _named_devices()
+    unnamed = config is not None and config.devices == Config().devices and not _named_devices()
     if compiled and unnamed:
         config = replace(config, devices=devices_of(path))
     return LoadedGraph(read.value, config, read.stage)

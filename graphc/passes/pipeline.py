@@ -157,7 +157,7 @@ STAGES = (
     Stage(schedule, Over.PROGRAM),
     Stage(dce, Over.REGIONS, title="dce_scheduled"),
     Stage(early_updates, Over.REGIONS, optional=True),
-    Stage(gemv, Over.REGIONS, optional=True),
+    Stage(gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(prologues, Over.REGIONS),
     Stage(fuse, Over.REGIONS, ensures=(verify.only_kernels,)),

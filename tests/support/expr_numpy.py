@@ -23,13 +23,14 @@ class Operands(Scalars):
         super().__init__()
         self.values: dict[Expr, np.ndarray] = {}
 
-    def operand(self, array: np.ndarray, element: DType) -> Expr | Pair:
+    def operand(self, array: np.ndarray, element: DType, stored: bool = False) -> Expr | Pair:
         if element.is_complex:
             return Pair(
                 self.operand(array.real, element.real), self.operand(array.imag, element.real)
             )
-        made = self.make("load", element.compute, (), len(self.values))
-        self.values[made] = np.asarray(array).astype(element.compute.numpy)
+        element = element if stored else element.compute
+        made = self.make("load", element, (), len(self.values))
+        self.values[made] = np.asarray(array).astype(element.numpy)
         return made
 
 

@@ -22,7 +22,7 @@ RTOL = {"f16": 1e-3, "bf16": 8e-3, "f32": 5e-7, "f64": 4e-15, "c64": 2e-6, "c128
 def run_expression(op, operands, attrs):
     builder = Operands()
     arrays = [np.asarray(o) for o in operands]
-    exprs = [builder.operand(a, dtype(a.dtype)) for a in arrays]
+    exprs = [builder.operand(a, dtype(a.dtype), op.lower.stored) for a in arrays]
     made = op.lower.expression(*exprs, **attrs.values_dict)
     result = op.result_type(tuple(map(literal_type, arrays)), attrs)
     value = evaluate(builder, made)
