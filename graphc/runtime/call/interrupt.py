@@ -2,7 +2,8 @@
 
 Python raises KeyboardInterrupt between two of its own instructions; a loop in native code has none.
 Its signal handler in C does write to a wake-up pipe at once: a thread that reads it stops the runs
-in flight, and Python then gets to raising.
+in flight, and Python then gets to raising.  The pipe does not say when the signal came: a run that
+begins before the thread has woken up is stopped, too.
 """
 
 from __future__ import annotations
