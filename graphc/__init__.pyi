@@ -218,7 +218,7 @@ def argsort(
     stable: bool | None = None,
 ) -> NDArray[Any]:
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
-    real parts, then by their imaginary parts.
+    real parts, then by their imaginary parts; those with a NaN come last, as NumPy has them.
     """
 
 def argwhere(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def first_sentence(made: Any) -> str:
 
 
 def arguments(made: Any) -> str:
-    """The names of the arguments; those with a default come after a bracket."""
+    """The names of the arguments in order; those with a default stand in brackets."""
     try:
         signature = signature_of(made) if inspect.isfunction(made) else inspect.signature(made)
     except (TypeError, ValueError):
@@ -55,10 +56,11 @@ def arguments(made: Any) -> str:
     kinds = inspect.Parameter
     stars: dict[Any, str] = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
     shown = [p for p in signature.parameters.values() if p.name != "self"]
-    needed = [stars.get(p.kind, "") + p.name for p in shown if p.default is p.empty]
-    rest = [p.name for p in shown if p.default is not p.empty]
-    text = ", ".join(needed)
-    return f"({text}{', ' if needed and rest else ''}{'[' + ', '.join(rest) + ']' if rest else ''})"
+    parts = []
+    for optional, group in groupby(shown, key=lambda p: p.default is not p.empty):
+        names = ", ".join(stars.get(p.kind, "") + p.name for p in group)
+        parts.append(f"[{names}]" if optional else names)
+    return f"({', '.join(parts)})"
 
 
 def row(name: str, made: Any) -> str:

@@ -51,6 +51,8 @@ def bincount(
         length = (
             minlength if isinstance(x, Value) else max(int(np.max(x, initial=-1)) + 1, minlength)
         )
+    if weights is not None:
+        require(not common_element(weights)[0].is_complex, "weights of counts are real numbers")
     x = as_value(x)
     kind = I64 if weights is None else F64
     amounts = np.ones((), np.int64) if weights is None else functions.astype(weights, F64)

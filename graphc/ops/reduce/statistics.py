@@ -352,7 +352,10 @@ def nanvar(
 ) -> Any:  # fmt: skip
     """The variance of what is not NaN."""
     delta = ddof if correction is None else correction
-    return _variance_where(a, axis, dtype, delta, keepdims, _valid(a, where), mean)
+    f, valid = functions, _valid(a, where)
+    made = _variance_where(a, axis, dtype, delta, keepdims, valid, mean)
+    count = f.count_nonzero(f.broadcast_to(valid, as_value(a).shape), axis, keepdims=keepdims)
+    return f.where(count > delta, made, math.nan)
 
 
 @public(np.nanstd)
@@ -380,7 +383,7 @@ def median(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     count = ordered.shape[place]
     middle = f.take(ordered, np.arange((count - 1) // 2, count // 2 + 1), axis=place)
     made = f.mean(middle, place, keepdims=keepdims)
-    if element_of(x)[0].kind != "f":
+    if element_of(x)[0].kind not in "fc":
         return made
     return f.where(f.any(f.isnan(x), place, keepdims=keepdims), math.nan, made)
 
@@ -391,7 +394,7 @@ def nanmedian(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any
     f, x = functions, as_value(a)
     rank = len(x.shape)
     axes = tuple(range(rank)) if axis is None else normalise_axes(axis, rank, "nanmedian")
-    if element_of(x)[0].kind != "f":
+    if element_of(x)[0].kind not in "fc":
         return median(x, axes, keepdims=keepdims)
     rest = [k for k in range(rank) if k not in axes]
     rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))

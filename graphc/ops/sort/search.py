@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc.errors import TraceError
 from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
-from graphc.ir.types import BOOL, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
+from graphc.ir.types import BOOL, C128, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import is_nan, minimum, where
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
@@ -146,7 +146,7 @@ def interp(
     """Values of the piecewise linear function through increasing points (xp, fp)."""
     require(period is None, "interp: a period is not available", hint="take x modulo the period")
     x, xp = functions.astype(x, F64), functions.astype(xp, F64)
-    fp = functions.astype(fp, F64)
+    fp = functions.astype(fp, C128 if common_element(fp)[0].is_complex else F64)
     count = shape_of(xp)[0]
     require(count == shape_of(fp)[0], f"interp: {count} points and {shape_of(fp)[0]} values")
     above = functions.clip(searchsorted(xp, x, "right"), 1, count - 1) if count != 1 else 0

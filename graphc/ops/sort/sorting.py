@@ -359,10 +359,12 @@ def argsort(
     descending: bool = False, stable: bool | None = None,
 ) -> Any:  # fmt: skip
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
-    real parts, then by their imaginary parts."""
+    real parts, then by their imaginary parts; those with a NaN come last, as NumPy has them."""
     if common_element(x)[0].is_complex and not descending:
         x, axis = (reshape(x, -1), 0) if axis is None else (as_value(x), axis)
-        return lexsort((functions.imag(x), functions.real(x)), axis)
+        real, imaginary = functions.real(x), functions.imag(x)
+        missing = functions.astype(functions.isnan(real), U8) * 2 + functions.isnan(imaginary)
+        return lexsort((imaginary, real, missing), axis)
     made, axis = _along("argsort", x, axis, descending=descending)
     return moveaxis(made, -1, axis)
 

@@ -148,3 +148,13 @@ def test_running_folds_along_every_axis(name: str, shape: tuple[int, ...], axis:
 
 def test_running_sum_of_negative_zeros_keeps_the_sign() -> None:
     assert np.signbit(gc.compile(lambda v: np.cumsum(v))(np.array([-0.0, -0.0], np.float32))).all()
+
+
+@pytest.mark.parametrize("ddof", [0, 1, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.filterwarnings("ignore:Degrees of freedom")
+@pytest.mark.parametrize("function", [np.nanvar, np.nanstd])
+def test_variance_of_too_few_numbers_is_nan(function, ddof: int, axis: int | None) -> None:
+    x = np.array([[1, np.nan, 3.0], [np.nan] * 3, [1, 2, np.nan], [2, 3, 4]])
+    made = gc.compile(lambda x: function(x, axis=axis, ddof=ddof))(x)
+    np.testing.assert_allclose(made, function(x, axis=axis, ddof=ddof), rtol=1e-12)

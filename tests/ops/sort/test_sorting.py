@@ -205,3 +205,26 @@ def test_a_radix_sort_of_a_cancelled_run_stops(result: str, cancelled: int) -> N
     assert status == -cancelled
     wanted = np.sort(keys) if result == "keys" else np.argsort(keys, kind="stable")
     assert (made == wanted).all() == (not cancelled)
+
+
+NAN = float("nan")
+HALF_MISSING = np.array(
+    [1j, 2, complex(0, NAN), complex(NAN, 1), complex(NAN, NAN), complex(NAN, 0), complex(-3, NAN)]
+)
+
+
+@pytest.mark.parametrize(
+    "function", [np.sort, np.argsort, np.sort_complex, np.nanmedian, np.median]
+)
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers_with_nan_are_ordered_as_by_numpy(function, dtype) -> None:
+    x = HALF_MISSING.astype(dtype)
+    np.testing.assert_array_equal(gc.compile(lambda x: function(x))(x), function(x))
+
+
+def test_interpolation_keeps_imaginary_parts_and_counts_refuse_them() -> None:
+    x, fp = np.array([-1, 0.5, 3]), np.array([1 + 1j, 2])
+    interpolated = gc.compile(lambda x, fp: np.interp(x, np.arange(2.0), fp))(x, fp)
+    np.testing.assert_allclose(interpolated, np.interp(x, np.arange(2.0), fp))
+    with pytest.raises(gc.GraphError, match="real numbers"):
+        gc.compile(lambda x, w: np.bincount(x, w, minlength=2))(np.array([1, 0]), fp)
