@@ -58,9 +58,11 @@ def run(name: str, command: str, model: Path, seconds: float) -> Run:
     deadline = time.monotonic() + 10 * seconds + 60
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            program, stdout=subprocess.DEVNULL, stderr=errors,
+            program,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limits),
-        )  # fmt: skip
+        )
         status, used = _wait(process, deadline)
         errors.seek(0)
         text = errors.read().decode(errors="replace")

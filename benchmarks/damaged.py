@@ -80,8 +80,15 @@ def longer(end: int, more: int) -> bytes:
 
 
 CHANGES: tuple[Callable[[random.Random, bytearray], None], ...] = (
-    a_bit, a_bit, some_bytes, a_piece, an_end, a_number, a_number, a_word,
-)  # fmt: skip
+    a_bit,
+    a_bit,
+    some_bytes,
+    a_piece,
+    an_end,
+    a_number,
+    a_number,
+    a_word,
+)
 
 
 def damaged(draw: random.Random, data: bytes) -> bytes:

@@ -151,7 +151,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "back": (gc.grad(lambda x, w: (scanned(x, w)[0] ** 2).sum(), wrt=(0, 1)), (X, W)),
     "backs": (gc.grad(lambda x, w: (looped(x, w)[1]).sum(), wrt=0), (X, W)),
     "deviced": (gc.grad(lambda x, w: (placed(x, w)[1] ** 2).sum(), wrt=1), (X, W)),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -306,8 +306,19 @@ def a_word(draw: random.Random, text: str) -> str:
     return put(text, found, other[0]) if found and other else text
 
 
-TEXTUAL = (a_number, a_number, an_id, a_type, a_kind, an_op, a_place, lines, a_result, an_edge,
-           a_word)  # fmt: skip
+TEXTUAL = (
+    a_number,
+    a_number,
+    an_id,
+    a_type,
+    a_kind,
+    an_op,
+    a_place,
+    lines,
+    a_result,
+    an_edge,
+    a_word,
+)
 
 
 # ------------------------------------------------------------------------------------ mutated nodes
@@ -354,9 +365,12 @@ class Retyped:
         names = self.graph.result_names
         names = (*names, *(f"more{k}" for k in range(len(results) - len(names))))
         return self.graph.replace(
-            params=params, nodes=nodes, results=tuple(results), result_names=names,
+            params=params,
+            nodes=nodes,
+            results=tuple(results),
+            result_names=names,
             next_id=self.next_id,
-        )  # fmt: skip
+        )
 
     def append(self, old: Node, node: Node) -> None:
         """What stands for the old node; a kernel with more results than it had is taken apart."""

@@ -29,20 +29,29 @@ def long_texts(size: int) -> Graphs:
         "parameters": f"{HEAD}graph @f({listed('%# x#: f32[4]', many)}) {{\n  return %0\n}}\n",
         "results": graph(neg, result=listed("r#: %1", many)),
         "aliases": graph(neg + "\n" + listed("  name a# = %1", many, "\n")),
-        "nodes": graph("\n".join(f"  %{k + 1} = neg(%{k}) : f32[4]" for k in range(many)),
-                       result=f"%{many}"),
-        "constants": graph("\n".join(f"  %{k + 1} = const() {{value=f32[]({k}.0)}} : f32[]"
-                                     for k in range(many))),
-        "tuple": graph(f"  %1 = tuple({listed('%0', many)}) : ({listed('f32[4]', many)})\n"
-                       f"  %2 = item(%1) {{index={many - 1}}} : f32[4]", result="%2"),
+        "nodes": graph(
+            "\n".join(f"  %{k + 1} = neg(%{k}) : f32[4]" for k in range(many)), result=f"%{many}"
+        ),
+        "constants": graph(
+            "\n".join(f"  %{k + 1} = const() {{value=f32[]({k}.0)}} : f32[]" for k in range(many))
+        ),
+        "tuple": graph(
+            f"  %1 = tuple({listed('%0', many)}) : ({listed('f32[4]', many)})\n"
+            f"  %2 = item(%1) {{index={many - 1}}} : f32[4]",
+            result="%2",
+        ),
         "operands": graph(f"  %1 = concat({listed('%0', many)}) {{axis=0}} : f32[{4 * many}]"),
         "attributes": graph("  %1 = neg(%0) {" + listed("a#=1", many) + "} : f32[4]"),
-        "integers": graph("  %1 = sum(%0) {axes=[" + listed("#", many, ",") + "], keepdims=false}"
-                          " : f32[]"),
-        "literal": graph(f"  %1 = const() {{value=f32[{many}]({listed('0.5', many, ',')})}} : "
-                         f"f32[{many}]"),
-        "string": graph('  %1 = call(%0) {name="' + "a" * (10 * many) + '"} : f32[4] {\n'
-                        "    graph @g(%0 x: f32[4]) {\n      return %0\n    }\n  }"),
+        "integers": graph(
+            "  %1 = sum(%0) {axes=[" + listed("#", many, ",") + "], keepdims=false} : f32[]"
+        ),
+        "literal": graph(
+            f"  %1 = const() {{value=f32[{many}]({listed('0.5', many, ',')})}} : f32[{many}]"
+        ),
+        "string": graph(
+            '  %1 = call(%0) {name="' + "a" * (10 * many) + '"} : f32[4] {\n'
+            "    graph @g(%0 x: f32[4]) {\n      return %0\n    }\n  }"
+        ),
         "location": graph('  %1 = neg(%0) : f32[4] loc("' + "a" * (10 * many) + '":1)'),
         "after": graph(neg + "\n  %2 = neg(%1) : f32[4] after " + listed("%1", many), result="%2"),
         "comments": HEAD + "# nothing\n" * many + graph(neg),
@@ -54,7 +63,7 @@ def long_texts(size: int) -> Graphs:
         "one line": HEAD + "graph" + " " * (100 * many),
         "no end": HEAD + "graph @f(" + listed("%# x#: f32[4]", many),
         "quotes": HEAD + 'graph @"' + '\\"' * many + '"(%0 x: f32[4]) {\n  return %0\n}\n',
-    }  # fmt: skip
+    }
     for name, text in texts.items():
         yield name, text
         yield f"{name}, spaced", text.replace(" = ", "  =  ").replace(", ", " , ")
@@ -64,12 +73,20 @@ def dimensions(size: int) -> Graphs:
     """Extents and polynomials that no array has."""
     many = 4 * size
     for name, extent in {
-        "product": "*".join(["N"] * many), "sum": "+".join(["N"] * many),
-        "terms": "+".join(f"N{k}" for k in range(many)), "nines": "*".join(["9" * 40] * many),
-        "digits": "9" * many, "minus": "-N", "huge": str(2**62), "ten": str(10**30),
-        "square": "*".join(f"N{k}" for k in range(many)) + "+1", "zero": "0*N",
-        "limit": str(2**48), "over": str(2**48 + 1), "negative": "-1",
-    }.items():  # fmt: skip
+        "product": "*".join(["N"] * many),
+        "sum": "+".join(["N"] * many),
+        "terms": "+".join(f"N{k}" for k in range(many)),
+        "nines": "*".join(["9" * 40] * many),
+        "digits": "9" * many,
+        "minus": "-N",
+        "huge": str(2**62),
+        "ten": str(10**30),
+        "square": "*".join(f"N{k}" for k in range(many)) + "+1",
+        "zero": "0*N",
+        "limit": str(2**48),
+        "over": str(2**48 + 1),
+        "negative": "-1",
+    }.items():
         yield (
             f"extent {name}",
             graph(f"  %1 = neg(%0) : f32[{extent}]", params=f"%0 x: f32[{extent}]"),
@@ -89,10 +106,16 @@ ATTRIBUTES = {
     "diagonal": ("%0 x: f32[4,4]", "diagonal(%0) {offset=#}", "f32[4]"),
     "celu": ("%0 x: f32[4]", "celu(%0) {alpha=#}", "f32[4]"),
     "leaky_relu": ("%0 x: f32[4]", "leaky_relu(%0) {slope=#}", "f32[4]"),
-    "conv": ("%0 x: f32[1,1,4], %5 w: f32[1,1,3]",
-             "conv(%0, %5) {stride=[#], dilation=[1], groups=1}", "f32[1,1,2]"),
-    "pool": ("%0 x: f32[1,1,9,9]",
-             'pool(%0) {kind="max", window=[2,2], stride=[#,1], dilation=[1,1]}', "f32[1,1,8,8]"),
+    "conv": (
+        "%0 x: f32[1,1,4], %5 w: f32[1,1,3]",
+        "conv(%0, %5) {stride=[#], dilation=[1], groups=1}",
+        "f32[1,1,2]",
+    ),
+    "pool": (
+        "%0 x: f32[1,1,9,9]",
+        'pool(%0) {kind="max", window=[2,2], stride=[#,1], dilation=[1,1]}',
+        "f32[1,1,8,8]",
+    ),
     "iota": ("%0 x: f32[4]", "iota() {extent=#, dtype=i64}", "i64[4]"),
     "softmax": ("%0 x: f32[4]", "softmax(%0) {axis=#}", "f32[4]"),
     "slice": ("%0 x: f32[4]", "slice(%0) {starts=[0], stops=[4], steps=[#]}", "f32[4]"),
@@ -100,7 +123,7 @@ ATTRIBUTES = {
     "reshape": ("%0 x: f32[4]", "reshape(%0) {dims=[#,2]}", "f32[2,2]"),
     "pad": ("%0 x: f32[4]", 'pad(%0) {low=[#], high=[0], mode="constant", value=0.0}', "f32[4]"),
     "roll": ("%0 x: f32[4]", "roll(%0) {shifts=[#], axes=[0]}", "f32[4]"),
-}  # fmt: skip
+}
 
 
 def attributes(size: int) -> Graphs:
@@ -108,10 +131,14 @@ def attributes(size: int) -> Graphs:
     for (op, (params, text, kind)), number in itertools.product(ATTRIBUTES.items(), NUMBERS):
         yield f"{op} {number}", graph(f"  %1 = {text.replace('#', number)} : {kind}", params=params)
     for number in NUMBERS[:8]:
-        yield f"folded diagonal {number}", graph(
-            "  %0 = const() {value=f32[2,2](1.0,2.0,3.0,4.0)} : f32[2,2]\n"
-            f"  %1 = diagonal(%0) {{offset={number}}} : f32[0]", params="",
-        )  # fmt: skip
+        yield (
+            f"folded diagonal {number}",
+            graph(
+                "  %0 = const() {value=f32[2,2](1.0,2.0,3.0,4.0)} : f32[2,2]\n"
+                f"  %1 = diagonal(%0) {{offset={number}}} : f32[0]",
+                params="",
+            ),
+        )
 
 
 NAMES = ("\\ud800", "\\u001b[31m", "\\n", "\\u0000", "../../x", "", "%s", "\\ud83d\\ude00")
@@ -120,10 +147,14 @@ NAMES = ("\\ud800", "\\u001b[31m", "\\n", "\\u0000", "../../x", "", "%s", "\\ud8
 def names(size: int) -> Graphs:
     """Names that a terminal, a file system or an encoder would choke on."""
     for number, name in enumerate(NAMES):
-        yield f"name {number}", graph(
-            f'  %1 = neg(%0) : f32[4] loc("{name}":3)\n  name "{name}" = %1',
-            params=f'%0 "{name}": f32[4]', result=f'"{name}": %1',
-        )  # fmt: skip
+        yield (
+            f"name {number}",
+            graph(
+                f'  %1 = neg(%0) : f32[4] loc("{name}":3)\n  name "{name}" = %1',
+                params=f'%0 "{name}": f32[4]',
+                result=f'"{name}": %1',
+            ),
+        )
 
 
 def regions(size: int) -> Graphs:
@@ -187,31 +218,50 @@ def pushes(width: int) -> str:
 def long_runs(size: int) -> Graphs:
     """One kernel that runs for hours, and programs of very many."""
     extent = min(2**48, 1000 * size**3)
-    yield "huge sum", graph(
-        f"  %1 = iota() {{extent={extent}, dtype=i64}} : i64[{extent}]\n"
-        "  %2 = sum(%1) {axes=[0], keepdims=false} : i64[]", result="%2",
-    )  # fmt: skip
+    yield (
+        "huge sum",
+        graph(
+            f"  %1 = iota() {{extent={extent}, dtype=i64}} : i64[{extent}]\n"
+            "  %2 = sum(%1) {axes=[0], keepdims=false} : i64[]",
+            result="%2",
+        ),
+    )
     side = min(2**23, 40 * size)
-    yield "huge product", graph(
-        f"  %2 = matmul(%0, %1) : f32[{side},{side}]\n"
-        "  %3 = sum(%2) {axes=[0,1], keepdims=false} : f32[]",
-        params=f"%0 x: f32[{side},1], %1 y: f32[1,{side}]", result="%3",
-    )  # fmt: skip
+    yield (
+        "huge product",
+        graph(
+            f"  %2 = matmul(%0, %1) : f32[{side},{side}]\n"
+            "  %3 = sum(%2) {axes=[0,1], keepdims=false} : f32[]",
+            params=f"%0 x: f32[{side},1], %1 y: f32[1,{side}]",
+            result="%3",
+        ),
+    )
     kernels = 3 + size // 3
     lines = [f"  %{k} = cumsum(%0) {{axis=0}} : f32[4]" for k in range(1, 3)]
     yield "same kernels", graph("\n".join(lines))
-    chain = [f"  %{2 * k - 1} = slice(%0) {{starts=[0], stops=[{k}], steps=[1]}} : f32[{k}]\n"
-             f"  %{2 * k} = softmax(%{2 * k - 1}) {{axis=0}} : f32[{k}]"
-             for k in range(1, kernels)]  # fmt: skip
-    yield "distinct kernels", graph(
-        "\n".join(chain), params=f"%0 x: f32[{kernels}]",
-        result=listed("%#", 2 * kernels, ", ").split(", ", 1)[1].rsplit(", ", 1)[0],
-    )  # fmt: skip
+    chain = [
+        f"  %{2 * k - 1} = slice(%0) {{starts=[0], stops=[{k}], steps=[1]}} : f32[{k}]\n"
+        f"  %{2 * k} = softmax(%{2 * k - 1}) {{axis=0}} : f32[{k}]"
+        for k in range(1, kernels)
+    ]
+    yield (
+        "distinct kernels",
+        graph(
+            "\n".join(chain),
+            params=f"%0 x: f32[{kernels}]",
+            result=listed("%#", 2 * kernels, ", ").split(", ", 1)[1].rsplit(", ", 1)[0],
+        ),
+    )
 
 
 SOURCES: tuple[Callable[[int], Graphs], ...] = (
-    long_texts, dimensions, attributes, names, regions, long_runs,
-)  # fmt: skip
+    long_texts,
+    dimensions,
+    attributes,
+    names,
+    regions,
+    long_runs,
+)
 
 
 def graphs(size: int) -> Graphs:

@@ -149,7 +149,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "train-conv": convnet,
 }
 LOSS_LOOPS: dict[str, Callable[..., Any]] = {
-    "train-lstm": lambda p, x, target: F.mse_loss(lstm_loop(x, p), target),
+    "train-lstm": lambda p, x, target: F.mse_loss(lstm_loop(x, p), target)
 }
 
 

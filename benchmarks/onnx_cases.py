@@ -96,10 +96,13 @@ def stored(folder: Path, model: Any) -> list[tuple[list[Any], list[Any]]]:
     for each in sorted(folder.glob("test_data_set_*")):
         pairs = (("input", model.graph.input), ("output", model.graph.output))
         sides = [
-            [read(each / f"{side}_{k}.pb", v.type) for k, v in enumerate(values)
-             if (each / f"{side}_{k}.pb").exists()]
+            [
+                read(each / f"{side}_{k}.pb", v.type)
+                for k, v in enumerate(values)
+                if (each / f"{side}_{k}.pb").exists()
+            ]
             for side, values in pairs
-        ]  # fmt: skip
+        ]
         sets.append((sides[0], sides[1]))
     return sets
 

@@ -60,12 +60,7 @@ def copy_loop(vector: str, width: int) -> str:
     )
     offsets = "\n".join(f"  %o{k} = add i64 %i, {k * width}" for k in range(4))
     return LOOP.format(
-        name="copy_loop",
-        vector=vector,
-        step=4 * width,
-        phis=offsets,
-        body=body,
-        after="",
+        name="copy_loop", vector=vector, step=4 * width, phis=offsets, body=body, after=""
     )
 
 

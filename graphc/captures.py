@@ -22,10 +22,15 @@ from typing import Any, NamedTuple
 Path = tuple[str, ...]
 
 _KINDS = {
-    "LOAD_GLOBAL": "outer", "LOAD_NAME": "outer", "LOAD_DEREF": "cells", "LOAD_CLASSDEREF": "cells",
-    "LOAD_FROM_DICT_OR_DEREF": "cells", "LOAD_FAST": "local", "LOAD_FAST_CHECK": "local",
+    "LOAD_GLOBAL": "outer",
+    "LOAD_NAME": "outer",
+    "LOAD_DEREF": "cells",
+    "LOAD_CLASSDEREF": "cells",
+    "LOAD_FROM_DICT_OR_DEREF": "cells",
+    "LOAD_FAST": "local",
+    "LOAD_FAST_CHECK": "local",
     "LOAD_FAST_BORROW": "local",
-}  # fmt: skip
+}
 _STORES = {"STORE_GLOBAL": "outer", "STORE_DEREF": "cells"}
 _ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 MISSING: Any = object()

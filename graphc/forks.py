@@ -27,9 +27,16 @@ PATIENCE = 20.0  # more than the longest function takes Numba or LLVM
 # What compiling imports when it is needed. An application's own modules may be imported as long as
 # the application runs.
 PACKAGES = sys.stdlib_module_names | {
-    "graphc", "lark", "llvmlite", "ml_dtypes", "numba", "numpy", "platformdirs", "safetensors",
+    "graphc",
+    "lark",
+    "llvmlite",
+    "ml_dtypes",
+    "numba",
+    "numpy",
+    "platformdirs",
+    "safetensors",
     "scipy",
-}  # fmt: skip
+}
 
 _ours: WeakSet[Any] = WeakSet()
 _held: dict[int, list[Callable[[], None]]] = {}  # by threads that fork: what lets go again

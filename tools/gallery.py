@@ -45,8 +45,13 @@ def takion(folder: Path) -> None:
 
 def sentence_similarity(folder: Path) -> None:
     """A row and a column for each sentence, darker where two mean the same."""
-    lines = ("A man is eating food.", "Someone has a meal.", "The girl carries a baby.",
-             "A child is carried by a girl.", "It rains in the mountains.")  # fmt: skip
+    lines = (
+        "A man is eating food.",
+        "Someone has a meal.",
+        "The girl carries a baby.",
+        "A child is carried by a girl.",
+        "It rains in the mountains.",
+    )
     found = json.loads(example("sentence_similarity", "--json", *lines))["similarity"]
     drawn = ""
     for i, (line, row) in enumerate(zip(lines, found)):

@@ -77,10 +77,14 @@ def of_graphc() -> str:
     found = {n: getattr(graphc, n) for n in names if not inspect.ismodule(getattr(graphc, n))}
     own = [row(n, made) for n, made in found.items() if n not in PUBLIC]
     arrays = [row(n, made) for n, made in found.items() if n in PUBLIC]
-    return "\n".join((
-        "## `graphc`: compiling, transforms, state, learning\n", table(own),
-        "## `graphc`: functions of arrays\n", table(arrays),
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            "## `graphc`: compiling, transforms, state, learning\n",
+            table(own),
+            "## `graphc`: functions of arrays\n",
+            table(arrays),
+        )
+    )
 
 
 def of_module(name: str, title: str, about: str) -> str:
@@ -107,15 +111,21 @@ def of_numpy() -> str:
         f"| `np.{name}{'.*' if inspect.ismodule(_found(name)) else ''}` | {reason} |"
         for name, reason in dispatch.REFUSED.items()
     )
-    return "\n".join((
-        "## NumPy\n",
-        "On traced arrays `np.<name>` and `graphc.numpy.<name>` are what NumPy's functions are,",
-        "with the same arguments. Where the size of a result depends on data (`nonzero`,",
-        "`unique`, `intersect1d` ...), `size=` fixes it.\n",
-        *parts,
-        "These have no answer while tracing; on arrays, `graphc.numpy` has them all.\n",
-        "| function | why |", "|---|---|", *refused, "",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            "## NumPy\n",
+            "On traced arrays `np.<name>` and `graphc.numpy.<name>` are what "
+            "NumPy's functions are,",
+            "with the same arguments. Where the size of a result depends on data (`nonzero`,",
+            "`unique`, `intersect1d` ...), `size=` fixes it.\n",
+            *parts,
+            "These have no answer while tracing; on arrays, `graphc.numpy` has them all.\n",
+            "| function | why |",
+            "|---|---|",
+            *refused,
+            "",
+        )
+    )
 
 
 def _found(name: str) -> Any:

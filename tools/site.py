@@ -15,20 +15,33 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 OUTSIDE = {"README.md": "index.md"}  # and where it is in the site, if elsewhere
 GROUPS = {
-    "compile": ("Compile, save, load", "compile spec load save show parse Graph Program Array "
-                "custom_op device colocate name profile to_device register_pytree"),
-    "transforms": ("Transforms", "grad value_and_grad vjp jvp jacobian hessian gradients "
-                   "gradient_report stop_gradient checkpoint custom_grad cond switch scan fori "
-                   "while_loop map print assert_ callback"),
-    "state": ("State", "Variable variables container reset_container Session Model Callback "
-              "History EarlyStopping CSVLogger LearningRateLogger Checkpoints save_checkpoint "
-              "load_checkpoint"),
-}  # fmt: skip
+    "compile": (
+        "Compile, save, load",
+        "compile spec load save show parse Graph Program Array "
+        "custom_op device colocate name profile to_device register_pytree",
+    ),
+    "transforms": (
+        "Transforms",
+        "grad value_and_grad vjp jvp jacobian hessian gradients "
+        "gradient_report stop_gradient checkpoint custom_grad cond switch scan fori "
+        "while_loop map print assert_ callback",
+    ),
+    "state": (
+        "State",
+        "Variable variables container reset_container Session Model Callback "
+        "History EarlyStopping CSVLogger LearningRateLogger Checkpoints save_checkpoint "
+        "load_checkpoint",
+    ),
+}
 MODULES = {
-    "nn": "graphc.learn.nn", "optim": "graphc.learn.optim", "data": "graphc.learn.data",
-    "parallel": "graphc.learn.parallel", "linalg": "graphc.linalg", "random": "graphc.random",
+    "nn": "graphc.learn.nn",
+    "optim": "graphc.learn.optim",
+    "data": "graphc.learn.data",
+    "parallel": "graphc.learn.parallel",
+    "linalg": "graphc.linalg",
+    "random": "graphc.random",
     "errors": "graphc.errors",
-}  # fmt: skip
+}
 
 
 def homes(stub: str) -> dict[str, str]:

@@ -52,15 +52,25 @@ TYPES = {
 }  # fmt: skip
 # What comes back, where it is not one array.
 RESULTS = {
-    "atleast_1d": "Any", "atleast_2d": "Any", "atleast_3d": "Any", "gradient": "Any",
-    "linspace": "Any", "unique": "Any", "size": "int",
-    "meshgrid": f"tuple[{ARRAY}, ...]", "shape": "tuple[int, ...]",
-}  # fmt: skip
+    "atleast_1d": "Any",
+    "atleast_2d": "Any",
+    "atleast_3d": "Any",
+    "gradient": "Any",
+    "linspace": "Any",
+    "unique": "Any",
+    "size": "int",
+    "meshgrid": f"tuple[{ARRAY}, ...]",
+    "shape": "tuple[int, ...]",
+}
 ARRAYS = {"Any", "ArrayLike", "Value", "object"}  # what the name of the argument says better
 ALIASES = {
-    "Dimension": "int", "Dims": "int", "Shape": _SIZES, "ShapeLike": _SIZES, "DType": "DTypeLike",
+    "Dimension": "int",
+    "Dims": "int",
+    "Shape": _SIZES,
+    "ShapeLike": _SIZES,
+    "DType": "DTypeLike",
     "Axes": f"{_SIZES} | None",
-}  # fmt: skip
+}
 ATTRIBUTES = {"ints": "Sequence[int]", "strs": "Sequence[str]", "dim": "int", "dtype": "DTypeLike"}
 
 
@@ -161,12 +171,14 @@ def of_graphc() -> str:
     table = {name: PUBLIC[name] for name in dir(graphc) if name in PUBLIC and name not in homes}
     load = inspect.getsource(graphc.load).split('"""')
     title = graphc.__doc__.split("\n\n")[0]
-    return "\n".join((
-        HEAD.format(title=title).replace("from typing", "from os import PathLike\nfrom typing"),
-        imported(homes),
-        f"__version__: str\n\n{load[0]}\"\"\"{load[1]}\"\"\"\n",
-        functions(table),
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            HEAD.format(title=title).replace("from typing", "from os import PathLike\nfrom typing"),
+            imported(homes),
+            f'__version__: str\n\n{load[0]}"""{load[1]}"""\n',
+            functions(table),
+        )
+    )
 
 
 def of_layers() -> str:

@@ -39,8 +39,15 @@ def programs() -> Iterator[tuple[str, str]]:
 def check(folder: Path) -> int:
     files = sorted(path.name for path in folder.glob("*.py"))
     here = [sys.executable, "-m"]
-    mypy = [*here, "mypy", "--config-file=", "--check-untyped-defs", "--ignore-missing-imports",
-            "--follow-imports=silent", f"--cache-dir={ROOT / '.mypy_cache/users'}"]  # fmt: skip
+    mypy = [
+        *here,
+        "mypy",
+        "--config-file=",
+        "--check-untyped-defs",
+        "--ignore-missing-imports",
+        "--follow-imports=silent",
+        f"--cache-dir={ROOT / '.mypy_cache/users'}",
+    ]
     known = {**os.environ, "MYPYPATH": str(ROOT)}
     status = subprocess.run([*mypy, *files], cwd=folder, env=known).returncode
     if find_spec("pyright") is None:

@@ -48,13 +48,15 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     listed = ", ".join(DEFAULTS)
     for option in (
         click.option(
-            "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+            "--time-limit",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
             help="Stop after so many seconds.",
         ),
         click.option(
             "--limit", "limits", multiple=True, metavar="NAME=N", help=f"Change a limit: {listed}."
         ),
-    ):  # fmt: skip
+    ):
         limited = option(limited)
     return limited
 
@@ -156,10 +158,22 @@ def make_config(options: dict[str, Any]) -> Any:
     from graphc.config import Config
 
     names = (
-        "devices", "constraints", "soft_placement", "costs", "threads", "opt", "backend", "dump",
-        "compress", "error_budget", "check_finite", "fast_math", "parity", "memory_limit",
+        "devices",
+        "constraints",
+        "soft_placement",
+        "costs",
+        "threads",
+        "opt",
+        "backend",
+        "dump",
+        "compress",
+        "error_budget",
+        "check_finite",
+        "fast_math",
+        "parity",
+        "memory_limit",
         "target",
-    )  # fmt: skip
+    )
     given = {name: options.pop(name) for name in names if name in options}
     given["compress"] = options.pop("compress_mode", None) or given.get("compress")
     if given.get("devices"):
@@ -325,9 +339,16 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise FeedError(f"cannot read {path}: {error.strerror or error}") from None
     except (
-        ValueError, EOFError, zipfile.BadZipFile, zlib.error, SyntaxError, RecursionError,
-        MemoryError, OverflowError, NotImplementedError,
-    ):  # fmt: skip
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+        OverflowError,
+        NotImplementedError,
+    ):
         raise FeedError(f"{path} is not a .npy or .npz file of plain arrays") from None
 
 

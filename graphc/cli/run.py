@@ -110,9 +110,11 @@ def _run_compiled(
             )
 
     loaded = load(
-        model, threads=options.get("threads"), require_signature=signed,
+        model,
+        threads=options.get("threads"),
+        require_signature=signed,
         stack_bytes=limit("stack_bytes"),
-    )  # fmt: skip
+    )
     if seed is not None:
         from graphc.ir.types import DTYPES, tensor
 
@@ -124,11 +126,7 @@ def _run_compiled(
 
 
 def _run_graph(
-    loaded: Any,
-    feeds: dict[str, Any],
-    seed: int | None,
-    engines: tuple[str, bool],
-    tracer: Tracer,
+    loaded: Any, feeds: dict[str, Any], seed: int | None, engines: tuple[str, bool], tracer: Tracer
 ) -> tuple[tuple[str, ...], list[Any], list[tuple[Any, ...]] | None]:
     """Names, results and, with a check, what short transfers change about them."""
     from graphc.cli.check import reference

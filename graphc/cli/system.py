@@ -56,10 +56,14 @@ def passes_command(ops: bool, as_json: bool) -> None:
     for folder, stages in groupby(rows, key=itemgetter("folder")):
         click.echo(f"graphc/passes/{folder}")
         shown = [
-            (f"{row['number']}{'*' * bool(row['cycle'])}", row["name"], row["summary"],
-             row["ensures"])
+            (
+                f"{row['number']}{'*' * bool(row['cycle'])}",
+                row["name"],
+                row["summary"],
+                row["ensures"],
+            )
             for row in stages
-        ]  # fmt: skip
+        ]
         print_table("", ["#", "stage", "what it does", "from here on"], shown)
         click.echo()
     click.echo("* with its neighbours in turn, until none of them changes anything")

@@ -209,9 +209,15 @@ class Compiler:
 
 def renamed(kernel: Kernel, name: str) -> Kernel:
     return Kernel(
-        name, kernel.buffers, kernel.params, kernel.body, kernel.units, kernel.strict, kernel.notes,
+        name,
+        kernel.buffers,
+        kernel.params,
+        kernel.body,
+        kernel.units,
+        kernel.strict,
+        kernel.notes,
         kernel.exact,
-    )  # fmt: skip
+    )
 
 
 def slots(nodes: Iterable[Node], names: Iterable[str]) -> tuple[Slot, ...]:

@@ -180,8 +180,9 @@ def _make(node: Node, config: Config) -> Spec:
     if config.backend != "llvm" and any(n.op.name == "unpack" for n in region.nodes):
         raise GraphError(
             f"%{node.id} reads constants that are packed for the LLVM backend",
-            details=node.describe(), hint="compile the graph anew, from a stage before pack",
-        )  # fmt: skip
+            details=node.describe(),
+            hint="compile the graph anew, from a stage before pack",
+        )
     kind = node.attrs["kind"]
     if config.backend == "cuda":
         from graphc.codegen.gpu.specs import cuda_spec
@@ -221,11 +222,7 @@ def copy_spec(pieces: tuple[tuple[int, int], ...]) -> Spec:
 
 
 def _loop_spec(
-    kernel: Kernel,
-    grain: int,
-    region: Graph,
-    config: Config,
-    patch: tuple[int, Spec] | None = None,
+    kernel: Kernel, grain: int, region: Graph, config: Config, patch: tuple[int, Spec] | None = None
 ) -> Spec:
     operands: list[Operand] = [("in", k, 0) for k in range(len(region.params))]
     results = sum(len(leaves(result.type)) for result in region.results)
@@ -239,9 +236,17 @@ def _loop_spec(
         many = kernel.then.units
         then = Spec("loop", tuple(operands), many, many, (), workspace, kernel.then)
     return Spec(
-        "loop", tuple(operands), units, grain, (), workspace, kernel, patch=patch,
-        poll=least_poll(poll_of(region, units), loops_poll(kernel)), then=then,
-    )  # fmt: skip
+        "loop",
+        tuple(operands),
+        units,
+        grain,
+        (),
+        workspace,
+        kernel,
+        patch=patch,
+        poll=least_poll(poll_of(region, units), loops_poll(kernel)),
+        then=then,
+    )
 
 
 # ------------------------------------------------------------------------------------ contractions
@@ -307,10 +312,18 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         prologues.reverse()
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
-        "contract", operands, plan.units, plan.grain, plan.params,
-        workspace, kernel, (prologues[0], prologues[1]), form.core,
-        parts=plan.parts, poll=poll_of(region, plan.units),
-    )  # fmt: skip
+        "contract",
+        operands,
+        plan.units,
+        plan.grain,
+        plan.params,
+        workspace,
+        kernel,
+        (prologues[0], prologues[1]),
+        form.core,
+        parts=plan.parts,
+        poll=poll_of(region, plan.units),
+    )
 
 
 def turns(plan: contract.Plan) -> bool:
@@ -336,10 +349,17 @@ def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, confi
     width = tensor_type(form.node).size
     then = Spec("loop", tuple(operands), 1, 1, (0, 0, width, width), workspace, kernel)
     return Spec(
-        "contract", (*sources, ("work", threads, 0), ("work", 0, 0)), plan.units, plan.grain,
-        plan.params, workspace, core=form.core, parts=plan.parts,
-        poll=poll_of(region, plan.units), then=then,
-    )  # fmt: skip
+        "contract",
+        (*sources, ("work", threads, 0), ("work", 0, 0)),
+        plan.units,
+        plan.grain,
+        plan.params,
+        workspace,
+        core=form.core,
+        parts=plan.parts,
+        poll=poll_of(region, plan.units),
+        then=then,
+    )
 
 
 def behind_transposes(node: Node) -> Node:
@@ -398,7 +418,12 @@ def _library_spec(region: Graph) -> Spec:
     grain = 1 if lower.units is not None and not workspace else 0
     params = (*sizes, *lower.params(node))
     return Spec(
-        "library", tuple(operands), units, grain, params, workspace,
+        "library",
+        tuple(operands),
+        units,
+        grain,
+        params,
+        workspace,
         library=(lower.kernel(node), tuple(kinds), lower.units is not None),
         poll=poll_of(region, units) if lower.units is not None else 0,
-    )  # fmt: skip
+    )

@@ -129,9 +129,13 @@ def viewed(dtype: Any, pointer: Any, count: Any) -> Any:
             for extent in reversed(shape[1:]):
                 strides.insert(0, builder.mul(strides[0], extent))
         context.populate_array(
-            array, data=args[0], shape=shape, strides=strides[:rank] if rank else [],
-            itemsize=size, meminfo=None,
-        )  # fmt: skip
+            array,
+            data=args[0],
+            shape=shape,
+            strides=strides[:rank] if rank else [],
+            itemsize=size,
+            meminfo=None,
+        )
         return array._getvalue()
 
     return kind(pointer, types.int64 if isinstance(count, types.Integer) else count), generate

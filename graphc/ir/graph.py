@@ -109,9 +109,17 @@ class Graph:
     """
 
     __slots__ = (
-        "__weakref__", "device", "marks", "name", "names", "next_id", "nodes", "params",
-        "result_names", "results",
-    )  # fmt: skip
+        "__weakref__",
+        "device",
+        "marks",
+        "name",
+        "names",
+        "next_id",
+        "nodes",
+        "params",
+        "result_names",
+        "results",
+    )
 
     def __init__(
         self,
@@ -139,9 +147,16 @@ class Graph:
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
         names = (
-            "name", "params", "nodes", "results", "result_names", "names", "marks", "next_id",
+            "name",
+            "params",
+            "nodes",
+            "results",
+            "result_names",
+            "names",
+            "marks",
+            "next_id",
             "device",
-        )  # fmt: skip
+        )
         fields = {key: changes.get(key, getattr(self, key)) for key in names}
         return Graph(
             fields.pop("name"),

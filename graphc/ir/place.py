@@ -33,9 +33,11 @@ class Spec:
 
     def matches(self, device: Device) -> bool:
         pairs = (
-            (self.job, device.job), (self.task, device.task),
-            (self.type, device.type), (self.index, device.index),
-        )  # fmt: skip
+            (self.job, device.job),
+            (self.task, device.task),
+            (self.type, device.type),
+            (self.index, device.index),
+        )
         return all(mine is None or mine == theirs for mine, theirs in pairs)
 
     def __str__(self) -> str:

@@ -27,16 +27,7 @@ from graphc.ir.graph import Graph, Location, Node, infer
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS, Attr, Attrs, Host, Op
 from graphc.ir.place import Place, parse_place
-from graphc.ir.types import (
-    AnyType,
-    Dimension,
-    Type,
-    dtype,
-    stack_type,
-    symbol,
-    tensor,
-    tuple_type,
-)
+from graphc.ir.types import AnyType, Dimension, Type, dtype, stack_type, symbol, tensor, tuple_type
 from graphc.limits import check_within, limit
 
 STRING = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'  # JSON's
@@ -137,9 +128,16 @@ class Assembler:
                 f"line {line}: {op.name} gives {kind}, but the text says {record.type}"
             )
         node = Node(
-            record.id, op, inputs, attrs, kind, after=self._use(line, record.after),
-            place=record.place, regions=regions, loc=record.loc,
-        )  # fmt: skip
+            record.id,
+            op,
+            inputs,
+            attrs,
+            kind,
+            after=self._use(line, record.after),
+            place=record.place,
+            regions=regions,
+            loc=record.loc,
+        )
         self._define(line, node)
         self.nodes.append(node)
 
@@ -163,9 +161,15 @@ class Assembler:
                 raise ParseError(f"line {line}: a {kind} name stands twice in the graph")
         device = self.header.device
         return Graph(
-            self.header.name, self.params, self.nodes, nodes,
-            result_names=names, names=self.names, marks=self.marks, device=device,
-        )  # fmt: skip
+            self.header.name,
+            self.params,
+            self.nodes,
+            nodes,
+            result_names=names,
+            names=self.names,
+            marks=self.marks,
+            device=device,
+        )
 
 
 def _with_line(error: GraphError, line: int, record: NodeLine) -> GraphError:
@@ -432,8 +436,12 @@ def syntax_error(text: str, error: Any) -> ParseError:
         line, column = len(lines), len(lines[-1]) + 1
     shown = lines[line - 1] if line <= len(lines) else ""
     start = max(0, column - 60)
-    expected = sorted(getattr(error, "accepts", None) or getattr(error, "expected", None) or
-                      getattr(error, "allowed", None) or ())  # fmt: skip
+    expected = sorted(
+        getattr(error, "accepts", None)
+        or getattr(error, "expected", None)
+        or getattr(error, "allowed", None)
+        or ()
+    )
     wanted = " or ".join(_TOKENS.get(e, e.lower()) for e in expected[:8])
     return ParseError(
         f"line {line}, column {column}: the text does not follow the grammar",

@@ -130,9 +130,10 @@ def every_node(graphs: Iterable[Graph], message: str, holds: Callable[[Node], bo
 
 def no_composites(value: Graph | Program) -> None:
     every_node(
-        graphs_of(value), "%{node.id} is still a composite op",
+        graphs_of(value),
+        "%{node.id} is still a composite op",
         lambda n: not isinstance(n.op.lower, Composite) and n.op.name != "call",
-    )  # fmt: skip
+    )
 
 
 def no_gradients(value: Graph | Program) -> None:
@@ -170,9 +171,10 @@ def merge_key(node: Node) -> object:
 def every_node_placed(value: Graph | Program) -> None:
     """Every node has a device, but for region ops whose regions have some."""
     every_node(
-        graphs_of(value), "%{node.id} has no device",
+        graphs_of(value),
+        "%{node.id} has no device",
         lambda n: device_of(n.place) is not None or _placed_inside(n),
-    )  # fmt: skip
+    )
 
 
 def _placed_inside(node: Node) -> bool:
@@ -200,9 +202,10 @@ def only_kernels(value: Graph | Program) -> None:
     """What is left runs as one kernel each, or takes no work at all."""
     free = (Alias, Structural)
     every_node(
-        with_blocks(value), "%{node.id} is in no kernel",
+        with_blocks(value),
+        "%{node.id} is in no kernel",
         lambda n: n.op.name != "unpack" and (n.op.name == "fused" or isinstance(n.op.lower, free)),
-    )  # fmt: skip
+    )
 
 
 def every_buffer_assigned(value: Graph | Program) -> None:

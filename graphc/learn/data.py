@@ -14,9 +14,17 @@ from graphc.learn.loader import Loader, Which, checked, native, permutation
 from graphc.learn.text import Bytes, Characters, lines, text, windows
 
 __all__ = [
-    "Arrays", "Bytes", "Characters", "Loader", "arrays", "images", "lines", "permutation", "text",
+    "Arrays",
+    "Bytes",
+    "Characters",
+    "Loader",
+    "arrays",
+    "images",
+    "lines",
+    "permutation",
+    "text",
     "windows",
-]  # fmt: skip
+]
 
 
 class Arrays:

@@ -27,11 +27,7 @@ class Images:
     is_ready = False
 
     def __init__(
-        self,
-        where: Any,
-        size: tuple[int, int] | None = None,
-        channels: int = 3,
-        dtype: str = "f32",
+        self, where: Any, size: tuple[int, int] | None = None, channels: int = 3, dtype: str = "f32"
     ) -> None:
         if channels not in _MODES or dtype not in _DTYPES:
             raise FeedError(

@@ -185,9 +185,11 @@ class Loader:
 
     def _facts(self) -> dict[str, Any]:
         return {
-            "samples": len(self.source), "batch": self.batch,
-            "shuffle": self.shuffle, "drop_last": self.drop_last,
-        }  # fmt: skip
+            "samples": len(self.source),
+            "batch": self.batch,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+        }
 
     def state(self) -> dict[str, Any]:
         """The position, as JSON: how many batches of which epoch have been handed out."""

@@ -76,9 +76,7 @@ class Optimiser:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.call is not None:
             return self.call.reduced
-        return Optimiser, (
-            self.rule, self.scalars, self.kept, self.decay, self.mask, self.prepare,
-        )  # fmt: skip
+        return Optimiser, (self.rule, self.scalars, self.kept, self.decay, self.mask, self.prepare)
 
     def init(self, params: Any) -> dict[str, Any]:
         """The state before the first update."""
@@ -111,10 +109,14 @@ class Optimiser:
     def clipped(self, max_norm: Any) -> Optimiser:
         """This optimiser, with gradients first scaled to a global norm of at most `max_norm`."""
         return Optimiser(
-            self.rule, self.scalars, self.kept, self.decay, self.mask,
+            self.rule,
+            self.scalars,
+            self.kept,
+            self.decay,
+            self.mask,
             lambda gradients: clip_by_global_norm(gradients, max_norm),
             Call(Optimiser.clipped, (self, max_norm), {}),
-        )  # fmt: skip
+        )
 
     def _decays(self, tree: TreeDef, params: Any) -> list[float]:
         if self.mask is None or not self.decay:
@@ -223,9 +225,13 @@ def _with_velocity(
 @recipe
 @explained
 def momentum(
-    rate: Rate = 1e-2, momentum: float = 0.9, *, nesterov: bool = False,
-    weight_decay: float = 0.0, mask: Mask = None,
-) -> Optimiser:  # fmt: skip
+    rate: Rate = 1e-2,
+    momentum: float = 0.9,
+    *,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    mask: Mask = None,
+) -> Optimiser:
     """v = momentum * v + g;  p - rate * v, or with `nesterov` p - rate * (g + momentum * v)."""
     return _with_velocity(rate, momentum, nesterov, weight_decay, mask)
 
@@ -275,9 +281,14 @@ def _adam(
 @recipe
 @explained
 def adam(
-    rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
-    weight_decay: float = 0.0, mask: Mask = None,
-) -> Optimiser:  # fmt: skip
+    rate: Rate = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    *,
+    weight_decay: float = 0.0,
+    mask: Mask = None,
+) -> Optimiser:
     """Adam (Kingma and Ba, 2015); weight decay is added to the gradient."""
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=True)
 
@@ -285,9 +296,14 @@ def adam(
 @recipe
 @explained
 def adamw(
-    rate: Rate = 1e-3, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, *,
-    weight_decay: float = 1e-2, mask: Mask = None,
-) -> Optimiser:  # fmt: skip
+    rate: Rate = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    *,
+    weight_decay: float = 1e-2,
+    mask: Mask = None,
+) -> Optimiser:
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): p first shrinks by
     rate * weight_decay."""
     return _adam(rate, beta1, beta2, epsilon, weight_decay, mask, coupled=False)
@@ -296,9 +312,13 @@ def adamw(
 @recipe
 @explained
 def adagrad(
-    rate: Rate = 1e-2, *, initial: float = 0.0, epsilon: float = 1e-10,
-    weight_decay: float = 0.0, mask: Mask = None,
-) -> Optimiser:  # fmt: skip
+    rate: Rate = 1e-2,
+    *,
+    initial: float = 0.0,
+    epsilon: float = 1e-10,
+    weight_decay: float = 0.0,
+    mask: Mask = None,
+) -> Optimiser:
     """Adagrad (Duchi, Hazan and Singer, 2011): p - rate * g / (sqrt(sum of g**2) + epsilon)."""
     _check_rate(rate)
 
@@ -315,9 +335,15 @@ def adagrad(
 @recipe
 @explained
 def rmsprop(
-    rate: Rate = 1e-2, smoothing: float = 0.99, *, epsilon: float = 1e-8, momentum: float = 0.0,
-    centred: bool = False, weight_decay: float = 0.0, mask: Mask = None,
-) -> Optimiser:  # fmt: skip
+    rate: Rate = 1e-2,
+    smoothing: float = 0.99,
+    *,
+    epsilon: float = 1e-8,
+    momentum: float = 0.0,
+    centred: bool = False,
+    weight_decay: float = 0.0,
+    mask: Mask = None,
+) -> Optimiser:
     """RMSprop (Hinton, 2012): g over the root of a running mean of g**2.
 
     `centred` takes the running mean of g out of it (Graves, 2013); `momentum` collects the moves.

@@ -30,9 +30,17 @@ from graphc.ops.record.value import functions as f
 from graphc.record import record
 
 __all__ = [
-    "Asynchronous", "AsynchronousRun", "Flight", "On", "concurrent", "join", "on", "replicate",
-    "sizes", "split",
-]  # fmt: skip
+    "Asynchronous",
+    "AsynchronousRun",
+    "Flight",
+    "On",
+    "concurrent",
+    "join",
+    "on",
+    "replicate",
+    "sizes",
+    "split",
+]
 
 Model = Callable[..., Any]
 

@@ -11,15 +11,7 @@ from typing import Any
 
 from graphc.ir.types import F64
 from graphc.loops import scalars, vecmath
-from graphc.loops.scalars import (
-    Pair,
-    copy_sign,
-    fma,
-    is_nan,
-    maximum,
-    minimum,
-    where,
-)
+from graphc.loops.scalars import Pair, copy_sign, fma, is_nan, maximum, minimum, where
 
 
 def scale(x: Pair, factor: Any) -> Pair:

@@ -71,8 +71,14 @@ def _max(x: Range, y: Range) -> Range | None:
 
 
 _RULES: dict[str, Callable[[Range, Range], Range | None]] = {
-    "add": _add, "sub": _sub, "mul": _mul, "idiv": _idiv, "irem": _irem, "min": _min, "max": _max,
-}  # fmt: skip
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "idiv": _idiv,
+    "irem": _irem,
+    "min": _min,
+    "max": _max,
+}
 
 
 def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:

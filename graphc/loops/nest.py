@@ -75,9 +75,14 @@ class Expr:
     __slots__ = ("args", "builder", "data", "dtype", "number", "op")
 
     def __init__(
-        self, op: str, dtype: DType, args: tuple[Expr, ...], data: Any, number: int,
+        self,
+        op: str,
+        dtype: DType,
+        args: tuple[Expr, ...],
+        data: Any,
+        number: int,
         builder: ref[Scalars] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.op = op
         self.dtype = dtype
         self.args = args

@@ -149,9 +149,7 @@ STAGES = (
     ),
     Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True, title="cse_placed"),
     Stage(
-        partition,
-        Over.WHOLE,
-        ensures=(verify.one_device_per_graph, channels_paired, no_deadlock),
+        partition, Over.WHOLE, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)
     ),
     Stage(compress, Over.PROGRAM),
     Stage(schedule, Over.PROGRAM),

@@ -165,9 +165,16 @@ def test_globals_cells_and_modules():
 
 @pytest.mark.parametrize(
     ("before", "after", "same"),
-    [(1.0, 1, False), (0.0, -0.0, False), (np.nan, float("nan"), True), (True, 1, False),
-     (2.5, float("2.5"), True), ("a", "".join(["a"]), True), (np.float32(2), np.float32(2), True)],
-)  # fmt: skip
+    [
+        (1.0, 1, False),
+        (0.0, -0.0, False),
+        (np.nan, float("nan"), True),
+        (True, 1, False),
+        (2.5, float("2.5"), True),
+        ("a", "".join(["a"]), True),
+        (np.float32(2), np.float32(2), True),
+    ],
+)
 def test_numbers_are_compared_exactly(before, after, same):
     holder = SimpleNamespace(n=before)
     f = gc.compile(lambda x: x * len(holder.n) if isinstance(holder.n, str) else x * holder.n)
@@ -256,10 +263,14 @@ def to_global_dict(self, x):
 
 
 LEAKS = {
-    to_attribute: "self.w", to_new_attribute: "self.last", to_list: "self.history[0]",
-    to_dict: "self.state['h']", to_global: "global kept", to_global_list: "global KEPT[0]",
+    to_attribute: "self.w",
+    to_new_attribute: "self.last",
+    to_list: "self.history[0]",
+    to_dict: "self.state['h']",
+    to_global: "global kept",
+    to_global_list: "global KEPT[0]",
     to_global_dict: "global BY_NAME['h'][0]",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("function", LEAKS, ids=lambda f: f.__name__)

@@ -367,12 +367,7 @@ def test_parameters_and_results_are_named_by_their_paths():
         return {"y": x * params["w"][0] + rest[0], "n": scale}
 
     graph = gc.compile(f).graph(X, {"w": [X, X]}, X)
-    assert [p.attrs["name"] for p in graph.params] == [
-        "x",
-        "params.w.0",
-        "params.w.1",
-        "rest.0",
-    ]
+    assert [p.attrs["name"] for p in graph.params] == ["x", "params.w.0", "params.w.1", "rest.0"]
     assert graph.result_names == ("y", "n")
 
 

@@ -352,8 +352,9 @@ KNOWN: dict[str, str] = {
     "genfromtxt": "np.genfromtxt(['1 2', '3 4'])",
     "is_busday": "np.is_busday(DAYS)",
     "loadtxt": "np.loadtxt(['1 2', '3 4'])",
-    "lib.recfunctions.append_fields":
-        "rf.append_fields(FIELDS, 'c', [5.0, 6.0], usemask=False)['c']",
+    "lib.recfunctions.append_fields": (
+        "rf.append_fields(FIELDS, 'c', [5.0, 6.0], usemask=False)['c']"
+    ),
     "lib.recfunctions.apply_along_fields": "rf.apply_along_fields(np.mean, FIELDS)",
     "lib.recfunctions.assign_fields_by_name": "assigned(rf.assign_fields_by_name)['b']",
     "lib.recfunctions.drop_fields": "rf.drop_fields(FIELDS, 'b')['a']",
@@ -363,16 +364,18 @@ KNOWN: dict[str, str] = {
     "lib.recfunctions.rec_append_fields": "rf.rec_append_fields(FIELDS, 'c', [5.0, 6.0])['c']",
     "lib.recfunctions.rec_drop_fields": "rf.rec_drop_fields(FIELDS, 'b')['a']",
     "lib.recfunctions.rec_join": "rf.rec_join('a', FIELDS, OTHER)['c']",
-    "lib.recfunctions.recursive_fill_fields":
-        "rf.recursive_fill_fields(FIELDS, np.zeros(3, FIELDS.dtype))['a']",
+    "lib.recfunctions.recursive_fill_fields": (
+        "rf.recursive_fill_fields(FIELDS, np.zeros(3, FIELDS.dtype))['a']"
+    ),
     "lib.recfunctions.rename_fields": "rf.rename_fields(FIELDS, {'a': 'z'})['z']",
     "lib.recfunctions.repack_fields": "rf.repack_fields(FIELDS)['b']",
     "lib.recfunctions.require_fields": "rf.require_fields(FIELDS, [('b', 'f4')])['b']",
     "lib.recfunctions.stack_arrays": "rf.stack_arrays((FIELDS, FIELDS), usemask=False)['b']",
     "lib.recfunctions.structured_to_unstructured": "rf.structured_to_unstructured(FIELDS)",
-    "lib.recfunctions.unstructured_to_structured":
-        "rf.unstructured_to_structured(np.ones((2, 2)), FIELDS.dtype)['b']",
-}  # fmt: skip
+    "lib.recfunctions.unstructured_to_structured": (
+        "rf.unstructured_to_structured(np.ones((2, 2)), FIELDS.dtype)['b']"
+    ),
+}
 
 # Of those that traced arrays cannot have: how they are called.
 REFUSED: dict[str, str] = {

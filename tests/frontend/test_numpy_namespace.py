@@ -116,9 +116,16 @@ TRANSFORMS = {
     "grad of checkpoint": lambda f: gc.grad(gc.checkpoint(f))(X[1]),
 }
 FUNCTIONS = [
-    np.cbrt, gnp.cbrt, np.nan_to_num, gnp.square, np.negative, functools.partial(np.power, 2.0),
-    functools.partial(gnp.multiply, 3.0), np.vectorize(np.cbrt), gc.relu,
-]  # fmt: skip
+    np.cbrt,
+    gnp.cbrt,
+    np.nan_to_num,
+    gnp.square,
+    np.negative,
+    functools.partial(np.power, 2.0),
+    functools.partial(gnp.multiply, 3.0),
+    np.vectorize(np.cbrt),
+    gc.relu,
+]
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

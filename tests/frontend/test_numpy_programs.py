@@ -120,7 +120,12 @@ def closure(x):
 @pytest.mark.parametrize(
     "function",
     [
-        total, recursive, of_default, imports_inside, makes_a_class, closure,
+        total,
+        recursive,
+        of_default,
+        imports_inside,
+        makes_a_class,
+        closure,
         lambda x: outer_helper(np.zeros(3), x),
         lambda x: outer_helper(np.ones_like(x[0]), x),
         lambda x: W[(x[:, 0] > 0).astype(int)],
@@ -137,7 +142,7 @@ def closure(x):
         lambda x: functools.partial(outer_helper, np.zeros(3))(x),
         lambda x: np.add.outer(np.arange(3), x[0]) + np.add.reduce(np.ones((2, 3))),
     ],
-)  # fmt: skip
+)
 def test_functions_of_the_user_are_seen_through(function):
     same(function, X)
 

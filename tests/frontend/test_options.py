@@ -13,9 +13,18 @@ from graphc.ops.record.value import NUMPY, PUBLIC
 X = np.linspace(0.1, 0.9, 9).reshape(3, 3)
 # What each is called with beside its options.
 CREATION: dict[str, tuple[Any, ...]] = {
-    "zeros": (3,), "ones": (3,), "empty": (3,), "full": (3, 1.0), "arange": (3,), "eye": (3,),
-    "tri": (3,), "zeros_like": (X,), "ones_like": (X,), "empty_like": (X,), "full_like": (X, 2.0),
-}  # fmt: skip
+    "zeros": (3,),
+    "ones": (3,),
+    "empty": (3,),
+    "full": (3, 1.0),
+    "arange": (3,),
+    "eye": (3,),
+    "tri": (3,),
+    "zeros_like": (X,),
+    "ones_like": (X,),
+    "empty_like": (X,),
+    "full_like": (X, 2.0),
+}
 LIKE = ("zeros_like", "ones_like", "empty_like", "full_like")
 
 

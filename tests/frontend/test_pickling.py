@@ -56,24 +56,34 @@ def copies():
 
 WAYS = copies()
 INITIALISERS = {
-    "zeros": nn_init.zeros(), "constant": nn_init.constant(2.0), "uniform": nn_init.uniform(0.5),
-    "normal": nn_init.normal(0.1, mean=2.0), "glorot_uniform": nn_init.glorot_uniform(),
-    "glorot_normal": nn_init.glorot_normal(), "he_uniform": nn_init.he_uniform(),
-    "he_normal": nn_init.he_normal(), "orthogonal": nn_init.orthogonal(2.0),
-}  # fmt: skip
+    "zeros": nn_init.zeros(),
+    "constant": nn_init.constant(2.0),
+    "uniform": nn_init.uniform(0.5),
+    "normal": nn_init.normal(0.1, mean=2.0),
+    "glorot_uniform": nn_init.glorot_uniform(),
+    "glorot_normal": nn_init.glorot_normal(),
+    "he_uniform": nn_init.he_uniform(),
+    "he_normal": nn_init.he_normal(),
+    "orthogonal": nn_init.orthogonal(2.0),
+}
 SCHEDULES = {
-    "constant": optim.constant(0.1), "linear": optim.linear(0.1, 0.0, 5),
-    "cosine": optim.cosine(0.1, 5), "exponential": optim.exponential(0.1, 0.5, staircase=True),
+    "constant": optim.constant(0.1),
+    "linear": optim.linear(0.1, 0.0, 5),
+    "cosine": optim.cosine(0.1, 5),
+    "exponential": optim.exponential(0.1, 0.5, staircase=True),
     "piecewise": optim.piecewise([2], [0.1, 0.2]),
     "warm_up": optim.warm_up(optim.cosine(0.1, 5), 3),
-}  # fmt: skip
+}
 OPTIMISERS = {
-    "sgd": optim.sgd(0.1), "momentum": optim.momentum(0.1, nesterov=True),
-    "nesterov": optim.nesterov(0.1), "adam": optim.adam(optim.cosine(0.1, 5), beta1=0.8),
+    "sgd": optim.sgd(0.1),
+    "momentum": optim.momentum(0.1, nesterov=True),
+    "nesterov": optim.nesterov(0.1),
+    "adam": optim.adam(optim.cosine(0.1, 5), beta1=0.8),
     "adamw": optim.adamw(0.1, weight_decay=0.1, mask=optim.matrices),
-    "adagrad": optim.adagrad(0.1), "rmsprop": optim.rmsprop(0.1),
+    "adagrad": optim.adagrad(0.1),
+    "rmsprop": optim.rmsprop(0.1),
     "clipped": optim.adam(0.1).clipped(0.5),
-}  # fmt: skip
+}
 LAYERS = {
     "dense": nn.Sequential(nn.Dense(2, 3), nn.relu, nn.Dropout(0.5), nn.Dense(3, 1)),
     "norms": nn.Sequential(nn.LayerNorm(2), nn.RMSNorm(2), nn.Residual(nn.Dense(2, 2))),
@@ -137,10 +147,15 @@ def test_models(way):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "function",
-    [decorated, gc.compile(affine), gc.compile(affine, threads=1, check_finite=True),
-     Scaler(3.0).predict, gc.compile(functools.partial(affine))],
+    [
+        decorated,
+        gc.compile(affine),
+        gc.compile(affine, threads=1, check_finite=True),
+        Scaler(3.0).predict,
+        gc.compile(functools.partial(affine)),
+    ],
     ids=["by name", "by function", "options", "bound", "partial"],
-)  # fmt: skip
+)
 def test_compiled_functions(function, way):
     made = WAYS[way](function)
     np.testing.assert_array_equal(made(X), function(X))
@@ -229,9 +244,14 @@ def test_a_pipeline_is_saved_and_loaded_in_another_process(tmp_path):
     (tmp_path / "line_for_test.py").write_text(MODULE)
     for code in (FIT, PREDICT):
         done = subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}",
-             str(tmp_path / "pipe.joblib")],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}",
+                str(tmp_path / "pipe.joblib"),
+            ],
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "equal"

@@ -50,8 +50,11 @@ def small_weights() -> dict[str, Any]:
     }
     layer = "encoder.layer.0."
     dense = {f"attention.self.{part}": (WIDTH, WIDTH) for part in ("query", "key", "value")}
-    dense |= {"attention.output.dense": (WIDTH, WIDTH), "intermediate.dense": (INNER, WIDTH),
-              "output.dense": (WIDTH, INNER)}  # fmt: skip
+    dense |= {
+        "attention.output.dense": (WIDTH, WIDTH),
+        "intermediate.dense": (INNER, WIDTH),
+        "output.dense": (WIDTH, INNER),
+    }
     for name, (rows, columns) in dense.items():
         shapes |= {f"{layer}{name}.weight": (rows, columns), f"{layer}{name}.bias": (rows,)}
     for norm in ("embeddings", f"{layer}attention.output", f"{layer}output"):

@@ -87,17 +87,21 @@ def test_ops(dtype: DType) -> None:
     count = min(len(x), 160)
     names = BINARY[dtype.kind]
     kernel = elementwise(
-        [dtype, dtype], [dtype] * len(names), count,
+        [dtype, dtype],
+        [dtype] * len(names),
+        count,
         lambda b, x, y: [b.op(name, x, y) for name in names],
-    )  # fmt: skip
+    )
     picked = np.linspace(0, len(x) - 1, count).astype(int)
     sinks = [np.zeros(count, dtype.numpy) for _ in names]
     check(kernel, [x[picked], y[picked], *sinks])
     values = special(dtype)
     kernel = elementwise(
-        [dtype], [dtype] * len(UNARY[dtype.kind]), len(values),
+        [dtype],
+        [dtype] * len(UNARY[dtype.kind]),
+        len(values),
         lambda b, x: [b.op(name, x) for name in UNARY[dtype.kind]],
-    )  # fmt: skip
+    )
     check(kernel, [values, *[np.zeros(len(values), dtype.numpy) for _ in UNARY[dtype.kind]]])
 
 
@@ -227,9 +231,12 @@ class Lanes:
 
 @seed(SEED)
 @settings(
-    max_examples=rounds(20), deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+    max_examples=rounds(20),
+    deadline=None,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 @given(st.data())
 def test_random_lanes(data: st.DataObject) -> None:
     kernel = Lanes(data).kernel()

@@ -33,8 +33,13 @@ SIZES = sized(
     [{"R": 512, "C": 1024, "K": 64}, {"R": 37, "C": 1111, "K": 7}, {"R": 700, "C": 5, "K": 3}],
 )
 RTOL = {"f2": 4e-3, "bf": 3e-2, "f4": 2e-5, "f8": 1e-11, "c8": 4e-5}
-KINDS = {"f2": np.float16, "bf": ml_dtypes.bfloat16, "f4": np.float32, "f8": np.float64,
-         "c8": np.complex64}  # fmt: skip
+KINDS = {
+    "f2": np.float16,
+    "bf": ml_dtypes.bfloat16,
+    "f4": np.float32,
+    "f8": np.float64,
+    "c8": np.complex64,
+}
 CASES = [
     (name, number, kind)
     for name in MODELS

@@ -76,14 +76,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
     "long sums": (lambda x, w: x @ w, ((3, 64 * K), (64 * K, 5)), (F32, BF16)),
     "bias": (lambda x, w, b: x @ w + b, ((M, K), (K, N), (N,)), (F32, F16, BF16)),
     "relu": (lambda x, w, b: np.maximum(x @ w + b, 0), ((M, K), (K, N), (N,)), (F32, BF16)),
-    "gelu": (
-        lambda x, w, b: gc.nn.gelu(x @ w + b, tanh=True), ((M, K), (K, N), (N,)), (F32, BF16),
-    ),
+    "gelu": (lambda x, w, b: gc.nn.gelu(x @ w + b, tanh=True), ((M, K), (K, N), (N,)), (F32, BF16)),
     "residual": (
-        lambda x, w, r, b: r + x @ w + b, ((M, K), (K, N), (M, N), (N,)), (F32, F16, BF16),
+        lambda x, w, r, b: r + x @ w + b,
+        ((M, K), (K, N), (M, N), (N,)),
+        (F32, F16, BF16),
     ),
     "wide": (wide, ((M, K), (K, N)), (F16, BF16)),
-}  # fmt: skip
+}
 KINDS = [(name, kind) for name, (_, _, kinds) in CASES.items() for kind in kinds]
 # What relu makes of NaN is for the library to say: where that is not NaN, kernels do the work.
 PERHAPS = () if SIMULATED else ("relu",)
@@ -103,8 +103,9 @@ def test_products(name: str, kind: Any) -> None:
     (route,) = executable.part.products.routes.values()
     assert route.name == "cublasLt" or name in PERHAPS
     assert {event.kernel for event in profile(executable, arrays)} in (
-        {route.name}, set(executable.image.kernels),
-    )  # fmt: skip
+        {route.name},
+        set(executable.image.kernels),
+    )
 
 
 def test_what_is_measured_is_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:

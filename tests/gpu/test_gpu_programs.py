@@ -67,8 +67,17 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
 
 
 def test_numbers_of_dtypes() -> None:
-    for kind in (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64,
-                 np.uint64):  # fmt: skip
+    for kind in (
+        np.bool_,
+        np.int8,
+        np.uint8,
+        np.int16,
+        np.uint16,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+    ):
         x = rng(1).integers(0, 2 if kind is np.bool_ else 120, (3, WIDE)).astype(kind)
         for got, want in zip(
             *both(lambda x: (x * x + x, x.sum(-1), x.max(0), x < x[:1], x[:, ::-1] ^ x), x)

@@ -30,9 +30,12 @@ PHASES = (Phase.generate, Phase.shrink)
 
 def examples(simulated: int, real: int) -> settings:
     return settings(
-        max_examples=sized(rounds(simulated), real), deadline=None, phases=PHASES, database=None,
+        max_examples=sized(rounds(simulated), real),
+        deadline=None,
+        phases=PHASES,
+        database=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("opt", "shapes"), crossed([0, 2], [SHAPES, WIDE]))

@@ -82,14 +82,19 @@ def with_dimension(text: str) -> str:
         ("results", LONG["results"]),
         ("text_lines", LONG["names"]),
         ("loose_tokens", LONG["results"].replace(", ", ",")),
-        ("inline_elements", f"{HEAD}  %1 = const() {{value=f32[{MANY}]({many('0.5', ',')})}} : "
-         f"f32[{MANY}]\n  return %1\n}}\n"),
+        (
+            "inline_elements",
+            f"{HEAD}  %1 = const() {{value=f32[{MANY}]({many('0.5', ',')})}} : "
+            f"f32[{MANY}]\n  return %1\n}}\n",
+        ),
         ("dimension_factors", with_dimension("*".join(["N"] * 2000))),
         ("dimension_terms", with_dimension("+".join(f"N{k}" for k in range(900)))),
-        ("region_depth", HEAD + '  %1 = call(%0) {name="f"} : f32[4] {\n'
-         "    graph @f(%0 x: f32[4]) {\n" * 3000),
+        (
+            "region_depth",
+            HEAD + '  %1 = call(%0) {name="f"} : f32[4] {\n    graph @f(%0 x: f32[4]) {\n' * 3000,
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_limit_names_itself(name: str, text: str) -> None:
     before = limits.limit(name)
     limits.set_limit(name, min(before, 1000))
@@ -116,8 +121,16 @@ def test_integers_have_64_bits(attrs: str) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize("where", ["graph @\"\\ud800\"(", "(%0 \"\\ud800\":", "loc(\"\\ud800\":3)",
-                                   "name \"\\ud800\" =", "return \"\\ud800\": %1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "where",
+    [
+        'graph @"\\ud800"(',
+        '(%0 "\\ud800":',
+        'loc("\\ud800":3)',
+        'name "\\ud800" =',
+        'return "\\ud800": %1',
+    ],
+)
 @pytest.mark.parametrize("spaces", [" ", "  "], ids=["canonical", "loose"])
 def test_half_a_character_is_refused_with_its_line(where: str, spaces: str) -> None:
     text = 'gir 1\ngraph @f(%0 x: f32[4]) {\n  %1 = neg(%0) : f32[4] loc("a":3)\n'
@@ -143,9 +156,10 @@ def test_settings_are_checked() -> None:
 def test_nothing_of_a_graph_stays_when_it_is_dropped() -> None:
     def read(k: int) -> None:
         lines = "".join(
-            f'  %{i} = slice(%0) {{starts=[0], stops=[{9 * k + i}], steps=[1]}} : f32[{9 * k + i}]'
-            f' loc("f{k}.py":{i})\n' for i in range(1, 6)
-        )  # fmt: skip
+            f"  %{i} = slice(%0) {{starts=[0], stops=[{9 * k + i}], steps=[1]}} : f32[{9 * k + i}]"
+            f' loc("f{k}.py":{i})\n'
+            for i in range(1, 6)
+        )
         size = 9 * k + 1000
         parse(f"gir 1\ngraph @f(%0 x: f32[{size},N+{k}]) {{\n  return %0\n}}\n")
         text = f"gir 1\ngraph @f(%0 x: f32[{size}]) {{\n{lines}  return %5\n}}\n"

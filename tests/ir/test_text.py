@@ -215,9 +215,13 @@ def test_names_never_reach_generated_code(tmp_path: object) -> None:
     mapping = dict(zip(g.params, renamed, strict=True))
     nodes = [n.replace(inputs=tuple(mapping[i] for i in n.inputs), loc=(evil, 3)) for n in g.nodes]
     g = g.replace(
-        name=evil, params=renamed, nodes=nodes, results=(nodes[0],), result_names=(evil,),
+        name=evil,
+        params=renamed,
+        nodes=nodes,
+        results=(nodes[0],),
+        result_names=(evil,),
         names={evil: nodes[0].id},
-    )  # fmt: skip
+    )
     text = show(g)
     assert show(parse(text)) == text
     from graphc.codegen.build import build, kernel_texts

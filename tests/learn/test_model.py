@@ -69,10 +69,7 @@ def test_plain_function_equals_numpy() -> None:
     """Three updates of a linear model, against the same arithmetic by hand."""
     w = np.zeros((6, 2), "f4")
     model = gc.Model(
-        lambda params, x: x @ params["w"],
-        {"w": w},
-        loss=gc.nn.mse,
-        optimizer=gc.optim.sgd(0.1),
+        lambda params, x: x @ params["w"], {"w": w}, loss=gc.nn.mse, optimizer=gc.optim.sgd(0.1)
     )
     expected = np.zeros((6, 2))
     for k in range(3):

@@ -18,10 +18,8 @@ from graphc.learn import nn
 
 def test_takion_sample_network():
     model = nn.Sequential(
-        nn.Dense(200, 100), nn.relu,
-        nn.Dense(100, 25), nn.relu,
-        nn.Dense(25, 3), nn.relu,
-    )  # fmt: skip
+        nn.Dense(200, 100), nn.relu, nn.Dense(100, 25), nn.relu, nn.Dense(25, 3), nn.relu
+    )
     params = model.init(KEY)
     assert nn.parameter_count(params) == 22703
     x = draw(10, 200)

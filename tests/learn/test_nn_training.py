@@ -33,10 +33,8 @@ def train(model, loss, optimiser, x, y, steps):
 
 def takion():
     return nn.Sequential(
-        nn.Dense(200, 100), nn.relu,
-        nn.Dense(100, 25), nn.relu,
-        nn.Dense(25, 3), nn.relu,
-    )  # fmt: skip
+        nn.Dense(200, 100), nn.relu, nn.Dense(100, 25), nn.relu, nn.Dense(25, 3), nn.relu
+    )
 
 
 def test_takion_sample_trains():
@@ -76,9 +74,14 @@ def test_classification_is_learnt(optimiser):
 
 def test_dropout_and_batch_norm_train_in_one_function():
     model = nn.Sequential(
-        nn.Conv(1, 4, 3), nn.BatchNorm(4), nn.relu, nn.MaxPool(2), nn.Flatten(),
-        nn.Dropout(0.2), nn.Dense(36, 2),
-    )  # fmt: skip
+        nn.Conv(1, 4, 3),
+        nn.BatchNorm(4),
+        nn.relu,
+        nn.MaxPool(2),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Dense(36, 2),
+    )
     optimiser = optim.adam(1e-2)
 
     @gc.compile
@@ -159,27 +162,42 @@ def test_gradients_equal_those_of_torch():
     kinds = torch.nn
     for theirs, layer, there, to, shape in (
         (
-            kinds.Linear(5, 4), nn.Dense(5, 4),
-            layouts.dense_from_torch, layouts.dense_to_torch, (3, 5),
+            kinds.Linear(5, 4),
+            nn.Dense(5, 4),
+            layouts.dense_from_torch,
+            layouts.dense_to_torch,
+            (3, 5),
         ),
         (
             kinds.Conv2d(4, 6, (3, 2), 2, 1, groups=2),
-            nn.Conv(4, 6, (3, 2), stride=2, padding=1, groups=2), same, back, (2, 4, 9, 8),
+            nn.Conv(4, 6, (3, 2), stride=2, padding=1, groups=2),
+            same,
+            back,
+            (2, 4, 9, 8),
         ),
         (kinds.LayerNorm(6), nn.LayerNorm(6), same, back, (4, 6)),
         (
-            kinds.LSTM(5, 4, batch_first=True), nn.LSTM(5, 4),
-            layouts.lstm_from_torch, layouts.lstm_to_torch, (3, 6, 5),
+            kinds.LSTM(5, 4, batch_first=True),
+            nn.LSTM(5, 4),
+            layouts.lstm_from_torch,
+            layouts.lstm_to_torch,
+            (3, 6, 5),
         ),
         (
-            kinds.GRU(5, 4, batch_first=True), nn.GRU(5, 4),
-            layouts.gru_from_torch, layouts.gru_to_torch, (3, 6, 5),
+            kinds.GRU(5, 4, batch_first=True),
+            nn.GRU(5, 4),
+            layouts.gru_from_torch,
+            layouts.gru_to_torch,
+            (3, 6, 5),
         ),
         (
-            kinds.MultiheadAttention(8, 2, batch_first=True), nn.MultiHeadAttention(8, 2),
-            layouts.attention_from_torch, layouts.attention_to_torch, (3, 5, 8),
+            kinds.MultiheadAttention(8, 2, batch_first=True),
+            nn.MultiHeadAttention(8, 2),
+            layouts.attention_from_torch,
+            layouts.attention_to_torch,
+            (3, 5, 8),
         ),
-    ):  # fmt: skip
+    ):
         check_against_torch(theirs, layer, there, to, draw(*shape))
 
 

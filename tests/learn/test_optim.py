@@ -125,13 +125,7 @@ CASES = [
         "RMSprop",
         {"lr": 0.01, "alpha": 0.9, "momentum": 0.5, "centered": True},
     ),
-    (
-        "rmsprop plain",
-        optim.rmsprop(0.01),
-        None,
-        "RMSprop",
-        {"lr": 0.01},
-    ),
+    ("rmsprop plain", optim.rmsprop(0.01), None, "RMSprop", {"lr": 0.01}),
 ]
 FORMULAS = [pytest.param(*c[1:3], id=c[0]) for c in CASES if c[2] is not None]
 
@@ -272,16 +266,10 @@ def test_optimiser_clips_first():
 SCHEDULES = [
     (optim.constant(0.5), lambda t: 0.5),
     (optim.linear(1.0, 0.2, 8), lambda t: 1.0 - 0.1 * min(t, 8)),
-    (
-        optim.cosine(1.0, 8, 0.1),
-        lambda t: 0.1 + 0.45 * (1 + math.cos(math.pi * min(t, 8) / 8)),
-    ),
+    (optim.cosine(1.0, 8, 0.1), lambda t: 0.1 + 0.45 * (1 + math.cos(math.pi * min(t, 8) / 8))),
     (optim.exponential(2.0, 0.5, 4), lambda t: 2 * 0.5 ** (t / 4)),
     (optim.exponential(2.0, 0.5, 4, staircase=True), lambda t: 2 * 0.5 ** (t // 4)),
-    (
-        optim.piecewise([3, 6], [1.0, 0.1, 0.01]),
-        lambda t: 1.0 if t < 3 else 0.1 if t < 6 else 0.01,
-    ),
+    (optim.piecewise([3, 6], [1.0, 0.1, 0.01]), lambda t: 1.0 if t < 3 else 0.1 if t < 6 else 0.01),
     (optim.warm_up(0.8, 4), lambda t: 0.8 * min(t, 4) / 4),
     (
         optim.warm_up(optim.exponential(0.8, 0.5, 2), 4, 0.4),

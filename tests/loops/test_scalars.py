@@ -22,10 +22,16 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "min": words.minimum, "max": words.maximum,
 }  # fmt: skip
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg, "abs": abs, "not": operator.invert, "sqrt": words.sqrt,
-    "floor": words.floor, "ceil": words.ceil, "trunc": words.trunc, "rint": words.rint,
+    "neg": operator.neg,
+    "abs": abs,
+    "not": operator.invert,
+    "sqrt": words.sqrt,
+    "floor": words.floor,
+    "ceil": words.ceil,
+    "trunc": words.trunc,
+    "rint": words.rint,
     "popcount": words.popcount,
-}  # fmt: skip
+}
 REFLECTED = ("add", "sub", "mul", "div", "idiv", "irem")
 
 

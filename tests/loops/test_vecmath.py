@@ -102,8 +102,15 @@ def test_odd_functions_are_odd_down_to_denormals(name: str, kind: type) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exp_below_zero_is_exp(kind: type) -> None:
-    x = -np.abs(np.concatenate([points(kind, 200_000, 3), np.linspace(85, 110, 100_000, dtype=kind),
-                                np.linspace(700, 750, 100_000, dtype=kind)]))  # fmt: skip
+    x = -np.abs(
+        np.concatenate(
+            [
+                points(kind, 200_000, 3),
+                np.linspace(85, 110, 100_000, dtype=kind),
+                np.linspace(700, 750, 100_000, dtype=kind),
+            ]
+        )
+    )
     np.testing.assert_array_equal(run("exp_below_zero", x), run("exp", x))
     assert np.isnan(run("exp_below_zero", np.array([math.nan, -math.nan], kind))).all()
 

@@ -24,10 +24,7 @@ MODELS: list[tuple[Any, tuple[Any, ...]]] = [
     (lambda x, w: x @ (w + 1j), (A, B)),
     (lambda x: x @ np.full((4, 2), 3.0), (A,)),
     (lambda x: x @ np.broadcast_to(x[0, 0], (4, 2)), (A,)),
-    (
-        lambda x: np.concatenate([x, x[::-1]])[1:5, ::2].T @ x[:1].T.repeat(4).reshape(4, 4),
-        (A,),
-    ),
+    (lambda x: np.concatenate([x, x[::-1]])[1:5, ::2].T @ x[:1].T.repeat(4).reshape(4, 4), (A,)),
     (lambda x: x.transpose(2, 0, 1)[::-1, 1].reshape(-1)[2:9:3] + 1, (C,)),
     (lambda x: np.pad(x, ((1, 1), (0, 0), (2, 0)), "reflect")[:, ::2].sum(1), (C,)),
     (lambda x: np.sort(x, 0)[np.argsort(x[:, 0])], (A,)),

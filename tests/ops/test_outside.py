@@ -141,8 +141,10 @@ def test_calls_come_in_program_order(seed: int) -> None:
     draw = random.Random(seed)
     statements = program(draw)
     for options in (
-        {"opt": 0, "threads": 1}, {"opt": 2, "threads": 2}, {"devices": ["cpu:0", "cpu:1"]}
-    ):  # fmt: skip
+        {"opt": 0, "threads": 1},
+        {"opt": 2, "threads": 2},
+        {"devices": ["cpu:0", "cpu:1"]},
+    ):
         traced = Traced(len(options.get("devices", [0])))
         run = gc.compile(lambda x, traced=traced: traced.run(statements, x), **options)
         for x in (0.0, 60.0, 0.0):

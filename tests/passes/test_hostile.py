@@ -81,8 +81,10 @@ def test_there_are_enough_of_them() -> None:
 def test_hostile_graphs_are_right_or_refused(first: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(first), str(SHARE)],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     *wrong, last = done.stdout.strip().split("\n") or ["nothing"]
     assert not wrong, wrong
     assert done.returncode == 0, done.stderr[-2000:]

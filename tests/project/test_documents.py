@@ -57,9 +57,12 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
     script = re.sub(r"^graphc diff .*$", r"\g<0> || [ $? = 3 ]", script, flags=re.M)  # they differ
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     done = subprocess.run(
-        ["bash", "-euc", script], capture_output=True, text=True, cwd=tmp_path,
+        ["bash", "-euc", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

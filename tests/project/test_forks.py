@@ -140,7 +140,9 @@ print(*statuses)
 @pytest.mark.parametrize("program", [IMPORT, COMPILE], ids=["import", "compile"])
 def test_a_child_of_a_process_that_compiles_compiles(program: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], env=environment(),
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "0\n", done.stderr

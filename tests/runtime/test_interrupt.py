@@ -45,8 +45,10 @@ assert finite(np.float64(8), np.int64(3)) == 1
 def test_interrupt(handler: str, call: str, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDLESS.format(handler=handler, call=call)],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.stdout.strip() == said, done.stderr
     assert done.returncode == 0, done.stderr
 
@@ -94,8 +96,10 @@ def test_interrupt_of_one_huge_kernel(name: str) -> None:
     """Each would run for hours in one unit of work."""
     done = subprocess.run(
         [sys.executable, "-c", HUGE, ENDLESS_UNITS[name]],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.stdout.strip() == "KeyboardInterrupt", done.stderr
 
 

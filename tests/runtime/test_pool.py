@@ -12,12 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from project import environment
-from runtime_kernels import (
-    FAIL_WITH,
-    WHO_RAN,
-    doubler,
-    image,
-)
+from runtime_kernels import FAIL_WITH, WHO_RAN, doubler, image
 
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call.execute import Executable

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runtime_kernels import (
-    DOUBLE,
-    LESS_THAN,
-    doubler,
-    failing,
-    image,
-    vector,
-)
+from runtime_kernels import DOUBLE, LESS_THAN, doubler, failing, image, vector
 
 from graphc.errors import RunError
 from graphc.runtime.call.execute import Executable

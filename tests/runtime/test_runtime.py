@@ -6,16 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from runtime_kernels import (
-    DOUBLE,
-    INCREMENT,
-    LESS_THAN,
-    doubler,
-    failing,
-    image,
-    kernels,
-    vector,
-)
+from runtime_kernels import DOUBLE, INCREMENT, LESS_THAN, doubler, failing, image, kernels, vector
 
 from graphc.codegen.llvm.target import host, optimise_and_object
 from graphc.errors import FeedError, GraphError, RunError

@@ -60,9 +60,13 @@ def run(made: Launches, operands: Sequence[np.ndarray], results: Sequence[np.nda
 
 
 def check(
-    function: Function, specs: Sequence[Spec], seed: int, tile: Tile | Matrix | None = None,
-    splits: int | None = None, overwritten: int | None = None,
-) -> None:  # fmt: skip
+    function: Function,
+    specs: Sequence[Spec],
+    seed: int,
+    tile: Tile | Matrix | None = None,
+    splits: int | None = None,
+    overwritten: int | None = None,
+) -> None:
     """Compare all results; `overwritten` is the operand whose memory the first result takes."""
     region = region_of(function, specs)
     random = np.random.default_rng(seed)

@@ -170,11 +170,15 @@ class Code:
 
         self.keep(
             *self.control(
-                "scan", [*carried, *xs, *invariants], self.region(kinds, body),
-                carries=len(carried), scanned=len(xs), length=length,
+                "scan",
+                [*carried, *xs, *invariants],
+                self.region(kinds, body),
+                carries=len(carried),
+                scanned=len(xs),
+                length=length,
                 reverse=bool(self.number(0, 1)),
             )
-        )  # fmt: skip
+        )
 
     def stacked(self, kind: Type, length: int) -> Node:
         wanted = tensor(F32, (length, *kind.dims))

@@ -88,9 +88,12 @@ def same_numbers(x: np.ndarray, y: np.ndarray, dtype: DType) -> bool:
 
 
 def check(
-    kernel: Kernel, arrays: Arrays, routes: Sequence[str] = (), params: Sequence[int] = (),
+    kernel: Kernel,
+    arrays: Arrays,
+    routes: Sequence[str] = (),
+    params: Sequence[int] = (),
     tolerance: float = 0.0,
-) -> None:  # fmt: skip
+) -> None:
     """Run every route and compare all buffers with the evaluator's."""
     expected = fresh(arrays)
     status = Evaluator(kernel, expected, params, FUNCTIONS).run(0, kernel.units)
@@ -160,9 +163,13 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 
 def elementwise(
-    inputs: Sequence[DType], results: Sequence[DType], size: int,
-    make: Callable[..., Sequence[Expr]], strict: bool = True, kind: str = "vector",
-) -> Kernel:  # fmt: skip
+    inputs: Sequence[DType],
+    results: Sequence[DType],
+    size: int,
+    make: Callable[..., Sequence[Expr]],
+    strict: bool = True,
+    kind: str = "vector",
+) -> Kernel:
     """A kernel that stores make(b, *loaded) at every index."""
     b = Scalars()
     sources = [Buffer(i, d, size, "in") for i, d in enumerate(inputs)]

@@ -27,7 +27,7 @@ from gpu_programs import (
     image,
     pair,
     vector,
-)  # fmt: skip
+)
 from runtime_kernels import INCREMENT as CPU_INCREMENT
 from runtime_kernels import image as cpu_image
 
@@ -226,8 +226,10 @@ def times_of_rows(chip: str) -> None:
     executable(X)
     rows = profile(executable, [X])
     assert [(row.row, row.kernel, row.count) for row in rows] == [
-        (first, "double", 1), (again, "increment", 3), (last, "copy", 1),
-    ]  # fmt: skip
+        (first, "double", 1),
+        (again, "increment", 3),
+        (last, "copy", 1),
+    ]
     assert all(row.seconds > 0 for row in rows)
     (result,), _ = trace(executable, [X])
     np.testing.assert_array_equal(result, 2 * X + 3)

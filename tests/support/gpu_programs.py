@@ -37,15 +37,26 @@ def image(chip: str, table: TableBuilder, words: Sequence[int] = (0,), **options
     simulated = chip == "simulator"
     names = tuple(ARITY)
     given: dict[str, Any] = {
-        "params": (vector("x"),), "results": (vector("y"),), "arena_bytes": 1024,
-        "constants": np.zeros(0, np.uint8), "device": "gpu:0",
-        "objects": () if simulated else ((b"cubin sm_90", names),), **options,
-    }  # fmt: skip
+        "params": (vector("x"),),
+        "results": (vector("y"),),
+        "arena_bytes": 1024,
+        "constants": np.zeros(0, np.uint8),
+        "device": "gpu:0",
+        "objects": () if simulated else ((b"cubin sm_90", names),),
+        **options,
+    }
     return Image(
-        name="f", table=table.finish(), words=np.array(words, np.int64), kernels=names,
-        support=support(), arity=tuple(ARITY.values()), reasons=STATUS, cpu=chip, triple="cuda",
+        name="f",
+        table=table.finish(),
+        words=np.array(words, np.int64),
+        kernels=names,
+        support=support(),
+        arity=tuple(ARITY.values()),
+        reasons=STATUS,
+        cpu=chip,
+        triple="cuda",
         **given,
-    )  # fmt: skip
+    )
 
 
 def check(executable: Executable, expected: Any, x: Any = X) -> None:
@@ -112,11 +123,14 @@ def pair(
             table.copy(nbytes, (3, 0), (ARENA, 0))
         table.end()
         options: dict[str, Any] = {
-            "arena_bytes": 2 * nbytes, "registers": int(rounds > 0), "device": device,
+            "arena_bytes": 2 * nbytes,
+            "registers": int(rounds > 0),
+            "device": device,
             "params": (vector("x", count),) if number == 0 else (),
             "results": (vector("y", count),) if number == 0 else (),
-            "words": [status], "reasons": STATUS,
-        }  # fmt: skip
+            "words": [status],
+            "reasons": STATUS,
+        }
         if on_gpu:
             del options["reasons"]
             images.append(image(chip, table, options.pop("words"), **options))

@@ -93,4 +93,4 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
     "interp": (lambda x: np.interp(x, np.sort(x)[::3] * 1.03, x[:3] ** 2), VECTOR),
     "bincount": (lambda x: np.bincount(ROWS, weights=x[:3] ** 2, minlength=4), VECTOR),
     "uniform": (lambda x: gc.random.uniform(gc.random.key(1), (3,), "f64", x[0], 9 + x[1]), VECTOR),
-}  # fmt: skip
+}

@@ -147,6 +147,8 @@ def check_sample(op: Op, sample: Sample, seed: int, orders: int = 1) -> None:
         operands[0] = apart(operands[0])
     made = check_region(region_of(op, sample, operands), operands, rng)
     if orders > 1 and made is not None:
-        seeds = [noise(rng, np.empty(p.type.dims, p.type.dtype.numpy))  # type: ignore[union-attr]
-                 for p in made.params[len(operands) :]]  # fmt: skip
+        seeds = [
+            noise(rng, np.empty(p.type.dims, p.type.dtype.numpy))  # type: ignore[union-attr]
+            for p in made.params[len(operands) :]
+        ]
         check_region(made, [*operands, *seeds], rng, 3e-6)

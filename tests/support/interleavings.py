@@ -25,14 +25,26 @@ STACK_BYTES = 1 << 16
 WOKEN = -1  # instead of the condition that a thread waits for
 _BITS = {"i1": 1, "i8": 8, "i32": 32, "i64": 64, "ptr": 64}
 _BINARY: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "udiv": operator.floordiv,
-    "urem": operator.mod, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
-    "shl": operator.lshift, "lshr": operator.rshift,
-}  # fmt: skip
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "udiv": operator.floordiv,
+    "urem": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "lshr": operator.rshift,
+}
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "eq": operator.eq, "ne": operator.ne, "ult": operator.lt, "slt": operator.lt,
-    "sle": operator.le, "sgt": operator.gt, "sge": operator.ge,
-}  # fmt: skip
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "ult": operator.lt,
+    "slt": operator.lt,
+    "sle": operator.le,
+    "sgt": operator.gt,
+    "sge": operator.ge,
+}
 _TOKEN = re.compile(r"[%@][\w.]+|-?\d+|[a-z_]\w*|[\[\]{}()=,]")
 
 

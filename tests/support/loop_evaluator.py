@@ -65,10 +65,7 @@ def rounded(exact: Fraction, dtype: DType) -> Any:
     bits = bits_of(guess, dtype)
     near = [of_bits(b, dtype) for b in (bits - 1, bits, bits + 1) if 0 <= b < 2**dtype.bits]
     near = [v for v in near if math.isfinite(float(v))]
-    best = min(
-        near,
-        key=lambda v: (abs(Fraction(float(v)) - exact), bits_of(v, dtype) & 1),
-    )
+    best = min(near, key=lambda v: (abs(Fraction(float(v)) - exact), bits_of(v, dtype) & 1))
     return best
 
 
@@ -88,8 +85,11 @@ def cast(value: Any, source: DType, result: DType) -> Any:
         return wrap(int(value), result)
     if np.isnan(value):
         return 0
-    low, high = (0, 2**result.bits - 1) if result.kind == "u" else (
-        -(2 ** (result.bits - 1)), 2 ** (result.bits - 1) - 1)  # fmt: skip
+    low, high = (
+        (0, 2**result.bits - 1)
+        if result.kind == "u"
+        else (-(2 ** (result.bits - 1)), 2 ** (result.bits - 1) - 1)
+    )
     if np.isinf(value):
         return high if value > 0 else low
     return min(max(int(float(value)), low), high)
@@ -127,18 +127,32 @@ def extreme(op: str, x: Any, y: Any) -> Any:
 
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
-}  # fmt: skip
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y, "and": lambda x, y: x & y, "or": lambda x, y: x | y,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
     "xor": lambda x, y: x ^ y,
-}  # fmt: skip
+}
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": lambda x: -x, "abs": abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
-    "trunc": np.trunc, "rint": np.rint, "popcount": lambda x: x.bit_count(),
-}  # fmt: skip
+    "neg": lambda x: -x,
+    "abs": abs,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "rint": np.rint,
+    "popcount": lambda x: x.bit_count(),
+}
 
 
 class Failed(Exception):
@@ -208,8 +222,11 @@ class Evaluator:
         dtype = expr.dtype
         match expr.op:
             case "const":
-                return to_float(float.fromhex(expr.data), dtype) if dtype.kind == "f" else wrap(
-                    int(expr.data), dtype)  # fmt: skip
+                return (
+                    to_float(float.fromhex(expr.data), dtype)
+                    if dtype.kind == "f"
+                    else wrap(int(expr.data), dtype)
+                )
             case "var" | "arg":
                 return self.variables[expr]
             case "param":

@@ -120,27 +120,37 @@ class Writer:
     def compound(self, target: str, value: str, operator: str) -> list[str]:
         source = self.name()
         return self.pick(
-            [["for k in range(3):", f"    {target}[k] {operator} {source}[k]"],
-             [f"for k, item in enumerate({source}):", f"    {target}[k] {operator} item.sum()"],
-             [f"{target}[{target} < 1] {operator} {self.pick(['2', '0'])}"],
-             [f"{target}[{source} > 1] {operator} 2"],
-             [f"m = {source} > 1", f"{target}[m] {operator} {source}[m]"],
-             [f"{target}[{target} > 1] = np.sqrt({target}[{target} > 1]) + 1"],
-             [f"np.add.at({target}, ids, {value})"],
-             [f"np.copyto({target}, {value})"],
-             [f"np.add({target}, {value}, out={target})"],
-             [f"row = {target}[0]", f"row[...] {operator} {value}", "del row"],
-             [f"part = {target}[1:]", f"part {self.pick(['+=', '*='])} {value}", "del part"],
-             [f"view = {target}.reshape(-1)", f"view[0] {operator} {self.scalar()}", "del view"],
-             [f"{target}.fill({self.scalar()})"], [f"{target}.sort()"],
-             ["def inner(q):", f"    q += {value}", f"    return {target} * 2",
-              f"{target} = inner({target})"],
-             [f"add_rows({target}, {source})"], [f"np.fill_diagonal({target}, {self.scalar()})"],
-             [f"{target}.T[0] {operator} {value}"],
-             [f"if {target}.ndim == {source}.ndim and {target}.dtype == {source}.dtype:",
-              f"    {target} = {target} + {source}"],
-             [f"np.put_along_axis({target}, {target}.argsort(0), {value}, 0)"]]
-        )  # fmt: skip
+            [
+                ["for k in range(3):", f"    {target}[k] {operator} {source}[k]"],
+                [f"for k, item in enumerate({source}):", f"    {target}[k] {operator} item.sum()"],
+                [f"{target}[{target} < 1] {operator} {self.pick(['2', '0'])}"],
+                [f"{target}[{source} > 1] {operator} 2"],
+                [f"m = {source} > 1", f"{target}[m] {operator} {source}[m]"],
+                [f"{target}[{target} > 1] = np.sqrt({target}[{target} > 1]) + 1"],
+                [f"np.add.at({target}, ids, {value})"],
+                [f"np.copyto({target}, {value})"],
+                [f"np.add({target}, {value}, out={target})"],
+                [f"row = {target}[0]", f"row[...] {operator} {value}", "del row"],
+                [f"part = {target}[1:]", f"part {self.pick(['+=', '*='])} {value}", "del part"],
+                [f"view = {target}.reshape(-1)", f"view[0] {operator} {self.scalar()}", "del view"],
+                [f"{target}.fill({self.scalar()})"],
+                [f"{target}.sort()"],
+                [
+                    "def inner(q):",
+                    f"    q += {value}",
+                    f"    return {target} * 2",
+                    f"{target} = inner({target})",
+                ],
+                [f"add_rows({target}, {source})"],
+                [f"np.fill_diagonal({target}, {self.scalar()})"],
+                [f"{target}.T[0] {operator} {value}"],
+                [
+                    f"if {target}.ndim == {source}.ndim and {target}.dtype == {source}.dtype:",
+                    f"    {target} = {target} + {source}",
+                ],
+                [f"np.put_along_axis({target}, {target}.argsort(0), {value}, 0)"],
+            ]
+        )
 
 
 def program(seed: int, length: int = 8) -> str:

@@ -17,17 +17,7 @@ from graphc.errors import RunError
 from graphc.ir.graph import Builder, Node
 from graphc.ir.op import OPS, Compute, Contraction, Library, Op
 from graphc.ir.types import I64, TupleType, dtype, tensor
-from graphc.loops.nest import (
-    Assign,
-    Buffer,
-    Declare,
-    Expr,
-    Fail,
-    If,
-    Scalars,
-    Statement,
-    postorder,
-)
+from graphc.loops.nest import Assign, Buffer, Declare, Expr, Fail, If, Scalars, Statement, postorder
 from graphc.loops.scalars import Pair
 from graphc.ops.record.value import Trace, Value, tracing
 

@@ -98,9 +98,14 @@ def apply_samples(op: Op, samples: list[Sample]) -> Any:
 
 def folds(x: Any, axis: tuple[int, ...]) -> list[Any]:
     return [
-        np.sum(x, axis=axis), np.mean(x, axis=axis), np.var(x, axis=axis), np.max(x, axis=axis),
-        np.min(x, axis=axis), np.prod(x, axis=axis), gc.logsumexp(x, axis=axis),
-    ]  # fmt: skip
+        np.sum(x, axis=axis),
+        np.mean(x, axis=axis),
+        np.var(x, axis=axis),
+        np.max(x, axis=axis),
+        np.min(x, axis=axis),
+        np.prod(x, axis=axis),
+        gc.logsumexp(x, axis=axis),
+    ]
 
 
 def all_folds(x: Any, row: Any) -> list[Any]:
@@ -153,6 +158,8 @@ def layers(sizes: tuple[int, int, int], random: np.random.Generator) -> dict[str
 
     first, hidden, last = sizes
     return {
-        "w1": normal(first, hidden) / 4, "b1": normal(hidden),
-        "w2": normal(hidden, last) / 4, "b2": normal(last),
-    }  # fmt: skip
+        "w1": normal(first, hidden) / 4,
+        "b1": normal(hidden),
+        "w2": normal(hidden, last) / 4,
+        "b2": normal(last),
+    }

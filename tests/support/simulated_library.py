@@ -29,9 +29,18 @@ assert SIMULATED
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # integers wrap
 
 SMALL = Machine(
-    threads=4, blocks=2, tile=8, sorters=4, panel=2, eliminators=4, run=2, chunk=3, chunk_above=2,
-    many_rows=7, few=2,
-)  # fmt: skip
+    threads=4,
+    blocks=2,
+    tile=8,
+    sorters=4,
+    panel=2,
+    eliminators=4,
+    run=2,
+    chunk=3,
+    chunk_above=2,
+    many_rows=7,
+    few=2,
+)
 LARGER = Machine(threads=4, blocks=2, panel=4, eliminators=8, few=64)
 ROW = 7  # of the step table, which a failure names
 RANDOM = np.random.default_rng(0)
@@ -66,8 +75,12 @@ def check(
         options = {} if exact else {"rtol": 2e-4, "atol": 2e-4}
         numeric = one.dtype.kind in "fc"
         assert same(one, other, **options, **({"equal_nan": True} if numeric else {})), (
-            op, attrs, [o.shape for o in operands], one, other,
-        )  # fmt: skip
+            op,
+            attrs,
+            [o.shape for o in operands],
+            one,
+            other,
+        )
 
 
 # ------------------------------------------------------------------------------------ sorting
@@ -126,9 +139,13 @@ def scattered(name: str, mode: str, strict: bool, machine: Machine) -> None:
         node = node_of(OPS["scatter"], (x, index, updates), {"mode": mode, "drop": drop})
         ROUTES.add(route_of(node, strict, machine))
         check(
-            lambda n: scatter_code(n, strict, machine), "scatter", (x, index, updates),
-            exact=strict or DTYPES[name].is_integer, mode=mode, drop=drop,
-        )  # fmt: skip
+            lambda n: scatter_code(n, strict, machine),
+            "scatter",
+            (x, index, updates),
+            exact=strict or DTYPES[name].is_integer,
+            mode=mode,
+            drop=drop,
+        )
 
 
 def test_scatter() -> None:
@@ -217,8 +234,12 @@ def test_cumulative() -> None:
                     with np.errstate(all="ignore"):
                         check(
                             lambda n: cumulative_code(n, False, SMALL),
-                            op, operands, name != "f32", axis=axis, reverse=reverse,
-                        )  # fmt: skip
+                            op,
+                            operands,
+                            name != "f32",
+                            axis=axis,
+                            reverse=reverse,
+                        )
     node = node_of(OPS["cumsum"], (np.ones(50, np.float32),), {"axis": 0, "reverse": False})
     assert cumulative_code(node, True, SMALL) is None
     node = node_of(OPS["cumsum"], (np.ones((50, 7)),), {"axis": 0, "reverse": False})

@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch_ops import (
-    Drawing,
-    Function,
-    Tensor,
-    apart,
-    constant,
-    need,
-)  # fmt: skip
+from torch_ops import Drawing, Function, Tensor, apart, constant, need
 
 import graphc as gc
 
@@ -61,8 +54,9 @@ def fold(d: Drawing) -> None:
     need(name not in ("max", "min") or apart(x))
     axes, keep = d.axes(x), d.choose((False, True))
     need(axes)  # () means all axes in PyTorch
-    d.add(f"{name}{axes}", (k,), lambda x: by_graphc(x, axes, keep),
-          lambda x: by_torch(x, axes, keep))  # fmt: skip
+    d.add(
+        f"{name}{axes}", (k,), lambda x: by_graphc(x, axes, keep), lambda x: by_torch(x, axes, keep)
+    )
 
 
 def backwards(function: Function, axis: int) -> Function:
@@ -83,8 +77,12 @@ def running(d: Drawing) -> None:
     need(apart(x) and (x.numel() or "cumm" not in name))
     by_graphc, by_torch = tests[name]
     if reverse:
-        d.add(f"{name} back", (k,), lambda x: by_graphc(x, axis, reverse=True),
-              backwards(by_torch, axis))  # fmt: skip
+        d.add(
+            f"{name} back",
+            (k,),
+            lambda x: by_graphc(x, axis, reverse=True),
+            backwards(by_torch, axis),
+        )
     else:
         d.add(name, (k,), lambda x: by_graphc(x, axis), lambda x: by_torch(x, axis))
 
@@ -109,11 +107,9 @@ def ordered(d: Drawing) -> None:
             lambda x: np.take(x, np.argmax(x.reshape(x.shape[0], -1)[:, 0]), 0),
             lambda x: x[int(torch.argmax(x.reshape(x.shape[0], -1)[:, 0]))],
         ),
-        "quantile": (
-            lambda x: np.quantile(x, 0.3, axis), lambda x: torch.quantile(x, 0.3, axis)
-        ),
+        "quantile": (lambda x: np.quantile(x, 0.3, axis), lambda x: torch.quantile(x, 0.3, axis)),
         "median": (lambda x: np.median(x, axis), lambda x: torch.quantile(x, 0.5, axis)),
-    }  # fmt: skip
+    }
     name = d.choose(list(tests))
     d.add(name, (k,), *tests[name])
 
@@ -152,7 +148,8 @@ def written(d: Drawing) -> None:
             lambda x, y: x.index_add(0, numbers, y),
         ),
         "set": (
-            lambda x, y: gc.index_update(x, places, y), lambda x, y: x.index_copy(0, numbers, y)
+            lambda x, y: gc.index_update(x, places, y),
+            lambda x, y: x.index_copy(0, numbers, y),
         ),
         "mul": (
             lambda x, y: gc.index_update(x, places, y, "mul"),
@@ -160,12 +157,12 @@ def written(d: Drawing) -> None:
         ),
         "slice": (
             lambda x, y: gc.index_update(x, slice(None, None, -2), y[0]),
-            lambda x, y: torch.stack([
-                y[0] if (rows - 1 - k) % 2 == 0 else x[k] for k in range(rows)
-            ]),
+            lambda x, y: torch.stack(
+                [y[0] if (rows - 1 - k) % 2 == 0 else x[k] for k in range(rows)]
+            ),
         ),
         "method": (assigned, assigned_torch),
-    }  # fmt: skip
+    }
     d.add(f"write {mode}", (first, second), *tests[mode])
 
 
@@ -204,9 +201,12 @@ def matmul(d: Drawing) -> None:
         second = d.pick(fits)
         d.add("matmul", (first, second), lambda x, y: x @ y, lambda x, y: x @ y)
     elif d.choose((True, False)):
-        d.add("gram", (first,), lambda x: x @ np.swapaxes(np.tanh(x), -1, -2) if x.ndim > 1
-              else x @ x, lambda x: x @ torch.tanh(x).transpose(-1, -2) if x.dim() > 1
-              else x @ x)  # fmt: skip
+        d.add(
+            "gram",
+            (first,),
+            lambda x: x @ np.swapaxes(np.tanh(x), -1, -2) if x.ndim > 1 else x @ x,
+            lambda x: x @ torch.tanh(x).transpose(-1, -2) if x.dim() > 1 else x @ x,
+        )
     else:
         weight = constant((x.shape[-1], 3))
         d.add("dense", (first,), lambda x: x @ weight, lambda x: x @ torch.from_numpy(weight))
@@ -264,6 +264,6 @@ def linear(d: Drawing) -> None:
             lambda x: np.linalg.cholesky(np.tanh(x) @ np.swapaxes(np.tanh(x), -1, -2) + unit),
             lambda x: torch.linalg.cholesky(torch.tanh(x) @ torch.tanh(x).mT + eye),
         ),
-    }  # fmt: skip
+    }
     name = d.choose(list(tests))
     d.add(name, (k,), *tests[name])

@@ -116,9 +116,13 @@ class InTorch:
         if not result.requires_grad:
             return torch.zeros_like(at)
         return torch.autograd.grad(
-            result, point, seed(result), create_graph=True, allow_unused=True,
+            result,
+            point,
+            seed(result),
+            create_graph=True,
+            allow_unused=True,
             materialize_grads=True,
-        )[0]  # fmt: skip
+        )[0]
 
     @staticmethod
     def integer(x: Any) -> Any:
@@ -144,7 +148,7 @@ STEPS: list[Callable[[Any, Any, Any, Any, Around], State]] = [
     lambda f, v, m, s, a: (a.table[1] * v + a.table[0], m, s / (1 + s * s)),
     lambda f, v, m, s, a: (v, f.outer(f.sin(m[:, 1]), v), f.sum(a.outer[1] * m) * 0.2),
     lambda f, v, m, s, a: (a.outer[0], m, s),
-]  # fmt: skip
+]
 
 TESTS: list[Callable[[Any, State, Around], Any]] = [
     lambda f, x, a: x[2] > 0.05,
@@ -184,9 +188,11 @@ def branch(choose: Choose, depth: int) -> Block:
     def run(lib: Library, state: State, around: Around) -> State:
         inner = around.inside(state)
         chosen = lib.cond(
-            test(lib.f, state, around), lambda *s: then(lib, s, inner),
-            lambda *s: otherwise(lib, s, inner), *state,
-        )  # fmt: skip
+            test(lib.f, state, around),
+            lambda *s: then(lib, s, inner),
+            lambda *s: otherwise(lib, s, inner),
+            *state,
+        )
         return tuple(chosen)  # type: ignore[return-value]
 
     return run

@@ -72,8 +72,14 @@ def rows(d: Drawing) -> None:
 def attention(d: Drawing) -> None:
     first = d.pick(lambda x: x.dim() >= 2 and x.numel() > 0)
     q = d.values[first]
-    second = d.pick(lambda y: y.dim() == q.dim() and y.shape[-1] == q.shape[-1] and y.numel() > 0
-                    and y.shape[:-2] == q.shape[:-2])  # fmt: skip
+    second = d.pick(
+        lambda y: (
+            y.dim() == q.dim()
+            and y.shape[-1] == q.shape[-1]
+            and y.numel() > 0
+            and y.shape[:-2] == q.shape[:-2]
+        )
+    )
     k = d.values[second]
     causal, width = d.choose((False, True)), q.shape[-1]
     need(not causal or k.shape[-2] >= q.shape[-2])

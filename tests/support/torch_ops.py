@@ -138,7 +138,10 @@ UNARY: dict[str, tuple[tuple[float, float], tuple[float, ...], Function, Functio
     "softsign": (ANY, (0,), gc.softsign, F.softsign),
     "gelu": (ANY, (), gc.gelu, F.gelu),
     "gelu tanh": (
-        ANY, (), lambda x: gc.gelu(x, tanh=True), lambda x: F.gelu(x, approximate="tanh")
+        ANY,
+        (),
+        lambda x: gc.gelu(x, tanh=True),
+        lambda x: F.gelu(x, approximate="tanh"),
     ),
     "silu": (ANY, (), gc.silu, F.silu),
     "mish": (ANY, (), gc.mish, F.mish),
@@ -171,10 +174,12 @@ UNARY: dict[str, tuple[tuple[float, float], tuple[float, ...], Function, Functio
     "half stopped": (ANY, (), lambda x: x * gc.stop_gradient(x), lambda x: x * x.detach()),
     "radians": (ANY, (), lambda x: np.deg2rad(x) * 20, lambda x: torch.deg2rad(x) * 20),
     "complex": (
-        BELOW, (), lambda x: abs(np.exp(1j * x + x)) + np.real((x + 2j) ** 2) * 0.1,
+        BELOW,
+        (),
+        lambda x: abs(np.exp(1j * x + x)) + np.real((x + 2j) ** 2) * 0.1,
         lambda x: (1j * x + x).exp().abs() + ((x + 2j) ** 2).real * 0.1,
     ),
-}  # fmt: skip
+}
 
 
 def unary(d: Drawing) -> None:
@@ -236,7 +241,7 @@ BINARY: dict[str, tuple[Callable[[Tensor, Tensor], bool], Function, Function]] =
             *torch.broadcast_tensors(x, torch.sigmoid(y)), reduction="sum"
         ),
     ),
-}  # fmt: skip
+}
 
 
 def broadcastable(x: Tensor, y: Tensor) -> bool:
@@ -263,21 +268,34 @@ def where(d: Drawing) -> None:
     third = d.pick(lambda z: broadcastable(wide, z))
     if d.choose((True, False)):
         need(away(x, 0.1))
-        d.add("where", (first, second, third), lambda x, y, z: np.where(x > 0.1, y, z),
-              lambda x, y, z: torch.where(x > 0.1, y, z))  # fmt: skip
+        d.add(
+            "where",
+            (first, second, third),
+            lambda x, y, z: np.where(x > 0.1, y, z),
+            lambda x, y, z: torch.where(x > 0.1, y, z),
+        )
     else:
         need(not near(x, y))
-        d.add("where less", (first, second, third), lambda x, y, z: np.where(x < y, z, 0.5),
-              lambda x, y, z: torch.where(x < y, z, 0.5))  # fmt: skip
+        d.add(
+            "where less",
+            (first, second, third),
+            lambda x, y, z: np.where(x < y, z, 0.5),
+            lambda x, y, z: torch.where(x < y, z, 0.5),
+        )
 
 
 # ---------------------------------------------------------------------------------------- movements
 
 
 CUTS = (
-    slice(None), slice(1, None), slice(None, None, -1), slice(-2, None), slice(None, None, 2),
-    slice(5, 0, -2), slice(0, 0),
-)  # fmt: skip
+    slice(None),
+    slice(1, None),
+    slice(None, None, -1),
+    slice(-2, None),
+    slice(None, None, 2),
+    slice(5, 0, -2),
+    slice(0, 0),
+)
 
 
 def movements(d: Drawing, x: Tensor) -> Iterator[tuple[str, Function]]:
@@ -350,8 +368,12 @@ def joined(d: Drawing) -> None:
     axis = d.axis(x)
     if d.choose((True, False)):
         second = d.pick(lambda y: y.shape == x.shape)
-        d.add("stack", (first, second, first), lambda *a: np.stack(a, axis),
-              lambda *a: torch.stack(a, axis))  # fmt: skip
+        d.add(
+            "stack",
+            (first, second, first),
+            lambda *a: np.stack(a, axis),
+            lambda *a: torch.stack(a, axis),
+        )
         return
     place = axis % x.dim()
 
@@ -361,5 +383,9 @@ def joined(d: Drawing) -> None:
         )
 
     second = d.pick(fits)
-    d.add("concatenate", (first, second), lambda *a: np.concatenate(a, axis),
-          lambda *a: torch.cat(a, axis))  # fmt: skip
+    d.add(
+        "concatenate",
+        (first, second),
+        lambda *a: np.concatenate(a, axis),
+        lambda *a: torch.cat(a, axis),
+    )

@@ -246,9 +246,11 @@ def _value(function: Mp, numbers: tuple[float, ...]) -> mp.mpf:
 
 
 def _float(value: mp.mpf) -> float:
-    return float(value) if abs(value) < mp.mpf(2) ** 1024 or mp.isnan(value) else float(
-        mp.sign(value) * mp.inf
-    )  # fmt: skip
+    return (
+        float(value)
+        if abs(value) < mp.mpf(2) ** 1024 or mp.isnan(value)
+        else float(mp.sign(value) * mp.inf)
+    )
 
 
 # ------------------------------------------------------------------------------------ errors

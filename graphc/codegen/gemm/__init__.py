@@ -31,21 +31,8 @@ from graphc.codegen.gemm.blocking import (
     tile_rows,
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
-from graphc.codegen.gemm.form import (
-    Axis,
-    Contraction,
-    Dim,
-    axes_of,
-    normalise,
-    total,
-)
-from graphc.codegen.gemm.hardware import (
-    Hardware,
-    core_dtype,
-    hardware_of,
-    host_target,
-    kind_of,
-)
+from graphc.codegen.gemm.form import Axis, Contraction, Dim, axes_of, normalise, total
+from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host_target, kind_of
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm import nolock as unlocked

@@ -37,11 +37,7 @@ from graphc.codegen.gemm.packing import (
     emit_scatter,
     emit_transpose,
 )
-from graphc.codegen.gemm.pairs import (
-    emit_pack_a_pairs,
-    emit_pack_b_pairs,
-    emit_transpose_pairs,
-)
+from graphc.codegen.gemm.pairs import emit_pack_a_pairs, emit_pack_b_pairs, emit_transpose_pairs
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
 from graphc.codegen.gemm.thin import emit_vector
 from graphc.codegen.gemm.tiles import (
@@ -165,9 +161,18 @@ def _walk(kind: Kind, hardware: Hardware) -> Module:
     """What is the same for all contractions of a data type."""
     core = Core(kind, hardware)
     for emit in (
-        emit_offset, emit_fill, emit_fill_rows, emit_finish, emit_pack_rows, emit_pack_columns,
-        emit_make, emit_vector, emit_strip, emit_sweep, emit_block,
-    ):  # fmt: skip
+        emit_offset,
+        emit_fill,
+        emit_fill_rows,
+        emit_finish,
+        emit_pack_rows,
+        emit_pack_columns,
+        emit_make,
+        emit_vector,
+        emit_strip,
+        emit_sweep,
+        emit_block,
+    ):
         emit(core)
     return _exported(core, _emit_run(core), inner=False)
 

@@ -151,11 +151,13 @@ def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:
     with body.loop(0, "%count", 2 * lanes) as k:
         columns = [
             _as_sums(
-                core, body, _load_pair(core, body, lanes, source, body.add(k, 2 * pair), group),
+                core,
+                body,
+                _load_pair(core, body, lanes, source, body.add(k, 2 * pair), group),
                 f"<{lanes} x i32>",
             )
             for pair in range(lanes)
-        ]  # fmt: skip
+        ]
         for number, row in enumerate(transposed(core, body, columns)):
             shift = body.mul(body.add(line, number), "%to_step")
             target = body.at("%to", body.add(shift, body.mul(k, core.kind.memory_bytes)))

@@ -350,9 +350,13 @@ def _look(body: Body, status: Local, more: Local) -> None:
 
 
 def _call_pack(
-    body: Body, b: str, store: str, columns: tuple[str, str], span: tuple[Operand, Operand],
+    body: Body,
+    b: str,
+    store: str,
+    columns: tuple[str, str],
+    span: tuple[Operand, Operand],
     first: str = "%first",
-) -> None:  # fmt: skip
+) -> None:
     """Pack these columns and rows of B, each given as first and end."""
     body.do(
         f"call void @pack_columns(ptr %core, ptr %params, ptr %work, i1 {first}, ptr {b},"

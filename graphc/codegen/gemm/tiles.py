@@ -116,9 +116,14 @@ def _continue_sums(core: Core, body: Body, lanes: int, sums: list[Local], mask: 
 
 
 def _finish_masked(
-    core: Core, body: Body, lanes: int, targets: list[str], results: list[str], mask: str,
+    core: Core,
+    body: Body,
+    lanes: int,
+    targets: list[str],
+    results: list[str],
+    mask: str,
     add: Operand,
-) -> None:  # fmt: skip
+) -> None:
     """Store the sums under a mask, after adding what is there if asked."""
     element = core.kind.element
     sums = [body.local(core.vector(lanes), value) for value in results]

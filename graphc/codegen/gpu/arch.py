@@ -7,9 +7,18 @@ from graphc.record import record
 
 SIMULATOR = "simulator"
 ARCHITECTURES = (
-    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120",
+    "sm_75",
+    "sm_80",
+    "sm_86",
+    "sm_87",
+    "sm_89",
+    "sm_90",
+    "sm_100",
+    "sm_103",
+    "sm_110",
+    "sm_120",
     "sm_121",
-)  # fmt: skip
+)
 
 
 @record(frozen=True)

@@ -70,9 +70,12 @@ def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[Any]]:
     signature = (*buffers, *words, pointer(types.int64), types.int64)
     try:
         made = compiler.compile_cuda(
-            launch.make(), types.void, signature, cc=chip.capability,
+            launch.make(),
+            types.void,
+            signature,
+            cc=chip.capability,
             nvvm_options={"opt": 3, "fastmath": False},
-        )  # fmt: skip
+        )
     except NumbaError as error:
         raise _refused(symbol, str(error)) from error
     name = made.fndesc.llvm_func_name

@@ -40,16 +40,21 @@ RESIDENT = 512  # threads that a processor has room for: at most 128 registers e
 JOIN_THREADS, JOIN_BLOCKS = 256, 1024
 
 SOURCES: dict[type, type[BlockSource | ThinSource]] = {
-    Tile: TileSource, Matrix: MatrixSource, Thin: ThinSource,
-}  # fmt: skip
+    Tile: TileSource,
+    Matrix: MatrixSource,
+    Thin: ThinSource,
+}
 
 Launches = tuple[tuple[Launch, ...], int]
 
 
 def contract_launches(
-    region: Graph, chip: Chip, strict: bool = False, check_finite: bool = False,
+    region: Graph,
+    chip: Chip,
+    strict: bool = False,
+    check_finite: bool = False,
     ordered: bool = False,
-) -> Launches | None:  # fmt: skip
+) -> Launches | None:
     """The launches that run a region with a contraction, and the bytes of workspace they share.
 
     Buffers are the parameters of the region, its results, and the workspace.  Results may lie where
@@ -121,15 +126,16 @@ class Contract:
         extra = self.accumulator, size * made.splits
         work: Operand = ("work", 0, 0)
         first = self.launch(
-            self.source(made, [*names[:count], "work"]).text([]), (*self.buffers[:count], extra),
-            (*self.operands[:count], work), made.blocks, made.tile.threads,
-        )  # fmt: skip
+            self.source(made, [*names[:count], "work"]).text([]),
+            (*self.buffers[:count], extra),
+            (*self.operands[:count], work),
+            made.blocks,
+            made.tile.threads,
+        )
         threads = min(self.chip.threads, JOIN_THREADS)
         blocks = max(1, min(JOIN_BLOCKS, -(-size // threads), self.chip.blocks))
         text = "\n".join([*finish.text(), join_text(made, names, blocks * threads)])
-        second = self.launch(
-            text, (*self.buffers, extra), (*self.operands, work), blocks, threads
-        )  # fmt: skip
+        second = self.launch(text, (*self.buffers, extra), (*self.operands, work), blocks, threads)
         return (first, second), extra[1] * self.accumulator.itemsize
 
     def source(self, made: Cut, names: list[str]) -> BlockSource | ThinSource:
@@ -145,9 +151,15 @@ class Contract:
         imports = IMPORTS + (MATRIX_IMPORTS if "= products_" in text else "")
         whole = HEADER.replace("\nhelper =", imports + "\nhelper =", 1) + text
         return Launch(
-            whole, maker(whole), buffers, operands, blocks, threads,
-            exact=self.strict, resident=max(1, RESIDENT // threads),
-        )  # fmt: skip
+            whole,
+            maker(whole),
+            buffers,
+            operands,
+            blocks,
+            threads,
+            exact=self.strict,
+            resident=max(1, RESIDENT // threads),
+        )
 
 
 def join_text(made: Cut, names: list[str], step: int) -> str:

@@ -33,9 +33,14 @@ class BlockSource(ABC):
     """Writes the kernel for one cut."""
 
     def __init__(
-        self, form: Form, cut: Cut, accumulator: DType, buffers: tuple[int, int],
-        names: list[str], simulated: bool,
-    ) -> None:  # fmt: skip
+        self,
+        form: Form,
+        cut: Cut,
+        accumulator: DType,
+        buffers: tuple[int, int],
+        names: list[str],
+        simulated: bool,
+    ) -> None:
         self.cut, self.accumulator, self.names, self.simulated = cut, accumulator, names, simulated
         self.a, self.b = self.copies(*sides_of(form, buffers, cut))
         self.piece = self.a.elements + self.b.elements

@@ -67,9 +67,15 @@ def multiply(builder: Any, name: str, a: list[Any], b: list[Any], sums: list[Any
 
 @device(plain.copy)
 def copy(
-    context: Any, memory: Any, start: Any, pointer: Any, index: Any, width: Any, aligned: Any,
+    context: Any,
+    memory: Any,
+    start: Any,
+    pointer: Any,
+    index: Any,
+    width: Any,
+    aligned: Any,
     inside: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Elements of memory to shared memory, in the background if aligned; zeros if not inside."""
     if not literal(width):
         return None
@@ -168,9 +174,19 @@ def products(name: str) -> Device:
     """The typing function of the products of one type."""
 
     def typed(
-        context: Any, total: Any, memory: Any, a: Any, b: Any, lane: Any, down: Any, across: Any,
-        lead_a: Any, upright_a: Any, lead_b: Any, upright_b: Any,
-    ) -> Any:  # fmt: skip
+        context: Any,
+        total: Any,
+        memory: Any,
+        a: Any,
+        b: Any,
+        lane: Any,
+        down: Any,
+        across: Any,
+        lead_a: Any,
+        upright_a: Any,
+        lead_b: Any,
+        upright_b: Any,
+    ) -> Any:
         fixed = (down, across, lead_a, upright_a, lead_b, upright_b)
         if not literal(*fixed):
             return None

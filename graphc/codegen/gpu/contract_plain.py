@@ -95,9 +95,19 @@ def wait_for_copies() -> None:
 
 
 def products(
-    widened: Any, total: Vector, memory: Any, a: int, b: int, lane: int, down: int, across: int,
-    lead_a: int, upright_a: int, lead_b: int, upright_b: int,
-) -> Vector:  # fmt: skip
+    widened: Any,
+    total: Vector,
+    memory: Any,
+    a: int,
+    b: int,
+    lane: int,
+    down: int,
+    across: int,
+    lead_a: int,
+    upright_a: int,
+    lead_b: int,
+    upright_b: int,
+) -> Vector:
     """See `contract_fragments`: four sums of each fragment, from 16 products each."""
 
     def line(start: int, outer: int, lead: int, upright: int) -> np.ndarray:

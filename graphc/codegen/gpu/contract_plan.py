@@ -72,13 +72,22 @@ class Tile(NamedTuple):
 
 
 SINGLE = (
-    Tile(128, 128, 8, 8, 8), Tile(128, 64, 8, 8, 4), Tile(64, 128, 8, 4, 8),
-    Tile(64, 64, 16, 8, 4), Tile(32, 128, 8, 4, 8), Tile(128, 32, 8, 8, 4),
-    Tile(32, 32, 16, 4, 4), Tile(16, 64, 16, 4, 4), Tile(16, 16, 16, 2, 2),
-)  # fmt: skip
+    Tile(128, 128, 8, 8, 8),
+    Tile(128, 64, 8, 8, 4),
+    Tile(64, 128, 8, 4, 8),
+    Tile(64, 64, 16, 8, 4),
+    Tile(32, 128, 8, 4, 8),
+    Tile(128, 32, 8, 8, 4),
+    Tile(32, 32, 16, 4, 4),
+    Tile(16, 64, 16, 4, 4),
+    Tile(16, 16, 16, 2, 2),
+)
 DOUBLE = (
-    Tile(64, 64, 8, 4, 4), Tile(32, 64, 8, 4, 4), Tile(32, 32, 8, 4, 4), Tile(16, 16, 16, 2, 2),
-)  # fmt: skip
+    Tile(64, 64, 8, 4, 4),
+    Tile(32, 64, 8, 4, 4),
+    Tile(32, 32, 8, 4, 4),
+    Tile(16, 16, 16, 2, 2),
+)
 SIMULATED = (Tile(8, 8, 4, 4, 4), Tile(4, 8, 4, 2, 4))
 
 
@@ -137,9 +146,11 @@ class Thin(NamedTuple):
 
 
 MATRICES = (
-    Matrix(128, 128, 32, 64, 32), Matrix(64, 128, 32, 32, 32), Matrix(64, 64, 32, 32, 32),
+    Matrix(128, 128, 32, 64, 32),
+    Matrix(64, 128, 32, 32, 32),
+    Matrix(64, 64, 32, 32, 32),
     Matrix(32, 64, 32, 16, 32),
-)  # fmt: skip
+)
 
 
 class Side(NamedTuple):
@@ -209,9 +220,12 @@ def tiles_for(form: Form, chip: Chip, strict: bool) -> tuple[Tile, ...] | tuple[
 
 
 def cut(
-    form: Form, chip: Chip, tile: Tile | Matrix | None = None, splits: int | None = None,
+    form: Form,
+    chip: Chip,
+    tile: Tile | Matrix | None = None,
+    splits: int | None = None,
     strict: bool = False,
-) -> Cut:  # fmt: skip
+) -> Cut:
     """The tiles and splits that take the least time by a simple model of the machine.
 
     With `strict`, sums are made one product after another: not split, and not by tensor cores.

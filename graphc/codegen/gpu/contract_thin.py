@@ -98,9 +98,14 @@ class ThinSource:
     """Writes the kernel for one cut."""
 
     def __init__(
-        self, form: Form, cut: Cut, accumulator: DType, buffers: tuple[int, int],
-        names: list[str], simulated: bool,
-    ) -> None:  # fmt: skip
+        self,
+        form: Form,
+        cut: Cut,
+        accumulator: DType,
+        buffers: tuple[int, int],
+        names: list[str],
+        simulated: bool,
+    ) -> None:
         self.form, self.cut, self.accumulator, self.names = form, cut, accumulator, names
         self.shape: Thin = cut.tile
         self.simulated = simulated

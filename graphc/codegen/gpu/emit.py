@@ -96,9 +96,14 @@ def launch_of(kernel: Kernel, places: dict[int, Operand], chip: Chip, scratch: S
             given.append(scratch.take(work_stride(buffer) * shape.groups))
             buffers.append((buffer.dtype, stride_of(buffer) * shape.groups))
     return Launch(
-        text, maker(text), tuple(buffers), tuple(given), shape.blocks, shape.threads,
+        text,
+        maker(text),
+        tuple(buffers),
+        tuple(given),
+        shape.blocks,
+        shape.threads,
         exact=kernel.strict or kernel.exact,
-    )  # fmt: skip
+    )
 
 
 def maker(text: str) -> Callable[[], Callable[..., None]]:

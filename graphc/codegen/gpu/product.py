@@ -33,9 +33,10 @@ ACTIVATIONS = {  # each with how far values may be off
     "relu": (np.maximum(PROBES, 0), 0.0),
     # That with erf is 5e-4 away from it.
     "gelu": (
-        PROBES / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (PROBES + 0.044715 * PROBES**3))), 1e-5,
+        PROBES / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (PROBES + 0.044715 * PROBES**3))),
+        1e-5,
     ),
-}  # fmt: skip
+}
 OF_ZERO = 1e-9  # of what values may be off, near zero
 NARROW = 1  # columns that a run of the result has at least, else it is a batch of more of them
 
@@ -58,10 +59,19 @@ def product_of(region: Graph, config: Config, launches: Sequence[Launch]) -> Pro
     m, n = total(groups.m), total(groups.n)
     last = launches[-1]
     made = Product(
-        len(launches), *names, total(groups.batch), n, m, total(groups.k), *factors,
-        epilogue.addend, epilogue.bias, epilogue.activation, epilogue.scale,
+        len(launches),
+        *names,
+        total(groups.batch),
+        n,
+        m,
+        total(groups.k),
+        *factors,
+        epilogue.addend,
+        epilogue.bias,
+        epilogue.activation,
+        epilogue.scale,
         tuple(count * dtype.itemsize for dtype, count in last.buffers),
-    )  # fmt: skip
+    )
     try:
         made.check(made.sizes)
     except GraphError:

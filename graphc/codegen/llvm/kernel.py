@@ -30,15 +30,7 @@ from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
 from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
-from graphc.loops.facts import (
-    Changes,
-    SumPlan,
-    dissolves,
-    looks,
-    loop_range,
-    step_of,
-    work_stride,
-)
+from graphc.loops.facts import Changes, SumPlan, dissolves, looks, loop_range, step_of, work_stride
 from graphc.loops.nest import (
     Assign,
     Buffer,

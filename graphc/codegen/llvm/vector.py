@@ -22,16 +22,7 @@ from graphc.codegen.llvm.loops import lane_mask
 from graphc.codegen.llvm.vector_facts import VectorFacts, shape_of
 from graphc.ir.types import BOOL
 from graphc.loops.facts import loop_range
-from graphc.loops.nest import (
-    Assign,
-    Declare,
-    Fail,
-    For,
-    Statement,
-    Store,
-    Update,
-    expressions,
-)
+from graphc.loops.nest import Assign, Declare, Fail, For, Statement, Store, Update, expressions
 
 if TYPE_CHECKING:
     from graphc.codegen.llvm.kernel import KernelWriter

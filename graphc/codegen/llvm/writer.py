@@ -30,8 +30,12 @@ from graphc.runtime.load.layouts import Layout
 
 I1, I8, I32, I64, PTR, VOID = "i1", "i8", "i32", "i64", "ptr", "void"
 RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = (
-    "monotonic", "acquire", "release", "acq_rel", "seq_cst",
-)  # fmt: skip
+    "monotonic",
+    "acquire",
+    "release",
+    "acq_rel",
+    "seq_cst",
+)
 _BYTES = {I1: 1, I8: 1, I32: 4, I64: 8, PTR: 8}
 _KINDS = {"Number": I64, "Int32": I32, "Pointer": PTR, "Flag": I1}
 

@@ -26,16 +26,7 @@ from collections.abc import Iterable, Sequence
 from graphc.codegen.lowering.row_epilogue import covers_rows
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import (
-    Alias,
-    Compute,
-    Contraction,
-    Effect,
-    Library,
-    Loops,
-    Reduction,
-    Scalar,
-)
+from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.record.structural import moves_of
 

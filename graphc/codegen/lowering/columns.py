@@ -83,9 +83,13 @@ class Columns(Nest):
         return [F64 if k is F32 and lower.combine == "add" else k for k in kinds]
 
     def column_block(
-        self, values: dict[int, Expr], line: Axes, reduced: list[Axes],
-        bounds: tuple[Expr, Expr], work: dict[int, list[Buffer]],
-    ) -> None:  # fmt: skip
+        self,
+        values: dict[int, Expr],
+        line: Axes,
+        reduced: list[Axes],
+        bounds: tuple[Expr, Expr],
+        work: dict[int, list[Buffer]],
+    ) -> None:
         b = self.b
         self.start_columns(bounds, work)
         with ExitStack() as stack:
@@ -115,9 +119,12 @@ class Columns(Nest):
                     b.store(buffer, slot, first.cast(buffer.dtype))
 
     def store_columns(
-        self, values: dict[int, Expr], line: Axes, bounds: tuple[Expr, Expr],
+        self,
+        values: dict[int, Expr],
+        line: Axes,
+        bounds: tuple[Expr, Expr],
         work: dict[int, list[Buffer]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Finish the folds of a block, and store what depends on them alone."""
         b, (start, stop) = self.b, bounds
         with b.loop(stop, "vector", start) as c:
@@ -160,9 +167,12 @@ class Columns(Nest):
         )
 
     def fold_rows(
-        self, rows: list[dict[int, Expr]], line: Axes, bounds: tuple[Expr, Expr],
+        self,
+        rows: list[dict[int, Expr]],
+        line: Axes,
+        bounds: tuple[Expr, Expr],
         work: dict[int, list[Buffer]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Fold a block of some rows, and store what of them is stored in full."""
         b, (start, stop) = self.b, bounds
         full = [r for r in unique(self.region.results) if self.space.is_full(r)]

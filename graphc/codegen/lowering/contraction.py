@@ -67,9 +67,14 @@ class Form:
 
     def normal(self) -> contract.Contraction:
         return contract.Contraction(
-            self.core, self.role("batch"), self.role("m"), self.role("n"),
-            self.role("k"), self.reads[0].offset, self.reads[1].offset,
-        )  # fmt: skip
+            self.core,
+            self.role("batch"),
+            self.role("m"),
+            self.role("n"),
+            self.role("k"),
+            self.reads[0].offset,
+            self.reads[1].offset,
+        )
 
 
 def form_of(region: Graph) -> Form:
@@ -269,9 +274,13 @@ class EpilogueLowering:
 
 
 def index_at(
-    b: Scalars, form: Form, which: int, plan: contract.Plan, places: dict[str, Expr],
+    b: Scalars,
+    form: Form,
+    which: int,
+    plan: contract.Plan,
+    places: dict[str, Expr],
     offset: Expr | None = None,
-) -> tuple[Expr, ...]:  # fmt: skip
+) -> tuple[Expr, ...]:
     """The index tuple of an operand (0, 1) or the result (2) from the core's linear indices.
 
     Those are "batch", "i", "j" and "k". With an offset the column is "j" + offset, where no axis

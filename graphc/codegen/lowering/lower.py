@@ -23,9 +23,13 @@ GRAIN_ELEMENTS, ELEMENT_FLOPS = 16384, 8
 
 
 def lower_loops(
-    region: Graph, name: str, *, strict: bool = False, check_finite: bool = False,
+    region: Graph,
+    name: str,
+    *,
+    strict: bool = False,
+    check_finite: bool = False,
     parity: bool = False,
-) -> tuple[Kernel, int]:  # fmt: skip
+) -> tuple[Kernel, int]:
     """The loop kernel of a region and the grain (units worth a thread of their own)."""
     space = space_of(region)
     shape: type[Nest] = Ordered if parity else Rows

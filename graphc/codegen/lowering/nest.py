@@ -66,9 +66,15 @@ class Nest:
 
     def kernel(self, body: list[Statement], units: int, then: Kernel | None = None) -> Kernel:
         return Kernel(
-            self.name, tuple(self.buffers), self.params, body, units=units, strict=self.strict,
-            exact=any(map(selects_computed, self.region.nodes)), then=then,
-        )  # fmt: skip
+            self.name,
+            tuple(self.buffers),
+            self.params,
+            body,
+            units=units,
+            strict=self.strict,
+            exact=any(map(selects_computed, self.region.nodes)),
+            then=then,
+        )
 
     def body(self) -> None:
         raise NotImplementedError

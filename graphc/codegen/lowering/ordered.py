@@ -81,9 +81,13 @@ class Ordered(Rows):
         self.fold_lanes(sums)
 
     def row_end(
-        self, inside: dict[int, Expr], inner: list[Axes], sums: list[Node], kind: str,
+        self,
+        inside: dict[int, Expr],
+        inner: list[Axes],
+        sums: list[Node],
+        kind: str,
         stack: ExitStack,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The loops over the innermost axis: in blocks that begin with the first lane."""
         b, last = self.b, inner[-1]
         before = self.row_position({**inside, last.place: b.integer(0)})  # elements, so far

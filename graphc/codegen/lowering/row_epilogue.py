@@ -79,9 +79,14 @@ class FinishedRows(Rows):
     params = EPILOGUE_PARAMS
 
     def __init__(
-        self, region: Graph, form: Form, plan: contract.Plan, name: str, strict: bool,
+        self,
+        region: Graph,
+        form: Form,
+        plan: contract.Plan,
+        name: str,
+        strict: bool,
         check_finite: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.form, self.plan = form, plan
         self.operands = params_beside(region, form)
         region = after_contraction(region, form.node, self.operands)

@@ -111,8 +111,11 @@ class Rows(Nest):
 
     def whole(self) -> list[Node]:
         """Operands and results that have an element for each of the space."""
-        return [n for n in (*self.region.params, *unique(self.region.results))
-                if self.space.is_full(n) and not tensor_type(n).dtype.is_complex]  # fmt: skip
+        return [
+            n
+            for n in (*self.region.params, *unique(self.region.results))
+            if self.space.is_full(n) and not tensor_type(n).dtype.is_complex
+        ]
 
     def are_far(self, inner: list[Axes]) -> bool:
         """Do rows lie whole in memory, one after another, and come from afar?"""
@@ -240,14 +243,20 @@ class Rows(Nest):
             seen.add(level)
             pending.extend((source, level) for source in node.inputs)
         return [
-            n for n in self.region.nodes
+            n
+            for n in self.region.nodes
             if len(passes.get(n.id, ())) > 1 and flops_per_element(n) >= STAGE_FLOPS
-        ]  # fmt: skip
+        ]
 
     def one_pass(
-        self, values: dict[int, Expr], inner: list[Axes], folds: list[Node], stores: list[Node],
-        stage: list[Node], second: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        values: dict[int, Expr],
+        inner: list[Axes],
+        folds: list[Node],
+        stores: list[Node],
+        stage: list[Node],
+        second: bool = False,
+    ) -> None:
         """Fold, stage and store everything that is ready at one level in one sweep over the row.
 
         The second pass also folds what is found a row ahead.

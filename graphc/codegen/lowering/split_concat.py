@@ -96,9 +96,12 @@ class Sections(Nest):
                     self.line(values, last, segments[-1])
 
     def enter(
-        self, section: ExitStack, outer: list[Axes], values: dict[int, Expr],
+        self,
+        section: ExitStack,
+        outer: list[Axes],
+        values: dict[int, Expr],
         chosen: tuple[Segment, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Open the section in which every outer index lies in its segment."""
         b = self.b
         for loop, (start, stop) in zip(outer, chosen, strict=True):
@@ -109,9 +112,12 @@ class Sections(Nest):
             b.known[index] = start, stop - 1
 
     def line(
-        self, values: dict[int, Expr], last: Axes, segments: list[Segment],
+        self,
+        values: dict[int, Expr],
+        last: Axes,
+        segments: list[Segment],
         block: Expr | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The segments of the last loop, or what of them lies in a block of it."""
         b = self.b
         for start, stop in segments:

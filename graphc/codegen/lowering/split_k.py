@@ -70,9 +70,13 @@ class PartialSums(EpilogueLowering):
         sums = kernel.buffers[0]
         all_of_them = Buffer(0, sums.dtype, sums.size * self.parts, sums.mode)
         return Kernel(
-            kernel.name, (all_of_them, *kernel.buffers[1:]), kernel.params, kernel.body,
-            units=kernel.units, strict=kernel.strict,
-        )  # fmt: skip
+            kernel.name,
+            (all_of_them, *kernel.buffers[1:]),
+            kernel.params,
+            kernel.body,
+            units=kernel.units,
+            strict=kernel.strict,
+        )
 
     def tile_reader(self, tile: Buffer, i: Expr, j: Expr, lead: Expr) -> None:
         b = self.b
@@ -80,8 +84,10 @@ class PartialSums(EpilogueLowering):
         def read(_: tuple[Expr, ...]) -> Expr:
             loads = [b.load(tile, j + p * tile.size) for p in range(self.parts)]
             while len(loads) > 1:
-                loads = [b.add(*loads[k : k + 2]) if loads[k + 1 :] else loads[k]
-                         for k in range(0, len(loads), 2)]  # fmt: skip
+                loads = [
+                    b.add(*loads[k : k + 2]) if loads[k + 1 :] else loads[k]
+                    for k in range(0, len(loads), 2)
+                ]
             return loads[0]
 
         self.elements.bind(self.form.node, read)

@@ -201,8 +201,7 @@ class Tall(Columns):
         with b.loop(bounds[1], "serial", bounds[0]) as group:
             first = group * self.count
             if shape.rows == 1:
-                rows = [{**values, shape.tall.place: first + k}
-                        for k in range(self.count)]  # fmt: skip
+                rows = [{**values, shape.tall.place: first + k} for k in range(self.count)]
                 self.fold_rows(rows, shape.line, (start, stop), self.work)
             else:
                 self.fold_lanes(values, first)

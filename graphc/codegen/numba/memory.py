@@ -141,11 +141,19 @@ def forget_elements(f: Writer, block: Struct[BlockWords], data: Pointer) -> None
 
 
 _FUNCTIONS = (
-    _plain("NRT_MemInfo_alloc"), _plain("NRT_MemInfo_alloc_safe"),
-    _aligned("NRT_MemInfo_alloc_aligned"), _aligned("NRT_MemInfo_alloc_safe_aligned"),
-    release_block, allocate, free,
-    new_list_of, new_list, allocate_elements, grow_elements, forget_elements,
-)  # fmt: skip
+    _plain("NRT_MemInfo_alloc"),
+    _plain("NRT_MemInfo_alloc_safe"),
+    _aligned("NRT_MemInfo_alloc_aligned"),
+    _aligned("NRT_MemInfo_alloc_safe_aligned"),
+    release_block,
+    allocate,
+    free,
+    new_list_of,
+    new_list,
+    allocate_elements,
+    grow_elements,
+    forget_elements,
+)
 PROVIDED = frozenset(function.symbol for function in _FUNCTIONS)
 
 

@@ -185,9 +185,11 @@ def _float(value: float, dtype: DType) -> str:
 def _cast(source: DType, result: DType) -> Helper:
     fields = {"s": source.name, "t": result.name, "np": storage(result)}
     fixed = {
-        ("bf16", "f32"): FROM_BF16, ("f16", "f32"): FROM_F16,
-        ("f32", "bf16"): TO_BF16, ("f32", "f16"): TO_F16,
-    }  # fmt: skip
+        ("bf16", "f32"): FROM_BF16,
+        ("f16", "f32"): FROM_F16,
+        ("f32", "bf16"): TO_BF16,
+        ("f32", "f16"): TO_F16,
+    }
     if (source.name, result.name) in fixed:
         return fixed[source.name, result.name], ()
     if source is F64 and result.name in ("f16", "bf16"):

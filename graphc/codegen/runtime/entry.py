@@ -124,9 +124,12 @@ def point_at(
 
 @native(I1)
 def make_results(
-    f: Writer, context: Struct[ContextWords], frame: Struct[FrameWords], args: Pointer,
+    f: Writer,
+    context: Struct[ContextWords],
+    frame: Struct[FrameWords],
+    args: Pointer,
     made: Pointer,
-) -> None:  # fmt: skip
+) -> None:
     """Make arrays of the results, or take those of donated arguments; false without memory."""
     records = context.result_records.to(RecordWords)
     bases = frame.at("bases").at(FIRST_PARAM).at(context.parameters)
@@ -150,9 +153,17 @@ def new_array(f: Writer, context: Struct[ContextWords], record: Struct[RecordWor
     keep(f, record.dtype)
     rank, none = record.rank.cast("trunc", I32), None
     return f.invoke(
-        PTR, context.new_array, context.array_type, record.dtype, rank, record.shape,
-        none, none, f.half(0), none,
-    )  # fmt: skip
+        PTR,
+        context.new_array,
+        context.array_type,
+        record.dtype,
+        rank,
+        record.shape,
+        none,
+        none,
+        f.half(0),
+        none,
+    )
 
 
 def run_with_gil_or_without(

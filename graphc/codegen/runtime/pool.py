@@ -74,9 +74,16 @@ spins = Global("spins", I64, 1000)  # of a worker, before it parks
 
 @native(I32)
 def fork(
-    f: Writer, kernel: Pointer, buffers: Pointer, parameters: Pointer, units: Number, grain: Number,
-    threads: Number, poll: Number, cancel: Pointer,
-) -> None:  # fmt: skip
+    f: Writer,
+    kernel: Pointer,
+    buffers: Pointer,
+    parameters: Pointer,
+    units: Number,
+    grain: Number,
+    threads: Number,
+    poll: Number,
+    cancel: Pointer,
+) -> None:
     """Run a kernel over its units on so many threads at most; its first status that is not 0."""
     if f.module.has_threads:
         present = workers(f).load(order=ACQUIRE)

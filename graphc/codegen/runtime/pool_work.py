@@ -7,16 +7,7 @@ slot up, then helps the other slots in turn.
 
 from __future__ import annotations
 
-from graphc.codegen.llvm.writer import (
-    I32,
-    RELAXED,
-    Global,
-    Number,
-    Pointer,
-    Value,
-    Writer,
-    native,
-)
+from graphc.codegen.llvm.writer import I32, RELAXED, Global, Number, Pointer, Value, Writer, native
 from graphc.runtime.call.failure import CANCELLED
 from graphc.runtime.devices.device import MOST_THREADS
 from graphc.runtime.load.layouts import Address, Half, Layout, Word
@@ -94,9 +85,14 @@ def fail(f: Writer, status: Value) -> None:
 
 @native(I32)
 def alone(
-    f: Writer, kernel: Pointer, buffers: Pointer, parameters: Pointer, units: Number, poll: Number,
+    f: Writer,
+    kernel: Pointer,
+    buffers: Pointer,
+    parameters: Pointer,
+    units: Number,
+    poll: Number,
     cancel: Pointer,
-) -> None:  # fmt: skip
+) -> None:
     """Run a kernel on one thread; look at the cancel flag every `poll` units, if that is not 0."""
     with f.when(poll == 0):
         f.give(f.invoke(I32, kernel, buffers, parameters, 0, units, 0))

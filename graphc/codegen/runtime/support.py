@@ -28,11 +28,20 @@ def support_ir(target: Target) -> str:
 
     return Module(target.triple).text(
         [
-            walker.walk, walker.acquire, team.run, entry.entry, nesting.nested,
-            pool.pool_start, pool.pool_reset, pool.spin,
-            team_open, team_stop, team_fail, device_threads.crew_reset,
+            walker.walk,
+            walker.acquire,
+            team.run,
+            entry.entry,
+            nesting.nested,
+            pool.pool_start,
+            pool.pool_reset,
+            pool.spin,
+            team_open,
+            team_stop,
+            team_fail,
+            device_threads.crew_reset,
         ]
-    )  # fmt: skip
+    )
 
 
 def support_object(target: Target) -> bytes:

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.codegen.llvm.writer import (
-    I32,
-    I64,
-    PTR,
-    VOID,
-    Extern,
-    Value,
-    Writer,
-    native,
-)
+from graphc.codegen.llvm.writer import I32, I64, PTR, VOID, Extern, Value, Writer, native
 
 MASK = 128  # bytes of a set of cores
 _SIGNAL_SET = 128  # bytes

@@ -184,12 +184,23 @@ class _Run:
         self.sizes |= {f"r{k}": nbytes_of(node) for k, node in enumerate(graph.results)}
         self.sizes |= {base: nbytes_of(node) for node, base in self.homes.items()}
         self.actions: dict[str, Callable[[Node], None]] = {
-            "fused": self.kernel, "blocked": self.blocks, "cond": self.branch, "while": self.loop,
-            "scan": self.loop, "push": self.stack, "pop": self.stack, "stack": self.receive,
-            "recv": self.receive, "send": self.send, "assign": self.assign, "tuple": self.gather,
-            "item": self.pick, "read": self.known, "workspace": self.nothing,
+            "fused": self.kernel,
+            "blocked": self.blocks,
+            "cond": self.branch,
+            "while": self.loop,
+            "scan": self.loop,
+            "push": self.stack,
+            "pop": self.stack,
+            "stack": self.receive,
+            "recv": self.receive,
+            "send": self.send,
+            "assign": self.assign,
+            "tuple": self.gather,
+            "item": self.pick,
+            "read": self.known,
+            "workspace": self.nothing,
             **dict.fromkeys(STORED, self.known),
-        }  # fmt: skip
+        }
 
     def all(self) -> None:
         for k, param in enumerate(self.graph.params):

@@ -151,12 +151,7 @@ def times_of(graph: Graph) -> Times:
 
 
 def takes_over(
-    result: Node,
-    held: Node,
-    readers: Iterable[Node],
-    times: Times,
-    *,
-    may_stage: bool = False,
+    result: Node, held: Node, readers: Iterable[Node], times: Times, *, may_stage: bool = False
 ) -> bool:
     """May a kernel's result lie where `held` lies, given who reads that and the issue order?"""
     kernel, leaf = memory(result)
@@ -179,8 +174,9 @@ def same_bytes(one: AnyType, other: AnyType) -> bool:
     """Are both arrays of one element type and size? Their shapes may differ."""
     if not isinstance(one, Type) or not isinstance(other, Type):
         return False
-    return one is other or (one.is_static and other.is_static and one.dtype is other.dtype
-                            and one.size == other.size)  # fmt: skip
+    return one is other or (
+        one.is_static and other.is_static and one.dtype is other.dtype and one.size == other.size
+    )
 
 
 def writers(kernel: Node) -> list[Node]:

@@ -214,9 +214,13 @@ class TableWriter:
             return self.launch_rows(spec, operands)
         symbol = self.compiler.add(spec)
         row = self.table.call(
-            self.kernels.setdefault(symbol, len(self.kernels)), operands,
-            units=spec.units, grain=spec.grain, poll=spec.poll, params=self.params(spec.params),
-        )  # fmt: skip
+            self.kernels.setdefault(symbol, len(self.kernels)),
+            operands,
+            units=spec.units,
+            grain=spec.grain,
+            poll=spec.poll,
+            params=self.params(spec.params),
+        )
         return [row]
 
     def launch_rows(self, spec: Spec, operands: list[Operand]) -> list[int]:
@@ -227,9 +231,12 @@ class TableWriter:
             given = operands[used : used + len(launch.operands)]
             used += len(given)
             row = self.table.call(
-                self.kernels.setdefault(symbol, len(self.kernels)), given,
-                units=launch.blocks, grain=launch.threads, params=self.params(launch.params),
-            )  # fmt: skip
+                self.kernels.setdefault(symbol, len(self.kernels)),
+                given,
+                units=launch.blocks,
+                grain=launch.threads,
+                params=self.params(launch.params),
+            )
             rows.append(row)
         if spec.product is not None:
             self.products[rows[-1]] = spec.product

@@ -29,8 +29,13 @@ from graphc.record import record
 Array = np.ndarray[Any, Any]
 Scope = ChainMap[str, Any]
 _UNCOMPUTABLE = (
-    *MALFORMED, ArithmeticError, AssertionError, RecursionError, NotImplementedError, MemoryError,
-)  # fmt: skip
+    *MALFORMED,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    NotImplementedError,
+    MemoryError,
+)
 
 
 class Refusal(GraphError):
@@ -172,11 +177,7 @@ class Importer:
         return rule.function(*arguments, **keywords)
 
     def _inline(
-        self,
-        body: Subgraph,
-        node: Node,
-        arguments: Sequence[Any],
-        attributes: Mapping[str, Any],
+        self, body: Subgraph, node: Node, arguments: Sequence[Any], attributes: Mapping[str, Any]
     ) -> tuple[Any, ...]:
         """The body of a function in place of its call."""
         given = {**body.defaults, **attributes}
@@ -208,9 +209,16 @@ def _with_attributes(node: Node, given: Mapping[str, Any]) -> Node:
     pairs = {name: bound(value) for name, value in node.attributes.items()}
     kept = {name: value for name, value in pairs.items() if value is not None}
     return Node(
-        node.index, node.name, node.domain, node.op, node.version, node.inputs, node.outputs,
-        kept, node.overload,
-    )  # fmt: skip
+        node.index,
+        node.name,
+        node.domain,
+        node.op,
+        node.version,
+        node.inputs,
+        node.outputs,
+        kept,
+        node.overload,
+    )
 
 
 def _result(scope: Mapping[str, Any], file: File, name: str) -> Any:

@@ -378,9 +378,13 @@ def _query(name: str, params: tuple[Node, ...], value: Value) -> Graph:
     """The graph up to a value."""
     builder = value.owner.builder
     return Graph(
-        name, params, list(builder.nodes), (value.node,), result_names=("0",),
+        name,
+        params,
+        list(builder.nodes),
+        (value.node,),
+        result_names=("0",),
         next_id=builder.next_id,
-    )  # fmt: skip
+    )
 
 
 class _Oracle:

@@ -17,10 +17,17 @@ from graphc.record import record
 Array = np.ndarray[Any, Any]
 
 CARRIED = {
-    "int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
-    "float8_e4m3fn": "float32", "float8_e4m3fnuz": "float32", "float8_e5m2": "float32",
-    "float8_e5m2fnuz": "float32", "float4_e2m1fn": "float32", "float8_e8m0fnu": "float32",
-}  # fmt: skip
+    "int2": "int8",
+    "int4": "int8",
+    "uint2": "uint8",
+    "uint4": "uint8",
+    "float8_e4m3fn": "float32",
+    "float8_e4m3fnuz": "float32",
+    "float8_e5m2": "float32",
+    "float8_e5m2fnuz": "float32",
+    "float4_e2m1fn": "float32",
+    "float8_e8m0fnu": "float32",
+}
 
 
 @record(frozen=True)

@@ -186,14 +186,18 @@ class _Reader:
             graphs = any(a.type == a.GRAPH for a in proto.attribute)
             made.append(
                 Node(
-                    k, _text(proto.name), domain, _text(proto.op_type),
+                    k,
+                    _text(proto.name),
+                    domain,
+                    _text(proto.op_type),
                     versions.get(domain, self.versions.get(domain, 1)),
-                    _texts(proto.input), _texts(proto.output),
+                    _texts(proto.input),
+                    _texts(proto.output),
                     {_text(a.name): self._attribute(a, depth) for a in proto.attribute},
                     _text(proto.overload),
                     proto.SerializeToString() if graphs and domain else b"",
                 )
-            )  # fmt: skip
+            )
         return tuple(made)
 
     def _attribute(self, proto: Any, depth: int) -> Any:
@@ -281,7 +285,7 @@ class _Reader:
         if length != nbytes or start < 0 or start + nbytes > source.size:
             raise GraphError(
                 f"{self.path.name}: tensor {proto.name!r} needs {nbytes} bytes at {start} of "
-                f"{name}, which has {source.size}",
+                f"{name}, which has {source.size}"
             )
         return source.read(start, nbytes)
 

@@ -15,10 +15,19 @@ from graphc.formats.onnx.reader import Kind, Node, Subgraph, _Reader
 from graphc.ops.record.value import Value
 
 _KINDS: dict[str, Any] = {
-    "FLOAT": float, "INT": int, "STRING": str, "TENSOR": np.ndarray, "GRAPH": Subgraph,
-    "SPARSE_TENSOR": np.ndarray, "TYPE_PROTO": Kind, "FLOATS": float, "INTS": int, "STRINGS": str,
-    "TENSORS": np.ndarray, "GRAPHS": Subgraph,
-}  # fmt: skip
+    "FLOAT": float,
+    "INT": int,
+    "STRING": str,
+    "TENSOR": np.ndarray,
+    "GRAPH": Subgraph,
+    "SPARSE_TENSOR": np.ndarray,
+    "TYPE_PROTO": Kind,
+    "FLOATS": float,
+    "INTS": int,
+    "STRINGS": str,
+    "TENSORS": np.ndarray,
+    "GRAPHS": Subgraph,
+}
 
 
 @lru_cache(4096)
@@ -107,9 +116,10 @@ def _node_bytes(node: Node) -> bytes:
         return node.source
 
     plain = {
-        name: value for name, value in node.attributes.items()
+        name: value
+        for name, value in node.attributes.items()
         if isinstance(value, int | float | str | tuple)
-    }  # fmt: skip
+    }
     made = helper.make_node(
         node.op, node.inputs, node.outputs, node.name, domain=node.domain, **plain
     )

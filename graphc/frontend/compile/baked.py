@@ -35,10 +35,22 @@ SAMPLES = 512  # elements of a larger one: half a microsecond
 MOST_WATCHED = 1000
 MOST_DEPTH = 6  # of containers and objects in one another
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_WRITES = frozenset((
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem",
-    "remove", "setdefault", "update",
-))  # fmt: skip
+_WRITES = frozenset(
+    (
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "setdefault",
+        "update",
+    )
+)
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "numpy", "graphc"))
 
 Array = np.ndarray[Any, Any]

@@ -112,10 +112,7 @@ def _compiling(name: str) -> Iterator[None]:
 
 
 def build(
-    value: Graph | Program,
-    config: Config,
-    traced_seconds: float = 0.0,
-    stage: str | None = None,
+    value: Graph | Program, config: Config, traced_seconds: float = 0.0, stage: str | None = None
 ) -> Built:
     """Compile a graph; writes the dump folder when the configuration names one."""
     from graphc.codegen.build import build_image

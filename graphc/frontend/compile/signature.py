@@ -34,9 +34,21 @@ from graphc.record import record
 from graphc.runtime.call.array import Array
 
 _STATIC_TYPES = (
-    str, bytes, enum.Enum, np.dtype, DType, Dim, type, types.FunctionType, types.MethodType,
-    types.BuiltinFunctionType, types.ModuleType, np.ufunc, pathlib.PurePath, type(Ellipsis),
-)  # fmt: skip
+    str,
+    bytes,
+    enum.Enum,
+    np.dtype,
+    DType,
+    Dim,
+    type,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    np.ufunc,
+    pathlib.PurePath,
+    type(Ellipsis),
+)
 _NUMBERS = (bool, int, float, complex)
 
 

@@ -105,8 +105,7 @@ def unfed(missing: dict[Node, Node | None], how: str) -> FeedError:
     needed = f", needed by {reader!r}" if reader is not None else ", and it is fetched"
     message = f"placeholder {names} is {how}" if len(missing) == 1 else f"{names} are {how}"
     error = FeedError(
-        message + needed,
-        hint=f"feeds={{{first.attrs['name']!r}: an array {first.type}}}",
+        message + needed, hint=f"feeds={{{first.attrs['name']!r}: an array {first.type}}}"
     )
     error.at((reader or first).loc)
     return error

@@ -63,8 +63,7 @@ class Growing:
         count = outputs(node)
         if count == 0:
             raise FeedError(
-                f"{text} has no output",
-                hint=f"to run it for its effect, use targets=[{text!r}]",
+                f"{text} has no output", hint=f"to run it for its effect, use targets=[{text!r}]"
             ).at(node.loc, node.describe())
         if port is not None and port >= count:
             ports = ", ".join(f"{_stem(text)}:{k}" for k in range(min(count, 6)))

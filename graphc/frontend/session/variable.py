@@ -100,11 +100,7 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
     __hash__ = object.__hash__
 
     def __init__(
-        self,
-        init: Any,
-        name: str | None = None,
-        container: str | None = None,
-        dtype: Any = None,
+        self, init: Any, name: str | None = None, container: str | None = None, dtype: Any = None
     ) -> None:
         home = runtime.container(_name("container", container or _default.get()))
         title = _free_name(home) if name is None else _name("variable", name)

@@ -35,9 +35,13 @@ from graphc.ops.record.value import _ACTIVE, Stateful, current
 _Dispatcher: Any = type(np.sum)
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 _INSTALLED = tuple(
-    sorted({str(Path(sysconfig.get_paths()[key]).resolve()) + os.sep
-            for key in ("stdlib", "platstdlib", "purelib", "platlib")})
-)  # fmt: skip
+    sorted(
+        {
+            str(Path(sysconfig.get_paths()[key]).resolve()) + os.sep
+            for key in ("stdlib", "platstdlib", "purelib", "platlib")
+        }
+    )
+)
 # Functions of lists of arrays; other lists with traced values in them are arrays.
 _OF_ARRAYS: frozenset[Any] = frozenset((
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select,
@@ -45,10 +49,18 @@ _OF_ARRAYS: frozenset[Any] = frozenset((
     np.histogramdd,
 ))  # fmt: skip
 # Functions that call what they are given.
-_CALLERS: frozenset[Any] = frozenset((
-    map, filter, sorted, min, max, functools.reduce, functools.partial,
-    *(kind for kind in vars(itertools).values() if callable(kind)),
-))  # fmt: skip
+_CALLERS: frozenset[Any] = frozenset(
+    (
+        map,
+        filter,
+        sorted,
+        min,
+        max,
+        functools.reduce,
+        functools.partial,
+        *(kind for kind in vars(itertools).values() if callable(kind)),
+    )
+)
 
 
 # ---------------------------------------------------------------------------------------- hooks

@@ -30,12 +30,15 @@ from graphc.ops.record.value import NUMPY, PUBLIC, Value, element_of, is_python_
 
 # Folding, scanning and outer forms of a ufunc are functions of their own here.
 _REDUCE = {
-    np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
-    np.logical_and: "all", np.logical_or: "any", np.logaddexp: "logsumexp",
-}  # fmt: skip
-_ACCUMULATE = {
-    np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin",
-}  # fmt: skip
+    np.add: "sum",
+    np.multiply: "prod",
+    np.maximum: "max",
+    np.minimum: "min",
+    np.logical_and: "all",
+    np.logical_or: "any",
+    np.logaddexp: "logsumexp",
+}
+_ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 _AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
 _LAYOUT = {"casting", "order", "subok"}
 

@@ -292,9 +292,20 @@ def _method(self: KnownArray, name: str, args: Any, kwargs: dict[str, Any]) -> A
 
 
 _ARITHMETIC = (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor",
-    "lshift", "rshift",
-)  # fmt: skip
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+)
 for _name in (*_ARITHMETIC, "divmod"):
     setattr(KnownArray, f"__{_name}__", _binary(f"__{_name}__"))
     setattr(KnownArray, f"__r{_name}__", _reflected(f"__r{_name}__"))
@@ -303,9 +314,18 @@ for _name in _ARITHMETIC:
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(KnownArray, f"__{_name}__", _binary(f"__{_name}__"))
 for _name in (
-    "bool", "int", "float", "complex", "index", "format", "contains", "len", "str", "repr",
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "format",
+    "contains",
+    "len",
+    "str",
+    "repr",
     "round",
-):  # fmt: skip
+):
     if hasattr(np.ndarray, f"__{_name}__"):
         setattr(KnownArray, f"__{_name}__", _conversion(f"__{_name}__"))
 for _name in ("neg", "pos", "abs", "invert"):

@@ -23,10 +23,19 @@ from graphc.ops.index.indexing import MASK_HINT
 from graphc.ops.record.value import NUMPY, PUBLIC, Stateful, Trace, Value, cast_value
 
 _REDUCTIONS = {
-    np.sum: "sum", np.prod: "prod", np.mean: "mean", np.any: "any", np.all: "all",
-    np.max: "max", np.min: "min", np.amax: "max", np.amin: "min", np.std: "std", np.var: "var",
+    np.sum: "sum",
+    np.prod: "prod",
+    np.mean: "mean",
+    np.any: "any",
+    np.all: "all",
+    np.max: "max",
+    np.min: "min",
+    np.amax: "max",
+    np.amin: "min",
+    np.std: "std",
+    np.var: "var",
     np.count_nonzero: "count_nonzero",
-}  # fmt: skip
+}
 _ELEMENTWISE = frozenset((np.where, np.clip, np.round, np.nan_to_num, np.real, np.imag, np.isclose))
 _MOST_COMPARED = 200  # nodes of two masks that are told to be the same
 
@@ -243,14 +252,27 @@ def _in_place(name: str) -> Callable[[SelectedElements, Any], SelectedElements]:
 
 
 _UFUNCS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
-    "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "lshift": np.left_shift,
+    "rshift": np.right_shift,
+}
 _COMPARISONS = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
     "ne": np.not_equal,
-}  # fmt: skip
+}
 
 
 def _binary(ufunc: Any, reflected: bool = False) -> Callable[[Any, Any], Any]:

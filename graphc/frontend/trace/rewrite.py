@@ -211,10 +211,14 @@ def _without_values(arguments: ast.arguments) -> ast.arguments:
         return None if given is None else _like(given, annotation=None)
 
     return ast.arguments(
-        [bare(a) for a in arguments.posonlyargs], [bare(a) for a in arguments.args],
-        bare(arguments.vararg), [bare(a) for a in arguments.kwonlyargs],
-        [None for _ in arguments.kwonlyargs], bare(arguments.kwarg), [],
-    )  # fmt: skip
+        [bare(a) for a in arguments.posonlyargs],
+        [bare(a) for a in arguments.args],
+        bare(arguments.vararg),
+        [bare(a) for a in arguments.kwonlyargs],
+        [None for _ in arguments.kwonlyargs],
+        bare(arguments.kwarg),
+        [],
+    )
 
 
 def _is_source(plain: CodeType, code: CodeType) -> bool:

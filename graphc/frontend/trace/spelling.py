@@ -20,9 +20,12 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # What NumPy may do to save time or memory, and what says where arrays lie.
 _IDLE: dict[str, tuple[Any, ...]] = {
-    "overwrite_input": (False, True), "device": (None, "cpu"), "like": (None,),
-    "kind": (None, "sort", "table"), "subok": (False, True),
-}  # fmt: skip
+    "overwrite_input": (False, True),
+    "device": (None, "cpu"),
+    "like": (None,),
+    "kind": (None, "sort", "table"),
+    "subok": (False, True),
+}
 
 
 @record(frozen=True)

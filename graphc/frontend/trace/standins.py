@@ -128,8 +128,15 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 
 
 @stands_in_for(np.full)
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *,
-         device: Any = None, like: Any = None) -> Any:  # fmt: skip
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Any:
     """np.full with a traced value."""
     value = asarray(plain(fill_value))
     return _fresh(functions.full(plain(shape), value, dtype))

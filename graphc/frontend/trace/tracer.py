@@ -332,11 +332,20 @@ def _in_place(name: str) -> Callable[[Tracer, Any], Any]:
 
 
 for _python, _name in (
-    ("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("truediv", "divide"),
-    ("floordiv", "floor_divide"), ("mod", "remainder"), ("pow", "power"), ("matmul", "matmul"),
-    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
-    ("lshift", "left_shift"), ("rshift", "right_shift"),
-):  # fmt: skip
+    ("add", "add"),
+    ("sub", "subtract"),
+    ("mul", "multiply"),
+    ("truediv", "divide"),
+    ("floordiv", "floor_divide"),
+    ("mod", "remainder"),
+    ("pow", "power"),
+    ("matmul", "matmul"),
+    ("and", "bitwise_and"),
+    ("or", "bitwise_or"),
+    ("xor", "bitwise_xor"),
+    ("lshift", "left_shift"),
+    ("rshift", "right_shift"),
+):
     setattr(Tracer, f"__i{_python}__", _in_place(_name))
     setattr(Tracer, f"__{_python}__", _refusing(f"__{_python}__"))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):

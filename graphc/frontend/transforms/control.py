@@ -317,9 +317,14 @@ def _traced_scan(
         lambda: trace_region("body", [*carry.parameters, *slices], step, carry.targets), part=0
     )
     made = emit_region(
-        "scan", (*carry.values, *given.values), (region,), carries=len(carry.values),
-        scanned=len(slices), length=count, reverse=reverse,
-    )  # fmt: skip
+        "scan",
+        (*carry.values, *given.values),
+        (region,),
+        carries=len(carry.values),
+        scanned=len(slices),
+        length=count,
+        reverse=reverse,
+    )
     last, ys = unflatten(region.tree, made)
     return last, ys
 

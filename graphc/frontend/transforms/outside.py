@@ -69,12 +69,13 @@ def callback(function: Callable[..., Any], result_specs: Any, *values: Any) -> A
                 hint='gc.spec(shape, "f32"), a nesting of them, or None',
             )
     made = _emit(
-        "callback", values,
+        "callback",
+        values,
         function=function_of(_Flat(function, tree)),
         dtypes=tuple(spec.dtype.name for spec in specs),
         ranks=tuple(spec.rank for spec in specs),
         dims=tuple(extent for spec in specs for extent in spec.shape),
-    )  # fmt: skip
+    )
     return unflatten(tree, list(made) if isinstance(made, tuple) else [made])
 
 

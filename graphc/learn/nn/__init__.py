@@ -30,9 +30,7 @@ from graphc.learn.nn.recurrent import GRU, LSTM
 from graphc.learn.trees import parameter_count
 from graphc.ops.record.value import functions
 
-relu, leaky_relu, elu, selu = (
-    functions.relu, functions.leaky_relu, functions.elu, functions.selu
-)  # fmt: skip
+relu, leaky_relu, elu, selu = (functions.relu, functions.leaky_relu, functions.elu, functions.selu)
 gelu, silu, mish = functions.gelu, functions.silu, functions.mish
 sigmoid, tanh, softplus = functions.sigmoid, functions.tanh, functions.softplus
 softmax, log_softmax = functions.softmax, functions.log_softmax

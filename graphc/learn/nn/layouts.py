@@ -80,9 +80,11 @@ def lstm_to_torch(params: Params) -> Params:
         single = len(bias.shape) == 1
         biases = (bias, f.zeros_like(bias)) if single else (bias[0], bias[1])
     return _present(
-        weight_ih=f.transpose(params["input"]), weight_hh=f.transpose(params["recurrent"]),
-        bias_ih=biases[0], bias_hh=biases[1],
-    )  # fmt: skip
+        weight_ih=f.transpose(params["input"]),
+        weight_hh=f.transpose(params["recurrent"]),
+        bias_ih=biases[0],
+        bias_hh=biases[1],
+    )
 
 
 def lstm_from_keras(kernel: Any, recurrent_kernel: Any, bias: Any = None) -> Params:
@@ -128,9 +130,10 @@ def gru_from_keras(kernel: Any, recurrent_kernel: Any, bias: Any = None) -> Para
 def gru_to_keras(params: Params) -> Params:
     """GRU to keras.layers.GRU: kernel, recurrent_kernel, bias."""
     return _present(
-        kernel=_swapped(params["input"]), recurrent_kernel=_swapped(params["recurrent"]),
+        kernel=_swapped(params["input"]),
+        recurrent_kernel=_swapped(params["recurrent"]),
         bias=_swapped(params.get("bias")),
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------------------- attention
@@ -157,5 +160,6 @@ def attention_to_torch(params: Params) -> Params:
     return _present(
         in_proj_weight=f.concatenate([p["weight"] for p in parts], axis=0),
         in_proj_bias=f.concatenate([p["bias"] for p in parts], axis=0) if has_bias else None,
-        out_proj_weight=output["weight"], out_proj_bias=output.get("bias"),
-    )  # fmt: skip
+        out_proj_weight=output["weight"],
+        out_proj_bias=output.get("bias"),
+    )

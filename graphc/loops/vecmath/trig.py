@@ -151,11 +151,7 @@ def _reduce_64(size: Expr) -> tuple[Expr, Expr, Expr]:
     zero = whole.like(0)
     rest = where(near, size, rest)
     rest = where(size < math.inf, rest, math.nan)
-    return (
-        where(near, zero, quadrant.cast(I64)),
-        rest,
-        where(near, 0.0, rest_low),
-    )
+    return (where(near, zero, quadrant.cast(I64)), rest, where(near, 0.0, rest_low))
 
 
 def _sin_cos_32(r: Real, x: Expr) -> Pair:

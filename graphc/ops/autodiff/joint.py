@@ -92,12 +92,14 @@ def split(graph: Graph, params: int, results: int, kept: Iterable[int]) -> Split
     backward = section(
         graph,
         (
-            *(graph.params[k] for k in numbers), *(inputs[n.id] for n in saved), *tops,
+            *(graph.params[k] for k in numbers),
+            *(inputs[n.id] for n in saved),
+            *tops,
             *graph.params[params:],
         ),
         (*graph.results[results:], *(t.end for t in stacks)),
         inputs,
-    )  # fmt: skip
+    )
     return Split(
         forward,
         backward,
@@ -206,9 +208,12 @@ def _left_by(stack: Node, readers: dict[int, list[Node]]) -> Node | None:
 
 
 def section(
-    graph: Graph, params: Sequence[Node], results: Sequence[Node], replaced: dict[int, Node],
+    graph: Graph,
+    params: Sequence[Node],
+    results: Sequence[Node],
+    replaced: dict[int, Node],
     acting: Sequence[Node] = (),
-) -> Graph:  # fmt: skip
+) -> Graph:
     """The part of a graph that computes these results from these parameters.
 
     `replaced` maps ids to the parameters that stand for nodes; `acting` nodes run for what they do.
@@ -231,6 +236,9 @@ def section(
             mapped[node.id] = made
             nodes.append(made)
     return Graph(
-        graph.name, tuple(params), nodes, tuple(mapped[r.id] for r in results),
+        graph.name,
+        tuple(params),
+        nodes,
+        tuple(mapped[r.id] for r in results),
         next_id=graph.next_id,
-    )  # fmt: skip
+    )

@@ -64,8 +64,9 @@ class Flow:
         self.carried = [k for k in range(self.carries) if k in active and k in wanted]
         outside = [k for k in sorted(active) if k >= self.carries]
         self.operands = [k for k in outside if needed[region.params[k].id]]
-        self.results = [k for k in sorted(wanted)
-                        if k >= self.carries and flags[region.results[k].id]]  # fmt: skip
+        self.results = [
+            k for k in sorted(wanted) if k >= self.carries and flags[region.results[k].id]
+        ]
 
     @staticmethod
     def of(sweep: Sweep, node: Node) -> Flow:
@@ -90,53 +91,63 @@ def scanned(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullbac
     trace, body, attrs = sweep.trace, node.regions[0], node.attrs
     carries, xs, length = attrs["carries"], attrs["scanned"], attrs["length"]
     flow = Flow.of(sweep, node)
-    first = carries + xs
+    first, count = carries + xs, len(body.results)
     wrt = [*flow.carried, *flow.operands]
     whole = joint(body, wrt, [*flow.carried, *flow.results], sweep.note)
-    count = len(body.results)
     part = split(whole, len(body.params), count, range(carries, len(body.params)))
     own = new_stacks(trace, part.stacks)
     forward = _stacked(part, carries, len(body.params), count)
     values = [*operands[:carries], *own, *operands[carries:]]
     stacks = len(own)
     made = apply(
-        trace, "scan", values, [forward],
-        carries=carries + stacks, scanned=xs, length=length, reverse=attrs["reverse"],
-    )  # fmt: skip
-    results = [*made[:carries], *made[carries + stacks :][: count - carries]]
-    saved = made[count + stacks :]
-    tops = made[carries : carries + stacks]
+        trace,
+        "scan",
+        values,
+        [forward],
+        carries=carries + stacks,
+        scanned=xs,
+        length=length,
+        reverse=attrs["reverse"],
+    )
+    tops, saved = made[carries : carries + stacks], made[count + stacks :]
+    results = [*made[:carries], *made[carries + stacks : count + stacks]]
 
     def pullback(cotangents: Cotangents) -> Values:
         kinds = [r.node.type for r in results]
         starts = [or_zeros(trace, cotangents[k], kinds[k]) for k in flow.carried]
-        sums = [k for k in flow.operands if k >= first]
+        before, sums = _parted(flow.operands, first)
         totals = [zeros(trace, node.inputs[k].type) for k in sums]
         seeds = [or_zeros(trace, cotangents[k], kinds[k]) for k in flow.results]
-        walked = [k for k in part.kept if k < first]
-        fixed = [k for k in part.kept if k >= first]
-        inputs = [
-            *starts, *totals, *tops, *seeds, *saved, *(operands[k] for k in walked),
-            *(operands[k] for k in fixed),
-        ]  # fmt: skip
+        walked, fixed = _parted(part.kept, first)
+        outer = [operands[k] for k in walked + fixed]
+        inputs = [*starts, *totals, *tops, *seeds, *saved, *outer]
         loops = len(starts) + len(totals) + stacks
         moving = len(seeds) + len(saved) + len(walked)
         step = _backward_step(part, flow, sums, walked, fixed)
         region = region_of(
-            f"{body.name}_gradient",
-            scan_operands(types_of(inputs), loops, moving, length),
-            step,
+            f"{body.name}_gradient", scan_operands(types_of(inputs), loops, moving, length), step
         )
         found = apply(
-            trace, "scan", inputs, [region],
-            carries=loops, scanned=moving, length=length, reverse=not attrs["reverse"],
-        )  # fmt: skip
+            trace,
+            "scan",
+            inputs,
+            [region],
+            carries=loops,
+            scanned=moving,
+            length=length,
+            reverse=not attrs["reverse"],
+        )
         gradients: dict[int, Value] = dict(zip(flow.carried, found))
         gradients |= zip(sums, found[len(starts) :])
-        gradients |= zip([k for k in flow.operands if k < first], found[loops:])
+        gradients |= zip(before, found[loops:])
         return [gradients.get(k) for k in range(len(operands))]
 
     return results, pullback
+
+
+def _parted(places: Sequence[int], first: int) -> tuple[list[int], list[int]]:
+    """The places before `first`, and the others."""
+    return [k for k in places if k < first], [k for k in places if k >= first]
 
 
 def _stacked(part: Split, carries: int, params: int, count: int) -> Graph:

@@ -155,12 +155,7 @@ class Sweep:
     """The differentiation of one region into a trace."""
 
     def __init__(
-        self,
-        trace: Trace,
-        region: Graph,
-        wrt: set[int],
-        wanted: set[int],
-        note: Note | None = None,
+        self, trace: Trace, region: Graph, wrt: set[int], wanted: set[int], note: Note | None = None
     ) -> None:
         self.trace = trace
         self.region = prepared(region, wrt, note)

@@ -83,20 +83,31 @@ def _widened() -> list[Sample]:
 
 
 elementwise(
-    "truncate16", _expression, _reference, dtypes=("f32",), result=lambda _: U16,
-    attrs=(Attr("mode", "str", "truncate", choices=MODES),), differentiable=False,
-    samples=_samples, public_name="", flops=3,
+    "truncate16",
+    _expression,
+    _reference,
+    dtypes=("f32",),
+    result=lambda _: U16,
+    attrs=(Attr("mode", "str", "truncate", choices=MODES),),
+    differentiable=False,
+    samples=_samples,
+    public_name="",
+    flops=3,
     doc="The upper 16 bits of a float: cut off, or rounded to the nearest (which may give an "
     "infinity, unless it saturates).",
-)  # fmt: skip
+)
 
 elementwise(
     "widen16",
     lambda x: (x.cast(U32) << 16).bitcast(F32),
     lambda x: (np.asarray(x, np.uint32) << 16).view(np.float32),
-    dtypes=("u16",), result=lambda _: F32, differentiable=False, samples=_widened, public_name="",
+    dtypes=("u16",),
+    result=lambda _: F32,
+    differentiable=False,
+    samples=_widened,
+    public_name="",
     doc="The float with these upper 16 bits, and zeros below.",
-)  # fmt: skip
+)
 
 
 @public()

@@ -19,14 +19,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import EXTENT, OPS, Attr, Composite, Structural
-from graphc.ir.types import (
-    BOOL,
-    AnyType,
-    TupleType,
-    Type,
-    tensor,
-    tuple_type,
-)
+from graphc.ir.types import BOOL, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
 from graphc.ops.record.value import Value, functions
@@ -139,13 +132,11 @@ def _infer_while(*types: AnyType, regions: Regions, carries: int) -> AnyType:
     _require_params("while", "body", body, types)
     verdict = test.signature[1]
     require(
-        verdict == (FLAG,),
-        f"while: the test must return one bool[], it returns {_listed(verdict)}",
+        verdict == (FLAG,), f"while: the test must return one bool[], it returns {_listed(verdict)}"
     )
     made = body.signature[1]
     require(
-        len(made) == carries,
-        f"while: the body returns {len(made)} value(s) for {carries} carries",
+        len(made) == carries, f"while: the body returns {len(made)} value(s) for {carries} carries"
     )
     _require_carries("while", body, types[:carries], made)
     return results_type(types[:carries])
@@ -180,8 +171,7 @@ def _infer_scan(
     _require_params("scan", "body", body, scan_operands(types, carries, scanned, length))
     made = body.signature[1]
     require(
-        len(made) >= carries,
-        f"scan: the body returns {len(made)} value(s) for {carries} carries",
+        len(made) >= carries, f"scan: the body returns {len(made)} value(s) for {carries} carries"
     )
     _require_carries("scan", body, types[:carries], made[:carries])
     ys = []
@@ -254,10 +244,7 @@ def expand_switch(index: Value, *operands: Value, regions: Regions) -> Any:
     chosen = functions.less(index, middle).node
     if len(regions) == 2:
         return trace.emit(OPS["cond"], (chosen, *nodes), {}, regions=regions)
-    branches = (
-        _sub_switch(index.node.type, low, 0),
-        _sub_switch(index.node.type, high, middle),
-    )
+    branches = (_sub_switch(index.node.type, low, 0), _sub_switch(index.node.type, high, middle))
     return trace.emit(OPS["cond"], (chosen, index.node, *nodes), {}, regions=branches)
 
 

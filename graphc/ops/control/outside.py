@@ -191,9 +191,13 @@ def _kinds(dtypes: Sequence[str], ranks: Sequence[int], dims: Sequence[Dimension
 
 
 def _infer_callback(
-    *types: AnyType, function: str, dtypes: tuple[str, ...], ranks: tuple[int, ...],
-    dims: tuple[Dimension, ...], threaded: bool,
-) -> AnyType:  # fmt: skip
+    *types: AnyType,
+    function: str,
+    dtypes: tuple[str, ...],
+    ranks: tuple[int, ...],
+    dims: tuple[Dimension, ...],
+    threaded: bool,
+) -> AnyType:
     _operands("callback", types, threaded)
     require(
         function in _functions,

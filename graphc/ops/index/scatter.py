@@ -31,9 +31,7 @@ from graphc.ops.record.families import (
 from graphc.ops.record.value import Value, common_element, emit, functions
 from graphc.ops.shape.shape import broadcast_to, reshape
 
-STORED = (
-    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128",
-)  # fmt: skip
+STORED = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128")
 UPDATES = ("set", "add", "mul", "min", "max")
 
 

@@ -89,9 +89,17 @@ begin = device(_begin)
 
 
 def begin_kernel(
-    x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
-    drop: int, status: Array, row: int,
-) -> None:  # fmt: skip
+    x: Array,
+    index: Array,
+    updates: Array,
+    out: Array,
+    rows: int,
+    width: int,
+    count: int,
+    drop: int,
+    status: Array,
+    row: int,
+) -> None:
     """The first launch of the routes without scratch."""
     begin(x, index, out, rows, width, count, drop, status, row)
 
@@ -104,9 +112,16 @@ def few_kernel(mode: str, narrow: bool) -> Kernel:
     combine, split = _combine(mode), splitter(narrow)
 
     def scatter_few(
-        x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        rows: int,
+        width: int,
+        count: int,
+        status: Array,
+        row: int,
+    ) -> None:
         if status[0] != 0:
             return
         for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
@@ -130,9 +145,18 @@ def few_kernel(mode: str, narrow: bool) -> Kernel:
 
 
 def begin_claims(
-    x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, width: int,
-    count: int, drop: int, status: Array, row: int,
-) -> None:  # fmt: skip
+    x: Array,
+    index: Array,
+    updates: Array,
+    out: Array,
+    claims: Array,
+    rows: int,
+    width: int,
+    count: int,
+    drop: int,
+    status: Array,
+    row: int,
+) -> None:
     """The first launch of the claimed route."""
     begin(x, index, out, rows, width, count, drop, status, row)
     for i in range(cuda.grid(1), rows, cuda.gridsize(1)):
@@ -140,9 +164,16 @@ def begin_claims(
 
 
 def claim_kernel(
-    x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, count: int,
-    status: Array, row: int,
-) -> None:  # fmt: skip
+    x: Array,
+    index: Array,
+    updates: Array,
+    out: Array,
+    claims: Array,
+    rows: int,
+    count: int,
+    status: Array,
+    row: int,
+) -> None:
     """The last of equal positions claims its row."""
     for k in range(cuda.grid(1), count, cuda.gridsize(1)):
         place = row_of(index[k], rows)
@@ -155,9 +186,17 @@ def claimed_kernel(narrow: bool) -> Kernel:
     split = splitter(narrow)
 
     def scatter_claimed(
-        x: Array, index: Array, updates: Array, out: Array, claims: Array, rows: int, width: int,
-        count: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        claims: Array,
+        rows: int,
+        width: int,
+        count: int,
+        status: Array,
+        row: int,
+    ) -> None:
         if status[0] != 0:
             return
         for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
@@ -192,9 +231,16 @@ def atomic_kernel(mode: str, narrow: bool) -> Kernel:
     combine, split = device(_ATOMIC[mode]), splitter(narrow)
 
     def scatter_atomic(
-        x: Array, index: Array, updates: Array, out: Array, rows: int, width: int, count: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        rows: int,
+        width: int,
+        count: int,
+        status: Array,
+        row: int,
+    ) -> None:
         if status[0] != 0:
             return
         array = as_array(out, rows * width)
@@ -223,10 +269,22 @@ def sorted_kernels(
     tiles, merge = tile_sorter(key, True, tile, threads), merger(key, True, tile, threads)
 
     def begin_keys(
-        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
-        even: Array, even_places: Array, rows: int, width: int, count: int, drop: int, level: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        rows: int,
+        width: int,
+        count: int,
+        drop: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         begin(x, index, out, rows, width, count, drop, status, row)
         keys = odd if level % 2 else even
         for k in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -234,26 +292,61 @@ def sorted_kernels(
             keys[k] = place if place >= 0 and place < rows else rows
 
     def sort_positions(
-        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
-        even: Array, even_places: Array, extent: int, bits: int, keep: int, target: int, one: int,
-        level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        extent: int,
+        bits: int,
+        keep: int,
+        target: int,
+        one: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         source, places = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         tiles(source, places, False, to, to_places, True, extent, bits, keep, target, one)
 
     def merge_positions(
-        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
-        even: Array, even_places: Array, extent: int, run: int, level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        extent: int,
+        run: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         source, places = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         merge(source, places, to, to_places, True, extent, run)
 
     def scatter_sorted(
-        x: Array, index: Array, updates: Array, out: Array, odd: Array, odd_places: Array,
-        even: Array, even_places: Array, rows: int, width: int, count: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        rows: int,
+        width: int,
+        count: int,
+        status: Array,
+        row: int,
+    ) -> None:
         if status[0] != 0:
             return
         for i in range(cuda.grid(1), count * width, cuda.gridsize(1)):
@@ -284,9 +377,16 @@ def spread_kernel(narrow: bool) -> Kernel:
     split = splitter(narrow)
 
     def spread(
-        index: Array, x: Array, out: Array, count: int, extent: int, work: int, total: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        index: Array,
+        x: Array,
+        out: Array,
+        count: int,
+        extent: int,
+        work: int,
+        total: int,
+        status: Array,
+        row: int,
+    ) -> None:
         array = as_array(out, total)
         for i in range(cuda.grid(1), work, cuda.gridsize(1)):
             line, _ = split(i, count)

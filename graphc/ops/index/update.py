@@ -145,10 +145,15 @@ def _slice_update_reference(
 
 
 def _slice_update_gradient(
-    ct: Value, result: Value, x: Value, updates: Value, *positions: Value, starts: Ints,
+    ct: Value,
+    result: Value,
+    x: Value,
+    updates: Value,
+    *positions: Value,
+    starts: Ints,
     steps: Ints,
     axes: Ints,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     attrs = {"starts": starts, "steps": steps, "axes": axes}
     kept = emit("slice_update", ct, functions.zeros_like(updates), *positions, **attrs)
     lasts = (a + (n - 1) * step for a, n, step in zip(starts, updates.shape, steps))

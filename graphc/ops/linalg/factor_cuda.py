@@ -31,10 +31,17 @@ INT = I64.numpy.type
 
 
 def lu_begin(
-    x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, total: int, n: int,
+    x: Array,
+    packed: Array,
+    perm: Array,
+    sign: Array,
+    swaps: Array,
+    total: int,
+    n: int,
     units: int,
-    status: Array, row: int,
-) -> None:  # fmt: skip
+    status: Array,
+    row: int,
+) -> None:
     """A copy of the matrices, the rows in order."""
     for i in range(cuda.grid(1), total, cuda.gridsize(1)):
         packed[i] = x[i]
@@ -49,9 +56,16 @@ def lu_panel_kernel(element: str, threads: int, panel: int) -> Kernel:
     kind = DTYPES[element].numpy.type
 
     def lu_panel(
-        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        packed: Array,
+        perm: Array,
+        sign: Array,
+        swaps: Array,
+        n: int,
+        first: int,
+        status: Array,
+        row: int,
+    ) -> None:
         sizes = cuda.shared.array(threads, kind)
         rows = cuda.shared.array(threads, INT)
         thread, unit = cuda.threadIdx.x, cuda.blockIdx.x
@@ -103,9 +117,17 @@ def lu_panel_kernel(element: str, threads: int, panel: int) -> Kernel:
 @functools.cache
 def lu_right_kernel(panel: int) -> Kernel:
     def lu_right(
-        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
-        units: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        packed: Array,
+        perm: Array,
+        sign: Array,
+        swaps: Array,
+        n: int,
+        first: int,
+        units: int,
+        status: Array,
+        row: int,
+    ) -> None:
         stop = min(first + panel, n)
         for i in range(cuda.grid(1), units * n, cuda.gridsize(1)):
             unit, c = i // n, i % n
@@ -196,9 +218,17 @@ def update_kernels(element: str, threads: int, tile: int) -> dict[str, Kernel]:
     subtract = device(subtract)
 
     def lu_update(
-        x: Array, packed: Array, perm: Array, sign: Array, swaps: Array, n: int, first: int,
-        rest: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        x: Array,
+        packed: Array,
+        perm: Array,
+        sign: Array,
+        swaps: Array,
+        n: int,
+        first: int,
+        rest: int,
+        status: Array,
+        row: int,
+    ) -> None:
         subtract(packed, n, first, rest, False)
 
     def cholesky_update(

@@ -107,9 +107,15 @@ class Square:
                 self.put(row, row, b.const(1.0, self.element))
 
     def subtract(
-        self, rows: Span, columns: Span, factor: Place, right: Place, to: Any, stride: int,
+        self,
+        rows: Span,
+        columns: Span,
+        factor: Place,
+        right: Place,
+        to: Any,
+        stride: int,
         lower: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """to[r, c] -= sum of factor(r, k) * right(k, c) over the columns k of a panel.
 
         `lower` leaves out what lies above the diagonal, rows and columns being the same.
@@ -130,9 +136,15 @@ class Square:
                     self.rank(few, terms, (left, end), factor, right, to, stride)
 
     def rank(
-        self, rows: list[Any], terms: list[Any], columns: Span, factor: Place,
-        right: Place, to: Any, stride: int,
-    ) -> None:  # fmt: skip
+        self,
+        rows: list[Any],
+        terms: list[Any],
+        columns: Span,
+        factor: Place,
+        right: Place,
+        to: Any,
+        stride: int,
+    ) -> None:
         """The product of a few rows and terms: factors are kept, columns pass by."""
         b = self.b
         kept = [[b.register(-factor(r, k)) for k in terms] for r in rows]
@@ -266,11 +278,13 @@ class LU(Panels):
                 factor = self.get(target, source)
                 self.eliminate(self.matrix, self.pitch, target, source, factor, columns)
             self.subtract(
-                columns, columns,
+                columns,
+                columns,
                 lambda r, k: self.get(r, first + k),
                 lambda k, c: self.get(first + k, c),
-                self.matrix, self.pitch,
-            )  # fmt: skip
+                self.matrix,
+                self.pitch,
+            )
 
 
 class Cholesky(Panels):

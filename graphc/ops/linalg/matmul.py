@@ -190,9 +190,7 @@ def matmul(a: ArrayLike, b: ArrayLike) -> Any:
     left, right = rank_of(a), rank_of(b)
     require(left > 0 and right > 0, "matmul does not take scalars", hint="use *")
     made = contract(
-        "matmul",
-        reshape(a, 1, -1) if left == 1 else a,
-        reshape(b, -1, 1) if right == 1 else b,
+        "matmul", reshape(a, 1, -1) if left == 1 else a, reshape(b, -1, 1) if right == 1 else b
     )
     dims = list(shape_of(made))
     if right == 1:

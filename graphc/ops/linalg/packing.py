@@ -58,17 +58,32 @@ def _shape(
 
 
 def _infer_pack(
-    *, value: Literal, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    *,
+    value: Literal,
+    batch: Pairs,
+    k: Pairs,
+    n: Pairs,
+    offset: int,
+    columns: int,
+    step: int,
     together: int,
-) -> Type:  # fmt: skip
+) -> Type:
     _check(value.type.size, batch, k, n, offset)
     return tensor(value.type.dtype, (prod(_shape(batch, k, n, columns, step, together)),))
 
 
 def _infer_unpack(
-    panels: AnyType, *, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
-    together: int, shape: tuple[int, ...],
-) -> Type:  # fmt: skip
+    panels: AnyType,
+    *,
+    batch: Pairs,
+    k: Pairs,
+    n: Pairs,
+    offset: int,
+    columns: int,
+    step: int,
+    together: int,
+    shape: tuple[int, ...],
+) -> Type:
     require_tensor("unpack", panels)
     assert isinstance(panels, Type)
     _check(prod(shape), batch, k, n, offset)
@@ -93,9 +108,15 @@ def _body(panels: Any, rows: int, columns: int, together: int) -> Any:
 
 
 def pack_panels(
-    array: Array, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
+    array: Array,
+    batch: Pairs,
+    k: Pairs,
+    n: Pairs,
+    offset: int,
+    columns: int,
+    step: int,
     together: int = 1,
-) -> Any:  # fmt: skip
+) -> Any:
     """The panels of a constant, flat; what is no element of a matrix is zero."""
     panels = np.zeros(_shape(batch, k, n, columns, step, together), array.dtype)
     rows, width = prod(k[::2]), prod(n[::2])
@@ -113,9 +134,16 @@ def pack_panels(
 
 
 def _unpack(
-    panels: Array, batch: Pairs, k: Pairs, n: Pairs, offset: int, columns: int, step: int,
-    together: int, shape: tuple[int, ...],
-) -> Any:  # fmt: skip
+    panels: Array,
+    batch: Pairs,
+    k: Pairs,
+    n: Pairs,
+    offset: int,
+    columns: int,
+    step: int,
+    together: int,
+    shape: tuple[int, ...],
+) -> Any:
     made = np.zeros(prod(shape), panels.dtype)
     rows, width = prod(k[::2]), prod(n[::2])
     packed = np.asarray(panels).reshape(_shape(batch, k, n, columns, step, together))

@@ -90,10 +90,16 @@ def solve_kernel(element: str, transposed: bool, tile: int, width: int) -> Kerne
     substitute = _substitution(element, transposed, tile)
 
     def forwards_and_backwards(
-        packed: Array, perm: Array, b: Array, out: Array, n: int, columns: int, groups: int,
+        packed: Array,
+        perm: Array,
+        b: Array,
+        out: Array,
+        n: int,
+        columns: int,
+        groups: int,
         status: Array,
         row: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         matrix = cuda.shared.array((tile, padded), kind)
         solved = cuda.shared.array((tile, width), kind)
         unit = cuda.blockIdx.x // groups

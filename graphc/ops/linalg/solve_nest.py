@@ -75,10 +75,7 @@ class Solve(Square):
         """The row of the system that became row `row` of the factors."""
         b, n = self.b, self.n
         place = self.b.register(self.read(1, b.affine([(unit, n), (row, 1)])))
-        outside = [
-            b.read(place) < 0,
-            b.read(place) >= n,
-        ]
+        outside = [b.read(place) < 0, b.read(place) >= n]
         b.fail(b.op("or", *outside), OUT_OF_RANGE)
         return b.read(place)
 
@@ -153,11 +150,13 @@ class Solve(Square):
         b, sides = self.b, self.right
         columns = b.integer(0), b.integer(self.width)
         self.subtract(
-            rows, columns,
+            rows,
+            columns,
             lambda r, k: self.get(r, first + k),
             lambda k, c: b.load(sides, self.place(first + k, c)),
-            sides, self.stride,
-        )  # fmt: skip
+            sides,
+            self.stride,
+        )
 
     def divide(self, row: Expr, unit_diagonal: bool) -> None:
         if unit_diagonal:

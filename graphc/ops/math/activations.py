@@ -18,13 +18,7 @@ from graphc.loops.scalars import fma, maximum, minimum, where
 from graphc.ops.math.transcendental import f64_of_integers, in_f64
 from graphc.ops.record.arguments import Array, ArrayLike
 from graphc.ops.record.derivatives import Rule, over, times, where_true
-from graphc.ops.record.families import (
-    FLOATS,
-    REAL,
-    elementwise,
-    normalise_axis,
-    require,
-)
+from graphc.ops.record.families import FLOATS, REAL, elementwise, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, functions, public
 
 f = functions
@@ -169,10 +163,7 @@ def _hard_swish_rule(ct: Value, y: Value, x: Value) -> tuple[Any]:
 _ALPHA = (Attr("alpha", "float", 1.0, within=FINITE),)
 _SCALE = (Attr("alpha", "float", 1.0, within=Range(2.0**-100, 2.0**100)),)  # 1 / alpha is an f32
 _TABLE: tuple[tuple[Any, ...], ...] = (
-    (
-        *("relu6", lambda x: _clipped(x, 0, 6), lambda x: np.clip(x, 0, 6)),
-        *(_within(0, 6), (), ()),
-    ),
+    (*("relu6", lambda x: _clipped(x, 0, 6), lambda x: np.clip(x, 0, 6)), *(_within(0, 6), (), ())),
     (
         "leaky_relu",
         lambda x, slope: _hinge(x, x, x * slope),
@@ -226,15 +217,28 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
 )
 
 elementwise(
-    "relu", _positive_part, lambda x: np.maximum(x, 0), dtypes=REAL, doc="max(x, 0).",
+    "relu",
+    _positive_part,
+    lambda x: np.maximum(x, 0),
+    dtypes=REAL,
+    doc="max(x, 0).",
     gradient=lambda ct, y, x: (where_true(y > 0, ct),),
-)  # fmt: skip
+)
 
 for _name, _expression, _reference, _rule, _attrs, _others in _TABLE:
     elementwise(
-        _name, _expression, _wide(_reference), dtypes=FLOATS, promote=f64_of_integers,
-        attrs=_attrs, flops=30, tolerance=4, domain=(-8.0, 8.0), aliases=_others, gradient=_rule,
-    )  # fmt: skip
+        _name,
+        _expression,
+        _wide(_reference),
+        dtypes=FLOATS,
+        promote=f64_of_integers,
+        attrs=_attrs,
+        flops=30,
+        tolerance=4,
+        domain=(-8.0, 8.0),
+        aliases=_others,
+        gradient=_rule,
+    )
 
 
 @public()

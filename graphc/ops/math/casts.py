@@ -111,9 +111,14 @@ define(
 
 @public(np.astype, method=True)
 def astype(
-    x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
-    copy: bool = True, **options: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    dtype: Any,
+    order: str = "K",
+    casting: str = "unsafe",
+    subok: bool = True,
+    copy: bool = True,
+    **options: Any,
+) -> Any:
     """x with another element type (see the op `cast`). Raises TypeRuleError where `casting` does
     not allow it.
     """
@@ -192,26 +197,50 @@ def _angle_rule(ct: Value, made: Value, z: Value) -> tuple[Any]:
 
 
 elementwise(
-    "real", lambda x: x.re, np.real, dtypes=COMPLEX, result=to_real, public_name="",
+    "real",
+    lambda x: x.re,
+    np.real,
+    dtypes=COMPLEX,
+    result=to_real,
+    public_name="",
     gradient=lambda ct, re, z: (functions.astype(ct, z.element),),
-)  # fmt: skip
+)
 elementwise(
-    "imag", lambda x: x.im, np.imag, dtypes=COMPLEX, result=to_real, public_name="",
+    "imag",
+    lambda x: x.im,
+    np.imag,
+    dtypes=COMPLEX,
+    result=to_real,
+    public_name="",
     gradient=lambda ct, im, z: (functions.complex(0, ct),),
-)  # fmt: skip
+)
 elementwise(
-    "conj", complex_math.conj, np.conj, dtypes=COMPLEX, public_name="",
+    "conj",
+    complex_math.conj,
+    np.conj,
+    dtypes=COMPLEX,
+    public_name="",
     gradient=lambda ct, mirrored, z: (functions.conj(ct),),
-)  # fmt: skip
+)
 elementwise(
-    "angle", complex_math.angle, np.angle, dtypes=COMPLEX, result=to_real, public_name="",
+    "angle",
+    complex_math.angle,
+    np.angle,
+    dtypes=COMPLEX,
+    result=to_real,
+    public_name="",
     gradient=_angle_rule,
-)  # fmt: skip
+)
 elementwise(
-    "complex", lambda x, y: Pair(x, y), _join, arity=2, dtypes=("f32", "f64"),
-    result=_complex_of, public_name="",
+    "complex",
+    lambda x, y: Pair(x, y),
+    _join,
+    arity=2,
+    dtypes=("f32", "f64"),
+    result=_complex_of,
+    public_name="",
     gradient=lambda ct, joined, re, im: (functions.real(ct), functions.imag(ct)),
-)  # fmt: skip
+)
 
 
 def is_complex(x: Value) -> bool:

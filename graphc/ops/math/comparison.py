@@ -36,10 +36,16 @@ _NAMES = frozenset(name for name, _, _ in _COMPARISONS)
 
 for _name, _function, _complex in _COMPARISONS:
     elementwise(
-        _name, over_pairs(getattr(operator, _name), _complex),
-        _function, arity=2, dtypes=ALL if _complex else BOOLS + REAL, result=to_bool,
-        commutative=_complex is not None, differentiable=False, public_name="",
-    )  # fmt: skip
+        _name,
+        over_pairs(getattr(operator, _name), _complex),
+        _function,
+        arity=2,
+        dtypes=ALL if _complex else BOOLS + REAL,
+        result=to_bool,
+        commutative=_complex is not None,
+        differentiable=False,
+        public_name="",
+    )
 
 
 def compares_values(node: Node) -> bool:

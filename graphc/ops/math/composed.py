@@ -346,11 +346,16 @@ def ediff1d(
 
 @public(np.cov)
 def cov(
-    m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
     ddof: int | None = None,
-    fweights: ArrayLike | None = None, aweights: ArrayLike | None = None, *,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+    *,
     dtype: DTypeLike | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The covariance matrix of variables in rows (or columns if not `rowvar`).
 
     fweights says how often each observation counts, aweights how much.

@@ -11,14 +11,7 @@ import numpy as np
 from graphc.ir.types import F64, I8, DType
 from graphc.loops import complex_math
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import (
-    bits_type,
-    copy_sign,
-    floor,
-    is_nan,
-    over_pairs,
-    where,
-)
+from graphc.loops.scalars import bits_type, copy_sign, floor, is_nan, over_pairs, where
 from graphc.ops.math.remainder import float_remainder
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import over_nonzero, where_true
@@ -32,14 +25,7 @@ from graphc.ops.record.families import (
     require,
     to_real,
 )
-from graphc.ops.record.value import (
-    Value,
-    as_value,
-    element_of,
-    emit_promoted,
-    functions,
-    public,
-)
+from graphc.ops.record.value import Value, as_value, element_of, emit_promoted, functions, public
 
 # ---------------------------------------------------------------------------------------- promotion
 
@@ -76,22 +62,48 @@ def _quotient_rule(ct: Value, quotient: Value, x: Value, y: Value) -> tuple[Any,
 
 
 elementwise(
-    "add", over_pairs(_sum_or_any, operator.add), np.add, np.add, arity=2, dtypes=ALL,
-    commutative=True, gradient=lambda ct, total, x, y: (ct, ct),
-)  # fmt: skip
+    "add",
+    over_pairs(_sum_or_any, operator.add),
+    np.add,
+    np.add,
+    arity=2,
+    dtypes=ALL,
+    commutative=True,
+    gradient=lambda ct, total, x, y: (ct, ct),
+)
 elementwise(
-    "sub", operator.sub, np.subtract, np.subtract, arity=2, public_name="subtract",
+    "sub",
+    operator.sub,
+    np.subtract,
+    np.subtract,
+    arity=2,
+    public_name="subtract",
     gradient=lambda ct, difference, x, y: (ct, -ct),
-)  # fmt: skip
+)
 elementwise(
-    "mul", over_pairs(_product_or_all, operator.mul), np.multiply, np.multiply, arity=2,
-    dtypes=ALL, commutative=True, public_name="multiply", gradient=_product_rule,
-)  # fmt: skip
+    "mul",
+    over_pairs(_product_or_all, operator.mul),
+    np.multiply,
+    np.multiply,
+    arity=2,
+    dtypes=ALL,
+    commutative=True,
+    public_name="multiply",
+    gradient=_product_rule,
+)
 elementwise(
-    "div", over_pairs(operator.truediv, complex_math.div), np.divide, np.divide, arity=2,
-    dtypes=FLOATS + COMPLEX, promote=float_quotient, public_name="divide", flops=4,
-    aliases=("true_divide",), gradient=_quotient_rule,
-)  # fmt: skip
+    "div",
+    over_pairs(operator.truediv, complex_math.div),
+    np.divide,
+    np.divide,
+    arity=2,
+    dtypes=FLOATS + COMPLEX,
+    promote=float_quotient,
+    public_name="divide",
+    flops=4,
+    aliases=("true_divide",),
+    gradient=_quotient_rule,
+)
 
 
 # ---------------------------------------------------------------------------------------- quotients
@@ -130,18 +142,41 @@ def _floor_divide(x: Expr, y: Expr) -> Any:
 
 
 elementwise(
-    "fmod", _fmod, np.fmod, np.fmod, arity=2, dtypes=REAL, promote=int8_for_bool, flops=10,
+    "fmod",
+    _fmod,
+    np.fmod,
+    np.fmod,
+    arity=2,
+    dtypes=REAL,
+    promote=int8_for_bool,
+    flops=10,
     gradient=lambda ct, left, x, y: (ct, -ct * functions.trunc(x / y)),
-)  # fmt: skip
+)
 elementwise(
-    "rem", _remainder, np.remainder, np.remainder, arity=2, dtypes=REAL, promote=int8_for_bool,
-    public_name="remainder", flops=12, aliases=("mod",),
+    "rem",
+    _remainder,
+    np.remainder,
+    np.remainder,
+    arity=2,
+    dtypes=REAL,
+    promote=int8_for_bool,
+    public_name="remainder",
+    flops=12,
+    aliases=("mod",),
     gradient=lambda ct, left, x, y: (ct, -ct * (x // y)),
-)  # fmt: skip
+)
 elementwise(
-    "floordiv", _floor_divide, np.floor_divide, np.floor_divide, arity=2, dtypes=REAL,
-    promote=int8_for_bool, public_name="floor_divide", flops=12, differentiable=False,
-)  # fmt: skip
+    "floordiv",
+    _floor_divide,
+    np.floor_divide,
+    np.floor_divide,
+    arity=2,
+    dtypes=REAL,
+    promote=int8_for_bool,
+    public_name="floor_divide",
+    flops=12,
+    differentiable=False,
+)
 
 
 @public(np.divmod, name="divmod")
@@ -186,14 +221,24 @@ def _sign_rule(ct: Value, unit: Value, x: Value) -> tuple[Any]:
 
 
 elementwise(
-    "neg", operator.neg, np.negative, np.negative, public_name="negative",
+    "neg",
+    operator.neg,
+    np.negative,
+    np.negative,
+    public_name="negative",
     gradient=lambda ct, opposite, x: (-ct,),
-)  # fmt: skip
+)
 elementwise(
-    "abs", over_pairs(abs, complex_math.absolute), np.absolute, np.absolute, dtypes=ALL,
-    result=to_real, public_name="absolute", aliases=("abs",),
+    "abs",
+    over_pairs(abs, complex_math.absolute),
+    np.absolute,
+    np.absolute,
+    dtypes=ALL,
+    result=to_real,
+    public_name="absolute",
+    aliases=("abs",),
     gradient=lambda ct, size, x: (ct * functions.sign(x),),
-)  # fmt: skip
+)
 elementwise("sign", over_pairs(_sign, complex_math.sign), np.sign, np.sign, gradient=_sign_rule)
 
 
@@ -203,17 +248,36 @@ def _copysign_rule(ct: Value, made: Value, x: Value, y: Value) -> tuple[Any, Non
 
 
 elementwise(
-    "copysign", copy_sign, np.copysign, np.copysign, arity=2, dtypes=FLOATS, promote=float_of,
+    "copysign",
+    copy_sign,
+    np.copysign,
+    np.copysign,
+    arity=2,
+    dtypes=FLOATS,
+    promote=float_of,
     gradient=_copysign_rule,
-)  # fmt: skip
+)
 elementwise(
-    "heaviside", _heaviside, np.heaviside, np.heaviside, arity=2, dtypes=FLOATS, promote=float_of,
+    "heaviside",
+    _heaviside,
+    np.heaviside,
+    np.heaviside,
+    arity=2,
+    dtypes=FLOATS,
+    promote=float_of,
     gradient=lambda ct, step, x, at_zero: (None, where_true(x == 0, ct)),
-)  # fmt: skip
+)
 elementwise(
-    "nextafter", _nextafter, np.nextafter, np.nextafter, arity=2, dtypes=("f32", "f64"),
-    promote=float_of, differentiable=False, doc="The next float after x towards y.",
-)  # fmt: skip
+    "nextafter",
+    _nextafter,
+    np.nextafter,
+    np.nextafter,
+    arity=2,
+    dtypes=("f32", "f64"),
+    promote=float_of,
+    differentiable=False,
+    doc="The next float after x towards y.",
+)
 
 
 @public(np.fabs)

@@ -12,13 +12,7 @@ from graphc.ir.op import Sample, Scalar
 from graphc.ir.types import BOOL, AnyType, DType, Type, tensor
 from graphc.loops import complex_math, scalars
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import (
-    Element,
-    Pair,
-    is_nan,
-    popcount,
-    sign_bit,
-)
+from graphc.loops.scalars import Element, Pair, is_nan, popcount, sign_bit
 from graphc.ops.math.elementwise import int8_for_bool
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.derivatives import where_true
@@ -65,25 +59,51 @@ elementwise(
 elementwise("or", operator.or_, np.bitwise_or, np.bitwise_or, public_name="bitwise_or", **_BITS)
 elementwise("xor", operator.xor, np.bitwise_xor, np.bitwise_xor, public_name="bitwise_xor", **_BITS)
 elementwise(
-    "not", operator.invert, np.invert, np.invert, dtypes=BOOLS + INTEGERS, differentiable=False,
-    public_name="bitwise_not", aliases=("invert", "bitwise_invert"),
-)  # fmt: skip
+    "not",
+    operator.invert,
+    np.invert,
+    np.invert,
+    dtypes=BOOLS + INTEGERS,
+    differentiable=False,
+    public_name="bitwise_not",
+    aliases=("invert", "bitwise_invert"),
+)
 elementwise(
-    "shl", operator.lshift, np.left_shift, np.left_shift, arity=2, dtypes=INTEGERS,
-    promote=int8_for_bool, differentiable=False, public_name="left_shift",
+    "shl",
+    operator.lshift,
+    np.left_shift,
+    np.left_shift,
+    arity=2,
+    dtypes=INTEGERS,
+    promote=int8_for_bool,
+    differentiable=False,
+    public_name="left_shift",
     aliases=("bitwise_left_shift",),
-)  # fmt: skip
+)
 elementwise(
-    "shr", operator.rshift, np.right_shift, np.right_shift, arity=2, dtypes=INTEGERS,
-    promote=int8_for_bool, differentiable=False, public_name="right_shift",
+    "shr",
+    operator.rshift,
+    np.right_shift,
+    np.right_shift,
+    arity=2,
+    dtypes=INTEGERS,
+    promote=int8_for_bool,
+    differentiable=False,
+    public_name="right_shift",
     aliases=("bitwise_right_shift",),
-)  # fmt: skip
+)
 elementwise(
-    "popcount", lambda x: popcount(abs(x)).cast(as_dtype("u8")),
-    np.bitwise_count, np.bitwise_count, dtypes=INTEGERS, promote=int8_for_bool,
-    result=lambda _: as_dtype("u8"), differentiable=False, public_name="bitwise_count",
+    "popcount",
+    lambda x: popcount(abs(x)).cast(as_dtype("u8")),
+    np.bitwise_count,
+    np.bitwise_count,
+    dtypes=INTEGERS,
+    promote=int8_for_bool,
+    result=lambda _: as_dtype("u8"),
+    differentiable=False,
+    public_name="bitwise_count",
     doc="How many bits of |x| are set, as u8.",
-)  # fmt: skip
+)
 
 
 def _logical(op: str, *numpy_functions: Callable[..., Any]) -> None:
@@ -130,9 +150,15 @@ for _name, _function, _expression in _QUESTIONS:
         _name, _expression, _function, _function, dtypes=ALL, result=to_bool, differentiable=False
     )
 elementwise(
-    "signbit", sign_bit, np.signbit, np.signbit, dtypes=FLOATS, promote=float_of, result=to_bool,
+    "signbit",
+    sign_bit,
+    np.signbit,
+    np.signbit,
+    dtypes=FLOATS,
+    promote=float_of,
+    result=to_bool,
     differentiable=False,
-)  # fmt: skip
+)
 
 
 @public(np.isposinf)

@@ -110,27 +110,53 @@ def _power_rule(ct: Value, power: Value, x: Value, y: Value) -> tuple[Any, Any]:
 
 
 elementwise(
-    "reciprocal", over_pairs(_reciprocal, complex_math.reciprocal), _reciprocal_reference,
-    np.reciprocal, promote=int8_for_bool, flops=4, gradient=times(lambda x, y: -(y * y)),
-)  # fmt: skip
+    "reciprocal",
+    over_pairs(_reciprocal, complex_math.reciprocal),
+    _reciprocal_reference,
+    np.reciprocal,
+    promote=int8_for_bool,
+    flops=4,
+    gradient=times(lambda x, y: -(y * y)),
+)
 elementwise(
-    "square", lambda x: x * x, np.square, np.square,
-    promote=int8_for_bool, gradient=times(lambda x, y: x * 2),
-)  # fmt: skip
+    "square",
+    lambda x: x * x,
+    np.square,
+    np.square,
+    promote=int8_for_bool,
+    gradient=times(lambda x, y: x * 2),
+)
 power_op = elementwise(
-    "pow", over_pairs(_power, complex_math.power), _power_reference, arity=2, flops=40,
-    samples=_power_samples, public_name="", gradient=_power_rule,
-)  # fmt: skip
+    "pow",
+    over_pairs(_power, complex_math.power),
+    _power_reference,
+    arity=2,
+    flops=40,
+    samples=_power_samples,
+    public_name="",
+    gradient=_power_rule,
+)
 elementwise(
-    "sqrt", over_pairs(sqrt, complex_math.sqrt), np.sqrt, np.sqrt,
-    dtypes=FLOATS + COMPLEX, promote=float_of, flops=8, tolerance=2,
+    "sqrt",
+    over_pairs(sqrt, complex_math.sqrt),
+    np.sqrt,
+    np.sqrt,
+    dtypes=FLOATS + COMPLEX,
+    promote=float_of,
+    flops=8,
+    tolerance=2,
     gradient=over(lambda x, y: y * 2),
-)  # fmt: skip
+)
 elementwise(
-    "rsqrt", vecmath.rsqrt, lambda x: 1 / np.sqrt(x),
-    dtypes=FLOATS, promote=float_of, flops=12, doc="1 / sqrt(x).",
+    "rsqrt",
+    vecmath.rsqrt,
+    lambda x: 1 / np.sqrt(x),
+    dtypes=FLOATS,
+    promote=float_of,
+    flops=12,
+    doc="1 / sqrt(x).",
     gradient=times(lambda x, y: y * y * y * -0.5),
-)  # fmt: skip
+)
 
 _SHORT_POWERS = {2: "square", 1: "positive", 0.5: "sqrt", -1: "reciprocal"}
 

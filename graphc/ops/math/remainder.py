@@ -15,16 +15,7 @@ from typing import Any
 
 from graphc.ir.types import F64, U64
 from graphc.loops.nest import Expr
-from graphc.loops.scalars import (
-    copy_sign,
-    floor,
-    fma,
-    maximum,
-    rare,
-    rint,
-    trunc,
-    where,
-)
+from graphc.loops.scalars import copy_sign, floor, fma, maximum, rare, rint, trunc, where
 from graphc.record import record
 
 _SQUARINGS = 5  # 2**(2098 >> 5) has an exact residue after two divisions

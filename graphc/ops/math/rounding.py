@@ -47,9 +47,15 @@ for _name, _expression, _function, _better in (
     ("fmin", _ignoring_nan("min"), np.fmin, "less"),
 ):
     elementwise(
-        _name, _expression, _function, _function, arity=2, dtypes=BOOLS + REAL, commutative=True,
+        _name,
+        _expression,
+        _function,
+        _function,
+        arity=2,
+        dtypes=BOOLS + REAL,
+        commutative=True,
         gradient=_to_the_chosen(_better, passes_over_nan=_name in ("fmax", "fmin")),
-    )  # fmt: skip
+    )
 
 
 @public(np.clip, method=True)

@@ -91,12 +91,19 @@ _UNARY: Table = (
 
 for _name, _function, _complex, _domain, _tolerance, _rule in _UNARY:
     elementwise(
-        _name, over_pairs(getattr(vecmath, _name), _complex),
-        _expm1 if _name == "expm1" else _function, _function,
-        dtypes=FLOATS + COMPLEX if _complex else FLOATS, promote=float_of, flops=20,
-        domain=_domain, tolerance=_tolerance, gradient=_rule, public_name=_function.__name__,
+        _name,
+        over_pairs(getattr(vecmath, _name), _complex),
+        _expm1 if _name == "expm1" else _function,
+        _function,
+        dtypes=FLOATS + COMPLEX if _complex else FLOATS,
+        promote=float_of,
+        flops=20,
+        domain=_domain,
+        tolerance=_tolerance,
+        gradient=_rule,
+        public_name=_function.__name__,
         aliases=() if _name == _function.__name__ else (_name,),
-    )  # fmt: skip
+    )
 
 
 def _logaddexp2(x: Expr, y: Expr) -> Any:
@@ -165,33 +172,79 @@ def f64_of_integers(element: DType) -> DType:
 
 _REAL: dict[str, Any] = {"dtypes": FLOATS, "promote": float_of}
 elementwise(
-    "atan2", vecmath.atan2, np.arctan2, np.arctan2, arity=2, public_name="arctan2",
-    aliases=("atan2",), flops=30, tolerance=2, gradient=_atan2_rule, **_REAL,
-)  # fmt: skip
+    "atan2",
+    vecmath.atan2,
+    np.arctan2,
+    np.arctan2,
+    arity=2,
+    public_name="arctan2",
+    aliases=("atan2",),
+    flops=30,
+    tolerance=2,
+    gradient=_atan2_rule,
+    **_REAL,
+)
 elementwise(
-    "hypot", vecmath.hypot, np.hypot, np.hypot, arity=2, flops=10, tolerance=2,
-    gradient=_hypot_rule, **_REAL,
-)  # fmt: skip
+    "hypot",
+    vecmath.hypot,
+    np.hypot,
+    np.hypot,
+    arity=2,
+    flops=10,
+    tolerance=2,
+    gradient=_hypot_rule,
+    **_REAL,
+)
 elementwise(
-    "logaddexp", vecmath.logaddexp, np.logaddexp, np.logaddexp, arity=2, flops=45,
-    commutative=True, tolerance=4, gradient=_share_rule(1.0), **_REAL,
-)  # fmt: skip
+    "logaddexp",
+    vecmath.logaddexp,
+    np.logaddexp,
+    np.logaddexp,
+    arity=2,
+    flops=45,
+    commutative=True,
+    tolerance=4,
+    gradient=_share_rule(1.0),
+    **_REAL,
+)
 elementwise(
-    "logaddexp2", _logaddexp2, np.logaddexp2, np.logaddexp2, arity=2,
-    flops=45, commutative=True, tolerance=4, gradient=_share_rule(_LN2), **_REAL,
-)  # fmt: skip
+    "logaddexp2",
+    _logaddexp2,
+    np.logaddexp2,
+    np.logaddexp2,
+    arity=2,
+    flops=45,
+    commutative=True,
+    tolerance=4,
+    gradient=_share_rule(_LN2),
+    **_REAL,
+)
 for _name, _function, _other, _factor in (
     ("degrees", np.degrees, np.rad2deg, 180 / math.pi),
     ("radians", np.radians, np.deg2rad, math.pi / 180),
 ):
     elementwise(
-        _name, _scaled(_factor), _function, _function, _other, tolerance=2,
-        gradient=_scaled_rule(_factor), aliases=(_other.__name__,), **_REAL,
-    )  # fmt: skip
+        _name,
+        _scaled(_factor),
+        _function,
+        _function,
+        _other,
+        tolerance=2,
+        gradient=_scaled_rule(_factor),
+        aliases=(_other.__name__,),
+        **_REAL,
+    )
 elementwise(
-    "sinc", _sinc, np.sinc, np.sinc, dtypes=FLOATS, promote=f64_of_integers, flops=25,
-    tolerance=4, gradient=times(_sinc_slope),
-)  # fmt: skip
+    "sinc",
+    _sinc,
+    np.sinc,
+    np.sinc,
+    dtypes=FLOATS,
+    promote=f64_of_integers,
+    flops=25,
+    tolerance=4,
+    gradient=times(_sinc_slope),
+)
 
 # -------------------------------------------------------------------------------- special functions
 
@@ -286,7 +339,15 @@ _SPECIAL: Table = (
 
 for _name, _reference, _domain, _tolerance, _rule, _doc in _SPECIAL:
     elementwise(
-        _name, getattr(vecmath, _name), _reference, promote=float_of, dtypes=FLOATS, flops=30,
-        domain=_domain, tolerance=_tolerance, doc=_doc, gradient=_rule,
+        _name,
+        getattr(vecmath, _name),
+        _reference,
+        promote=float_of,
+        dtypes=FLOATS,
+        flops=30,
+        domain=_domain,
+        tolerance=_tolerance,
+        doc=_doc,
+        gradient=_rule,
         aliases=("expit",) if _name == "sigmoid" else (),
-    )  # fmt: skip
+    )

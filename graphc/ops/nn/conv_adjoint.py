@@ -150,16 +150,14 @@ conv_weights_op = define(
     infer=_infer_weights,
     reference=_weights_reference,
     lower=Contraction(_weights_dims),
-    attrs=(
-        *STEPS, Attr("window", "ints", within=POSITIVE),
-    ),
+    attrs=(*STEPS, Attr("window", "ints", within=POSITIVE)),
     dtypes=REAL,
     gradient=_weights_gradient,
     cost=contraction_cost,
     samples=_samples,
     doc="The sum, over images and places, of y[N, O, *places] times what the windows of "
     "x[N, C, *spatial] hold there: the gradient of `conv` to its weights.",
-)  # fmt: skip
+)
 
 
 def to_weights(y: Any, x: Value, window: Ints, stride: Ints, dilation: Ints, groups: int) -> Any:
@@ -204,9 +202,13 @@ def spread(
     taps = tuple(-(-k // r) for k, r in zip(window, phases))
     around = [((t - 1) * d,) * 2 for t, d in zip(taps, dilation)]
     made = contract(
-        "conv", pad_zeros(y, [(0, 0), (0, 0), *around]), _by_phase(w, phases, taps, groups),
-        stride=(1,) * count, dilation=dilation, groups=groups,
-    )  # fmt: skip
+        "conv",
+        pad_zeros(y, [(0, 0), (0, 0), *around]),
+        _by_phase(w, phases, taps, groups),
+        stride=(1,) * count,
+        dilation=dilation,
+        groups=groups,
+    )
     return fitted(_dealt_out(made, phases, stride), extents)
 
 

@@ -258,10 +258,7 @@ conv_windows_op = define(
     samples=samples_of(
         [
             ([(2, 3, 9, 11), (3, 1, 3, 3)], _attrs(groups=3, low=(1, 1), out=(9, 11))),
-            (
-                [(1, 4, 8, 7), (6, 2, 3, 2)],
-                _attrs(groups=2, stride=(2, 3), low=(1, 2), out=(4, 3)),
-            ),
+            ([(1, 4, 8, 7), (6, 2, 3, 2)], _attrs(groups=2, stride=(2, 3), low=(1, 2), out=(4, 3))),
             (
                 [(1, 2, 11, 9), (8, 2, 2, 3)],
                 _attrs(stride=(3, 2), dilation=(2, 3), low=(0, 3), out=(4, 5)),

@@ -111,9 +111,14 @@ def cubic(a: float) -> Kernel:
 
 
 def neighbours(
-    at: Array, extent: int, mode: str, scale: float = 1.0, antialias: bool = False,
-    a: float = -0.75, exclude_outside: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+    at: Array,
+    extent: int,
+    mode: str,
+    scale: float = 1.0,
+    antialias: bool = False,
+    a: float = -0.75,
+    exclude_outside: bool = False,
+) -> tuple[Array, Array]:
     """Places and weights of the elements around real positions on an axis.
 
     mode is "linear" or "cubic"; antialias widens the kernel where the axis shrinks (scale < 1).
@@ -134,9 +139,12 @@ def neighbours(
 
 @public(name="interpolate")
 def interpolate(
-    x: ArrayLike, sizes: Sequence[int], mode: str = "linear", align_corners: bool = False,
+    x: ArrayLike,
+    sizes: Sequence[int],
+    mode: str = "linear",
+    align_corners: bool = False,
     antialias: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The trailing axes of x resampled to these sizes; pixels are areas unless corners align.
 
     mode is "nearest", "linear" (bilinear, trilinear ...) or "cubic" (a = -0.75).
@@ -321,10 +329,15 @@ def sample_at(x: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> Any:
 
 @public(name="roi_align")
 def roi_align(
-    x: ArrayLike, boxes: ArrayLike, batch: ArrayLike, size: tuple[int, int], scale: float = 1.0,
+    x: ArrayLike,
+    boxes: ArrayLike,
+    batch: ArrayLike,
+    size: tuple[int, int],
+    scale: float = 1.0,
     samples: int = 2,
-    kind: str = "mean", aligned: bool = True,
-) -> Any:  # fmt: skip
+    kind: str = "mean",
+    aligned: bool = True,
+) -> Any:
     """Regions of x[N, C, H, W] resampled to [R, C, *size], from boxes[R, 4] = (x1, y1, x2, y2).
 
     Each cell is the mean or the maximum ("max") of samples² positions; batch[R] names the images.

@@ -233,13 +233,19 @@ def _norm(
 
 
 _norm(
-    "layer_norm", _expand_layer_norm, _layer_norm_reference, _layer_norm_gradient,
+    "layer_norm",
+    _expand_layer_norm,
+    _layer_norm_reference,
+    _layer_norm_gradient,
     "(x - mean) / sqrt(var + epsilon) over `axis`, times weight, plus bias.",
-)  # fmt: skip
+)
 _norm(
-    "rms_norm", _expand_rms_norm, _rms_norm_reference, _rms_norm_gradient,
+    "rms_norm",
+    _expand_rms_norm,
+    _rms_norm_reference,
+    _rms_norm_gradient,
     "x / sqrt(mean(x**2) + epsilon) over `axis`, times weight, plus bias.",
-)  # fmt: skip
+)
 
 # --------------------------------------------------------------------------------------- group norm
 

@@ -75,22 +75,15 @@ def _pool_samples() -> list[Sample]:
     def attrs(kind: str, window: Ints, stride: Ints = (), dilation: Ints = ()) -> dict[str, Any]:
         ones = (1,) * len(window)
         return {
-            "kind": kind, "window": window, "stride": stride or ones, "dilation": dilation or ones
-        }  # fmt: skip
+            "kind": kind,
+            "window": window,
+            "stride": stride or ones,
+            "dilation": dilation or ones,
+        }
 
     made: list[Sample] = []
     for kind in ("max", "min", "sum"):
-        made += samples_of(
-            [
-                (
-                    [
-                        (2, 6, 7),
-                    ],
-                    attrs(kind, (2, 3), (2, 1)),
-                )
-            ],
-            dtypes=REAL,
-        )()
+        made += samples_of([([(2, 6, 7)], attrs(kind, (2, 3), (2, 1)))], dtypes=REAL)()
     made += samples_of(
         [([(2, 9)], attrs("max", (3,), (2,), (2,))), ([(1, 2, 4, 5, 4)], attrs("sum", (2, 2, 2)))],
         [
@@ -108,10 +101,7 @@ pool_op = define(
     infer=_infer_pool,
     reference=_pool_reference,
     lower=Compute(_pool, cheap=False),
-    attrs=(
-        Attr("kind", "str", choices=("max", "min", "sum")),
-        *WINDOW,
-    ),
+    attrs=(Attr("kind", "str", choices=("max", "min", "sum")), *WINDOW),
     dtypes=REAL,
     gradient=_pool_gradient,
     samples=_pool_samples,
@@ -195,27 +185,39 @@ def _pooled(
 
 @public(name="max_pool")
 def max_pool(
-    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    x: Any,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The maximum over windows of x[N, C, *spatial]; the stride is the window by default."""
     return _pooled(x, "max", window, stride, padding, dilation, ceil_mode)[0]
 
 
 @public(name="min_pool")
 def min_pool(
-    x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    x: Any,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The minimum over windows of x[N, C, *spatial]; the stride is the window by default."""
     return _pooled(x, "min", window, stride, padding, dilation, ceil_mode)[0]
 
 
 @public(name="avg_pool")
 def avg_pool(
-    x: Any, window: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    x: Any,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:  # fmt: skip
+) -> Any:
     """The mean over windows of x[N, C, *spatial].
 
     Padding counts as zeros, or not at all without `count_include_pad`; what ceil_mode adds beyond
@@ -229,8 +231,13 @@ def avg_pool(
     if plain:
         return total / math.prod(window)
     wanted = resolve_padding(padding, shape_of(x)[2:], window, stride)
-    counts = _counts(shape_of(x)[2:], wanted if count_include_pad else [(0, 0)] * len(window),
-                     pairs, window, stride)  # fmt: skip
+    counts = _counts(
+        shape_of(x)[2:],
+        wanted if count_include_pad else [(0, 0)] * len(window),
+        pairs,
+        window,
+        stride,
+    )
     return total / functions.astype(counts, common_element(x)[0])
 
 

@@ -24,10 +24,13 @@ def _tables(count: int, kept: int, inverse: bool, kind: Any) -> tuple[Any, Any]:
 
 @public(name="dft")
 def dft(
-    real: ArrayLike, imag: ArrayLike | None = None, axis: int = -1, length: int | None = None,
+    real: ArrayLike,
+    imag: ArrayLike | None = None,
+    axis: int = -1,
+    length: int | None = None,
     inverse: bool = False,
     kept: int | None = None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The discrete Fourier transform along an axis: (real, imaginary), `kept` frequencies of them.
 
     The axis is cut or filled up with zeros to `length`.

@@ -193,11 +193,7 @@ class Strips:
         strip = unit % self.count
         image = strip // self.blocks
         row = strip % self.blocks
-        return (
-            unit // self.count,
-            image * self.group,
-            row * self.rows,
-        )
+        return (unit // self.count, image * self.group, row * self.rows)
 
     def tile(self, b: Scalars, image: Expr, row: Expr) -> Any:
         """The number of the first tile of a row of tiles."""

@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Compute, Sample
-from graphc.ir.types import (
-    U32,
-    U64,
-    AnyType,
-    Dimension,
-    DType,
-    Type,
-    tensor,
-)
+from graphc.ir.types import U32, U64, AnyType, Dimension, DType, Type, tensor
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import where
 from graphc.ops.record.arguments import Applied, Array

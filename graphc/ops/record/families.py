@@ -335,10 +335,19 @@ def elementwise(
         return elementwise_samples(arity, dtypes, domain, tolerance)
 
     op = define(
-        name, infer=infer, reference=wide(reference), lower=Scalar(expression), attrs=attrs,
-        dtypes=dtypes, commutative=commutative, differentiable=differentiable, gradient=gradient,
-        cost=elementwise_cost(flops), samples=samples or derived_samples, doc=doc,
-    )  # fmt: skip
+        name,
+        infer=infer,
+        reference=wide(reference),
+        lower=Scalar(expression),
+        attrs=attrs,
+        dtypes=dtypes,
+        commutative=commutative,
+        differentiable=differentiable,
+        gradient=gradient,
+        cost=elementwise_cost(flops),
+        samples=samples or derived_samples,
+        doc=doc,
+    )
     if public_name != "":
         function = elementwise_function(op, arity, promote, public_name or name)
         public(*numpy_functions, method=method, name=public_name or name)(function)

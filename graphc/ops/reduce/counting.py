@@ -275,9 +275,13 @@ def _joined(a: ArrayLike, b: ArrayLike) -> Any:
 
 @public(np.intersect1d)
 def intersect1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False,
-    size: int | None = None, fill_value: Any = None,
-) -> Any:  # fmt: skip
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
     """The elements in both, in ascending order and each once: the first `size`; with
     `return_indices` also where they are first in each."""
     need_size("intersect1d", size, ar1, ar2)

@@ -65,9 +65,16 @@ def _chunks(name: str, carried: str, start: int) -> tuple[Kernel, Kernel]:
         return product, total
 
     def scan(
-        a: Any, b: Any, to: Any, base: int, stride: int, first: int, stop: int, last: int,
+        a: Any,
+        b: Any,
+        to: Any,
+        base: int,
+        stride: int,
+        first: int,
+        stop: int,
+        last: int,
         total: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for k in range(first, stop):
             at = base + (last - k if last >= 0 else k) * stride
             if fades:
@@ -93,9 +100,21 @@ def running_kernel(name: str, element: str) -> Kernel:
     fold, scan = _chunks(name, carried.name, start)
 
     def level(
-        a: Array, b: Array, out: Array, products: Array, totals: Array, phase: int, source: int,
-        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int, reverse: int,
-    ) -> None:  # fmt: skip
+        a: Array,
+        b: Array,
+        out: Array,
+        products: Array,
+        totals: Array,
+        phase: int,
+        source: int,
+        other: int,
+        extent: int,
+        chunk: int,
+        chunks: int,
+        inner: int,
+        units: int,
+        reverse: int,
+    ) -> None:
         for unit in range(cuda.grid(1), units, cuda.gridsize(1)):
             number = unit // inner % chunks
             base = unit // inner // chunks * extent * inner + unit % inner
@@ -122,21 +141,44 @@ def running_kernel(name: str, element: str) -> Kernel:
     level = device(level)
 
     def recurrence(
-        a: Array, b: Array, out: Array, products: Array, totals: Array, phase: int, source: int,
-        other: int, extent: int, chunk: int, chunks: int, inner: int, units: int,
+        a: Array,
+        b: Array,
+        out: Array,
+        products: Array,
+        totals: Array,
+        phase: int,
+        source: int,
+        other: int,
+        extent: int,
+        chunk: int,
+        chunks: int,
+        inner: int,
+        units: int,
         reverse: int,
-        status: Array, row: int,
-    ) -> None:  # fmt: skip
+        status: Array,
+        row: int,
+    ) -> None:
         level(
             a, b, out, products, totals, phase, source, other, extent, chunk, chunks, inner, units,
             reverse,
         )  # fmt: skip
 
     def running(
-        x: Array, out: Array, totals: Array, phase: int, source: int, other: int, extent: int,
-        chunk: int, chunks: int, inner: int, units: int, reverse: int, status: Array,
+        x: Array,
+        out: Array,
+        totals: Array,
+        phase: int,
+        source: int,
+        other: int,
+        extent: int,
+        chunk: int,
+        chunks: int,
+        inner: int,
+        units: int,
+        reverse: int,
+        status: Array,
         row: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         level(
             x, x, out, totals, totals, phase, source, other, extent, chunk, chunks, inner, units,
             reverse,

@@ -30,9 +30,13 @@ from graphc.ops.sort.sorting import sort
 # Between which places of n sorted elements q lies: (n - 1) q, or n q + a + q (1 - a - b) - 1.
 _PICKED = ("lower", "higher", "nearest", "midpoint")
 _PLOTTED = {
-    "linear": (1.0, 1.0), "interpolated_inverted_cdf": (0.0, 1.0), "hazen": (0.5, 0.5),
-    "weibull": (0.0, 0.0), "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
-}  # fmt: skip
+    "linear": (1.0, 1.0),
+    "interpolated_inverted_cdf": (0.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}
 _METHODS = (*_PLOTTED, *_PICKED)
 
 
@@ -91,12 +95,7 @@ def _checked(
 
 @public(np.quantile)
 def quantile(
-    x: Any,
-    q: Any,
-    axis: Any = None,
-    method: str = "linear",
-    keepdims: bool = False,
-    **options: Any,
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
     x, q, element = _checked("quantile", x, q, method, options)
@@ -124,12 +123,7 @@ def _with_q_first(made: Value, q: Value, kept: tuple[Any, ...] | None) -> Any:
 
 @public(np.nanquantile)
 def nanquantile(
-    x: Any,
-    q: Any,
-    axis: Any = None,
-    method: str = "linear",
-    keepdims: bool = False,
-    **options: Any,
+    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
 ) -> Any:
     """Quantiles of what is not NaN; NaN where nothing is."""
     if not common_element(x)[0].is_float:

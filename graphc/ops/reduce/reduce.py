@@ -242,22 +242,34 @@ def _fold(
 
 _fold("sum", _reduction("add"), _wide_sum(np.sum), NUMERIC, gradient=rules.sum_gradient)
 _fold(
-    "prod", _reduction("mul"), _wide_sum(np.prod), NUMERIC, domain=(0.5, 1.5),
+    "prod",
+    _reduction("mul"),
+    _wide_sum(np.prod),
+    NUMERIC,
+    domain=(0.5, 1.5),
     gradient=rules.prod_gradient,
-)  # fmt: skip
+)
 _fold(
-    "mean", _reduction("add", finish=_mean), _mean_reference, FLOATS + COMPLEX,
+    "mean",
+    _reduction("add", finish=_mean),
+    _mean_reference,
+    FLOATS + COMPLEX,
     gradient=rules.mean_gradient,
-)  # fmt: skip
+)
 _fold("max", _reduction("max"), _plain(np.max), REAL, empty=False, gradient=rules.extreme_gradient)
 _fold("min", _reduction("min"), _plain(np.min), REAL, empty=False, gradient=rules.extreme_gradient)
 _fold("all", _reduction("and"), _plain(np.all), BOOLS)
 _fold("any", _reduction("or"), _plain(np.any), BOOLS)
 for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min", np.argmin)):
     _fold(
-        _name, Composite(_first_place(_extreme)), _plain(_function, one=True), BOOLS + REAL,
-        empty=False, result=I64, one=True,
-    )  # fmt: skip
+        _name,
+        Composite(_first_place(_extreme)),
+        _plain(_function, one=True),
+        BOOLS + REAL,
+        empty=False,
+        result=I64,
+        one=True,
+    )
 
 # --------------------------------------------------------------------------------- public functions
 

@@ -61,13 +61,7 @@ def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
             starts[cuda.blockIdx.x] = total
 
     def add_counts(
-        mask: Array,
-        places: Array,
-        count: Array,
-        starts: Array,
-        tiles: int,
-        status: Array,
-        row: int,
+        mask: Array, places: Array, count: Array, starts: Array, tiles: int, status: Array, row: int
     ) -> None:
         start = 0
         for first in range(0, tiles, threads):
@@ -80,10 +74,15 @@ def nonzero_kernels(threads: int, run: int) -> tuple[Kernel, Kernel, Kernel]:
             count[0] = start
 
     def write_places(
-        mask: Array, places: Array, count: Array, starts: Array, extent: int, size: int,
+        mask: Array,
+        places: Array,
+        count: Array,
+        starts: Array,
+        extent: int,
+        size: int,
         status: Array,
         row: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         first = cuda.grid(1) * run
         found = 0
         for k in range(first, min(first + run, extent)):

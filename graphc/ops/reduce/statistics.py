@@ -276,10 +276,14 @@ def _valid(a: ArrayLike, where: ArrayLike = True) -> Any:
 
 def _publish_nan_total(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any, axis: Axes = None, dtype: DTypeLike | None = None, *, keepdims: bool = False,
+        a: Any,
+        axis: Axes = None,
+        dtype: DTypeLike | None = None,
+        *,
+        keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         options = {"keepdims": keepdims, "initial": initial, "where": _valid(a, where)}
         return getattr(functions, op)(a, axis, dtype, **options)
 
@@ -293,10 +297,13 @@ _publish_nan_total("prod", np.nanprod)
 
 def _publish_nan_extreme(op: str, neutral: float, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Value, axis: Any = None, out: ArrayLike | None = None, keepdims: bool = False,
+        a: Value,
+        axis: Any = None,
+        out: ArrayLike | None = None,
+        keepdims: bool = False,
         initial: Value | None = None,
         where: ArrayLike = True,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         no_out(f"nan{op}", out)
         f = functions
         if element_of(a)[0].kind != "f":
@@ -346,10 +353,16 @@ def _variance_where(
 
 @public(np.nanvar)
 def nanvar(
-    a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, *, ddof: float = 0,
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    *,
+    ddof: float = 0,
     keepdims: bool = False,
-    where: ArrayLike = True, mean: ArrayLike | None = None, correction: float | None = None,
-) -> Any:  # fmt: skip
+    where: ArrayLike = True,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
+) -> Any:
     """The variance of what is not NaN."""
     delta = ddof if correction is None else correction
     f, valid = functions, _valid(a, where)

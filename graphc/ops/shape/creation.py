@@ -112,12 +112,17 @@ def as_number(value: Any, element: DType) -> Any:
 
 
 elementwise(
-    "progression", lambda k, step, start: fma(k, step, -0.0) + start,
-    lambda k, step, start: k * step + start, arity=3, dtypes=FLOATS, flops=2, public_name="",
+    "progression",
+    lambda k, step, start: fma(k, step, -0.0) + start,
+    lambda k, step, start: k * step + start,
+    arity=3,
+    dtypes=FLOATS,
+    flops=2,
+    public_name="",
     gradient=lambda ct, made, k, step, start: (ct * step, ct * k, ct),
     doc="k * step + start with the product rounded by itself, as numbers that others are compared "
     "with must be wherever they are computed.",
-)  # fmt: skip
+)
 
 
 @public(np.linspace)
@@ -153,9 +158,14 @@ def linspace(
 
 @public(np.logspace)
 def logspace(
-    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
-    dtype: DTypeLike | None = None, axis: int = 0,
-) -> Any:  # fmt: skip
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+) -> Any:
     """base to the powers of a linspace; start, stop and base may be arrays."""
     if rank_of(base):
         rank = max(rank_of(start), rank_of(stop), rank_of(base))
@@ -243,10 +253,14 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> An
 
 @public(np.full_like)
 def full_like(
-    x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, order: str = "K",
+    x: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: str = "K",
     subok: bool = True,
-    shape: ShapeLike | None = None, **options: Any,
-) -> Any:  # fmt: skip
+    shape: ShapeLike | None = None,
+    **options: Any,
+) -> Any:
     """One value in the shape and dtype of x."""
     require_options("full_like", {"order": order, "subok": subok, **options})
     element = common_element(x)[0] if dtype is None else as_dtype(dtype)
@@ -257,10 +271,13 @@ def full_like(
 
 @public(np.zeros_like)
 def zeros_like(
-    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    x: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: str = "K",
+    subok: bool = True,
     shape: ShapeLike | None = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Zeros in the shape and dtype of x."""
     require_options("zeros_like", {"order": order, "subok": subok, **options})
     return full_like(x, 0, dtype, shape=shape)
@@ -268,10 +285,13 @@ def zeros_like(
 
 @public(np.ones_like)
 def ones_like(
-    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    x: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: str = "K",
+    subok: bool = True,
     shape: ShapeLike | None = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Ones in the shape and dtype of x."""
     require_options("ones_like", {"order": order, "subok": subok, **options})
     return full_like(x, 1, dtype, shape=shape)
@@ -279,10 +299,13 @@ def ones_like(
 
 @public(np.empty_like)
 def empty_like(
-    x: ArrayLike, dtype: DTypeLike | None = None, order: str = "K", subok: bool = True,
+    x: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: str = "K",
+    subok: bool = True,
     shape: ShapeLike | None = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Zeros in the shape and dtype of x: graphc has no undefined contents."""
     require_options("empty_like", {"order": order, "subok": subok, **options})
     return full_like(x, 0, dtype, shape=shape)

@@ -73,9 +73,18 @@ def tile_sorter(key: str, named: bool, room: int, threads: int) -> Kernel:
     network = _network(named, room, threads)
 
     def sort_tiles(
-        keys: Array, places: Array, listed: bool, to_keys: Array, to_places: Array, keyed: bool,
-        extent: int, bits: int, keep: int, target: int, rows: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        places: Array,
+        listed: bool,
+        to_keys: Array,
+        to_places: Array,
+        keyed: bool,
+        extent: int,
+        bits: int,
+        keep: int,
+        target: int,
+        rows: int,
+    ) -> None:
         held = cuda.shared.array(room, kind)
         names = cuda.shared.array(names_room, np.uint32)
         tile = 1 << bits
@@ -197,9 +206,18 @@ def key_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
     merge = merger(key, False, tile, threads)
 
     def sort_keys(
-        keys: Array, out: Array, work: Array, extent: int, bits: int, keep: int, target: int,
-        rows: int, level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        out: Array,
+        work: Array,
+        extent: int,
+        bits: int,
+        keep: int,
+        target: int,
+        rows: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         to = work if level % 2 else out
         tiles(keys, keys, False, to, to, True, extent, bits, keep, target, rows)
 
@@ -225,16 +243,35 @@ def place_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel]:
     merge = merger(key, True, tile, threads)
 
     def argsort_keys(
-        keys: Array, out: Array, odd: Array, even: Array, work: Array, extent: int, bits: int,
-        keep: int, target: int, rows: int, level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        out: Array,
+        odd: Array,
+        even: Array,
+        work: Array,
+        extent: int,
+        bits: int,
+        keep: int,
+        target: int,
+        rows: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         to, places = (odd, work) if level % 2 else (even, out)
         tiles(keys, out, False, to, places, level > 0, extent, bits, keep, target, rows)
 
     def merge_places(
-        keys: Array, out: Array, odd: Array, even: Array, work: Array, extent: int, run: int,
-        level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        out: Array,
+        odd: Array,
+        even: Array,
+        work: Array,
+        extent: int,
+        run: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         source, places = (even, out) if level % 2 else (odd, work)
         to, to_places = (odd, work) if level % 2 else (even, out)
         merge(source, places, to, to_places, level > 0, extent, run)
@@ -251,10 +288,23 @@ def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Ker
     merge = merger(key, True, tile, threads)
 
     def topk_tiles(
-        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
-        even_places: Array, first: int, extent: int, bits: int, keep: int, target: int, rows: int,
-        level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        best: Array,
+        places: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        first: int,
+        extent: int,
+        bits: int,
+        keep: int,
+        target: int,
+        rows: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         source, listed = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         if first:
@@ -264,17 +314,37 @@ def topk_kernels(key: str, tile: int, threads: int) -> tuple[Kernel, Kernel, Ker
         tiles(source, listed, first == 0, to, to_places, True, extent, bits, keep, target, rows)
 
     def topk_merge(
-        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
-        even_places: Array, extent: int, run: int, level: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        best: Array,
+        places: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        extent: int,
+        run: int,
+        level: int,
+        status: Array,
+        row: int,
+    ) -> None:
         source, listed = (even, even_places) if level % 2 else (odd, odd_places)
         to, to_places = (odd, odd_places) if level % 2 else (even, even_places)
         merge(source, listed, to, to_places, True, extent, run)
 
     def topk_head(
-        keys: Array, best: Array, places: Array, odd: Array, odd_places: Array, even: Array,
-        even_places: Array, extent: int, wanted: int, total: int, status: Array, row: int,
-    ) -> None:  # fmt: skip
+        keys: Array,
+        best: Array,
+        places: Array,
+        odd: Array,
+        odd_places: Array,
+        even: Array,
+        even_places: Array,
+        extent: int,
+        wanted: int,
+        total: int,
+        status: Array,
+        row: int,
+    ) -> None:
         for place in range(cuda.grid(1), total, cuda.gridsize(1)):
             source = place // wanted * extent + place % wanted
             best[place] = odd[source]

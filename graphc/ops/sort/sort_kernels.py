@@ -58,9 +58,15 @@ def radix_kernel(result: str) -> Kernel:
     """
 
     def kernel(
-        keys: Array, out: Array, work: Array, count: Array, params: Array, lo: int, hi: int,
+        keys: Array,
+        out: Array,
+        work: Array,
+        count: Array,
+        params: Array,
+        lo: int,
+        hi: int,
         cancelled: Array | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         extent, passes = params[0], params[1]
         low_byte = np.uint64(255)
         for row in range(lo, hi):

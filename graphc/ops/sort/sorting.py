@@ -340,9 +340,14 @@ def _along(op: str, x: Value, axis: int | None, **attrs: object) -> tuple[Any, i
 
 @public(np.sort, name="sort")
 def sort(
-    x: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None, *,
-    descending: bool = False, stable: bool | None = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> Any:
     """x sorted along an axis (None: flattened), NaNs as the greatest values."""
     kinds = (None, "quicksort", "mergesort", "heapsort", "stable")
     require(kind in kinds, f"sort: no kind {kind!r}", hint=", ".join(map(str, kinds[1:])))
@@ -355,9 +360,14 @@ def sort(
 
 @public(np.argsort, method=True)
 def argsort(
-    x: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None, *,
-    descending: bool = False, stable: bool | None = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = None,
+) -> Any:
     """The positions that sort x along an axis; always stable. Complex numbers are ordered by their
     real parts, then by their imaginary parts; those with a NaN come last, as NumPy has them."""
     if common_element(x)[0].is_complex and not descending:
@@ -379,11 +389,7 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
 
 @public(np.partition)
 def partition(
-    x: Any,
-    kth: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: str | None = None,
+    x: Any, kth: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None
 ) -> Any:
     """x sorted along an axis, which is one of the orders np.partition may return."""
     _check_kth(x, kth, axis)
@@ -392,11 +398,7 @@ def partition(
 
 @public(np.argpartition, method=True)
 def argpartition(
-    x: Any,
-    kth: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: str | None = None,
+    x: Any, kth: Any, axis: int | None = -1, kind: str | None = None, order: str | None = None
 ) -> Any:
     """The positions that sort x along an axis, which is one answer np.argpartition may give."""
     _check_kth(x, kth, axis)

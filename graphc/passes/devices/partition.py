@@ -178,9 +178,15 @@ class Parts:
         """A new node of a device, position and rank, with the line of another."""
         record, (device, position, rank) = OPS[op], at
         made = Node(
-            self.next_id if id is None else id, record, tuple(inputs), record.coerce(attrs), kind,
-            after=after, place=device, loc=like.loc,
-        )  # fmt: skip
+            self.next_id if id is None else id,
+            record,
+            tuple(inputs),
+            record.coerce(attrs),
+            kind,
+            after=after,
+            place=device,
+            loc=like.loc,
+        )
         self.next_id += id is None
         self.insert(device, position, rank, made)
         return made

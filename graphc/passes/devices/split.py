@@ -115,9 +115,14 @@ class Split:
         inputs = tuple([outer.local(n, device, self.position) for n in read])
         attrs = node.op.coerce(self.attributes(numbers))
         return outer.put(
-            node, device, self.position, inputs=inputs, attrs=attrs, regions=regions,
+            node,
+            device,
+            self.position,
+            inputs=inputs,
+            attrs=attrs,
+            regions=regions,
             type=infer(node.op, tuple([n.type for n in inputs]), attrs, regions),
-        )  # fmt: skip
+        )
 
     def takes(self, number: int, device: Device) -> bool:
         """Does the part of a device have this parameter?"""

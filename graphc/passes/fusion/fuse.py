@@ -313,10 +313,16 @@ class _Fuser:
         last = members[-1]
         after = self.waits(members)
         fused = Node(
-            results[0].id if len(results) == 1 else self.new_id(), op, tuple(region.operands),
-            attributes("fused", "kind", kind), kinds[0] if len(kinds) == 1 else tuple_type(kinds),
-            after=after, place=last.place, regions=(graph,), loc=last.loc,
-        )  # fmt: skip
+            results[0].id if len(results) == 1 else self.new_id(),
+            op,
+            tuple(region.operands),
+            attributes("fused", "kind", kind),
+            kinds[0] if len(kinds) == 1 else tuple_type(kinds),
+            after=after,
+            place=last.place,
+            regions=(graph,),
+            loc=last.loc,
+        )
         self.nodes.append(fused)
         self.siblings |= {n.id: fused.id for n in members if n in self.groups.siblings}
         self.publish(fused, results)

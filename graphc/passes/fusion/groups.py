@@ -78,10 +78,15 @@ class Groups:
     """The groups of a graph: `of(node)` is the group of a node or None."""
 
     def __init__(
-        self, graph: Graph, merge: bool, apart: Container[int] = (), rows: bool = False,
-        inside: frozenset[Node] = frozenset(), alone: Container[int] = (),
+        self,
+        graph: Graph,
+        merge: bool,
+        apart: Container[int] = (),
+        rows: bool = False,
+        inside: frozenset[Node] = frozenset(),
+        alone: Container[int] = (),
         owned: Container[Node] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`apart` are ids of nodes that run beside their readers, not beside what they read.
         `rows`: contractions may finish whole rows, to reduce them there and then. `inside` are
         nodes that contractions compute themselves. `alone` are ids of nodes that join no sibling.
@@ -385,8 +390,11 @@ class Groups:
 
 def overwriting(graph: Graph, owned: Container[Node]) -> frozenset[Node]:
     """The updates of arrays that nobody reads afterwards, so that they may lie where those lie."""
-    updates = {n: array_of(n) for n in graph.nodes if isinstance(n.op.lower, Compute)
-               and n.op.lower.updates}  # fmt: skip
+    updates = {
+        n: array_of(n)
+        for n in graph.nodes
+        if isinstance(n.op.lower, Compute) and n.op.lower.updates
+    }
     if not updates:
         return frozenset()
     last: dict[Node, Node] = {}

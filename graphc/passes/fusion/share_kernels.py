@@ -88,8 +88,6 @@ def like(node: Node, own: Computed, best: Node, other: Computed, r: Rewriter) ->
     r.nodes.append(made)
     record(made.id, f"the kernel of %{best.id}")
     index = OPS["item"].coerce({"index": other.results.index(own.results[0])})
-    item = Node(
-        node.id, OPS["item"], (made,), index, node.type, place=node.place, loc=node.loc
-    )  # fmt: skip
+    item = Node(node.id, OPS["item"], (made,), index, node.type, place=node.place, loc=node.loc)
     r.nodes.append(item)
     return item

@@ -261,9 +261,14 @@ class _Again(Rewriter):
         note(self.next_id, f"%{node.id} is computed again")
         after = tuple(self.new(n) for n in node.after)
         return self.emit(
-            node.op, inputs, node.attrs, after=after, regions=node.regions, loc=node.loc,
+            node.op,
+            inputs,
+            node.attrs,
+            after=after,
+            regions=node.regions,
+            loc=node.loc,
             place=node.place,
-        )  # fmt: skip
+        )
 
     def behind(self, source: Node, trigger: Node) -> Node:
         return self.emit(

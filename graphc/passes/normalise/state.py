@@ -176,9 +176,10 @@ def check_region(node: Node, number: int) -> None:
     asks = "calls Python" if region.effect is Effect.IO else None
     if holder == ("while", 0) and region.effect >= Effect.WRITE:
         raise GraphError(
-            f"the test of a while loop {asks or 'assigns to a variable'}", location=node.loc,
+            f"the test of a while loop {asks or 'assigns to a variable'}",
+            location=node.loc,
             hint="do it in the body",
-        )  # fmt: skip
+        )
     if holder == ("custom_grad", 1) and region.effect >= Effect.READ:
         raise GraphError(
             f"the backward function of a custom gradient {asks or 'uses a variable'}",

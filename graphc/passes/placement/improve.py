@@ -13,14 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphc.passes.placement.assignment import (
-    Problem,
-    Run,
-    Where,
-    evaluate,
-    lower_bound,
-    ranks,
-)
+from graphc.passes.placement.assignment import Problem, Run, Where, evaluate, lower_bound, ranks
 from graphc.passes.placement.exact import Exact, better, is_small
 from graphc.passes.placement.greedy import greedy
 

@@ -39,9 +39,7 @@ FILE = "costs.json"
 MOST_BYTES = 1 << 26
 LATEST = 31  # runs whose median counts
 _FIELDS = ("flops", "bytes", "launch", "latency", "bandwidth")
-_DAMAGES = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
-)  # fmt: skip
+_DAMAGES = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @record(frozen=True)

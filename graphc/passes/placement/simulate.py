@@ -233,9 +233,15 @@ class _Layout:
         live = cache(partial(peaks, value, starts, ends, self.device, transfers))
         guessed = [n for n in self.task if n.op.name != "param" and not self.cost.exact(n)]
         return Timeline(
-            starts, ends, self.device, self.ran(starts, ends), transfers,
-            max(end, default=0.0), guessed, live,
-        )  # fmt: skip
+            starts,
+            ends,
+            self.device,
+            self.ran(starts, ends),
+            transfers,
+            max(end, default=0.0),
+            guessed,
+            live,
+        )
 
     def ran(self, start: dict[Node, float], end: dict[Node, float]) -> dict[Device, list[Node]]:
         """What kept each device busy, in the order in which it ran."""

@@ -49,10 +49,16 @@ class Placement:
         """The placed graph and the seconds that it would take."""
         spread = {n: self.apart(n) for n in graph.nodes if n.regions and self.spans(n)}
         units = Units(
-            graph, self.cost, merge=self.config.merges, soft=self.config.soft_placement,
-            free=region, spanning={n: (home, seconds) for n, (_, home, seconds) in spread.items()},
-            stacks=self.stacks, homes=self.homes, ties=self.ties,
-        )  # fmt: skip
+            graph,
+            self.cost,
+            merge=self.config.merges,
+            soft=self.config.soft_placement,
+            free=region,
+            spanning={n: (home, seconds) for n, (_, home, seconds) in spread.items()},
+            stacks=self.stacks,
+            homes=self.homes,
+            ties=self.ties,
+        )
         problem = units.problem()
         first, offers = greedy(problem)
         before = evaluate(problem, first)

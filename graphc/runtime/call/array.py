@@ -143,9 +143,12 @@ class Array:
         if self.__dlpack_device__() == _HOST:
             raise AttributeError("the array does not lie on a GPU")
         return {
-            "shape": self.shape, "typestr": self.dtype.str, "data": (self.address, True),
-            "strides": None, "version": 3,
-        }  # fmt: skip
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, True),
+            "strides": None,
+            "version": 3,
+        }
 
     def __len__(self) -> int:
         return len(self.numpy())

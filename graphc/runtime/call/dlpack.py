@@ -37,11 +37,7 @@ class _Managed(ctypes.Structure):
 
 
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = (
-    ("tensor", _Tensor),
-    ("context", ctypes.c_void_p),
-    ("deleter", _Deleter),
-)
+_Managed._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _exported: dict[int, Any] = {}  # what capsules point to
@@ -69,19 +65,13 @@ _DELETE, _DISCARD = _Deleter(_delete), _Destructor(_discard)
 
 
 def capsule(
-    address: int,
-    dtype: np.dtype[Any],
-    shape: Sequence[int],
-    device: tuple[int, int],
-    owner: object,
+    address: int, dtype: np.dtype[Any], shape: Sequence[int], device: tuple[int, int], owner: object
 ) -> Any:
     """A capsule over contiguous memory of a device, which `owner` keeps."""
     number = next(_numbers)
     extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     code = _BFLOAT if dtype.name == "bfloat16" else _CODES[dtype.kind]
-    tensor = _Tensor(
-        address, *device, len(shape), code, 8 * dtype.itemsize, 1, extents, None, 0
-    )  # fmt: skip
+    tensor = _Tensor(address, *device, len(shape), code, 8 * dtype.itemsize, 1, extents, None, 0)
     managed = _Managed(tensor, number, _DELETE)
     _exported[number] = managed, extents, owner
     new = ctypes.pythonapi.PyCapsule_New

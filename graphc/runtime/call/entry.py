@@ -130,9 +130,12 @@ def _is_expected(array: np.ndarray) -> bool:
         return ctypes.c_int32.from_address(id(array) + 8 * number).value
 
     fields = (
-        word(ArrayWords.type), word(ArrayWords.data), half(ArrayWords.rank), word(ArrayWords.dtype),
+        word(ArrayWords.type),
+        word(ArrayWords.data),
+        half(ArrayWords.rank),
+        word(ArrayWords.dtype),
         half(ArrayWords.flags),
-    )  # fmt: skip
+    )
     expected = id(np.ndarray), address_of(array), array.ndim, id(array.dtype), array.flags.num
     if fields != expected:
         return False

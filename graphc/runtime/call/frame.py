@@ -103,9 +103,20 @@ class Frame:
     """
 
     __slots__ = (
-        "__weakref__", "address", "arena", "arrays", "bases", "budget", "flag", "held", "own",
-        "ready", "stacks", "variables", "words",
-    )  # fmt: skip
+        "__weakref__",
+        "address",
+        "arena",
+        "arrays",
+        "bases",
+        "budget",
+        "flag",
+        "held",
+        "own",
+        "ready",
+        "stacks",
+        "variables",
+        "words",
+    )
 
     def __init__(self, part: Part) -> None:
         image = part.image

@@ -18,12 +18,7 @@ import numpy as np
 
 from graphc.runtime.call.entry import Context, make
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.load.layouts import (
-    BuildWords,
-    ContextWords,
-    NestingWords,
-    ObjectWords,
-)
+from graphc.runtime.load.layouts import BuildWords, ContextWords, NestingWords, ObjectWords
 
 ARGUMENT, OF_DICT, OF_TUPLE, OF_LIST, ATTRIBUTE = range(5)  # how an object is taken out
 ARRAY, CONTAINER, ITSELF, NUMBER, FOREIGN = range(5)  # what it has to be
@@ -72,10 +67,17 @@ def nested(
         row[:] = build.how, build.taken, address_of(names) if build.how == DICT else id(build.keys)
     context = np.zeros(len(NestingWords.fields), np.int64).view(Context)
     context[:] = (
-        address_of(flat), arguments, len(fetches), address_of(fetch_words),
-        sum(fetch.test in (ARRAY, NUMBER) for fetch in fetches), len(builds),
-        address_of(build_words), flat[ContextWords.results], id(None), id(Exception),
-    )  # fmt: skip
+        address_of(flat),
+        arguments,
+        len(fetches),
+        address_of(fetch_words),
+        sum(fetch.test in (ARRAY, NUMBER) for fetch in fetches),
+        len(builds),
+        address_of(build_words),
+        flat[ContextWords.results],
+        id(None),
+        id(Exception),
+    )
     context.keep = (flat, tuple(fetches), tuple(builds), fetch_words, build_words, keys)
     return make(address, context)
 

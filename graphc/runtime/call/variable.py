@@ -64,9 +64,18 @@ class Cell:
     """
 
     __slots__ = (
-        "container", "initial", "location", "memory", "mirrors", "name", "newest", "ready", "slot",
-        "version", "was_reset",
-    )  # fmt: skip
+        "container",
+        "initial",
+        "location",
+        "memory",
+        "mirrors",
+        "name",
+        "newest",
+        "ready",
+        "slot",
+        "version",
+        "was_reset",
+    )
 
     def __init__(
         self,

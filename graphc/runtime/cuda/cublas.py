@@ -81,9 +81,17 @@ class CublasLt:
         a, b, c, d = made.in_order
         try:
             lt.matmul_algo_get_heuristic(
-                self.handle, made.operation, a, b, c, d, preference, ALGORITHMS, results.ptr,
+                self.handle,
+                made.operation,
+                a,
+                b,
+                c,
+                d,
+                preference,
+                ALGORITHMS,
+                results.ptr,
                 address_of(count),
-            )  # fmt: skip
+            )
         except lt.cuBLASLtError as error:
             if error.status != _NOT_SUPPORTED:
                 raise DeviceError(
@@ -155,9 +163,11 @@ class _Descriptors:
 
         self.library, lt = library, library.functions
         self.kinds = {
-            "f32": Kinds.CUDA_R_32F, "f64": Kinds.CUDA_R_64F, "f16": Kinds.CUDA_R_16F,
+            "f32": Kinds.CUDA_R_32F,
+            "f64": Kinds.CUDA_R_64F,
+            "f16": Kinds.CUDA_R_16F,
             "bf16": Kinds.CUDA_R_16BF,
-        }  # fmt: skip
+        }
         double = product.element == "f64"
         # Sums in f32 proper: not by TF32, and not put together from shorter floats.
         compute = ComputeType.COMPUTE_64F if double else ComputeType.COMPUTE_32F

@@ -31,9 +31,13 @@ _NAME_BYTES = 256
 _NOT_FOR_CHIP = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
 _TOO_NEW = ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER")
 _CRASHES = (
-    "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_MISALIGNED_ADDRESS",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_HARDWARE_STACK_ERROR",
-)  # fmt: skip
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+)
 
 
 class Failed(Exception):
@@ -257,9 +261,18 @@ class Cuda:
 
     def launch(self, prepared: _Launch, stream: int) -> None:
         (status,) = self._launch(
-            prepared.function, prepared.blocks, 1, 1, prepared.threads, 1, 1, 0,
-            self.streams[stream], prepared.address, 0,
-        )  # fmt: skip
+            prepared.function,
+            prepared.blocks,
+            1,
+            1,
+            prepared.threads,
+            1,
+            1,
+            0,
+            self.streams[stream],
+            prepared.address,
+            0,
+        )
         if status:
             raise self._error("a launch", _code(status), int(prepared.words[-1]))
 

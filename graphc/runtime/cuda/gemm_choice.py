@@ -239,6 +239,8 @@ def _store(kind: str, key: str, route: Route) -> None:
 
 def _listed(route: Route) -> dict[str, Any]:
     return {
-        KERNEL: route.kernel, LIBRARY: route.library, "algorithm": route.algorithm,
+        KERNEL: route.kernel,
+        LIBRARY: route.library,
+        "algorithm": route.algorithm,
         "version": route.version,
-    }  # fmt: skip
+    }

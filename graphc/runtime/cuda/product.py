@@ -20,9 +20,13 @@ LEAST_SCALE, MOST_SCALE = 2e-38, 3e38  # an f32
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 # Element types of factors and result; sums are made in f32, those of f64 in f64.
 KINDS = (
-    ("f32", "f32"), ("f64", "f64"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"),
+    ("f32", "f32"),
+    ("f64", "f64"),
+    ("f16", "f16"),
+    ("f16", "f32"),
+    ("bf16", "bf16"),
     ("bf16", "f32"),
-)  # fmt: skip
+)
 ACTIVATIONS = ("", "relu", "gelu")  # the gelu with tanh
 
 

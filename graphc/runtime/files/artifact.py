@@ -114,11 +114,7 @@ def _header(
     for name, tensor in tensors.items():
         dtype = "U8" if tensor.dtype == np.uint8 else "I64"
         end = position + tensor.nbytes
-        entries[name] = {
-            "dtype": dtype,
-            "shape": [tensor.size],
-            "data_offsets": [position, end],
-        }
+        entries[name] = {"dtype": dtype, "shape": [tensor.size], "data_offsets": [position, end]}
         position = end
     text = json.dumps(entries).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)

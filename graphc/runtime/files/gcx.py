@@ -158,9 +158,7 @@ class File:
             )
         try:
             image = self._image()
-        except (
-            LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
-        ):  # fmt: skip
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise self.damaged("its metadata is incomplete") from None
         try:
             image.check()

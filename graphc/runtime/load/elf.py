@@ -219,11 +219,7 @@ def load(source: Object, resolve: Callable[[str], int]) -> tuple[dict[str, int],
 
 
 def _values(
-    source: Object,
-    layout: _Layout,
-    memory: mmap.mmap,
-    start: int,
-    resolve: Callable[[str], int],
+    source: Object, layout: _Layout, memory: mmap.mmap, start: int, resolve: Callable[[str], int]
 ) -> list[int]:
     """The address of every symbol; also fills the GOT and the stubs."""
     wanted = set(layout.imports)

@@ -264,11 +264,14 @@ class Image:
         step_table.validate(
             self.table,
             step_table.Bounds(
-                len(self.kernels), self.words.size, sizes, self.first_register,
+                len(self.kernels),
+                self.words.size,
+                sizes,
+                self.first_register,
                 [c.nbytes if c.source == number else -1 for c in channels],
                 [c.nbytes if c.target == number else -1 for c in channels],
             ),
-        )  # fmt: skip
+        )
         if self.products:
             self._check_products(sizes)
 

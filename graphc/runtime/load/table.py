@@ -35,9 +35,9 @@ NAMES = (
     "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push",
     "pop", "same", "send", "wait",
 )  # fmt: skip
-(
-    END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME, SEND, WAIT,
-) = range(len(NAMES))  # fmt: skip
+(END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME, SEND, WAIT) = (
+    range(len(NAMES))
+)
 ARENA, CONSTANTS, FIRST_PARAM = 0, 1, 2
 MOST_STACKS = 1 << 16
 ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
@@ -45,9 +45,19 @@ ABSENT = -1  # a base that reads as zero: `set` then stores a plain number
 _CALL_HEAD = 7
 _LOWER = (1 << 32) - 1  # half of a word
 _WORDS = {
-    JUMP: 3, BRANCH: 5, SET: 5, LOOP: 4, COPY: 7, ROTATE: 5, STACK: 5, PUSH: 7,
-    POP: 6, SAME: 7, SEND: 6, WAIT: 6,
-}  # fmt: skip
+    JUMP: 3,
+    BRANCH: 5,
+    SET: 5,
+    LOOP: 4,
+    COPY: 7,
+    ROTATE: 5,
+    STACK: 5,
+    PUSH: 7,
+    POP: 6,
+    SAME: 7,
+    SEND: 6,
+    WAIT: 6,
+}
 _TARGET_WORD = {JUMP: 2, BRANCH: 2, LOOP: 3, SAME: 2}
 _REGISTER_WORDS = {SET: (2,), LOOP: (2,), ROTATE: (2, 3, 4), POP: (5,)}
 _OPERAND_WORDS = {BRANCH: (3,), SET: (3,), COPY: (3, 5), STACK: (3,), PUSH: (3, 5), POP: (3,)}

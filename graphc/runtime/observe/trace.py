@@ -120,9 +120,15 @@ def in_causal_order(events: Sequence[Event]) -> Iterator[Event]:
         end = taken.get((event.name, number), event.end) if event.kind == "send" else event.end
         if end < event.end:
             yield Event(
-                event.device, event.kind, event.name, min(event.start, end), end, event.row,
-                event.origin, event.peer,
-            )  # fmt: skip
+                event.device,
+                event.kind,
+                event.name,
+                min(event.start, end),
+                end,
+                event.row,
+                event.origin,
+                event.peer,
+            )
         else:
             yield event
 

@@ -240,9 +240,16 @@ def fused_kernel() -> int:
 
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k", "layout"),
-    [(1, 5, 7, 9, "nn"), (3, 40, 65, 30, "nn"), (1, 1, 300, 50, "nn"), (1, 3, 90, 70, "nt"),
-     (1, 500, 600, 600, "nn"), (2, 230, 33, 1100, "nn"), (1, 4, 6, 0, "nn")],
-)  # fmt: skip
+    [
+        (1, 5, 7, 9, "nn"),
+        (3, 40, 65, 30, "nn"),
+        (1, 1, 300, 50, "nn"),
+        (1, 3, 90, 70, "nt"),
+        (1, 500, 600, 600, "nn"),
+        (2, 230, 33, 1100, "nn"),
+        (1, 4, 6, 0, "nn"),
+    ],
+)
 def test_epilogue_sees_every_element_once(batch: int, m: int, n: int, k: int, layout: str) -> None:
     problem = Problem("f32", {"b": [batch], "m": [m], "n": [n], "k": [k]}, 3, plain=True)
     if layout == "nt":
@@ -303,8 +310,14 @@ def test_epilogue_may_change_the_result_in_place() -> None:
     text = contract.emit_fused("doubled", "f32", "double_plus_one")
     code = optimise_and_object([text], host())
     kernel = link(code, ["doubled"], {**core("f32"), **epilogue})["doubled"]
-    for m, n, k, layout in [(5, 7, 9, "nn"), (300, 400, 600, "nn"), (70, 1, 30, "nn"),
-                            (40, 90, 20, "nnt"), (1, 50, 20, "nt"), (6, 50, 20, "nt")]:  # fmt: skip
+    for m, n, k, layout in [
+        (5, 7, 9, "nn"),
+        (300, 400, 600, "nn"),
+        (70, 1, 30, "nn"),
+        (40, 90, 20, "nnt"),
+        (1, 50, 20, "nt"),
+        (6, 50, 20, "nt"),
+    ]:
         problem = matrix("f32", m, n, k, layout)
         plan = contract.plan(problem.contraction(), contract.host_target(), epilogue=True)
         assert not plan.params[Word.FLAGS] & Flag.TILE

@@ -230,9 +230,11 @@ def test_a_damaged_numba_cuda(tmp_path: Path) -> None:
     (tmp_path / "numba_cuda").mkdir()
     (tmp_path / "numba_cuda" / "__init__.py").write_text("raise ImportError('damaged')")
     done = subprocess.run(
-        [sys.executable, "-c", "import graphc.gpu"], capture_output=True, text=True,
+        [sys.executable, "-c", "import graphc.gpu"],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}"},
-    )  # fmt: skip
+    )
     assert "GraphError: GPU code needs Numba's CUDA target" in done.stderr, done.stderr
 
 
@@ -339,8 +341,10 @@ def without_gpu(*arguments: Any) -> Any:
     """The command line in a process of its own that sees no GPU."""
     return subprocess.run(
         [sys.executable, "-m", "graphc", *map(str, arguments)],
-        capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    )
 
 
 def test_compiled_files_hold_cubins_and_ask_for_a_gpu(graphc: Any, own_cache: Path) -> None:

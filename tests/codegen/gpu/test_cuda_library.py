@@ -21,12 +21,7 @@ from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import chip_of
 from graphc.codegen.gpu.compile import compile_ptx
 from graphc.codegen.gpu.launch import Launch, Scratch
-from graphc.codegen.gpu.library import (
-    adapter_launches,
-    code_launches,
-    described,
-    library_launches,
-)
+from graphc.codegen.gpu.library import adapter_launches, code_launches, described, library_launches
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Library
 from graphc.ir.types import DTYPES

@@ -124,8 +124,12 @@ def functions() -> list[Any]:
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {"threads": 2}, {"threads": 5}, {"opt": 0}, {"fast_math": False}, {"check_finite": True},
-]  # fmt: skip
+    {"threads": 2},
+    {"threads": 5},
+    {"opt": 0},
+    {"fast_math": False},
+    {"check_finite": True},
+]
 if host().triple.startswith("x86") and host().vector_bits > 256:
     OPTIONS.append({"target": "cpu:x86-64-v3"})  # vectors of 256 bits, no masks
 
@@ -172,9 +176,10 @@ def test_the_readable_source_gives_the_same_bits() -> None:
 def test_results_are_near_those_without_parity() -> None:
     x, row = normal(6, 5, 700), normal(700)
     for made, want in zip(
-        gc.compile(cases.all_folds, parity=True)(x, row), gc.compile(cases.all_folds)(x, row),
+        gc.compile(cases.all_folds, parity=True)(x, row),
+        gc.compile(cases.all_folds)(x, row),
         strict=True,
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(made, want, rtol=2e-5, atol=2e-5)
 
 

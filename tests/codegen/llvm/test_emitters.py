@@ -43,17 +43,7 @@ from graphc.codegen.numba import route as numba_route
 from graphc.codegen.python import source
 from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.ir.types import (
-    BF16,
-    BOOL,
-    F16,
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    DType,
-)
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, DType
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Register, Scalars
 from graphc.passes import pipeline
@@ -64,9 +54,12 @@ from graphc.runtime.load import elf
 
 
 def run_elementwise(
-    inputs: Arrays, dtypes: Sequence[DType], results: Sequence[DType],
-    make: Callable[..., Sequence[Expr]], kind: str = "vector",
-) -> None:  # fmt: skip
+    inputs: Arrays,
+    dtypes: Sequence[DType],
+    results: Sequence[DType],
+    make: Callable[..., Sequence[Expr]],
+    kind: str = "vector",
+) -> None:
     # Numba takes a second per kernel: one width of integers less shows nothing new.
     slow = dtypes[0].name in ("i16", "i64", "u8", "u16")
     routes = ["llvm", "llvm-0"] if slow else ["llvm", *few(["numba", "llvm-0"], 1, len(results))]
@@ -78,9 +71,11 @@ def run_elementwise(
 def test_every_binary_op(dtype: DType) -> None:
     names = BINARY[dtype.kind]
     run_elementwise(
-        list(pairs(dtype)), [dtype, dtype], [dtype] * len(names),
+        list(pairs(dtype)),
+        [dtype, dtype],
+        [dtype] * len(names),
         lambda b, x, y: [b.op(name, x, y) for name in names],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("dtype", COMPUTE, ids=str)
@@ -88,23 +83,28 @@ def test_every_unary_op_and_comparison(dtype: DType) -> None:
     compare = ("eq", "ne", "lt", "le", "gt", "ge")
     names = UNARY[dtype.kind]
     run_elementwise(
-        list(pairs(dtype)), [dtype, dtype], [dtype] * len(names) + [BOOL] * 6 + [dtype],
+        list(pairs(dtype)),
+        [dtype, dtype],
+        [dtype] * len(names) + [BOOL] * 6 + [dtype],
         lambda b, x, y: [
-            *(b.op(n, x) for n in names), *(b.compare(c, x, y) for c in compare),
+            *(b.op(n, x) for n in names),
+            *(b.compare(c, x, y) for c in compare),
             b.select(b.compare("ge", x, y), x, y),
         ],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("source", REAL, ids=str)
 def test_every_cast(source: DType) -> None:
     half_kinds = source in (F16, BF16)
     run_elementwise(
-        [special(source)], [source], REAL,
+        [special(source)],
+        [source],
+        REAL,
         lambda b, x: [
             b.cast(b.cast(x, F32) if half_kinds and r is not source else x, r) for r in REAL
         ],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("half", [True, False])
@@ -132,12 +132,15 @@ def test_fma_calls_and_bitcasts(dtype: DType) -> None:
     x, y = pairs(dtype)
     integer = I32 if dtype is F32 else I64
     run_elementwise(
-        [x, y], [dtype, dtype], [dtype, dtype, integer],
+        [x, y],
+        [dtype, dtype],
+        [dtype, dtype, integer],
         lambda b, x, y: [
-            b.fma(x, y, x), b.call("square_plus", x, y),
+            b.fma(x, y, x),
+            b.call("square_plus", x, y),
             b.bitcast(b.op("abs", b.op("floor", b.select(b.compare("ne", x, x), y, x))), integer),
         ],
-    )  # fmt: skip
+    )
 
 
 # ------------------------------------------------------------------------------------ statements
@@ -176,9 +179,11 @@ def hard_sums(size: int) -> dict[str, np.ndarray]:
     spike = np.ones(size)
     spike[0] = 2.0**24
     return {
-        "equal": np.full(size, 0.1), "spike": spike, "normal": generator.standard_normal(size),
+        "equal": np.full(size, 0.1),
+        "spike": spike,
+        "normal": generator.standard_normal(size),
         "cancel": np.resize([1e8, 1.0, -1e8, 1e-3], size),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)

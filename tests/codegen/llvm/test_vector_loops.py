@@ -125,13 +125,15 @@ def test_only_lanes_of_the_loop_can_fail_it(place: int | None, target: targets.T
 def test_types_of_several_widths_in_one_loop(target: targets.Target) -> None:
     dtypes = [F16, BF16, I8, BOOL, F64, I64]
     kernel = elementwise(
-        dtypes, [F32, F64, BOOL], 77,
+        dtypes,
+        [F32, F64, BOOL],
+        77,
         lambda b, h, n, i, c, d, w: [
             b.select(c, b.cast(h, F32), b.cast(n, F32)),
             b.add(d, b.add(b.cast(i, F64), b.cast(w, F64))),
             b.compare("lt", b.cast(h, F64), d),
         ],
-    )  # fmt: skip
+    )
     random = np.random.default_rng(1)
     arrays = [random.integers(0, 9, 77).astype(d.numpy) for d in dtypes]
     same(kernel, [*arrays, *(np.zeros(77, d.numpy) for d in (F32, F64, BOOL))], target)
@@ -171,16 +173,22 @@ def test_registers_that_are_read_on_the_way_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("fadd contract float %v1, 0x3FF0000000000000",
-         "fadd contract <4 x float> %v1, splat (float 0x3FF0000000000000)"),
-        ("call i32 @llvm.abs.i32(i32 %x0, i1 false)",
-         "call <4 x i32> @llvm.abs.v4i32(<4 x i32> %x0, i1 false)"),
-        ("select i1 %v1, double -0.0, double %e2",
-         "select <4 x i1> %v1, <4 x double> splat (double -0.0), <4 x double> %e2"),
+        (
+            "fadd contract float %v1, 0x3FF0000000000000",
+            "fadd contract <4 x float> %v1, splat (float 0x3FF0000000000000)",
+        ),
+        (
+            "call i32 @llvm.abs.i32(i32 %x0, i1 false)",
+            "call <4 x i32> @llvm.abs.v4i32(<4 x i32> %x0, i1 false)",
+        ),
+        (
+            "select i1 %v1, double -0.0, double %e2",
+            "select <4 x i1> %v1, <4 x double> splat (double -0.0), <4 x double> %e2",
+        ),
         ("call float @vm.exp.f32(float %v9)", "call <4 x float> @vm.exp.v4f32(<4 x float> %v9)"),
         ("xor i1 %v3, true", "xor <4 x i1> %v3, splat (i1 true)"),
     ],
-)  # fmt: skip
+)
 def test_the_text_of_an_instruction_over_vectors(text: str, expected: str) -> None:
     assert widened(text, 4) == expected
 

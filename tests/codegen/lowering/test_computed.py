@@ -86,16 +86,25 @@ def draw(rng: Any, dims: tuple[int, ...], name: str) -> np.ndarray:
 @MANY
 @given(
     shape=st.tuples(*[st.sampled_from(EXTENTS)] * 3),
-    batch=st.sampled_from([(), (1,), (3,), (2, 2)]), shared=st.booleans(),
+    batch=st.sampled_from([(), (1,), (3,), (2, 2)]),
+    shared=st.booleans(),
     name=st.sampled_from(sorted(LIMITS)),
     lies=st.tuples(*[st.sampled_from(["plain", "turned"])] * 2),
     makes=st.tuples(*[st.sampled_from([None, *MADE])] * 2),
-    ends=st.booleans(), threads=st.integers(1, 3),
-)  # fmt: skip
+    ends=st.booleans(),
+    threads=st.integers(1, 3),
+)
 def test_any_operands(
-    far: None, shape: Any, batch: Any, shared: bool, name: str, lies: Any, makes: Any, ends: bool,
+    far: None,
+    shape: Any,
+    batch: Any,
+    shared: bool,
+    name: str,
+    lies: Any,
+    makes: Any,
+    ends: bool,
     threads: int,
-) -> None:  # fmt: skip
+) -> None:
     m, k, n = shape
     rng = np.random.default_rng(m * k + n)
     makes = tuple(make if name != "i4" or make in EXACT else None for make in makes)

@@ -60,8 +60,14 @@ def masked(s: Any, g: Any, r: Any) -> Any:
 
 
 ENDS: tuple[Callable[..., Any], ...] = (
-    softmax, layer_norm, rms_norm, log_sum_exp, after_residual, sums_too, masked,
-)  # fmt: skip
+    softmax,
+    layer_norm,
+    rms_norm,
+    log_sum_exp,
+    after_residual,
+    sums_too,
+    masked,
+)
 
 
 def ended(end: Callable[..., Any]) -> Callable[..., Any]:
@@ -326,9 +332,14 @@ def test_plans_finish_whole_rows(m: int, n: int, k: int, element: str) -> None:
     product = contract.Contraction(element, (), dims[0], dims[1], dims[2], 0, 0)
     for threads, packed in ((1, False), (2, False), (5, False), (2, True)):
         words = contract.plan(
-            product, contract.host_target(), threads=threads, epilogue=True, stage=True,
-            packed_b=packed, whole_rows=True,
-        ).params  # fmt: skip
+            product,
+            contract.host_target(),
+            threads=threads,
+            epilogue=True,
+            stage=True,
+            packed_b=packed,
+            whole_rows=True,
+        ).params
         assert words[Word.COLUMN_UNITS] == 1
         assert words[Word.FINISH_COLUMNS] >= words[Word.UNIT_COLUMNS] >= n
         assert words[Word.FLAGS] & Flag.TILE

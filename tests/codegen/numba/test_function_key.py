@@ -103,7 +103,7 @@ CAPTURES: dict[str, Callable[[float], Callable[..., Any]]] = {
     "enum": lambda v: _with_globals(_LOOP.format("t.value"), t=Level(int(v))),
     "lambda": lambda v: _with_globals(_LOOP.format("t(1.0)"), t=numba.njit(lambda a: a * v)),
     "constant": lambda v: _with_globals(_LOOP.format(v)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", CAPTURES)

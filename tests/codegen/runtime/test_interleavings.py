@@ -235,9 +235,13 @@ def hasty_worker(f: Writer, argument: Pointer) -> None:
 
 
 def forks(
-    text: str, callers: int = 1, count: int = 2, memory: Mapping[str, int] | None = None,
-    worker: str = "pool_worker", **options: Any,
-) -> int:  # fmt: skip
+    text: str,
+    callers: int = 1,
+    count: int = 2,
+    memory: Mapping[str, int] | None = None,
+    worker: str = "pool_worker",
+    **options: Any,
+) -> int:
     """Explore callers that fork a kernel of two units; each unit has to be run once."""
     program = Program(text)
     program.names[KERNEL] = "kernel"

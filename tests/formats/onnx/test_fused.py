@@ -83,13 +83,15 @@ def test_quantised_sum() -> None:
 
 
 TREE = {
-    "nodes_treeids": [0] * 5 + [1] * 3, "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+    "nodes_treeids": [0] * 5 + [1] * 3,
+    "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
     "nodes_featureids": [0, 0, 2, 0, 0, 1, 0, 0],
     "nodes_modes": [["LEAF", "BRANCH_LEQ"][k in (0, 2, 5)] for k in range(8)],
     "nodes_values": [0.1, 0, -0.3, 0, 0, 0.2, 0, 0],
-    "nodes_truenodeids": [1, 0, 3, 0, 0, 1, 0, 0], "nodes_falsenodeids": [2, 0, 4, 0, 0, 2, 0, 0],
+    "nodes_truenodeids": [1, 0, 3, 0, 0, 1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 4, 0, 0, 2, 0, 0],
     "nodes_missing_value_tracks_true": [0] * 8,
-}  # fmt: skip
+}
 LEAVES = {"treeids": [0, 0, 0, 1, 1], "nodeids": [1, 3, 4, 1, 2], "weights": [1.0, 2, 3, 4, 5]}
 
 

@@ -105,9 +105,12 @@ def test_the_command_line(tmp_path: Path) -> None:
 
     def command(*words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "graphc", *words], capture_output=True, text=True, cwd=tmp_path,
+            [sys.executable, "-m", "graphc", *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -124,9 +127,11 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_an_input_that_decides_a_shape(tmp_path: Path) -> None:
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     path = save(
-        tmp_path / "m.onnx", [node], [tensor("x", [6]), tensor("shape", [2], INT64)],
+        tmp_path / "m.onnx",
+        [node],
+        [tensor("x", [6]), tensor("shape", [2], INT64)],
         [tensor("y", [None, None])],
-    )  # fmt: skip
+    )
     model = gc.load(path)
     x = np.arange(6, dtype=np.float32)
     for dims in ([2, 3], [3, 2], [-1, 1], [2, 3]):
@@ -138,10 +143,7 @@ def test_an_input_that_decides_a_shape(tmp_path: Path) -> None:
 
 
 def test_data_that_decides_a_size(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"]),
-        helper.make_node("NonZero", ["a"], ["places"]),
-    ]
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("NonZero", ["a"], ["places"])]
     path = save(
         tmp_path / "m.onnx", nodes, [tensor("x", [2, 3])], [tensor("places", [2, None], INT64)]
     )
@@ -160,9 +162,11 @@ def test_branches_of_different_shapes(tmp_path: Path) -> None:
         "If", ["c"], ["y"], then_branch=branch("Flatten", "a"), else_branch=branch("Neg", "b")
     )
     path = save(
-        tmp_path / "m.onnx", [node], [tensor("x", [2, 2]), tensor("c", [], BOOL)],
+        tmp_path / "m.onnx",
+        [node],
+        [tensor("x", [2, 2]), tensor("c", [], BOOL)],
         [tensor("y", None)],
-    )  # fmt: skip
+    )
     model, x = gc.load(path), np.ones((2, 2), np.float32)
     assert model(x=x, c=np.array(True))["y"].shape == (1, 4)
     np.testing.assert_array_equal(model(x=x, c=np.array(False))["y"], -x)
@@ -254,9 +258,10 @@ def test_loops_are_not_copied_without_end(tmp_path: Path) -> None:
             helper.make_node("Identity", ["c"], ["go"]),
             helper.make_node("Concat", ["v", "v"], ["w"], axis=0),
         ],
-        "body", [tensor("i", [], INT64), tensor("c", [], BOOL), tensor("v", [None])],
+        "body",
+        [tensor("i", [], INT64), tensor("c", [], BOOL), tensor("v", [None])],
         [tensor("go", [], BOOL), tensor("w", [None])],
-    )  # fmt: skip
+    )
     most = numpy_helper.from_array(np.array(2**60), "most")
     node = helper.make_node("Loop", ["most", "", "x"], ["y"], body=body)
     path = save(
@@ -325,9 +330,12 @@ def test_sizes_of_a_few_bytes_cost_nothing(tmp_path: Path, op: str) -> None:
         helper.make_node(op, ["big", *names], ["y"], **attributes),
     ]
     path = save(
-        tmp_path / "m.onnx", nodes, [], [tensor("y", None)],
+        tmp_path / "m.onnx",
+        nodes,
+        [],
+        [tensor("y", None)],
         initializer=[known("shape", shape), *map(known, names, others)],
-    )  # fmt: skip
+    )
     tracemalloc.start()
     try:
         gc.load(path).graph.params  # noqa: B018  (traces it)

@@ -225,7 +225,7 @@ AT_EDGES: list[tuple[Any, tuple[float, ...], list[float]]] = [
     (lambda x: f.where(x > 0, f.log(f.where(x > 0, x, 1.0)), 0.0), (-1.0,), [0.0]),
     (lambda x: f.astype(f.astype(x, "i32"), "f64"), (1.5,), [0.0]),
     (lambda x: f.sum(f.floor(x) + f.rint(x) + f.sign(x) + f.floor_divide(x, 2.0)), (1.5,), [0.0]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", AT_EDGES, ids=lambda case: f"{case[0].__name__}{case[1]}")

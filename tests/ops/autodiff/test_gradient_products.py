@@ -44,10 +44,15 @@ def test_products_differentiate_into_contractions_of_the_arrays_as_they_lie() ->
 @pytest.mark.parametrize(
     ("equation", "terms"),
     [
-        ("ii->", 1), ("ij->", 1), ("ij,jk,ki->i", 3), ("ij,kl->ikjl", 2), ("...i,...j->...ij", 2),
-        ("ij,ij->", 2), ("ii,ij->j", 2),
+        ("ii->", 1),
+        ("ij->", 1),
+        ("ij,jk,ki->i", 3),
+        ("ij,kl->ikjl", 2),
+        ("...i,...j->...ij", 2),
+        ("ij,ij->", 2),
+        ("ii,ij->j", 2),
     ],
-)  # fmt: skip
+)
 def test_einsum(equation: str, terms: int) -> None:
     x = np.random.default_rng(0).normal(size=(4, 4))
     check_function(lambda x: np.sum(np.einsum(equation, *(x,) * terms) ** 2), x)
@@ -131,8 +136,16 @@ def test_attention_in_bands_and_computed_anew(
     check_sample(OPS["attention"], Sample(operands, {"causal": causal}), 1, orders=2)
 
 
-MASKS = [((9, 9), bool), ((2, 1, 1, 9), bool), ((2, 1, 9, 9), bool), ((9, 9), float),
-         ((2, 1, 1, 9), float), ((9, 1), float), ((9,), float), ((2, 4, 9, 9), float)]  # fmt: skip
+MASKS = [
+    ((9, 9), bool),
+    ((2, 1, 1, 9), bool),
+    ((2, 1, 9, 9), bool),
+    ((9, 9), float),
+    ((2, 1, 1, 9), float),
+    ((9, 1), float),
+    ((9,), float),
+    ((2, 4, 9, 9), float),
+]
 
 
 @pytest.mark.parametrize(("mask", "causal"), [*itertools.product(MASKS, (True, False))])

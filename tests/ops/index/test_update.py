@@ -93,8 +93,11 @@ def test_value_takes_the_dtype_of_the_array() -> None:
 
 def test_narrow_and_bool_arrays() -> None:
     half = np.zeros(3, np.float16)
-    same(traced(lambda x: update.index_update(x, [1, 1], np.float16(0.1), "add"), half, lower=True),
-         np.array([0, 0.2, 0], np.float16), 1e-3)  # fmt: skip
+    same(
+        traced(lambda x: update.index_update(x, [1, 1], np.float16(0.1), "add"), half, lower=True),
+        np.array([0, 0.2, 0], np.float16),
+        1e-3,
+    )
     flags = np.array([True, False, False])
     made = traced(lambda x: update.index_update(x, [0, 1], [False, True], "add"), flags, lower=True)
     same(made, np.array([True, True, False]))

@@ -248,9 +248,17 @@ def reads_before(d: Any, k: Any) -> None:
 
 
 FORMS = {
-    element: [1], column: [1000], part_of_row: [10], plus: [1], row_plus: [1000], transposed: [1],
-    through_a_row: [1, 1], flat: [1], strided: [143], reads_before: [1, 1],
-}  # fmt: skip
+    element: [1],
+    column: [1000],
+    part_of_row: [10],
+    plus: [1],
+    row_plus: [1000],
+    transposed: [1],
+    through_a_row: [1, 1],
+    flat: [1],
+    strided: [143],
+    reads_before: [1, 1],
+}
 D = np.zeros((1000, 1000), "f4")
 
 

@@ -40,8 +40,11 @@ CALLS: list[tuple[Any, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("function", "arrays"), CALLS)
 def test_function_is_numpys(function: Any, arrays: Any) -> None:
-    same(gc.compile(lambda *v: function(*v))(*arrays), tuple(function(*arrays))
-         if function is np.linalg.slogdet else function(*arrays), 1e-9)  # fmt: skip
+    same(
+        gc.compile(lambda *v: function(*v))(*arrays),
+        tuple(function(*arrays)) if function is np.linalg.slogdet else function(*arrays),
+        1e-9,
+    )
 
 
 def test_namespace() -> None:

@@ -29,9 +29,15 @@ def test_samples(name: str) -> None:
 
 
 SHAPES = [
-    ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3,)),
-    ((3,), (5, 3, 2)), ((4, 1, 2, 3), (5, 3, 2)), ((5, 2, 3), (3, 4)),
-]  # fmt: skip
+    ((3,), (3,)),
+    ((3,), (3, 4)),
+    ((2, 3), (3,)),
+    ((2, 3), (3, 4)),
+    ((5, 2, 3), (3,)),
+    ((3,), (5, 3, 2)),
+    ((4, 1, 2, 3), (5, 3, 2)),
+    ((5, 2, 3), (3, 4)),
+]
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES)
@@ -103,13 +109,18 @@ def test_einsum_is_numpys(equation: str, shapes: Any) -> None:
 def test_einsum_interleaved_and_integers() -> None:
     a, b = rand(2, 3), rand(3, 4)
     same(traced(lambda x, y: einsum.einsum(x, [0, 1], y, [1, 2], [2, 0]), a, b), (a @ b).T, 1e-12)
-    same(traced(lambda x, y: einsum.einsum(x, [0, ...], y, [0, 2]), a, b[:2]),
-         np.einsum(a, [0, ...], b[:2], [0, 2]), 1e-12)  # fmt: skip
+    same(
+        traced(lambda x, y: einsum.einsum(x, [0, ...], y, [0, 2]), a, b[:2]),
+        np.einsum(a, [0, ...], b[:2], [0, 2]),
+        1e-12,
+    )
     small = np.arange(100, 106, dtype=np.int8).reshape(2, 3)
     same(traced(lambda x: einsum.einsum("ij->i", x), small), np.einsum("ij->i", small))
     flags = rand(3, 3) > 0
-    same(traced(lambda x, y: einsum.einsum("ij,jk->ik", x, y), flags, flags),
-         np.einsum("ij,jk->ik", flags, flags))  # fmt: skip
+    same(
+        traced(lambda x, y: einsum.einsum("ij,jk->ik", x, y), flags, flags),
+        np.einsum("ij,jk->ik", flags, flags),
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,10 +150,15 @@ def direct_conv(
 
 @pytest.mark.parametrize(
     ("options", "pads"),
-    [({}, (0, 0)), ({"stride": 2, "padding": 1}, (1, 1)), ({"padding": "same"}, (1, 1)),
-     ({"padding": "same", "stride": 2}, (0, 1)), ({"padding": [(2, 0)], "dilation": 2}, (2, 0)),
-     ({"groups": 2, "padding": "valid"}, (0, 0))],
-)  # fmt: skip
+    [
+        ({}, (0, 0)),
+        ({"stride": 2, "padding": 1}, (1, 1)),
+        ({"padding": "same"}, (1, 1)),
+        ({"padding": "same", "stride": 2}, (0, 1)),
+        ({"padding": [(2, 0)], "dilation": 2}, (2, 0)),
+        ({"groups": 2, "padding": "valid"}, (0, 0)),
+    ],
+)
 def test_conv(options: dict[str, Any], pads: tuple[int, int]) -> None:
     groups = options.get("groups", 1)
     x, w = rand(2, 4, 8), rand(6, 4 // groups, 3)
@@ -204,8 +220,10 @@ def test_average_counts() -> None:
     same(pooling.avg_pool(ones, 2, 2, ceil_mode=True), np.ones((1, 1, 3)))
     same(pooling.avg_pool(ones, 3, 2, 1), np.array([[[2 / 3, 1, 2 / 3]]]), 1e-12)
     same(pooling.avg_pool(ones, 3, 2, 1, count_include_pad=False), np.ones((1, 1, 3)), 1e-12)
-    same(pooling.max_pool(np.arange(5, dtype=np.int32).reshape(1, 1, 5), 2, ceil_mode=True),
-         np.array([[[1, 3, 4]]], np.int32))  # fmt: skip
+    same(
+        pooling.max_pool(np.arange(5, dtype=np.int32).reshape(1, 1, 5), 2, ceil_mode=True),
+        np.array([[[1, 3, 4]]], np.int32),
+    )
 
 
 def test_norms_and_powers() -> None:

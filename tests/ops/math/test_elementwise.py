@@ -72,8 +72,17 @@ NAMES = [n for n in DTYPES if n != "bf16"]
 UFUNCS = [f for f in NUMPY if isinstance(f, np.ufunc) and not f.signature and f is not np.ldexp]
 PROMOTED = sorted(UFUNCS, key=lambda f: f.__name__)
 # NumPy orders complex numbers; graphc, like the array API, does not.
-UNORDERED = {np.less, np.less_equal, np.greater, np.greater_equal, np.maximum, np.minimum, np.fmax,
-             np.fmin, np.sign}  # fmt: skip
+UNORDERED = {
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    np.maximum,
+    np.minimum,
+    np.fmax,
+    np.fmin,
+    np.sign,
+}
 # No complex form, or no f16 form, on purpose.
 NARROWER = {np.rint, np.nextafter, np.spacing}
 
@@ -131,8 +140,15 @@ def test_integers_compare_by_value(function):
     handler = NUMPY[function]
     small, signed = np.array([0, 7, 255], np.uint8), np.array([-1, 2**62, 2**63 - 1])
     unsigned = np.array([2**64 - 1, 2**62 + 1, 2**63 - 1], np.uint64)
-    for x, y in ((small, 300), (small, -1), (255, small), (signed, 2**63), (-1, unsigned),
-                 (signed, unsigned), (unsigned, signed)):  # fmt: skip
+    for x, y in (
+        (small, 300),
+        (small, -1),
+        (255, small),
+        (signed, 2**63),
+        (-1, unsigned),
+        (signed, unsigned),
+        (unsigned, signed),
+    ):
         np.testing.assert_array_equal(handler(x, y), function(x, y))
 
 

@@ -79,10 +79,13 @@ def test_labels_of_nll_must_fit() -> None:
 
 
 COMPARING: dict[str, Any] = {
-    "mse": gc.mse, "mae": gc.mae, "huber": gc.huber, "kl_divergence": gc.kl_divergence,
+    "mse": gc.mse,
+    "mae": gc.mae,
+    "huber": gc.huber,
+    "kl_divergence": gc.kl_divergence,
     "binary_cross_entropy": gc.binary_cross_entropy,
     "binary_cross_entropy_with_logits": gc.binary_cross_entropy_with_logits,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", COMPARING)

@@ -47,9 +47,11 @@ def call(function, x, **options):
 @pytest.mark.parametrize("name", NAMES)
 def test_public_function_equals_numpy(function, name):
     rng = np.random.default_rng(0)
-    x = (rng.uniform(0, 3, (3, 2, 4)) * (1 + 0.5j)).astype(DTYPES[name].numpy) if (
-        DTYPES[name].is_complex
-    ) else rng.uniform(0, 3, (3, 2, 4)).astype(DTYPES[name].numpy)  # fmt: skip
+    x = (
+        (rng.uniform(0, 3, (3, 2, 4)) * (1 + 0.5j)).astype(DTYPES[name].numpy)
+        if (DTYPES[name].is_complex)
+        else rng.uniform(0, 3, (3, 2, 4)).astype(DTYPES[name].numpy)
+    )
     if x.dtype.kind == "c" and function in NO_COMPLEX:
         return
     axes = [None, 0, -1] + ([] if function in ONE_AXIS else [(0, 2)])

@@ -66,13 +66,22 @@ def test_derived_arrays_are_numpys(function: Any, args: Any, named: Any) -> None
 
 
 PADS: list[tuple[Any, str, dict[str, Any]]] = [
-    (2, "constant", {}), (((1, 2), (0, 3)), "constant", {"constant_values": 5}),
-    (1, "constant", {"constant_values": ((1, 2), (3, 4))}), ((2, 1), "edge", {}),
-    (((2, 1), (3, 2)), "reflect", {}), (5, "reflect", {}), (5, "symmetric", {}), (5, "wrap", {}),
-    (((2, 3), (1, 0)), "linear_ramp", {"end_values": ((7, -3), (1, 2))}), (2, "maximum", {}),
-    (2, "minimum", {"stat_length": 2}), (2, "mean", {}), (0, "constant", {}),
-    ({1: (1, 2)}, "constant", {}), ({-1: 2}, "edge", {}),
-]  # fmt: skip
+    (2, "constant", {}),
+    (((1, 2), (0, 3)), "constant", {"constant_values": 5}),
+    (1, "constant", {"constant_values": ((1, 2), (3, 4))}),
+    ((2, 1), "edge", {}),
+    (((2, 1), (3, 2)), "reflect", {}),
+    (5, "reflect", {}),
+    (5, "symmetric", {}),
+    (5, "wrap", {}),
+    (((2, 3), (1, 0)), "linear_ramp", {"end_values": ((7, -3), (1, 2))}),
+    (2, "maximum", {}),
+    (2, "minimum", {"stat_length": 2}),
+    (2, "mean", {}),
+    (0, "constant", {}),
+    ({1: (1, 2)}, "constant", {}),
+    ({-1: 2}, "edge", {}),
+]
 
 
 @pytest.mark.parametrize(("width", "mode", "named"), PADS)
@@ -88,8 +97,10 @@ def test_pad_is_numpys(x: Any, width: Any, mode: str, named: Any) -> None:
 
 
 def test_traced_values_and_symbols() -> None:
-    same(traced(lambda v, c: padding.pad(v, 1, constant_values=c), X, np.array(3.0)),
-         np.pad(X, 1, constant_values=3))  # fmt: skip
+    same(
+        traced(lambda v, c: padding.pad(v, 1, constant_values=c), X, np.array(3.0)),
+        np.pad(X, 1, constant_values=3),
+    )
     same(traced(lambda v: creation.full((2, 3), v[0]), V), np.full((2, 3), 3))
     n = symbol("N")
     with tracing(Trace(Builder())):

@@ -55,10 +55,15 @@ def test_changes_in_place() -> None:
     same(gc.compile(in_place)(X), in_place(X))
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: np.delete(x, x[0].astype(int)), lambda x: np.gradient(x[:1]),
-    lambda x: gc.block([[x], x]), lambda x: np.gradient(x, x),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.delete(x, x[0].astype(int)),
+        lambda x: np.gradient(x[:1]),
+        lambda x: gc.block([[x], x]),
+        lambda x: np.gradient(x, x),
+    ],
+)
 def test_misuse_is_refused(function: Any) -> None:
     with pytest.raises(GraphError):
         gc.compile(function)(V)

@@ -159,9 +159,18 @@ def test_symbolic_dimensions() -> None:
 
 @pytest.mark.parametrize(
     ("result", "source"),
-    [((3, 1, 4), (3, 4)), ((12,), (3, 4)), ((2, 6), (3, 4)), ((1, 1), ()), ((), (1, 1)),
-     ((4, 3, 5), (4, 15)), ((2, 3, 1, 4), (6, 2, 2)), ((1, 3), (3, 1)), ((0, 2), (0,))],
-)  # fmt: skip
+    [
+        ((3, 1, 4), (3, 4)),
+        ((12,), (3, 4)),
+        ((2, 6), (3, 4)),
+        ((1, 1), ()),
+        ((), (1, 1)),
+        ((4, 3, 5), (4, 15)),
+        ((2, 3, 1, 4), (6, 2, 2)),
+        ((1, 3), (3, 1)),
+        ((0, 2), (0,)),
+    ],
+)
 def test_reshaped_index(result: tuple[int, ...], source: tuple[int, ...]) -> None:
     groups = reshape_groups(result, source)
     assert [a for here, _ in groups for a in here] == list(range(len(result)))

@@ -89,11 +89,16 @@ def test_quantiles(method: str) -> None:
     same(traced(lambda v: NUMPY[np.percentile](v, 40), N), np.percentile(N, 40), 1e-12)
 
 
-@pytest.mark.parametrize("function", [
-    lambda v: sorting.topk(v, 8), lambda v: sorting.topk(v, 0), lambda v: sorting.sort(v, 2),
-    lambda v: sorting.sort(v + 1j, descending=True),
-    lambda v: quantiles.quantile(v, 0.5, method="inverted_cdf"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda v: sorting.topk(v, 8),
+        lambda v: sorting.topk(v, 0),
+        lambda v: sorting.sort(v, 2),
+        lambda v: sorting.sort(v + 1j, descending=True),
+        lambda v: quantiles.quantile(v, 0.5, method="inverted_cdf"),
+    ],
+)
 def test_misuse_is_refused(function: Any) -> None:
     with pytest.raises(GraphError):
         traced(function, X)
@@ -134,8 +139,9 @@ def test_positions_of_fixed_size() -> None:
     mask = N > 0
     total = int(mask.sum())
     for size in (total, total + 3, 2):
-        made = traced(lambda m, n=size: counting.functions.nonzero(m, size=n, fill_value=-1), mask,
-                      lower=True)  # fmt: skip
+        made = traced(
+            lambda m, n=size: counting.functions.nonzero(m, size=n, fill_value=-1), mask, lower=True
+        )
         expected = [np.append(p, np.full(9, -1))[:size] for p in np.nonzero(mask)]
         expected = [np.where(np.arange(size) < total, e, -1) for e in expected]
         same(made, tuple(expected))

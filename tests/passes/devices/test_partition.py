@@ -476,8 +476,7 @@ def send(id: int, value: str, channel: str) -> str:
 
 
 CYCLE = program_of(
-    "\n".join((recv(1, "c1"), send(2, "%0", "c0"))),
-    "\n".join((recv(1, "c0"), send(2, "%1", "c1"))),
+    "\n".join((recv(1, "c1"), send(2, "%0", "c0"))), "\n".join((recv(1, "c0"), send(2, "%1", "c1")))
 )
 
 
@@ -545,10 +544,12 @@ def test_a_send_in_a_loop_to_a_recv_outside() -> None:
 def test_a_deadlock_inside_a_loop() -> None:
     told = f"{DECIDES}\n{send(3, '%2', 'p')}\nreturn %2"
     a = while_text(1, "%0", told, "\n".join((recv(1, "c1"), send(2, "%0", "c0"))))
-    b = '%0 = const() {value=f32[4](0.0,0.0,0.0,0.0)} : f32[4]\n' + while_text(
-        1, "%0", f"{recv(1, 'p', 'bool[]')}\nreturn %1",
+    b = "%0 = const() {value=f32[4](0.0,0.0,0.0,0.0)} : f32[4]\n" + while_text(
+        1,
+        "%0",
+        f"{recv(1, 'p', 'bool[]')}\nreturn %1",
         "\n".join((recv(1, "c0"), send(2, "%0", "c1"))),
-    )  # fmt: skip
+    )
     program = program_of(a, b)
     channels_paired(program)
     with pytest.raises(VerifyError, match="deadlock"):

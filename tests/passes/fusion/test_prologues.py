@@ -54,10 +54,14 @@ def test_one_kernel_reads_the_narrow_operands(name: str, layout: str) -> None:
 
 @examples(20)
 @given(
-    m=st.integers(1, 40), k=st.integers(0, 70), n=st.integers(1, 40),
-    batch=st.lists(st.integers(1, 3), max_size=2), name=st.sampled_from(sorted(NARROW)),
-    constant=st.booleans(), threads=st.integers(1, 2),
-)  # fmt: skip
+    m=st.integers(1, 40),
+    k=st.integers(0, 70),
+    n=st.integers(1, 40),
+    batch=st.lists(st.integers(1, 3), max_size=2),
+    name=st.sampled_from(sorted(NARROW)),
+    constant=st.booleans(),
+    threads=st.integers(1, 2),
+)
 def test_any_shape(
     m: int, k: int, n: int, batch: list[int], name: str, constant: bool, threads: int
 ) -> None:
@@ -111,10 +115,14 @@ def test_gradients_of_a_widened_product() -> None:
 
 @examples(20)
 @given(
-    m=st.integers(1, 40), k=st.integers(0, 90), n=st.integers(1, 70),
-    name=st.sampled_from(["i1", "u1", "i2", "u2"]), turned=st.booleans(),
-    constant=st.booleans(), threads=st.integers(1, 2),
-)  # fmt: skip
+    m=st.integers(1, 40),
+    k=st.integers(0, 90),
+    n=st.integers(1, 70),
+    name=st.sampled_from(["i1", "u1", "i2", "u2"]),
+    turned=st.booleans(),
+    constant=st.booleans(),
+    threads=st.integers(1, 2),
+)
 def test_small_integers_are_summed_in_i32(
     m: int, k: int, n: int, name: str, turned: bool, constant: bool, threads: int
 ) -> None:

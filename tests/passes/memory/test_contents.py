@@ -145,8 +145,7 @@ def substituted(graph: Graph, old: Node, new: Node) -> Graph:
     mapped = {p: p for p in graph.params}
     for node in graph.nodes:
         mapped[node] = (new if node is old else node).replace(
-            inputs=tuple(mapped[n] for n in node.inputs),
-            after=tuple(mapped[n] for n in node.after),
+            inputs=tuple(mapped[n] for n in node.inputs), after=tuple(mapped[n] for n in node.after)
         )
     return graph.replace(
         nodes=[mapped[n] for n in graph.nodes], results=tuple(mapped[r] for r in graph.results)

@@ -505,9 +505,14 @@ def told_beside_a_value(x):
 
 
 CALLS = (
-    told, told_in_a_loop, told_in_a_scan, told_in_a_branch, asked_of_python, told_beside_a_value,
+    told,
+    told_in_a_loop,
+    told_in_a_scan,
+    told_in_a_branch,
+    asked_of_python,
+    told_beside_a_value,
     gc.grad(lambda x: told_in_a_loop(x).sum()),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("function", CALLS, ids=lambda f: f.__name__)

@@ -56,9 +56,16 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     threads=st.integers(1, 2),
 )
 def test_attention_of_any_shape(
-    small_cache: None, batch: Any, rows: int, columns: int, widths: Any, element: str,
-    masks: str, opt: int, threads: int,
-) -> None:  # fmt: skip
+    small_cache: None,
+    batch: Any,
+    rows: int,
+    columns: int,
+    widths: Any,
+    element: str,
+    masks: str,
+    opt: int,
+    threads: int,
+) -> None:
     rng = np.random.default_rng(rows)
     shapes = [(*batch, rows, widths[0]), (*batch, columns, widths[0]), (*batch, columns, widths[1])]
     arrays = [rng.normal(size=s).astype(element) for s in shapes]
@@ -187,9 +194,13 @@ def test_what_is_read_backwards_is_read_whole(small_cache: None) -> None:
     threads=st.integers(1, 2),
 )
 def test_chains_of_mixed_elements(
-    small_cache: None, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int, dims: Any,
+    small_cache: None,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    steps: int,
+    dims: Any,
     threads: int,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(groups, "MAX_NODES", 12)
     function, arrays = chain(seed, steps, dims)
     made = gc.compile(function, threads=threads)(*arrays)

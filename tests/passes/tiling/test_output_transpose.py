@@ -40,14 +40,26 @@ def draw(rng: Any, dims: tuple[int, ...], name: str) -> np.ndarray:
 @MANY
 @given(
     shape=st.tuples(*[st.sampled_from([0, 1, 2, 7, 16, 33, 130])] * 3),
-    batch=st.sampled_from([(), (1,), (3,), (2, 3)]), shared=st.booleans(), data=st.data(),
-    name=st.sampled_from(sorted(LIMITS)), before=st.booleans(), after=st.booleans(),
-    constant=st.booleans(), threads=st.integers(1, 3),
-)  # fmt: skip
+    batch=st.sampled_from([(), (1,), (3,), (2, 3)]),
+    shared=st.booleans(),
+    data=st.data(),
+    name=st.sampled_from(sorted(LIMITS)),
+    before=st.booleans(),
+    after=st.booleans(),
+    constant=st.booleans(),
+    threads=st.integers(1, 3),
+)
 def test_any_order_of_axes(
-    shape: Any, batch: Any, shared: bool, data: Any, name: str, before: bool, after: bool,
-    constant: bool, threads: int,
-) -> None:  # fmt: skip
+    shape: Any,
+    batch: Any,
+    shared: bool,
+    data: Any,
+    name: str,
+    before: bool,
+    after: bool,
+    constant: bool,
+    threads: int,
+) -> None:
     m, k, n = shape
     rank = len(batch) + 2
     order = data.draw(st.permutations(range(rank)))

@@ -182,18 +182,26 @@ class Foreign:
     """An array of another library on a GPU."""
 
     def __init__(
-        self, fake: FakeCuda, value: np.ndarray, *, strides: Any = None, number: int = 0,
+        self,
+        fake: FakeCuda,
+        value: np.ndarray,
+        *,
+        strides: Any = None,
+        number: int = 0,
         skipped: int = 0,
-    ):  # fmt: skip
+    ):
         fake.cuCtxSetCurrent(f"context {number}")
         _, start = fake.cuMemAlloc(skipped + value.nbytes)
         fake.device_memory[start][skipped:].view(value.dtype)[:] = value.ravel()
         self.address = start + skipped
         self.number = number
         self.__cuda_array_interface__ = {
-            "shape": value.shape, "typestr": value.dtype.str, "data": (self.address, False),
-            "strides": strides, "version": 3,
-        }  # fmt: skip
+            "shape": value.shape,
+            "typestr": value.dtype.str,
+            "data": (self.address, False),
+            "strides": strides,
+            "version": 3,
+        }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.number

@@ -75,8 +75,11 @@ def run(libraries: Path, *arguments: str, **variables: str) -> str:
     own.pop("NUMBA_ENABLE_CUDASIM", None)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True, text=True, env=own, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=own,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -28,7 +28,7 @@ from gpu_programs import (
     pair,
     twice,
     vector,
-)  # fmt: skip
+)
 from project import SUPPORT
 
 from graphc.errors import GraphError, LimitError
@@ -51,8 +51,10 @@ def test_cases_in_the_simulator() -> None:
     runs = SUPPORT / "simulated_runs.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(runs)],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
 
 
@@ -92,9 +94,12 @@ def test_later_runs_are_one_graph_and_one_wait(fake: FakeCuda) -> None:
         fake.calls.clear()
         np.testing.assert_array_equal(executable(X), 2 * X + 1)
         assert [name for name, _ in fake.calls] == [
-            "cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuMemcpyAsync",
+            "cuCtxSetCurrent",
+            "cuMemcpyAsync",
+            "cuGraphLaunch",
+            "cuMemcpyAsync",
             "cuStreamSynchronize",
-        ]  # fmt: skip
+        ]
 
 
 def test_gpus_copy_from_one_another(fake: FakeCuda) -> None:
@@ -219,14 +224,24 @@ def test_calls_fit_the_installed_bindings(fake: FakeCuda, home: Any) -> None:
     for case in CASES:
         case(CHIP)
     kinds = {
-        "stream": real.CUstream, "hStream": real.CUstream, "hEvent": real.CUevent,
-        "hStart": real.CUevent, "hEnd": real.CUevent, "event": real.CUevent,
-        "ctx": real.CUcontext, "peerContext": real.CUcontext, "peerDev": real.CUdevice,
-        "hmod": real.CUmodule, "f": real.CUfunction,
-        "hGraph": real.CUgraph, "hGraphExec": real.CUgraphExec, "dev": real.CUdevice,
+        "stream": real.CUstream,
+        "hStream": real.CUstream,
+        "hEvent": real.CUevent,
+        "hStart": real.CUevent,
+        "hEnd": real.CUevent,
+        "event": real.CUevent,
+        "ctx": real.CUcontext,
+        "peerContext": real.CUcontext,
+        "peerDev": real.CUdevice,
+        "hmod": real.CUmodule,
+        "f": real.CUfunction,
+        "hGraph": real.CUgraph,
+        "hGraphExec": real.CUgraphExec,
+        "dev": real.CUdevice,
         "attrib": lambda _: real.CUdevice_attribute(75),
-        "mode": real.CUstreamCaptureMode, "fn": real.CUhostFn,
-    }  # fmt: skip
+        "mode": real.CUstreamCaptureMode,
+        "fn": real.CUhostFn,
+    }
     seen = set()
     for name, arguments in fake.calls:
         if name in seen:

@@ -30,27 +30,26 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "another activation": (lambda x, w: np.tanh(x @ w), (X, W)),
     "gelu of erf": (lambda x, w: gc.nn.gelu(x @ w), (X, W)),
     "gelu of erf in NumPy": (
-        lambda x, w: 0.5 * (y := x @ w) * (1 + gc.erf(y / np.float32(np.sqrt(2)))), (X, W),
+        lambda x, w: 0.5 * (y := x @ w) * (1 + gc.erf(y / np.float32(np.sqrt(2)))),
+        (X, W),
     ),
     "leaky relu": (lambda x, w: gc.nn.leaky_relu(x @ w), (X, W)),
     "relu that hides NaN": (lambda x, w: np.where((y := x @ w) > 0, y, np.float32(0)), (X, W)),
     "silu": (lambda x, w: gc.nn.silu(x @ w), (X, W)),
     "relu and a little": (lambda x, w: np.maximum(x @ w, 0) + np.float32(1e-6), (X, W)),
-    "bounded from below": (
-        lambda x, w: np.maximum(x @ w, np.finfo(np.float32).tiny), (X, W),
-    ),
+    "bounded from below": (lambda x, w: np.maximum(x @ w, np.finfo(np.float32).tiny), (X, W)),
     "bounded from above": (lambda x, w: np.clip(x @ w, 0, np.float32(2e4)), (X, W)),
-    "bounded by what there is": (
-        lambda x, w: np.clip(x @ w, 0, np.finfo(np.float32).max), (X, W),
-    ),
+    "bounded by what there is": (lambda x, w: np.clip(x @ w, 0, np.finfo(np.float32).max), (X, W)),
     "a little leaky": (lambda x, w: np.maximum(y := x @ w, y * np.float32(1e-10)), (X, W)),
     "relu from a threshold on": (
-        lambda x, w: np.where((y := x @ w) > 1e-6, y, y * np.float32(0)), (X, W),
+        lambda x, w: np.where((y := x @ w) > 1e-6, y, y * np.float32(0)),
+        (X, W),
     ),
     "gelu and a little": (lambda x, w: numpy_gelu(x @ w) + np.float32(1e-6), (X, W)),
     "gelu that is bounded": (lambda x, w: np.minimum(numpy_gelu(x @ w), np.float32(2e4)), (X, W)),
     "a factor that is no f32": (
-        lambda x, w: (x @ w) * np.float32(1e-30) * np.float32(1e-30), (X, W),
+        lambda x, w: (x @ w) * np.float32(1e-30) * np.float32(1e-30),
+        (X, W),
     ),
     "relu and something else": (lambda x, w, b: np.maximum(x @ w, 0) + b, (X, W, B)),
     "relu that is scaled": (lambda x, w: np.maximum(x @ w, 0) * 2, (X, W)),
@@ -64,13 +63,12 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "rows of a batch added": (lambda q, k, b: q @ swapped(k) + b, (Q, Q, f32(4, 1, 32))),
     "two results": (lambda x, w: ((y := x @ w), np.tanh(y)), (X, W)),
     "every other column": (lambda x, w: x[:, ::2] @ w[:32], (X, W)),
-    "a convolution": (
-        lambda x, w: gc.conv(x, w), (f32(1, 16, 8, 8), f32(24, 16, 3, 3)),
-    ),
+    "a convolution": (lambda x, w: gc.conv(x, w), (f32(1, 16, 8, 8), f32(24, 16, 3, 3))),
     "two batches": (
-        lambda q, k: np.einsum("bqhd,bkhd->bhqk", q, k), (f32(2, 32, 4, 64), f32(2, 32, 4, 64)),
+        lambda q, k: np.einsum("bqhd,bkhd->bhqk", q, k),
+        (f32(2, 32, 4, 64), f32(2, 32, 4, 64)),
     ),
-}  # fmt: skip
+}
 
 
 def check(function: Callable[..., Any], specs: Any, seed: int = 0, **options: Any) -> list[Product]:

@@ -235,7 +235,7 @@ def test_kernels_that_are_faster_need_no_library_later(gpu: Gpu) -> None:
         lambda found: {**found, MODEL: {k: v | {"algorithm": 99} for k, v in found[MODEL].items()}},
         None,
     ],
-)  # fmt: skip
+)
 def test_damaged_files_are_measured_anew(gpu: Gpu, change: Any) -> None:
     gpu.kernel_seconds = 0.01
     program(gpu)

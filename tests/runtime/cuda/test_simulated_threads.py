@@ -219,9 +219,11 @@ def test_failures_name_the_thread() -> None:
 def test_greenlet_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "greenlet.py").write_text("raise ImportError('absent')")
     done = subprocess.run(
-        [sys.executable, "-c", "import graphc.gpu"], capture_output=True, text=True,
+        [sys.executable, "-c", "import graphc.gpu"],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}", "NUMBA_ENABLE_CUDASIM": "1"},
-    )  # fmt: skip
+    )
     assert "GraphError: simulated GPUs need greenlet" in done.stderr, done.stderr
     assert "pip install 'graphc[simulator]'" in done.stderr
 

@@ -185,9 +185,12 @@ def test_files_know_the_devices_that_they_were_compiled_for(tmp_path, invoke) ->
     made = str(tmp_path / "m.gcx")
     words = ("compile", str(tmp_path / "m.gir"), "--devices", "cpu:0,cpu:1,cpu:2", "-o", made)
     for command in (
-        words, ("run", str(stage), *feed), ("run", made, *feed, "--check"),
-        ("run", made, *feed, "--rebuild"), ("bench", made, "--seconds", "0.01"),
-    ):  # fmt: skip
+        words,
+        ("run", str(stage), *feed),
+        ("run", made, *feed, "--check"),
+        ("run", made, *feed, "--rebuild"),
+        ("bench", made, "--seconds", "0.01"),
+    ):
         status, text = invoke(*command)
         assert status == 0, text
 

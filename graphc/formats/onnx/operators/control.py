@@ -134,10 +134,15 @@ def _nothing(call: Any, body: Subgraph, state: tuple[Any, ...], stacked: int) ->
 
 @operator("Scan", since=9, folds=False)
 def scan_(
-    *values: Any, body: Subgraph, num_scan_inputs: int, scan_input_axes: Any = None,
-    scan_input_directions: Any = None, scan_output_axes: Any = None,
-    scan_output_directions: Any = None, call: Any,
-) -> Any:  # fmt: skip
+    *values: Any,
+    body: Subgraph,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+    call: Any,
+) -> Any:
     refuse(1 <= num_scan_inputs <= len(values), f"{num_scan_inputs} of {len(values)} inputs")
     kept = len(values) - num_scan_inputs
     state, xs = values[:kept], values[kept:]
@@ -160,19 +165,26 @@ def scan_(
 
 @operator("Scan", folds=False)
 def scan_batched(
-    lengths: Any, *values: Any, body: Subgraph, num_scan_inputs: int, directions: Any = None,
+    lengths: Any,
+    *values: Any,
+    body: Subgraph,
+    num_scan_inputs: int,
+    directions: Any = None,
     call: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """The form of opset 8: the first axis of everything is a batch, one scan for each of it."""
     batch = values[0].shape[0]
     refuse(lengths is None, "sequences of different lengths are not supported")
     made = [
         scan_(
             *(f.getitem(v, k) for v in values),
-            body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, call=call,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+            call=call,
         )
         for k in range(batch)
-    ]  # fmt: skip
+    ]
     return tuple(f.stack(list(parts), 0) for parts in zip(*made))
 
 

@@ -18,12 +18,21 @@ Array = np.ndarray[Any, Any]
 
 @operator("Resize", since=11)
 def resize(
-    x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0,
-    axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    x: Any,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Any = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Any:  # fmt: skip
+) -> Any:
     which = axes_of(axes if axes is not None else range(x.ndim), x.ndim)
     extents = [x.shape[axis] for axis in which]
     factors, wanted = _targets(extents, scales, sizes, keep_aspect_ratio_policy)
@@ -41,9 +50,16 @@ def resize(
             column = beyond.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
             outside = column if outside is None else outside | column
         made = _resampled(
-            made, axis, at, factors[k], mode, nearest_mode, antialias, cubic_coeff_a,
+            made,
+            axis,
+            at,
+            factors[k],
+            mode,
+            nearest_mode,
+            antialias,
+            cubic_coeff_a,
             exclude_outside,
-        )  # fmt: skip
+        )
     if outside is None:
         return made
     return f.where(outside, np.asarray(extrapolation_value, x.dtype), made)
@@ -96,15 +112,24 @@ def _positions(
 
 
 def _resampled(
-    x: Any, axis: int, at: Array, factor: float, mode: str, rounding: str, antialias: int,
-    a: float, exclude: int,
-) -> Any:  # fmt: skip
+    x: Any,
+    axis: int,
+    at: Array,
+    factor: float,
+    mode: str,
+    rounding: str,
+    antialias: int,
+    a: float,
+    exclude: int,
+) -> Any:
     extent = x.shape[axis]
     if mode == "nearest":
         rounded = {
-            "round_prefer_floor": np.ceil(at - 0.5), "round_prefer_ceil": np.floor(at + 0.5),
-            "floor": np.floor(at), "ceil": np.ceil(at),
-        }.get(rounding)  # fmt: skip
+            "round_prefer_floor": np.ceil(at - 0.5),
+            "round_prefer_ceil": np.floor(at + 0.5),
+            "floor": np.floor(at),
+            "ceil": np.ceil(at),
+        }.get(rounding)
         refuse(rounded is not None, f"no rounding {rounding!r}")
         assert rounded is not None
         return f.take(x, np.clip(rounded.astype(np.int64), 0, extent - 1), axis=axis)
@@ -151,10 +176,18 @@ def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
 
 @operator("RoiAlign")
 def roi_align(
-    x: Any, boxes: Any, batch: Any, *, coordinate_transformation_mode: str | None = None,
-    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
-    spatial_scale: float = 1.0, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    boxes: Any,
+    batch: Any,
+    *,
+    coordinate_transformation_mode: str | None = None,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    call: Any,
+) -> Any:
     how = coordinate_transformation_mode
     if how is None:
         how = "half_pixel" if call.node.version >= 16 else "output_half_pixel"
@@ -188,9 +221,14 @@ def _adaptive(
 
 @operator("NonMaxSuppression")
 def non_max_suppression(
-    boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None, *,
+    boxes: Any,
+    scores: Any,
+    most: Any = None,
+    overlap: Any = None,
+    least: Any = None,
+    *,
     center_point_box: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     count = 0 if most is None else number(most)
     spatial = scores.shape[2]
     if count <= 0 or not spatial:
@@ -201,9 +239,12 @@ def non_max_suppression(
         w, h = f.multiply(w, 0.5), f.multiply(h, 0.5)
         corners = f.stack([f.subtract(y, h), f.subtract(x, w), f.add(y, h), f.add(x, w)], -1)
     kept = nms(
-        corners, scores, min(count, spatial), 0.0 if overlap is None else f.reshape(overlap, ()),
+        corners,
+        scores,
+        min(count, spatial),
+        0.0 if overlap is None else f.reshape(overlap, ()),
         None if least is None else f.reshape(least, ()),
-    )  # fmt: skip
+    )
     from graphc.formats.onnx.operators.indexing import non_zero
 
     found = f.greater_equal(kept, 0)

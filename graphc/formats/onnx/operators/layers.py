@@ -18,9 +18,19 @@ from graphc.ops.record.value import functions as f
 
 @operator("BatchNormalization")
 def batch_normalization(
-    x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5,
-    momentum: float = 0.9, training_mode: int = 0, spatial: int = 1, is_test: int = 1, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    scale: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+    is_test: int = 1,
+    call: Any,
+) -> Any:
     if not training_mode:
         wide = [f.astype(v, x.dtype) for v in (mean, variance, scale, bias)]
         return f.batch_norm(x, *wide, axis=1, epsilon=epsilon)
@@ -63,9 +73,15 @@ def _last_axes(x: Any, axis: int) -> tuple[int, ...]:
 
 @operator("LayerNormalization")
 def layer_normalization(
-    x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5,
-    stash_type: int = 1, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    scale: Any,
+    bias: Any = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    call: Any,
+) -> Any:
     axes = _last_axes(x, axis)
     made = f.layer_norm(x, axis=axes, epsilon=epsilon)
     made = f.multiply(made, scale)
@@ -139,10 +155,17 @@ def _pooled(x: Any, kind: str, window: Any, step: Any, spread: Any) -> Any:
 
 @operator("MaxPool")
 def max_pool(
-    x: Any, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    kernel_shape: tuple[int, ...], pads: Any = None, storage_order: int = 0, strides: Any = None,
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    kernel_shape: tuple[int, ...],
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
     call: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     step, spread, pairs, more = _windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
@@ -187,9 +210,16 @@ def _cut_windows(x: Any, window: Any, step: Any, spread: Any) -> Any:
 
 @operator("AveragePool")
 def average_pool(
-    x: Any, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Any = None, kernel_shape: tuple[int, ...], pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    kernel_shape: tuple[int, ...],
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     step, spread, pairs, more = _windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
@@ -210,9 +240,16 @@ def average_pool(
 
 @operator("LpPool")
 def lp_pool(
-    x: Any, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    kernel_shape: tuple[int, ...], p: int = 2, pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    kernel_shape: tuple[int, ...],
+    p: int = 2,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     refuse(p > 0, f"norm {p}")
     step, spread, pairs, more = _windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
@@ -246,9 +283,14 @@ def global_lp_pool(x: Any, *, p: int = 2) -> Any:
 
 @operator("MaxUnpool")
 def max_unpool(
-    x: Any, places: Any, shape: Any = None, *, kernel_shape: tuple[int, ...], pads: Any = None,
+    x: Any,
+    places: Any,
+    shape: Any = None,
+    *,
+    kernel_shape: tuple[int, ...],
+    pads: Any = None,
     strides: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Elements put back at their places in the array that they were the largest of."""
     from graphc.formats.onnx.table import ints
 

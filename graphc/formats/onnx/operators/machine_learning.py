@@ -56,9 +56,13 @@ def binarizer(x: Any, *, threshold: float = 0.0) -> Any:
 
 @operator("Imputer", domain=ML)
 def imputer(
-    x: Any, *, imputed_value_floats: Any = (), imputed_value_int64s: Any = (),
-    replaced_value_float: float = 0.0, replaced_value_int64: int = 0,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    imputed_value_floats: Any = (),
+    imputed_value_int64s: Any = (),
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> Any:
     if np.dtype(x.dtype).kind == "f":
         missing = (
             f.isnan(x)
@@ -97,18 +101,29 @@ def one_hot_encoder(
 
 @operator("LabelEncoder", domain=ML, since=2)
 def label_encoder(
-    x: Any, *, keys_int64s: Any = None, keys_floats: Any = None, keys_tensor: Any = None,
-    keys_strings: Any = None, values_int64s: Any = None, values_floats: Any = None,
-    values_tensor: Any = None, values_strings: Any = None, default_int64: int = -1,
-    default_float: float = -0.0, default_tensor: Any = None, default_string: str = "",
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    keys_int64s: Any = None,
+    keys_floats: Any = None,
+    keys_tensor: Any = None,
+    keys_strings: Any = None,
+    values_int64s: Any = None,
+    values_floats: Any = None,
+    values_tensor: Any = None,
+    values_strings: Any = None,
+    default_int64: int = -1,
+    default_float: float = -0.0,
+    default_tensor: Any = None,
+    default_string: str = "",
+) -> Any:
     refuse(keys_strings is None and values_strings is None, "labels that are strings")
     keys = _first(keys_int64s, keys_floats, keys_tensor)
     refuse(keys.dtype != object, "labels that are strings")
     values = _first(
         None if values_int64s is None else np.asarray(values_int64s, np.int64),
-        None if values_floats is None else np.asarray(values_floats, np.float32), values_tensor,
-    )  # fmt: skip
+        None if values_floats is None else np.asarray(values_floats, np.float32),
+        values_tensor,
+    )
     refuse(values.dtype != object, "labels that are strings")
     default = (
         default_tensor
@@ -153,9 +168,13 @@ def transformed(scores: Any, post: str) -> Any:
 
 @operator("LinearRegressor", domain=ML)
 def linear_regressor(
-    x: Any, *, coefficients: Any = (), intercepts: Any = (), post_transform: str = "NONE",
+    x: Any,
+    *,
+    coefficients: Any = (),
+    intercepts: Any = (),
+    post_transform: str = "NONE",
     targets: int = 1,
-) -> Any:  # fmt: skip
+) -> Any:
     weights = _floats(coefficients).reshape(targets, -1)
     made = f.matmul(f.astype(_matrix(x), np.float32), np.ascontiguousarray(weights.T))
     made = f.add(made, _floats(intercepts)) if len(intercepts) else made
@@ -164,9 +183,15 @@ def linear_regressor(
 
 @operator("LinearClassifier", domain=ML)
 def linear_classifier(
-    x: Any, *, classlabels_ints: Any = (), classlabels_strings: Any = (), coefficients: Any,
-    intercepts: Any = (), multi_class: int = 0, post_transform: str = "NONE",
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    classlabels_ints: Any = (),
+    classlabels_strings: Any = (),
+    coefficients: Any,
+    intercepts: Any = (),
+    multi_class: int = 0,
+    post_transform: str = "NONE",
+) -> Any:
     refuse(not classlabels_strings, "labels that are strings")
     labels = np.asarray(classlabels_ints, np.int64)
     wide = f.astype(_matrix(x), np.float32)
@@ -200,9 +225,16 @@ class _Trees:
     """
 
     def __init__(
-        self, feature: Array, test: Array, edge: Array, yes: Array, no: Array, missing: Array,
-        roots: Array, weights: Array,
-    ) -> None:  # fmt: skip
+        self,
+        feature: Array,
+        test: Array,
+        edge: Array,
+        yes: Array,
+        no: Array,
+        missing: Array,
+        roots: Array,
+        weights: Array,
+    ) -> None:
         self.feature, self.test, self.edge = feature, test, edge
         self.yes, self.no, self.missing, self.roots = yes, no, missing, roots
         self.weights = weights
@@ -234,9 +266,13 @@ class _Trees:
     def _goes(self, value: Any, at: Any) -> Any:
         edge = f.take(self.edge, at, axis=0)
         compare = {
-            0: f.less_equal, 1: f.less, 2: f.greater_equal, 3: f.greater, 4: f.equal,
+            0: f.less_equal,
+            1: f.less,
+            2: f.greater_equal,
+            3: f.greater,
+            4: f.equal,
             5: f.not_equal,
-        }  # fmt: skip
+        }
         kinds = np.unique(self.test)
         made: Any = None
         for kind in kinds:
@@ -274,15 +310,23 @@ def _trees(attributes: dict[str, Any], prefix: str, count: int, kind: Any) -> _T
     missing[: len(given)] = np.asarray(given, bool)
     weights = np.zeros((len(trees), count), kind)
     for tree, node, target, weight in zip(
-        attributes[f"{prefix}_treeids"], attributes[f"{prefix}_nodeids"],
-        attributes[f"{prefix}_ids"], attributes[f"{prefix}_weights"],
-    ):  # fmt: skip
+        attributes[f"{prefix}_treeids"],
+        attributes[f"{prefix}_nodeids"],
+        attributes[f"{prefix}_ids"],
+        attributes[f"{prefix}_weights"],
+    ):
         weights[place[int(tree), int(node)], int(target)] += weight
     roots = np.sort(np.unique(trees, return_index=True)[1])
     return _Trees(
-        np.asarray(attributes["nodes_featureids"], np.int64), test,
-        np.asarray(attributes["nodes_values"], kind), yes, no, missing, roots, weights,
-    )  # fmt: skip
+        np.asarray(attributes["nodes_featureids"], np.int64),
+        test,
+        np.asarray(attributes["nodes_values"], kind),
+        yes,
+        no,
+        missing,
+        roots,
+        weights,
+    )
 
 
 def _listed(given: dict[str, Any], kind: Any) -> dict[str, Any]:
@@ -300,15 +344,30 @@ def _kind(values: Any) -> Any:
 
 @operator("TreeEnsembleRegressor", domain=ML)
 def tree_regressor(
-    x: Any, *, aggregate_function: str = "SUM", base_values: Any = (),
-    base_values_as_tensor: Any = None, n_targets: int = 1, nodes_falsenodeids: Any,
-    nodes_featureids: Any, nodes_hitrates: Any = (), nodes_hitrates_as_tensor: Any = None,
-    nodes_missing_value_tracks_true: Any = (), nodes_modes: Any, nodes_nodeids: Any,
-    nodes_treeids: Any, nodes_truenodeids: Any, nodes_values: Any = (),
-    nodes_values_as_tensor: Any = None, post_transform: str = "NONE", target_ids: Any,
-    target_nodeids: Any, target_treeids: Any, target_weights: Any = (),
+    x: Any,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Any = (),
+    base_values_as_tensor: Any = None,
+    n_targets: int = 1,
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = (),
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_nodeids: Any,
+    nodes_treeids: Any,
+    nodes_truenodeids: Any,
+    nodes_values: Any = (),
+    nodes_values_as_tensor: Any = None,
+    post_transform: str = "NONE",
+    target_ids: Any,
+    target_nodeids: Any,
+    target_treeids: Any,
+    target_weights: Any = (),
     target_weights_as_tensor: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     kind = _kind(nodes_values_as_tensor)
     given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
     refuse(1 <= n_targets <= 10_000, f"{n_targets} targets")
@@ -321,15 +380,30 @@ def tree_regressor(
 
 @operator("TreeEnsembleClassifier", domain=ML)
 def tree_classifier(
-    x: Any, *, base_values: Any = (), base_values_as_tensor: Any = None, class_ids: Any,
-    class_nodeids: Any, class_treeids: Any, class_weights: Any = (),
-    class_weights_as_tensor: Any = None, classlabels_int64s: Any = (),
-    classlabels_strings: Any = (), nodes_falsenodeids: Any, nodes_featureids: Any,
-    nodes_hitrates: Any = (), nodes_hitrates_as_tensor: Any = None,
-    nodes_missing_value_tracks_true: Any = (), nodes_modes: Any, nodes_nodeids: Any,
-    nodes_treeids: Any, nodes_truenodeids: Any, nodes_values: Any = (),
-    nodes_values_as_tensor: Any = None, post_transform: str = "NONE",
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    base_values: Any = (),
+    base_values_as_tensor: Any = None,
+    class_ids: Any,
+    class_nodeids: Any,
+    class_treeids: Any,
+    class_weights: Any = (),
+    class_weights_as_tensor: Any = None,
+    classlabels_int64s: Any = (),
+    classlabels_strings: Any = (),
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = (),
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_nodeids: Any,
+    nodes_treeids: Any,
+    nodes_truenodeids: Any,
+    nodes_values: Any = (),
+    nodes_values_as_tensor: Any = None,
+    post_transform: str = "NONE",
+) -> Any:
     kind = _kind(nodes_values_as_tensor)
     given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
     refuse(not classlabels_strings, "labels that are strings")
@@ -365,12 +439,25 @@ def _binary_trees(scores: Any, labels: Array, post: str, weights: Sequence[float
 
 @operator("TreeEnsemble", domain=ML, since=5)
 def tree_ensemble(
-    x: Any, *, aggregate_function: int = 1, leaf_targetids: Any, leaf_weights: Any,
-    membership_values: Any = None, n_targets: int = 1, nodes_falseleafs: Any,
-    nodes_falsenodeids: Any, nodes_featureids: Any, nodes_hitrates: Any = None,
-    nodes_missing_value_tracks_true: Any = (), nodes_modes: Any, nodes_splits: Any,
-    nodes_trueleafs: Any, nodes_truenodeids: Any, post_transform: int = 0, tree_roots: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    aggregate_function: int = 1,
+    leaf_targetids: Any,
+    leaf_weights: Any,
+    membership_values: Any = None,
+    n_targets: int = 1,
+    nodes_falseleafs: Any,
+    nodes_falsenodeids: Any,
+    nodes_featureids: Any,
+    nodes_hitrates: Any = None,
+    nodes_missing_value_tracks_true: Any = (),
+    nodes_modes: Any,
+    nodes_splits: Any,
+    nodes_trueleafs: Any,
+    nodes_truenodeids: Any,
+    post_transform: int = 0,
+    tree_roots: Any,
+) -> Any:
     modes = np.asarray(nodes_modes, np.int64).reshape(-1)
     refuse(int(modes.max(initial=0)) <= 5, "tests of membership are not supported")
     inner, outer = len(modes), len(leaf_targetids)
@@ -391,11 +478,15 @@ def tree_ensemble(
     weights = np.zeros((inner + outer, n_targets), kind)
     weights[leaf, np.asarray(leaf_targetids, np.int64)] = np.asarray(leaf_weights).reshape(-1)
     forest = _Trees(
-        padded(nodes_featureids, np.int64), padded(modes, np.int64),
+        padded(nodes_featureids, np.int64),
+        padded(modes, np.int64),
         padded(np.asarray(nodes_splits).reshape(-1), kind),
-        ends(nodes_truenodeids, nodes_trueleafs), ends(nodes_falsenodeids, nodes_falseleafs),
-        padded(nodes_missing_value_tracks_true, bool), np.asarray(tree_roots, np.int64), weights,
-    )  # fmt: skip
+        ends(nodes_truenodeids, nodes_trueleafs),
+        ends(nodes_falsenodeids, nodes_falseleafs),
+        padded(nodes_missing_value_tracks_true, bool),
+        np.asarray(tree_roots, np.int64),
+        weights,
+    )
     names = ("AVERAGE", "SUM", "MIN", "MAX")
     refuse(0 <= aggregate_function < 4 and 0 <= post_transform < 5, "no such aggregate")
     made = forest.scores(f.astype(x, kind), names[aggregate_function])
@@ -423,10 +514,17 @@ def _kernel(x: Any, vectors: Array, kind: str, parameters: Any) -> Any:
 
 @operator("SVMRegressor", domain=ML)
 def svm_regressor(
-    x: Any, *, coefficients: Any = (), kernel_params: Any = (), kernel_type: str = "LINEAR",
-    n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE", rho: Any = (0.0,),
+    x: Any,
+    *,
+    coefficients: Any = (),
+    kernel_params: Any = (),
+    kernel_type: str = "LINEAR",
+    n_supports: int = 0,
+    one_class: int = 0,
+    post_transform: str = "NONE",
+    rho: Any = (0.0,),
     support_vectors: Any = (),
-) -> Any:  # fmt: skip
+) -> Any:
     wide = f.astype(_matrix(x), np.float32)
     if n_supports:
         vectors = _floats(support_vectors).reshape(n_supports, -1)

@@ -40,9 +40,15 @@ def _summed(x: Any, skip: Any, bias: Any) -> Any:
 
 @operator("LayerNormalization", domain=MICROSOFT)
 def layer_norm(
-    x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5,
-    stash_type: int = 1, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    scale: Any,
+    bias: Any = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    call: Any,
+) -> Any:
     return layers.layer_normalization(x, scale, bias, axis=axis, epsilon=epsilon, call=call)
 
 
@@ -55,10 +61,19 @@ def rms_norm(
 
 @operator("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(
-    ids: Any, segments: Any, words: Any, positions: Any, kinds: Any, gamma: Any, beta: Any,
-    mask: Any = None, position_ids: Any = None, *, epsilon: float = 1e-12,
+    ids: Any,
+    segments: Any,
+    words: Any,
+    positions: Any,
+    kinds: Any,
+    gamma: Any,
+    beta: Any,
+    mask: Any = None,
+    position_ids: Any = None,
+    *,
+    epsilon: float = 1e-12,
     mask_index_type: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     length = ids.shape[1]
     total = f.take(words, ids, axis=0)
     places = np.arange(length)[None] if position_ids is None else position_ids
@@ -117,11 +132,23 @@ def _attended(q: Any, k: Any, v: Any, added: Any, causal: int, scale: float) -> 
 
 @operator("Attention", domain=MICROSOFT)
 def attention(
-    x: Any, weights: Any, bias: Any = None, mask: Any = None, past: Any = None,
-    added: Any = None, past_length: Any = None, *, num_heads: int, unidirectional: int = 0,
-    qkv_hidden_sizes: Any = (), scale: float = 0.0, mask_filter_value: float = -10000.0,
-    do_rotary: int = 0, past_present_share_buffer: int = 0, rotary_embedding_dim: int = 0,
-) -> Any:  # fmt: skip
+    x: Any,
+    weights: Any,
+    bias: Any = None,
+    mask: Any = None,
+    past: Any = None,
+    added: Any = None,
+    past_length: Any = None,
+    *,
+    num_heads: int,
+    unidirectional: int = 0,
+    qkv_hidden_sizes: Any = (),
+    scale: float = 0.0,
+    mask_filter_value: float = -10000.0,
+    do_rotary: int = 0,
+    past_present_share_buffer: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Any:
     refuse(not do_rotary and past_length is None, "rotary embedding and shared buffers")
     product = f.matmul(x, weights)
     product = product if bias is None else f.add(product, bias)
@@ -140,10 +167,20 @@ def attention(
 
 @operator("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(
-    q: Any, k: Any = None, v: Any = None, bias: Any = None, mask: Any = None, added: Any = None,
-    past_k: Any = None, past_v: Any = None, *, num_heads: int, scale: float = 0.0,
-    mask_filter_value: float = -10000.0, unidirectional: int = 0,
-) -> Any:  # fmt: skip
+    q: Any,
+    k: Any = None,
+    v: Any = None,
+    bias: Any = None,
+    mask: Any = None,
+    added: Any = None,
+    past_k: Any = None,
+    past_v: Any = None,
+    *,
+    num_heads: int,
+    scale: float = 0.0,
+    mask_filter_value: float = -10000.0,
+    unidirectional: int = 0,
+) -> Any:
     if k is None:  # packed: [batch, length, heads, 3, size]
         q, k, v = (f.getitem(q, (slice(None), slice(None), slice(None), n)) for n in range(3))
         q, k, v = (f.transpose(part, (0, 2, 1, 3)) for part in (q, k, v))
@@ -167,9 +204,15 @@ def multi_head_attention(
 
 @operator("FusedConv", domain=MICROSOFT)
 def fused_conv(
-    x: Any, w: Any, bias: Any = None, added: Any = None, *, activation: str = "",
-    activation_params: Any = (), **windows: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    added: Any = None,
+    *,
+    activation: str = "",
+    activation_params: Any = (),
+    **windows: Any,
+) -> Any:
     made = plain_conv(x, w, bias, **windows)
     made = made if added is None else f.add(made, added)
     return _activated(made, activation, activation_params)
@@ -209,9 +252,20 @@ def inverse(x: Any) -> Any:
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
-    x: Any, w: Any, r: Any, b: Any, lengths: Any, h: Any, c: Any, p: Any, w_scale: Any,
-    w_zero: Any, r_scale: Any, r_zero: Any, **how: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    p: Any,
+    w_scale: Any,
+    w_zero: Any,
+    r_scale: Any,
+    r_zero: Any,
+    **how: Any,
+) -> Any:
     """An LSTM whose products are of 8 bits: all steps of x, and each state, are quantised as
     DynamicQuantizeLinear does."""
 

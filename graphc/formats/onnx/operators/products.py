@@ -21,9 +21,15 @@ def mat_mul(a: Any, b: Any) -> Any:
 
 @operator("Gemm", since=7)
 def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
     transB: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     refuse(a.ndim == b.ndim == 2, "takes matrices")
     left = f.transpose(a, (1, 0)) if transA else a
     right = f.transpose(b, (1, 0)) if transB else b
@@ -42,9 +48,15 @@ def _times(x: Any, factor: float) -> Any:
 
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_mat_mul(
-    a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
+    a: Any,
+    b: Any,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
     transBatchB: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     refuse(not transBatchA and not transBatchB, "transposed batches are not supported")
     left = f.swapaxes(a, -1, -2) if transA else a
     right = f.swapaxes(b, -1, -2) if transB else b
@@ -65,9 +77,13 @@ def det(x: Any) -> Any:
 
 
 def windows_of(
-    extents: Sequence[int], window: Sequence[int], strides: Any, dilations: Any, pads: Any,
+    extents: Sequence[int],
+    window: Sequence[int],
+    strides: Any,
+    dilations: Any,
+    pads: Any,
     auto_pad: str,
-) -> tuple[tuple[int, ...], tuple[int, ...], Pairs]:  # fmt: skip
+) -> tuple[tuple[int, ...], tuple[int, ...], Pairs]:
     """Strides, dilations and (low, high) paddings of windows that slide over axes."""
     rank = len(window)
     step = tuple(strides) if strides else (1,) * rank
@@ -95,9 +111,17 @@ def add_bias(x: Any, bias: Any) -> Any:
 
 @operator("Conv")
 def conv(
-    x: Any, w: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     refuse(x.ndim == w.ndim and x.ndim >= 3, f"takes arrays of one rank, got {x.ndim}, {w.ndim}")
     window = tuple(w.shape[2:])
     refuse(kernel_shape is None or tuple(kernel_shape) == window, "weights of another window")
@@ -107,10 +131,19 @@ def conv(
 
 @operator("ConvTranspose")
 def conv_transpose(
-    x: Any, w: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None,
-    pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     rank = x.ndim - 2
     window = tuple(w.shape[2:])
     step, spread, pairs = windows_of((1,) * rank, window, strides, dilations, pads, "NOTSET")
@@ -136,10 +169,19 @@ def conv_transpose(
 
 @operator("DeformConv")
 def deform_conv(
-    x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None, *, dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
+    x: Any,
+    w: Any,
+    offset: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    offset_group: int = 1,
+    pads: Any = None,
     strides: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A convolution that reads x between its elements, where the offsets point."""
     refuse(x.ndim == 4, "only images are supported")
     window = tuple(w.shape[2:])
@@ -168,9 +210,15 @@ def deform_conv(
 
 @operator("CausalConvWithState")
 def causal_conv(
-    x: Any, w: Any, bias: Any = None, past: Any = None, *, activation: str = "none",
-    call: Any = None, ndim: int = 1,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    past: Any = None,
+    *,
+    activation: str = "none",
+    call: Any = None,
+    ndim: int = 1,
+) -> Any:
     """A convolution along the last axis that sees no later element, and what it keeps for the
     next call."""
     refuse(x.ndim == 3 and ndim == 1, "only one axis is supported")

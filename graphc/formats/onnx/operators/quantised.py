@@ -42,9 +42,16 @@ def _wide(x: Any) -> Any:
 @operator("QuantizeLinear")
 @operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(
-    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0,
-    output_dtype: int = 0, precision: int = 0, saturate: int = 1,
-) -> Any:  # fmt: skip
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Any:
     element = _element(zero) if zero is not None else element_name(output_dtype) or "uint8"
     kind = np.float32 if np.dtype(x.dtype).kind in "iu" else x.dtype
     if precision:
@@ -66,9 +73,14 @@ def quantize(
 @operator("DequantizeLinear")
 @operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(
-    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0,
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
     output_dtype: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     value = _value(x)
     kind = element_name(output_dtype) if output_dtype else str(scale.dtype)
     element = np.dtype(kind) if kind != "bfloat16" else kind
@@ -143,26 +155,63 @@ def _integer_conv(x: Any, w: Any, x_zero: Any, w_zero: Any, **windows: Any) -> A
 
 @operator("ConvInteger")
 def conv_integer(
-    x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, auto_pad: str = "NOTSET",
-    dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
+    x: Any,
+    w: Any,
+    x_zero: Any = None,
+    w_zero: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
     strides: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     return _integer_conv(
-        x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
+        x,
+        w,
+        x_zero,
+        w_zero,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
 
 
 @operator("QLinearConv")
 def q_linear_conv(
-    x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any,
-    y_zero: Any, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    w: Any,
+    w_scale: Any,
+    w_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     product = _integer_conv(
-        x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
+        x,
+        w,
+        x_zero,
+        w_zero,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
     column = (-1, *[1] * (x.ndim - 2))
     if bias is not None:
         product = f.add(product, f.reshape(bias, column))
@@ -186,9 +235,15 @@ def _whole(x: Any, scale: Any, zero: Any, element: Any) -> Any:
 
 def _pairwise(name: str) -> Any:
     def apply(
-        a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any,
+        a: Any,
+        a_scale: Any,
+        a_zero: Any,
+        b: Any,
+        b_scale: Any,
+        b_zero: Any,
+        scale: Any,
         zero: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         made = getattr(f, name)(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
         return _whole(made, scale, zero, a.dtype)
 
@@ -229,9 +284,14 @@ def q_linear_concat(scale: Any, zero: Any, *parts: Any, axis: int) -> Any:
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
 def mat_mul_integer_to_float(
-    a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
+    a: Any,
+    b: Any,
+    a_scale: Any,
+    b_scale: Any,
+    a_zero: Any = None,
+    b_zero: Any = None,
     bias: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     product = f.astype(mat_mul_integer(a, b, a_zero, b_zero), np.float32)
     made = f.multiply(product, f.multiply(a_scale, b_scale))
     return made if bias is None else f.add(made, bias)

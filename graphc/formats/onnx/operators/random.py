@@ -37,9 +37,14 @@ def drop_out(x: Any, ratio: Any, training: Any, seed: int | None, call: Any) -> 
 
 @operator("RandomUniform", folds=False)
 def uniform(
-    *, shape: tuple[int, ...], dtype: int = 1, high: float = 1.0, low: float = 0.0,
-    seed: float | None = None, call: Any,
-) -> Any:  # fmt: skip
+    *,
+    shape: tuple[int, ...],
+    dtype: int = 1,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    call: Any,
+) -> Any:
     kind = np.dtype(element_name(dtype))
     drawn = random.uniform(_key(seed, call), shape, "f32")
     made = f.add(f.multiply(drawn, np.float32(high - low)), np.float32(low))
@@ -48,9 +53,14 @@ def uniform(
 
 @operator("RandomUniformLike", folds=False)
 def uniform_like(
-    x: Any, *, dtype: int | None = None, high: float = 1.0, low: float = 0.0,
-    seed: float | None = None, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    dtype: int | None = None,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    call: Any,
+) -> Any:
     drawn = random.uniform(_key(seed, call), x.shape, "f32")
     made = f.add(f.multiply(drawn, np.float32(high - low)), np.float32(low))
     return f.astype(made, _kind(dtype, x.dtype))
@@ -58,9 +68,14 @@ def uniform_like(
 
 @operator("RandomNormal", folds=False)
 def normal(
-    *, shape: tuple[int, ...], dtype: int = 1, mean: float = 0.0, scale: float = 1.0,
-    seed: float | None = None, call: Any,
-) -> Any:  # fmt: skip
+    *,
+    shape: tuple[int, ...],
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    call: Any,
+) -> Any:
     drawn = random.normal(_key(seed, call), shape, "f32")
     made = f.add(f.multiply(drawn, np.float32(scale)), np.float32(mean))
     return f.astype(made, element_name(dtype))
@@ -68,9 +83,14 @@ def normal(
 
 @operator("RandomNormalLike", folds=False)
 def normal_like(
-    x: Any, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0,
-    seed: float | None = None, call: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    call: Any,
+) -> Any:
     drawn = random.normal(_key(seed, call), x.shape, "f32")
     made = f.add(f.multiply(drawn, np.float32(scale)), np.float32(mean))
     return f.astype(made, _kind(dtype, x.dtype))

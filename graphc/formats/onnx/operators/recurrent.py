@@ -18,9 +18,12 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Gate:
     from graphc.formats.onnx.operators import elementwise as e
 
     plain: dict[str, Gate] = {
-        "sigmoid": f.sigmoid, "tanh": f.tanh, "relu": f.relu, "softsign": f.softsign,
+        "sigmoid": f.sigmoid,
+        "tanh": f.tanh,
+        "relu": f.relu,
+        "softsign": f.softsign,
         "softplus": f.softplus,
-    }  # fmt: skip
+    }
     key = name.lower()
     if key in plain:
         return plain[key]
@@ -44,10 +47,16 @@ class _Recurrence:
     """What the three operators share: directions, layouts, lengths, clipping, activations."""
 
     def __init__(
-        self, direction: str, hidden_size: int, layout: int, clip: float | None,
-        activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+        self,
+        direction: str,
+        hidden_size: int,
+        layout: int,
+        clip: float | None,
+        activations: Sequence[str],
+        alpha: Sequence[float],
+        beta: Sequence[float],
         default: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         refuse(direction in ("forward", "reverse", "bidirectional"), f"no direction {direction!r}")
         self.directions = 2 if direction == "bidirectional" else 1
         self.backwards = [direction == "reverse"] if self.directions == 1 else [False, True]
@@ -140,15 +149,31 @@ def _biases(b: Any, d: int, gates: int) -> tuple[Any, Any]:
 
 @operator("RNN")
 def rnn(
-    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
-    activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
-    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    *,
+    activation_alpha: Any = (),
+    activation_beta: Any = (),
+    activations: Any = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
     layout: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     cells = _Recurrence(
-        direction, hidden_size or r.shape[-1], layout, clip, activations, activation_alpha,
-        activation_beta, ("Tanh",),
-    )  # fmt: skip
+        direction,
+        hidden_size or r.shape[-1],
+        layout,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
+        ("Tanh",),
+    )
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 1)
@@ -165,16 +190,33 @@ def rnn(
 
 @operator("GRU")
 def gru(
-    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, *,
-    activation_alpha: Any = (), activation_beta: Any = (), activations: Any = (),
-    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    layout: int = 0, linear_before_reset: int = 0,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    *,
+    activation_alpha: Any = (),
+    activation_beta: Any = (),
+    activations: Any = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> Any:
     size = hidden_size or r.shape[-1]
     cells = _Recurrence(
-        direction, size, layout, clip, activations, activation_alpha, activation_beta,
+        direction,
+        size,
+        layout,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
         ("Sigmoid", "Tanh"),
-    )  # fmt: skip
+    )
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 3)
@@ -212,9 +254,16 @@ def gru(
 
 @operator("LSTM")
 def lstm(
-    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    p: Any = None, **how: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    c: Any = None,
+    p: Any = None,
+    **how: Any,
+) -> Any:
     held = [f.swapaxes(f.getitem(r, d), 0, 1) for d in range(r.shape[0])]
 
     def project(steps: Any, d: int) -> Any:
@@ -227,17 +276,36 @@ def lstm(
 
 
 def lstm_by(
-    x: Any, project: Callable[[Any, int], Any], recur: Callable[[Any, int], Any], size: int,
-    b: Any, lengths: Any, h: Any, c: Any, p: Any, *, activation_alpha: Any = (),
-    activation_beta: Any = (), activations: Any = (), clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+    x: Any,
+    project: Callable[[Any, int], Any],
+    recur: Callable[[Any, int], Any],
+    size: int,
+    b: Any,
+    lengths: Any,
+    h: Any,
+    c: Any,
+    p: Any,
+    *,
+    activation_alpha: Any = (),
+    activation_beta: Any = (),
+    activations: Any = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
     layout: int = 0,
-) -> Any:  # fmt: skip
+) -> Any:
     """An LSTM whose products with the weights of a direction are these functions."""
     cells = _Recurrence(
-        direction, hidden_size or size, layout, clip, activations, activation_alpha,
-        activation_beta, ("Sigmoid", "Tanh", "Tanh"),
-    )  # fmt: skip
+        direction,
+        hidden_size or size,
+        layout,
+        clip,
+        activations,
+        activation_alpha,
+        activation_beta,
+        ("Sigmoid", "Tanh", "Tanh"),
+    )
 
     def cell(steps: Any, d: int) -> Any:
         one, other = _biases(b, d, 4)

@@ -36,9 +36,12 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 def _identity(name: str, kind: np.dtype[Any]) -> Any:
     """What reducing nothing gives: largest and smallest numbers for a minimum and a maximum."""
     low, high = (
-        (-np.inf, np.inf) if kind.kind not in "iub" else
-        (False, True) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
-    )  # fmt: skip
+        (-np.inf, np.inf)
+        if kind.kind not in "iub"
+        else (False, True)
+        if kind.kind == "b"
+        else (np.iinfo(kind).min, np.iinfo(kind).max)
+    )
     nothing = {"ReduceMax": low, "ReduceMin": high, "ReduceLogSumExp": -np.inf}
     return nothing.get(name)
 

@@ -19,18 +19,28 @@ def _plain(x: Any) -> Any:
 
 @operator("Constant", folds=False)
 def constant(
-    *, value: Any = None, value_float: Any = None, value_floats: Any = None, value_int: Any = None,
-    value_ints: Any = None, value_string: Any = None, value_strings: Any = None,
+    *,
+    value: Any = None,
+    value_float: Any = None,
+    value_floats: Any = None,
+    value_int: Any = None,
+    value_ints: Any = None,
+    value_string: Any = None,
+    value_strings: Any = None,
     sparse_value: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     from graphc.formats.onnx.narrow import carried
 
     if value is not None or sparse_value is not None:
         return carried(value if value is not None else sparse_value)
     for given, kind in (
-        (value_float, np.float32), (value_floats, np.float32), (value_int, np.int64),
-        (value_ints, np.int64), (value_string, object), (value_strings, object),
-    ):  # fmt: skip
+        (value_float, np.float32),
+        (value_floats, np.float32),
+        (value_int, np.int64),
+        (value_ints, np.int64),
+        (value_string, object),
+        (value_strings, object),
+    ):
         if given is not None:
             return np.array(given, kind)
     refuse(False, "has no value")
@@ -208,9 +218,13 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "
 
 @operator("Pad")
 def pad_attributes(
-    x: Any, *, pads: tuple[int, ...] = (), paddings: tuple[int, ...] = (), mode: str = "constant",
+    x: Any,
+    *,
+    pads: tuple[int, ...] = (),
+    paddings: tuple[int, ...] = (),
+    mode: str = "constant",
     value: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Any:
     return _pad(x, pads or paddings, np.asarray(value, x.dtype), None, mode)
 
 

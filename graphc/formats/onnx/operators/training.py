@@ -25,9 +25,13 @@ def _each(
 
 @operator("Adagrad", domain=TRAINING)
 def adagrad(
-    rate: Any, count: Any, *values: Any, decay_factor: float = 0.0, epsilon: float = 0.0,
+    rate: Any,
+    count: Any,
+    *values: Any,
+    decay_factor: float = 0.0,
+    epsilon: float = 0.0,
     norm_coefficient: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Any:
     slower = f.add(f.multiply(f.astype(count, np.float32), np.float32(decay_factor)), np.float32(1))
     pace = f.divide(rate, slower)
 
@@ -42,9 +46,14 @@ def adagrad(
 
 @operator("Momentum", domain=TRAINING)
 def momentum(
-    rate: Any, count: Any, *values: Any, alpha: float, beta: float, mode: str,
+    rate: Any,
+    count: Any,
+    *values: Any,
+    alpha: float,
+    beta: float,
+    mode: str,
     norm_coefficient: float,
-) -> Any:  # fmt: skip
+) -> Any:
     refuse(mode in ("standard", "nesterov"), f"no mode {mode!r}")
     first = f.equal(count, 0)
     factor = f.where(first, np.float32(1), np.float32(beta))
@@ -60,9 +69,15 @@ def momentum(
 
 @operator("Adam", domain=TRAINING)
 def adam(
-    rate: Any, count: Any, *values: Any, alpha: float = 0.9, beta: float = 0.999,
-    epsilon: float = 0.0, norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0,
-) -> Any:  # fmt: skip
+    rate: Any,
+    count: Any,
+    *values: Any,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 0.0,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> Any:
     turn = f.astype(count, np.float32)
     unbiased = f.divide(
         f.sqrt(f.subtract(1, f.power(np.float32(beta), turn))),
