@@ -23,12 +23,16 @@ X = np.arange(60.0).reshape(20, 3)
 Y = np.arange(20)
 
 
-def prefetchers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "prefetch"]
+EARLIER: set[threading.Thread] = set()  # what other files' tests have left
+
+
+def prefetchers() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name == "prefetch"} - EARLIER
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
+    EARLIER.update(prefetchers())
     yield
     assert not prefetchers()
 

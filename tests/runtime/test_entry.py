@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from leaks import assert_nothing_is_left
 from runtime_kernels import DOUBLE, INCREMENT, doubler, failing, image, vector
 
 from graphc.errors import FeedError, LimitError, RunError
@@ -141,17 +142,14 @@ def test_reference_counts_and_memory():
     x, y = np.zeros((2, 3), "f4"), np.zeros(4, "f4")
     dtype = np.dtype("f4")
     executable.entry(x, y)
-    gc.collect()
-    counts = [sys.getrefcount(o) for o in (x, y, executable.entry)]
-    none, plain = sys.getrefcount(None), sys.getrefcount(dtype)
-    blocks = sys.getallocatedblocks()
-    for _ in range(10_000):
-        executable.entry(x, y)
-        executable.entry(x, x)
-    assert [sys.getrefcount(o) for o in (x, y, executable.entry)] == counts
-    assert abs(sys.getrefcount(None) - none) < 100
-    assert abs(sys.getrefcount(dtype) - plain) < 100
-    assert sys.getallocatedblocks() - blocks < 200
+
+    def calls():
+        for _ in range(10_000):
+            executable.entry(x, y)
+            executable.entry(x, x)
+
+    assert_nothing_is_left(calls, (x, y, executable.entry))
+    assert_nothing_is_left(calls, (None, dtype), references=100)
 
 
 def test_results_too_large_for_memory_raise(monkeypatch):

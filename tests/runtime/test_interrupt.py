@@ -20,8 +20,8 @@ import graphc as gc
 endless = gc.compile(lambda x: gc.while_loop(lambda s: s > -1, lambda s: s * 0.5, x))
 finite = gc.compile(lambda x, n: gc.fori(0, n, lambda i, s: s * 0.5, x))
 {handler}
-threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     {call}
     print("done")
 except BaseException as error:
@@ -62,8 +62,8 @@ from graphc.frontend.files.loaded import LoadedGraph
 call = LoadedGraph(gc.parse(sys.argv[1]))
 arrays = [np.ones(kind.dims, kind.dtype.numpy) for kind in call.types]
 call.build()
-threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     call(*arrays)
     print("done")
 except BaseException as error:

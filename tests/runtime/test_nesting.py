@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc as collector
-import sys
 import threading
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from leaks import assert_nothing_is_left
 
 import graphc as gc
 from graphc.errors import FeedError, GraphError
@@ -357,12 +357,13 @@ def test_a_container_that_cannot_be_made_raises_and_loses_nothing():
 
     compiled = warm(lambda x: [x + 1, Picky(x + 2, x + 3), x + 4], X)
     refuses.append(True)
-    before = sys.getallocatedblocks()
-    for _ in range(2000):
-        with pytest.raises(ValueError, match="refused"):
-            compiled(X)
-    collector.collect()
-    assert sys.getallocatedblocks() - before < 200
+
+    def calls():
+        for _ in range(1000):
+            with pytest.raises(ValueError, match="refused"):
+                compiled(X)
+
+    assert_nothing_is_left(calls)
     refuses.clear()
     np.testing.assert_array_equal(compiled(X)[1].b, X + 3)
 
@@ -376,34 +377,27 @@ def test_reference_counts_and_memory(kind):
     entry = compiled._last[0]
     strict = (1, "text", "w", None, np.dtype("f4"), True)
 
-    def counts():
-        return [sys.getrefcount(o) for o in (*leaves, params, wrong, *strict, type(params))]
-
-    def calls(count):
-        for _ in range(count):
+    def calls():
+        for _ in range(400):
             compiled(params, X)
             entry(wrong, X)
             entry(params, X[:3])
             entry(params)
 
-    calls(100)
-    collector.collect()
-    before, blocks = counts(), sys.getallocatedblocks()
-    calls(400)
-    collector.collect()
-    assert max(abs(a - b) for a, b in zip(counts(), before)) < 100
-    assert sys.getallocatedblocks() - blocks < 300
+    counted = (*leaves, params, wrong, *strict, type(params))
+    assert_nothing_is_left(calls, counted, references=100)
 
 
 def test_a_hundred_thousand_calls_leak_nothing():
     params = layers()
     compiled = warm(step, params, X)
     w = params["layer3"]["w"]
-    before, blocks = sys.getrefcount(w), sys.getallocatedblocks()
-    for _ in range(100_000):
-        compiled(params, X)
-    assert sys.getrefcount(w) == before
-    assert sys.getallocatedblocks() - blocks < 300
+
+    def calls():
+        for _ in range(100_000):
+            compiled(params, X)
+
+    assert_nothing_is_left(calls, [w])
 
 
 def test_several_threads_while_another_changes_the_dict():

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -45,17 +46,14 @@ def test_units_are_split_into_a_partition_that_threads_do_not_change():
     table.end()
     plan = image(table, [], [Slot("marks", "i64", (1001,))], threads=4)
     executable = Executable(plan, threads=4)
-    seen = []
-    for _ in range(100_000):
+    seen: list[int] = []
+    while len(seen) < 200 or 8 not in seen:  # in the end a worker is idle, however busy others are
         (marks,) = executable.run([])
         position, parts = 0, 0
         while position < 1000:
             position, parts = int(marks[position]) - 1, parts + 1
         assert position == 1000 and parts in (1, 8), "whole only while the machine is busy"
         seen.append(parts)
-        if len(seen) >= 200 and 8 in seen:
-            return
-    raise AssertionError("no run found a worker idle")
 
 
 def test_failing_status_from_a_worker():
@@ -75,19 +73,29 @@ def test_a_worker_wakes_on_another_core_and_may_use_all_of_its_own_afterwards():
     executable = doubler(1 << 22, grain=100, threads=2)
     x = np.ones(1 << 22, "f4")
     executable.run([x])
-    cores = {task: os.sched_getaffinity(task) for task in map(int, os.listdir("/proc/self/task"))}
+    cores = cores_of_threads()
     here, own = threading.get_native_id(), os.sched_getaffinity(0)
     try:
         for core in sorted(own)[:2] * 3:
             os.sched_setaffinity(0, {core})
             time.sleep(0.02)
             executable.run([x])
-            found = {task: os.sched_getaffinity(task) for task in cores}
-            assert found == cores | {here: {core}}
+            found = cores_of_threads()
+            assert found.pop(here) == {core}
+            assert found.items() <= cores.items()
     finally:
         os.sched_setaffinity(0, own)
     (result,) = executable.run([x])
     assert (result == 3).all()
+
+
+def cores_of_threads() -> dict[int, set[int]]:
+    """The cores that each thread of this process may use; some that others started may end now."""
+    found = {}
+    for task in map(int, os.listdir("/proc/self/task")):
+        with suppress(ProcessLookupError):
+            found[task] = os.sched_getaffinity(task)
+    return found
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.collector import collector_paused
 from graphc.runtime.call import memory
 from graphc.runtime.call.memory import LARGE, address_of, result_array
 
@@ -23,8 +24,11 @@ pytestmark = pytest.mark.skipif(not memory._REUSES, reason="the system takes no 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
+    """Nor do results of earlier tests become free meanwhile."""
+    collector.collect()
     memory._left.clear()
-    yield
+    with collector_paused():
+        yield
     memory._left.clear()
 
 

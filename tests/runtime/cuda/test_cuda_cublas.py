@@ -74,11 +74,7 @@ def run(libraries: Path, *arguments: str, **variables: str) -> str:
     own = environment(**variables)
     own.pop("NUMBA_ENABLE_CUDASIM", None)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        env=own,
-        timeout=120,
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, env=own
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ def test_a_failure_wakes_every_waiting_device_and_leaves_no_thread() -> None:
         with pytest.raises(RunError, match=r"out of range \(on cpu:3\)"):
             found.run([x, bad])
     np.testing.assert_array_equal(found.run([x, good])[0], wanted)
-    assert count_threads() == threads
+    while count_threads() > threads:  # what was joined may be listed for a moment
+        time.sleep(0.01)
 
 
 def count_threads() -> int:
