@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import graphc as gc
-from graphc.formats.onnx.model import OnnxModel, Stage
+from graphc.formats.model import Stage
+from graphc.formats.onnx.model import OnnxModel
 from graphc.formats.onnx.reader import from_proto
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")

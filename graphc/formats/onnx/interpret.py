@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, LimitError
-from graphc.formats.onnx.narrow import Narrow, carried
-from graphc.formats.onnx.reader import MALFORMED, File, Kind, Node, Reference, Subgraph
+from graphc.formats.kinds import Kind
+from graphc.formats.known import DecidedInside, Needed, is_known
+from graphc.formats.narrow import Narrow, carried
+from graphc.formats.onnx.reader import MALFORMED, File, Node, Reference, Subgraph
 from graphc.formats.onnx.schemas import body_of, check_call
-from graphc.formats.onnx.table import RUNNING, DecidedInside, Needed, Rule, find, is_known
+from graphc.formats.onnx.table import Rule, find
 from graphc.frontend.trace.trace import FunctionTrace, give_name
 from graphc.ir.types import TupleType, leaves
 from graphc.limits import check_within, limit
@@ -70,26 +72,18 @@ class Call:
 
 
 class Importer:
-    """Imports one file into the trace that is active.
+    """Imports one file into the trace that is active."""
 
-    decide   gives the elements of a value that tracing cannot go on without
-    """
-
-    def __init__(self, file: File, decide: Callable[[Value], Array]) -> None:
+    def __init__(self, file: File) -> None:
         self.file = file
-        self.decide = decide
         self.depth = 0
         self.steps = 0
 
     def results(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The results of the file's graph on feeds."""
-        RUNNING.decide.append(self.decide)
-        try:
-            made = self.run(self.file.graph, ChainMap(dict(feeds)))
-            scope = dict(zip(self.file.graph.outputs, made))
-            return [_result(scope, self.file, name) for name in self.file.graph.outputs]
-        finally:
-            RUNNING.decide.pop()
+        made = self.run(self.file.graph, ChainMap(dict(feeds)))
+        scope = dict(zip(self.file.graph.outputs, made))
+        return [_result(scope, self.file, name) for name in self.file.graph.outputs]
 
     def run(self, graph: Subgraph, scope: Scope) -> list[Any]:
         """The results of a graph whose inputs are in the innermost scope."""

@@ -1,59 +1,19 @@
-"""OnnxModel: an ONNX file as a function of arrays, compiled for the sizes that it is called with.
-
-Where the elements of a value decide a size or a path (a shape that is an input, the number of boxes
-that are left), tracing stops there: the graph up to that value is compiled and run, and tracing
-goes on with what it gave.  Each answer has a compilation of its own.
-
-    call -> Stage(query: how many boxes?) -- 3 --> Stage(the rest, for 3)
-                                          -- 5 --> Stage(the rest, for 5)
-"""
+"""OnnxModel: an ONNX file as a function of arrays."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from graphc.config import Config
-from graphc.errors import FeedError, GraphError
+from graphc.formats.kinds import Kind
+from graphc.formats.model import ImportedModel
 from graphc.formats.onnx.interpret import Importer
-from graphc.formats.onnx.narrow import CARRIED, Narrow, restored
-from graphc.formats.onnx.reader import File, Kind, read
+from graphc.formats.onnx.reader import File, read
 from graphc.formats.onnx.support import require_supported
-from graphc.formats.onnx.table import DecidedInside, Needed
-from graphc.frontend.compile.engine import Built, build
-from graphc.frontend.compile.limits import check_memory
-from graphc.frontend.compile.signature import as_array
-from graphc.frontend.files.loaded import LoadedGraph
-from graphc.frontend.trace.spec import symbols_of
-from graphc.frontend.trace.trace import Parameter, identifier, trace_function
-from graphc.ir.graph import Graph, Node
-from graphc.ir.op import OPS
-from graphc.ir.types import Dimension, Type, dtype, substitute, symbol, tensor
-from graphc.limits import check_within
-from graphc.ops.record.value import Value, current, lift
-from graphc.record import record, replace
-
-Array = np.ndarray[Any, Any]
-MOST_ANSWERS = 256  # compilations that one signature keeps, for answers of the data
-
-
-@record(eq=False)
-class Stage:
-    """What is compiled for a signature and the answers so far.
-
-    built    the whole model, or a query: the value that tracing cannot go on without
-    outline  how the results are put together (None for a query)
-    """
-
-    built: Built
-    outline: Any = None
-    answers: OrderedDict[tuple[Any, ...], Stage] = field(default_factory=OrderedDict)
+from graphc.record import record
 
 
 def load(path: str | PathLike[str], **options: Any) -> OnnxModel:
@@ -65,348 +25,41 @@ def load(path: str | PathLike[str], **options: Any) -> OnnxModel:
     return OnnxModel(read(Path(path)), Config.create(**options))
 
 
-class OnnxModel(LoadedGraph):
-    """A model from an ONNX file; see the head of this file.
+@record(frozen=True)
+class _Source:
+    """A file as something that can be traced."""
 
-    params        names of its inputs, types the types of those that are tensors
-    result_names  names of its results
-    """
-
-    def __init__(self, file: File, config: Config | None = None) -> None:
-        import graphc.ops  # noqa: F401  (fills the op table)
-
-        require_supported(file)
-        self.file = file
-        inputs = [n for n in file.graph.inputs if n not in file.graph.constants]
-        self.kinds = {name: file.graph.kinds.get(name, Kind()) for name in inputs}
-        types = [_type(name, kind) for name, kind in self.kinds.items()]
-        self._stages: dict[tuple[Any, ...], Stage] = {}
-        self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
-        self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
-        self._adopt(
-            identifier(file.graph.name or Path(file.name).stem),
-            tuple(inputs),
-            tuple(t for t in types if t is not None),
-            tuple(file.graph.outputs),
-            config or Config.create(),
-        )
-        self.plain = None not in types
+    file: File
 
     @property
-    def graph(self) -> Graph:  # type: ignore[override]
-        """The traced graph. Raises GraphError where dimensions are symbolic: see `bound`."""
-        if self._symbolic:
-            self._require_bound()
-        graph = self.bound({})
-        assert isinstance(graph, Graph)
-        return graph
+    def title(self) -> str:
+        return self.file.graph.name or Path(self.file.name).stem
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        graph = self.file.graph
+        inputs = [name for name in graph.inputs if name not in graph.constants]
+        return {name: graph.kinds.get(name, Kind()) for name in inputs}
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        return self.file.graph.outputs
 
     @property
     def node_count(self) -> int:
         return len(self.file.graph.nodes)
 
-    def variable_values(self) -> dict[tuple[str, str], Array]:
-        return {}
+    def results(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return Importer(self.file).results(feeds)
+
+
+class OnnxModel(ImportedModel):
+    """A model from an ONNX file. Raises GraphError that lists what cannot be imported."""
+
+    def __init__(self, file: File, config: Config | None = None) -> None:
+        require_supported(file)
+        self.file = file
+        super().__init__(_Source(file), config)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OnnxModel, (self.file, replace(self.config, dump=None, sample=None))
-
-    def __call__(self, *args: Any, **feeds: Any) -> Any:
-        """Results in a dict under the file's names; sequences are lists."""
-        values = self.arrange(args, feeds)
-        if current() is not None or any(isinstance(v, Value) for v in values):
-            return dict(zip(self.result_names, self._inside(values)))
-        return dict(zip(self.result_names, self.run(values)))
-
-    def run(self, values: Sequence[Any]) -> list[Any]:
-        """Run on one value per parameter; one per result."""
-        key = tuple([(v.dtype, v.shape) if type(v) is np.ndarray else None for v in values])
-        ready = self._ready.get(key)
-        if ready is not None:
-            return self._execute(ready, values)
-        leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
-        stage, arrays = self._stage(leaves)
-        own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
-        if own and stage in self._stages.values() and all(form == _ARRAY for form in stage.outline):
-            self._ready[key] = stage
-        return _together(stage.outline, self._execute(stage, arrays))
-
-    def _leaf(self, name: str, value: Any) -> Any:
-        """A feed as an array, a list of arrays, or None."""
-        kind = self.kinds[name]
-        if kind.form == "sequence" or (kind.form == "optional" and isinstance(value, list)):
-            if not isinstance(value, list | tuple):
-                raise FeedError(f"{name} is a sequence: feed a list of arrays")
-            return [as_array(item) for item in value]
-        if value is None and kind.form == "optional":
-            return None
-        if kind.form == "optional":
-            return as_array(value)
-        if kind.element in CARRIED:
-            return Narrow(as_array(np.asarray(value).astype(CARRIED[kind.element])), kind.element)
-        declared = _type(name, kind)
-        assert declared is not None
-        return self._checked(name, declared, value)
-
-    def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
-        """The compilation for a call, and the arrays that its executable takes."""
-        values = self.arrange(args, feeds)
-        leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
-        stage, arrays = self._stage(leaves)
-        return stage.built, arrays
-
-    # -------------------------------------------------------------------------------- compiling
-
-    def _stage(self, values: Sequence[Any]) -> tuple[Stage, list[Array]]:
-        """What runs these values, compiled as far as it is not yet, and the arrays it takes."""
-        if self.plain:
-            self.bind([v.value.shape if isinstance(v, Narrow) else v.shape for v in values])
-        arrays: list[Array] = []
-        outline = [_outline(v, arrays) for v in values]
-        key = (repr(outline), *((a.dtype.str, a.shape) for a in arrays))
-        with self._lock:
-            stage = self._stages.get(key)
-            if stage is None:
-                stage = self._stages[key] = self._compile(outline, arrays, [])
-            answers: list[Array] = []
-            while stage.outline is None:
-                (answer,) = self._execute(stage, arrays)
-                answers.append(answer)
-                known = answer.dtype.str, answer.shape, answer.tobytes()
-                found = stage.answers.get(known)
-                if found is None:
-                    found = self._compile(outline, arrays, answers)
-                    stage.answers[known] = found
-                    while len(stage.answers) > MOST_ANSWERS:
-                        stage.answers.popitem(last=False)
-                stage = found
-        return stage, arrays
-
-    def _execute(self, stage: Stage, arrays: Sequence[Array]) -> list[Array]:
-        made: list[Array] = stage.built.executable.run(arrays)
-        return made
-
-    def _compile(self, outline: list[Any], arrays: Sequence[Array], answers: list[Array]) -> Stage:
-        names = self._leaf_names(outline)
-        kinds = [tensor(dtype(a.dtype), a.shape) for a in arrays]
-        try:
-            graph, shape = self._trace(names, kinds, outline, answers)
-        except _Query as query:
-            return Stage(self._compiled(query.graph))
-        return Stage(self._compiled(graph), shape)
-
-    def _compiled(self, graph: Graph) -> Built:
-        check_memory(graph)
-        return build(graph, self.config)
-
-    def _leaf_names(self, outline: list[Any]) -> list[str]:
-        names = []
-        for name, form in zip(self.params, outline):
-            if isinstance(form, list):
-                names += [f"{name}_{k}" for k in range(len(form))]
-            elif form is not None:
-                names.append(name)
-        return names
-
-    def _trace(
-        self, names: Sequence[str], kinds: Sequence[Type], outline: Any, answers: Sequence[Array]
-    ) -> tuple[Graph, Any]:
-        """The graph for such parameters, and how its results are put together.
-
-        Raises _Query for what tracing cannot go on without.
-        """
-        parameters = [Parameter(name, kind) for name, kind in zip(names, kinds)]
-        shapes: list[Any] = []
-        params: tuple[Node, ...] = ()
-
-        def call(tracers: list[Any]) -> Any:
-            nonlocal params
-            params = tuple(t.node for t in tracers)
-            oracle = _Oracle(current(), answers)
-            feeds = dict(zip(self.params, _together(outline, list(tracers))))
-            results = Importer(self.file, oracle.decide).results(feeds)
-            made: list[Any] = []
-            shapes.extend(_outline(value, made) for value in results)
-            return {str(k): value for k, value in enumerate(made)}
-
-        try:
-            traced = trace_function(self.name, parameters, call).graph
-        except Needed as needed:
-            raise _Query(_query(self.name, params, needed.value)) from None
-        titles = [
-            f"{name}_{k}" if isinstance(form, list) else name
-            for name, form in zip(self.result_names, shapes)
-            for k in range(_leaf_count(form))
-        ]
-        return traced.replace(result_names=tuple(titles)), shapes
-
-    def bound(self, binding: dict[str, int]) -> Graph:
-        """The graph with its symbols replaced: `model.bound({"N": 4})`."""
-        missing = symbols_of(self.types) - binding.keys()
-        if missing:
-            self._require_bound()
-        key = tuple(sorted(binding.items()))
-        if key not in self._traced:
-            kinds = [substitute(kind, binding) for kind in self.types]
-            outline = [
-                _ARRAY if k.element not in CARRIED else _narrow(k) for k in self.kinds.values()
-            ]
-            if not self.plain:
-                raise GraphError(
-                    f"{self.name} takes sequences", hint="call it with lists: gc.load(...)"
-                )
-            try:
-                graph, _ = self._trace(self.params, kinds, outline, [])  # type: ignore[arg-type]
-            except _Query as query:
-                raise GraphError(
-                    f"{self.name}: the elements of a value decide sizes, a run alone can tell",
-                    details=query.graph.results[0].describe(),
-                    hint="call it from Python: gc.load(...) compiles for what it is given",
-                ) from None
-            self._traced[key] = graph
-        return self._traced[key]
-
-    def build(self, *shapes: tuple[int, ...]) -> Built:
-        """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
-        if self._symbolic and not shapes:
-            self._require_bound()
-        binding = self.bind(shapes) if self._symbolic else {}
-        key = tuple(sorted(binding.items()))
-        with self._lock:
-            if key not in self._built:
-                self._built[key] = self._compiled(self.bound(binding))
-            return self._built[key]
-
-    def _inside(self, values: Sequence[Any]) -> list[Any]:
-        """The model as part of what is traced."""
-        trace = current()
-        if trace is None:
-            trace = next(v.owner for v in values if isinstance(v, Value))
-        operands = [lift(v, trace) for v in values]
-        kinds = [operand.type for operand in operands]
-        try:
-            graph, shape = self._trace(self.params, kinds, [_ARRAY] * len(kinds), [])
-        except _Query as query:
-            raise GraphError(
-                f"{self.name}: the elements of a value decide sizes",
-                details=query.graph.results[0].describe(),
-            ) from None
-        nodes = tuple(operand.node for operand in operands)
-        made = trace.emit(OPS["call"], nodes, {"name": graph.name}, regions=(graph,))
-        return _together(shape, list(made) if isinstance(made, tuple) else [made])
-
-
-# ------------------------------------------------------------------------------------ nestings
-
-_ARRAY = "array"
-
-
-def _narrow(kind: Kind) -> Any:
-    return "narrow", kind.element
-
-
-def _outline(value: Any, arrays: list[Any]) -> Any:
-    """How a value is put together; its arrays are appended to a list."""
-    if isinstance(value, list):
-        return [_outline(item, arrays) for item in value]
-    if value is None:
-        return None
-    if isinstance(value, Narrow):
-        arrays.append(value.value)
-        return "narrow", value.element
-    arrays.append(value)
-    return _ARRAY
-
-
-def _together(outline: Any, arrays: list[Any]) -> list[Any]:
-    """Values from their outlines, taking arrays from the front of a list."""
-
-    def made(form: Any) -> Any:
-        if isinstance(form, list):
-            return [made(item) for item in form]
-        if form is None:
-            return None
-        value = next(rest)
-        if form == _ARRAY:
-            return value
-        return restored(value, form[1]) if isinstance(value, np.ndarray) else Narrow(value, form[1])
-
-    rest = iter(arrays)
-    return [made(form) for form in outline]
-
-
-def _leaf_count(form: Any) -> int:
-    if isinstance(form, list):
-        return sum(map(_leaf_count, form))
-    return 0 if form is None else 1
-
-
-def _type(name: str, kind: Kind) -> Type | None:
-    """The declared type of an input; None for a sequence or optional. Raises GraphError."""
-    if kind.form in ("sequence", "optional"):
-        return None
-    if kind.form != "tensor" or kind.shape is None or not kind.element:
-        raise GraphError(
-            f"input {name!r} has no declared type", hint="infer shapes with onnx and save it again"
-        )
-    if kind.element in ("string", "object"):
-        raise GraphError(f"input {name!r} holds strings, which graphs have none of")
-    element = dtype(CARRIED.get(kind.element, kind.element))
-    dims = [_dimension(name, k, extent) for k, extent in enumerate(kind.shape)]
-    return tensor(element, dims)
-
-
-def _dimension(name: str, axis: int, extent: int | str | None) -> Dimension:
-    if isinstance(extent, int):
-        return extent
-    named = extent is not None and any(c.isalnum() for c in extent)  # "?" names none
-    return symbol(identifier(extent if extent and named else f"{name}_dim{axis}")[:64])
-
-
-# ------------------------------------------------------------------------------------ queries
-
-
-class _Query(Exception):
-    """A graph that must be run before tracing can go on."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph.name)
-        self.graph = graph
-
-
-def _query(name: str, params: tuple[Node, ...], value: Value) -> Graph:
-    """The graph up to a value."""
-    builder = value.owner.builder
-    return Graph(
-        name,
-        params,
-        list(builder.nodes),
-        (value.node,),
-        result_names=("0",),
-        next_id=builder.next_id,
-    )
-
-
-class _Oracle:
-    """Tells the elements of values, in the order in which a trace asks for them."""
-
-    def __init__(self, trace: Any, answers: Sequence[Array]) -> None:
-        self.trace = trace
-        self.answers = list(answers)
-        self.told: dict[int, Array] = {}
-
-    def decide(self, value: Value) -> Array:
-        node = value.node
-        if node.op.name == "const":
-            array: Array = node.attrs["value"].array
-            return array
-        if value.owner is not self.trace:
-            raise DecidedInside
-        count = value.type.size
-        check_within("folded_elements", count, f"{count} elements decide sizes")
-        found = self.told.get(node.id)
-        if found is None:
-            if not self.answers:
-                raise Needed(value)
-            found = self.told[node.id] = self.answers.pop(0)
-        return found
+        return OnnxModel, (self.file, super().__reduce__()[1][1])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.formats.kinds import Kind
 from graphc.limits import check_within, limit
 from graphc.record import record
 from graphc.runtime.files.opened import OpenFile
@@ -22,20 +23,6 @@ Array = np.ndarray[Any, Any]
 
 # Errors of the protobuf package and of NumPy on fields that make no sense.
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
-
-
-@record(frozen=True)
-class Kind:
-    """What an input or result of a graph is declared to be.
-
-    form    "tensor", "sequence", "optional" or "" where the file does not say
-    element the NumPy dtype of its elements, an ONNX name of one, or "" where it does not say
-    shape   ints, names of dimensions and None; None where the rank is not declared
-    """
-
-    form: str = ""
-    element: str = ""
-    shape: tuple[int | str | None, ...] | None = None
 
 
 @record(frozen=True)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.formats.onnx.narrow import Narrow
-from graphc.formats.onnx.reader import Kind, Node, Subgraph, _Reader
+from graphc.formats.kinds import Kind
+from graphc.formats.narrow import Narrow
+from graphc.formats.onnx.reader import Node, Subgraph, _Reader
 from graphc.ops.record.value import Value
 
 _KINDS: dict[str, Any] = {

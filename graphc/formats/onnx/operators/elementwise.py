@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.narrow import CARRIED, Narrow, rounded
+from graphc.formats.known import refuse
+from graphc.formats.narrow import CARRIED, Narrow, rounded
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import MICROSOFT, operator, refuse
+from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.ops.record.value import functions as f
 
 # Operators that one public function computes as it is.

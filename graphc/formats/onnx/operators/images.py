@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.table import axes_of, ints, known, number, operator, refuse
+from graphc.formats.known import axes_of, ints, known, number, refuse
+from graphc.formats.onnx.table import operator
 from graphc.frontend.transforms.boxes import nms
 from graphc.ops.nn.images import neighbours
 from graphc.ops.record.value import functions as f

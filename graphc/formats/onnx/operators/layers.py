@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.known import axes_of, refuse
 from graphc.formats.onnx.operators.products import windows_of
-from graphc.formats.onnx.table import axes_of, operator, refuse
+from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import emit
 from graphc.ops.record.value import functions as f
 
@@ -292,7 +293,7 @@ def max_unpool(
     strides: Any = None,
 ) -> Any:
     """Elements put back at their places in the array that they were the largest of."""
-    from graphc.formats.onnx.table import ints
+    from graphc.formats.known import ints
 
     step, _, pairs = windows_of(x.shape[2:], kernel_shape, strides, None, pads, "NOTSET")
     inferred = [

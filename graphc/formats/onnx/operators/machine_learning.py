@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.table import ML, operator, refuse
+from graphc.formats.known import refuse
+from graphc.formats.onnx.table import ML, operator
 from graphc.ops.record.value import functions as f
 
 Array = np.ndarray[Any, Any]

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.known import refuse
 from graphc.formats.onnx.operators import layers
 from graphc.formats.onnx.operators.products import conv as plain_conv
 from graphc.formats.onnx.operators.quantised import dynamic_quantize, mat_mul_integer
 from graphc.formats.onnx.operators.recurrent import lstm_by
-from graphc.formats.onnx.table import MICROSOFT, operator, refuse
+from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.ops.record.value import functions as f
 
 # ------------------------------------------------------------------------------------ normalisation

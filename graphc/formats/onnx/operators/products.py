@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.table import MICROSOFT, operator, refuse
+from graphc.formats.known import refuse
+from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.ops.record.value import functions as f
 
 Pairs = list[tuple[int, int]]
@@ -238,7 +239,7 @@ def col_to_im(
     x: Any, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
 ) -> Any:
     """Columns of windows added up where they came from: the adjoint of cutting them out."""
-    from graphc.formats.onnx.table import ints
+    from graphc.formats.known import ints
 
     extents, window = ints(image), ints(block)
     step, spread, pairs = windows_of(extents, window, strides, dilations, pads, "NOTSET")

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.known import number, refuse
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import number, operator, refuse
+from graphc.formats.onnx.table import operator
 from graphc.ops.random import random
 from graphc.ops.record.value import functions as f
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.reader import Kind, Subgraph, element_name
-from graphc.formats.onnx.table import axes_of, ints, known, number, operator, refuse
+from graphc.formats.kinds import Kind
+from graphc.formats.known import axes_of, ints, known, number, refuse
+from graphc.formats.onnx.reader import Subgraph, element_name
+from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import functions as f
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.onnx.narrow import Narrow
+from graphc.formats.known import axes_of, ints, number, refuse
+from graphc.formats.narrow import Narrow
 from graphc.formats.onnx.reader import element_name
-from graphc.formats.onnx.table import axes_of, ints, number, operator, refuse
+from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import functions as f
 
 
@@ -29,7 +30,7 @@ def constant(
     value_strings: Any = None,
     sparse_value: Any = None,
 ) -> Any:
-    from graphc.formats.onnx.narrow import carried
+    from graphc.formats.narrow import carried
 
     if value is not None or sparse_value is not None:
         return carried(value if value is not None else sparse_value)
@@ -249,7 +250,7 @@ def _pad(x: Any, pads: tuple[int, ...], value: Any, axes: Any, mode: str) -> Any
 
 
 def _pad_constant(x: Any, pairs: list[tuple[int, int]], fill: Any) -> Any:
-    from graphc.formats.onnx.table import is_known, known
+    from graphc.formats.known import is_known, known
 
     if not any(map(any, pairs)):
         return x

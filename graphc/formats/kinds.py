@@ -1,0 +1,45 @@
+"""What the inputs of a model of another library are declared to be."""
+
+from __future__ import annotations
+
+from graphc.errors import GraphError
+from graphc.formats.narrow import CARRIED
+from graphc.frontend.trace.trace import identifier
+from graphc.ir.types import Dimension, Type, dtype, symbol, tensor
+from graphc.record import record
+
+
+@record(frozen=True)
+class Kind:
+    """What an input or result of a graph is declared to be.
+
+    form    "tensor", "sequence", "optional" or "" where the file does not say
+    element the NumPy dtype of its elements, the name of a narrower one, or "" where it does not say
+    shape   ints, names of dimensions and None; None where the rank is not declared
+    """
+
+    form: str = ""
+    element: str = ""
+    shape: tuple[int | str | None, ...] | None = None
+
+
+def type_of(name: str, kind: Kind) -> Type | None:
+    """The declared type of an input; None for a sequence or optional. Raises GraphError."""
+    if kind.form in ("sequence", "optional"):
+        return None
+    if kind.form != "tensor" or kind.shape is None or not kind.element:
+        raise GraphError(
+            f"input {name!r} has no declared type", hint="infer shapes with onnx and save it again"
+        )
+    if kind.element in ("string", "object"):
+        raise GraphError(f"input {name!r} holds strings, which graphs have none of")
+    element = dtype(CARRIED.get(kind.element, kind.element))
+    dims = [_dimension(name, k, extent) for k, extent in enumerate(kind.shape)]
+    return tensor(element, dims)
+
+
+def _dimension(name: str, axis: int, extent: int | str | None) -> Dimension:
+    if isinstance(extent, int):
+        return extent
+    named = extent is not None and any(c.isalnum() for c in extent)  # "?" names none
+    return symbol(identifier(extent if extent and named else f"{name}_dim{axis}")[:64])
