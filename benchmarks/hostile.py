@@ -50,7 +50,7 @@ from graphc.passes.tiling import block
 from graphc.runtime.call import execute, frame
 from graphc.runtime.call.execute import Executable, stop_all
 
-LATE = ("partition", "schedule", "fuse", "block", "pack", "scratch", "plan")
+LATE = ("partition", "schedule", "fuse", "block", "pack", "add_workspace", "plan")
 BATCH = 2000  # mutations of one child process
 SECONDS = 3  # of one run, native or interpreted
 MOST_BYTES = 6 << 30  # of a child's address space

@@ -2,6 +2,9 @@
 
 `STAGES` lists every rewrite in order, what it runs on and what holds from there on; those
 predicates are checked again after every later stage, so an error names the pass that broke it.
+
+A stage is named by what it does, in a verb or in the field's own word (`cse`, `remat`); the first
+three by what they settle: `trace`, `state`, `gradient`.
 """
 
 from __future__ import annotations
@@ -25,23 +28,23 @@ from graphc.ir.regions import map_inside
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.partition import partition
 from graphc.passes.devices.schedule import schedule
+from graphc.passes.fusion.advance_updates import advance_updates
 from graphc.passes.fusion.cluster import cluster
-from graphc.passes.fusion.early_updates import early_updates
+from graphc.passes.fusion.decompose_gemv import decompose_gemv
 from graphc.passes.fusion.fuse import fuse
-from graphc.passes.fusion.gemv import gemv
-from graphc.passes.fusion.prologues import prologues
+from graphc.passes.fusion.mark_prologues import mark_prologues
 from graphc.passes.fusion.recompute import recompute
 from graphc.passes.fusion.share_kernels import share_kernels
 from graphc.passes.loops.accumulate_after_loop import accumulate_after_loop
 from graphc.passes.loops.batch_scan_dots import batch_scan_dots
-from graphc.passes.loops.dot_merger import dot_merger
 from graphc.passes.loops.hoist import hoist
 from graphc.passes.loops.hoist_transposes import hoist_transposes
+from graphc.passes.loops.merge_dots import merge_dots
+from graphc.passes.memory.add_workspace import add_workspace
 from graphc.passes.memory.pack import pack
 from graphc.passes.memory.plan import plan
-from graphc.passes.memory.received import received
 from graphc.passes.memory.remat import remat
-from graphc.passes.memory.scratch import scratch
+from graphc.passes.memory.strip_memory import strip_memory
 from graphc.passes.normalise.choose_convolution import choose_convolution
 from graphc.passes.normalise.choose_pooling import choose_pooling
 from graphc.passes.normalise.cse import cse
@@ -60,9 +63,9 @@ from graphc.passes.placement.constrain import constrain
 from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
 from graphc.passes.tiling.block import block
-from graphc.passes.tiling.image_blocks import image_blocks
-from graphc.passes.tiling.output_transpose import output_transpose
+from graphc.passes.tiling.block_images import block_images
 from graphc.passes.tiling.stage_sums import stage_sums
+from graphc.passes.tiling.transpose_outputs import transpose_outputs
 from graphc.record import record
 
 Stages = Graph | Program
@@ -133,7 +136,7 @@ STAGES = (
         Stage(dce, Over.REGIONS),
         Stage(prune, Over.REGIONS),
         Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True),
-        Stage(dot_merger, Over.REGIONS, optional=True),
+        Stage(merge_dots, Over.REGIONS, optional=True),
         Stage(batch_scan_dots, Over.REGIONS, optional=True),
         Stage(hoist_transposes, Over.REGIONS, optional=True),
         Stage(hoist, Over.REGIONS, optional=True),
@@ -154,22 +157,32 @@ STAGES = (
     Stage(compress, Over.PROGRAM),
     Stage(schedule, Over.PROGRAM),
     Stage(dce, Over.REGIONS, title="dce_scheduled"),
-    Stage(early_updates, Over.REGIONS, optional=True),
-    Stage(gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
+    Stage(advance_updates, Over.REGIONS, optional=True),
+    Stage(decompose_gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
-    Stage(prologues, Over.REGIONS),
+    Stage(mark_prologues, Over.REGIONS),
     Stage(fuse, Over.REGIONS, ensures=(verify.only_kernels,)),
     Stage(share_kernels, optional=True),
     Stage(block, Over.REGIONS),
-    Stage(image_blocks, Over.REGIONS),
-    Stage(output_transpose, Over.REGIONS),
+    Stage(block_images, Over.REGIONS),
+    Stage(transpose_outputs, Over.REGIONS),
     Stage(stage_sums, Over.REGIONS),
     Stage(pack, Over.REGIONS, optional=True),
-    Stage(scratch, Over.REGIONS),
+    Stage(add_workspace, Over.REGIONS),
     Stage(plan, ensures=(verify.every_buffer_assigned, every_value_is_found)),
 )
-FIRST_OF_MEMORY = "scratch"  # what a graph says about memory is not believed: made anew from here
-RENAMED = {"tile": "scratch"}  # stages of earlier versions, whose dumps may lie about
+# What a graph says about memory is not believed: it is made anew from here.
+FIRST_OF_MEMORY = "add_workspace"
+RENAMED = {  # stages of earlier versions, whose dumps may lie about
+    "tile": "add_workspace",
+    "scratch": "add_workspace",
+    "dot_merger": "merge_dots",
+    "early_updates": "advance_updates",
+    "gemv": "decompose_gemv",
+    "prologues": "mark_prologues",
+    "image_blocks": "block_images",
+    "output_transpose": "transpose_outputs",
+}
 MOST_ROUNDS = 50  # of a cycle
 
 
@@ -194,13 +207,13 @@ def run(
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
-    those that give memory (see `received`).  Raises GraphError for input that cannot be compiled
-    and VerifyError, naming the pass, for a bug.
+    those that give memory (see `strip_memory`).  Raises GraphError for input that cannot be
+    compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
     start = start_after(first)
     with collector_paused():
-        graph = received(graph)
+        graph = strip_memory(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
         made = _Run(given, STAGES[:start], config)
         for _, stages in groupby(STAGES[start:], key=lambda stage: stage.cycle or stage.name):
@@ -212,7 +225,7 @@ def start_after(first: int) -> int:
     """The position of the stage to begin with for the output of a stage."""
     if STAGES[first].cycle:
         return next(k for k, stage in enumerate(STAGES) if stage.cycle == STAGES[first].cycle)
-    if STAGES[first].run is prologues:
+    if STAGES[first].run is mark_prologues:
         return first  # what it has marked is not believed, either
     return min(first + 1, stage_named(FIRST_OF_MEMORY))
 

@@ -23,7 +23,7 @@ from graphc.ir.text import literals, show
 from graphc.ir.types import DTYPES
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.fusion.prologues import prologues
+from graphc.passes.fusion.mark_prologues import mark_prologues
 
 TEXT = """gir 1
 graph @mlp(%0 x: f32[8,16], %1 "w \\"quoted\\"": f32[16,4] loc("m.py":2)) {
@@ -245,4 +245,6 @@ def test_marks_are_read_back_and_name_nodes_that_are_there() -> None:
     assert show(parse(text.replace(" = ", "  =   "))) == text
     with pytest.raises(ParseError, match="before it is defined"):
         parse(text.replace("mark prologue = %1", "mark prologue = %7"))
-    assert prologues(made, Config()).marks.keys() == {"copy"}, "what a file says is not believed"
+    assert mark_prologues(made, Config()).marks.keys() == {"copy"}, (
+        "what a file says is not believed"
+    )

@@ -33,7 +33,7 @@ from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
-from graphc.passes.tiling import block, image_blocks
+from graphc.passes.tiling import block, block_images
 
 CONFIG = Config(threads=1)
 MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)
@@ -41,7 +41,7 @@ WITHOUT_GOLDEN = {
     "trace",  # changes nothing
     "cluster",  # changes nothing: it notes what would run together
     "pack",  # its panels are as wide as the machine's vectors
-    "prologues",  # pays for what is far larger than the machine's caches
+    "mark_prologues",  # pays for what is far larger than the machine's caches
 }
 
 
@@ -54,7 +54,7 @@ def test_golden(
     """A file holds the graph before and, after a line of dashes, the graph after its folder's
     stage; options of the compilation stand in a comment before both.
     """
-    for module in (block, image_blocks):
+    for module in (block, block_images):
         monkeypatch.setattr(module, "host_target", lambda: MACHINE)
     before, _, after = path.read_text().partition("\n----\n")
     first = before.splitlines()[0]

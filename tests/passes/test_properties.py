@@ -19,7 +19,7 @@ from graphc.passes import pipeline
 
 SLOW = examples(20)
 QUICK = examples(8)
-IDEMPOTENT = ("fold", "simplify", "dce", "cse", "fuse", "block", "pack", "scratch", "plan")
+IDEMPOTENT = ("fold", "simplify", "dce", "cse", "fuse", "block", "pack", "add_workspace", "plan")
 
 
 @SLOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphc.loops.vecmath.arc import acos, asin, atan, atan2
 from graphc.loops.vecmath.base import FUNCTIONS
-from graphc.loops.vecmath.exponential import exp, exp2, exp_below_zero, expm1, sigmoid, tanh
+from graphc.loops.vecmath.exponential import exp, exp2, exp_below_zero, expm1, sigmoid
 from graphc.loops.vecmath.gamma import digamma, lgamma
 from graphc.loops.vecmath.hyperbolic import (
     acosh,
@@ -15,6 +15,7 @@ from graphc.loops.vecmath.hyperbolic import (
     logaddexp,
     sinh,
     softplus,
+    tanh,
 )
 from graphc.loops.vecmath.logarithm import log, log1p, log2, log10
 from graphc.loops.vecmath.power import pow

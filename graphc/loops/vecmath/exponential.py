@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, the hyperbolic functions and the logistic family.
+"""exp, exp2, expm1 and the logistic function.
 
 Reduction: x = n ln2 + r with ln2 in two parts and |r| <= ln2 / 2, exp(x) = 2**n exp(r).
 
@@ -80,28 +80,6 @@ _EXP2_64 = (
     1.0177920385820519e-07,
     7.074304705982373e-09,
     4.491450370803231e-10,
-)
-# (tanh(x) - x) / x**3 in x**2 for |x| <= 0.9 and 0.7; errors of tanh 2**-25.9 and 2**-52.8
-_TANH_32 = (
-    -0.3333321213722229,
-    0.13330359756946564,
-    -0.05372149124741554,
-    0.020904147997498512,
-    -0.006860093213617802,
-    0.0013039791956543922,
-)
-_TANH_64 = (
-    -0.3333333333332867,
-    0.13333333332778483,
-    -0.0539682537382154,
-    0.021869483764683464,
-    -0.008863177786858002,
-    0.003591686073743376,
-    -0.001453599118944781,
-    0.0005824052527695378,
-    -0.00022158193221094366,
-    7.009785010965368e-05,
-    -1.2998569626475991e-05,
 )
 
 
@@ -220,17 +198,3 @@ def sigmoid(x: Expr) -> Expr:
     quotient = e / (e + 1.0)
     factor = where(x < 0.0, e, 1.0)
     return fma(-factor, quotient, factor)
-
-
-@function
-def tanh(x: Expr) -> Expr:
-    """x + x**3 P(x**2) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
-    r = Real(x)
-    size = abs(x)
-    square = x * x
-    tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
-    near = fma(tail * square, size, size)
-    p, bits = exp_parts(r, r.at_most(size + size, 20.0 if r.single else 44.0), r.format.bias)
-    e = p * r.from_bits(bits << r.format.mantissa)
-    far = r.c(1.0) - r.c(2.0) / (e + 1.0)
-    return r.with_sign(where(size < r.pick(0.9, 0.7), near, far), x)

@@ -1,4 +1,4 @@
-"""sinh, cosh, the inverse hyperbolic functions and the softplus family."""
+"""sinh, cosh, tanh, the inverse hyperbolic functions and the softplus family."""
 
 from __future__ import annotations
 
@@ -20,6 +20,28 @@ _SINH_64 = (
     2.505213099587118e-08,
     1.6056659474806632e-10,
     7.776588182477287e-13,
+)
+# (tanh(x) - x) / x**3 in x**2 for |x| <= 0.9 and 0.7; errors of tanh 2**-25.9 and 2**-52.8
+_TANH_32 = (
+    -0.3333321213722229,
+    0.13330359756946564,
+    -0.05372149124741554,
+    0.020904147997498512,
+    -0.006860093213617802,
+    0.0013039791956543922,
+)
+_TANH_64 = (
+    -0.3333333333332867,
+    0.13333333332778483,
+    -0.0539682537382154,
+    0.021869483764683464,
+    -0.008863177786858002,
+    0.003591686073743376,
+    -0.001453599118944781,
+    0.0005824052527695378,
+    -0.00022158193221094366,
+    7.009785010965368e-05,
+    -1.2998569626475991e-05,
 )
 # (2 atanh(s) - 2 s) / s**3 in s**2 for s <= 1/3; errors 2**-27.73 and 2**-59.41
 _LOG1P_32 = (0.666664183139801, 0.40021437406539917, 0.28003019094467163, 0.2800684869289398)
@@ -61,6 +83,20 @@ def cosh(x: Expr) -> Expr:
     r = Real(x)
     half = _half_exp(r, abs(x))
     return half + 0.25 / half
+
+
+@function
+def tanh(x: Expr) -> Expr:
+    """x + x**3 P(x**2) near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
+    r = Real(x)
+    size = abs(x)
+    square = x * x
+    tail = r.polynomial(square, _TANH_32 if r.single else _TANH_64)
+    near = fma(tail * square, size, size)
+    p, bits = exp_parts(r, r.at_most(size + size, 20.0 if r.single else 44.0), r.format.bias)
+    e = p * r.from_bits(bits << r.format.mantissa)
+    far = r.c(1.0) - r.c(2.0) / (e + 1.0)
+    return r.with_sign(where(size < r.pick(0.9, 0.7), near, far), x)
 
 
 def _log1p_or_log_twice(r: Real, size: Expr, argument: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""heard: the messages that each node cannot do without.
+"""recv_sets: the messages that each node cannot do without.
 
 A device runs what is ready, so a message that is late holds only what needs it.  Two nodes that
 need the same messages may run as one kernel; a kernel of nodes that do not would keep the one
@@ -13,7 +13,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.regions import talks
 
 
-def heard(graph: Graph) -> list[int]:
+def recv_sets(graph: Graph) -> list[int]:
     """By node id: a bit for each message that the node needs.
 
     The part of an op that spans devices waits for all that comes before it (see

@@ -24,7 +24,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Library, Loops, Reduction, Scalar
 from graphc.ir.regions import talks
 from graphc.ir.types import Type
-from graphc.passes.devices.recv_sets import heard
+from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.fusion.widening import widening_casts
 from graphc.record import record
 
@@ -102,7 +102,7 @@ class Groups:
         self.reader: list[Group | None] = [None] * graph.next_id  # the last group that reads it
         self.patches = overwriting(graph, owned) if merge else frozenset()
         self.told = -1  # the last stage of a message so far
-        self.heard = heard(graph)
+        self.recv_sets = recv_sets(graph)
         self.inside = inside | widening_casts(graph) if merge else inside
         self.alone = alone
         self.siblings: set[Node] = set()  # nodes that joined a group for what both read
@@ -298,7 +298,7 @@ class Groups:
 
     def together(self, node: Node, group: Group) -> bool:
         """Would neither wait for a message that only the other needs?"""
-        return self.heard[node.id] == self.heard[group.nodes[0].id]
+        return self.recv_sets[node.id] == self.recv_sets[group.nodes[0].id]
 
     def raise_over(self, inside: tuple[Group, ...], sources: Sources) -> bool:
         """Make the groups' stage exceed that of every other source; False if a reader forbids

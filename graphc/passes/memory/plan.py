@@ -41,7 +41,7 @@ from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
-from graphc.passes.devices.recv_sets import heard
+from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.reasons import record
 
 ALIGNMENT = 64
@@ -54,7 +54,7 @@ def plan(graph: Graph, config: Config) -> Graph:
         return graph
     planner = _Planner(graph, graph.device, Constants())
     if config.memory_limit is None:
-        planner.heard = heard(graph)
+        planner.recv_sets = recv_sets(graph)
     planner.add_variables(in_place=not config.check_finite)
     made = planner.run()
     explain(made, donations(made, config.donate))
@@ -126,57 +126,57 @@ class Arena:
 
     def __init__(self) -> None:
         self.gaps: list[tuple[int, int]] = []  # (bytes, offset), sorted
-        self.heard: dict[int, int] = {}  # by offset
+        self.messages: dict[int, int] = {}  # by offset
         self.by_start: dict[int, int] = {}
         self.by_end: dict[int, int] = {}
         self.top = 0
 
-    def take(self, nbytes: int, heard: int = 0) -> int:
+    def take(self, nbytes: int, messages: int = 0) -> int:
         """The offset of a block: the smallest gap that holds it, or new bytes at the top."""
         for position in range(bisect_left(self.gaps, (nbytes, 0)), len(self.gaps)):
             length, offset = self.gaps[position]
-            if not self.heard[offset] & ~heard:
-                left = self.heard[offset]
+            if not self.messages[offset] & ~messages:
+                left = self.messages[offset]
                 self._remove(offset, length)
                 if length > nbytes:
                     self._add(offset + nbytes, length - nbytes, left)
                 return offset
         start = self.top
         length = self.by_end.get(self.top, 0)
-        if 0 < length < nbytes and not self.heard[start - length] & ~heard:
+        if 0 < length < nbytes and not self.messages[start - length] & ~messages:
             start -= length  # grow the gap at the end
             self._remove(start, length)
         self.top = start + nbytes
         return start
 
-    def give(self, offset: int, nbytes: int, heard: int = 0) -> None:
+    def give(self, offset: int, nbytes: int, messages: int = 0) -> None:
         """Return a block, joining it with gaps of the same messages on both sides."""
         before = self.by_end.get(offset, 0)
-        if before and self.heard[offset - before] == heard:
+        if before and self.messages[offset - before] == messages:
             offset, nbytes = offset - before, nbytes + before
             self._remove(offset, before)
         after = self.by_start.get(offset + nbytes, 0)
-        if after and self.heard[offset + nbytes] == heard:
+        if after and self.messages[offset + nbytes] == messages:
             self._remove(offset + nbytes, after)
             nbytes += after
-        self._add(offset, nbytes, heard)
+        self._add(offset, nbytes, messages)
 
     def settle(self, there: int) -> None:
         """These messages make no difference any more: join the gaps that differ in them alone."""
-        gaps = [(offset, length, self.heard[offset] & ~there) for length, offset in self.gaps]
-        for field in (self.gaps, self.heard, self.by_start, self.by_end):
+        gaps = [(offset, length, self.messages[offset] & ~there) for length, offset in self.gaps]
+        for field in (self.gaps, self.messages, self.by_start, self.by_end):
             field.clear()
         for gap in gaps:
             self.give(*gap)
 
-    def _add(self, offset: int, length: int, heard: int) -> None:
+    def _add(self, offset: int, length: int, messages: int) -> None:
         insort(self.gaps, (length, offset))
         self.by_start[offset] = self.by_end[offset + length] = length
-        self.heard[offset] = heard
+        self.messages[offset] = messages
 
     def _remove(self, offset: int, length: int) -> None:
         del self.gaps[bisect_left(self.gaps, (length, offset))]
-        del self.by_start[offset], self.by_end[offset + length], self.heard[offset]
+        del self.by_start[offset], self.by_end[offset + length], self.messages[offset]
 
 
 class _Planner:
@@ -190,7 +190,7 @@ class _Planner:
         self.scratch: dict[Node, Region] = {}
         self.inside: dict[Node, tuple[Graph, ...]] = {}  # the planned regions of a node
         self.arena = Arena()
-        self.heard = [0] * graph.next_id  # the messages that a node needs
+        self.recv_sets = [0] * graph.next_id  # the messages that a node needs
         self.there = 0  # messages that make no difference any more
         self.users: dict[Node, int] = {}  # the messages that the users of a value need
         self.passed_on: set[Leaf] = set()  # values in whose memory another one lies by now
@@ -257,7 +257,7 @@ class _Planner:
         for node, position in last.items():
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
-            needs = self.heard[node.id]
+            needs = self.recv_sets[node.id]
             if needs.bit_length() > self.there.bit_length() + 2 * LATE:
                 self.there = (1 << needs.bit_length() - LATE) - 1
                 self.arena.settle(self.there)
@@ -320,7 +320,7 @@ class _Planner:
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
-        return self.arena.take(nbytes, self.heard[node.id] | self.there)
+        return self.arena.take(nbytes, self.recv_sets[node.id] | self.there)
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's

@@ -186,11 +186,10 @@ def dropped_values(waiting: Waiting, budget: int) -> set[Node]:
 
 def recomputing(graph: Graph, waiting: Waiting, budget: int) -> Graph:
     """The graph whose late readers of dropped values read copies."""
-    again = _Again(graph, waiting, dropped_values(waiting, budget))
-    return again.run()
+    return _Recompute(graph, waiting, dropped_values(waiting, budget)).run()
 
 
-class _Again(Rewriter):
+class _Recompute(Rewriter):
     """Copies a graph; `copies` holds what stands for a value after the turn."""
 
     def __init__(self, graph: Graph, waiting: Waiting, dropped: set[Node]) -> None:

@@ -22,7 +22,7 @@ def draw(*shape: int) -> np.ndarray:
 
 def specs(function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Spec]:
     stages = {s[0]: s[1] for s in gc.compile(function, **options).stages(*arguments)}
-    graph = stages["scratch"]
+    graph = stages["add_workspace"]
     graph = graph if isinstance(graph, Graph) else graph.graphs[0]
     config = Config.create(**options)
     return [spec_of(n, config) for n in graph.nodes if n.op.name == "fused"]

@@ -21,7 +21,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import F32, tensor
 from graphc.ops.control.control import param_node
 from graphc.passes import pipeline
-from graphc.passes.loops.dot_merger import dot_merger
+from graphc.passes.loops.merge_dots import merge_dots
 
 CONFIG = Config(threads=1)
 
@@ -128,7 +128,7 @@ def test_a_slice_of_a_number_is_no_row() -> None:
     part = builder.emit(OPS["slice"], (x,), {"starts": (), "stops": (), "steps": ()})
     row = builder.emit(OPS["reshape"], (part,), {"dims": (1, 1)})
     graph = Graph("f", (x, w), builder.nodes, (builder.emit(OPS["matmul"], (row, w)),))
-    assert dot_merger(graph, CONFIG) is graph
+    assert merge_dots(graph, CONFIG) is graph
     assert pipeline.run(graph, CONFIG)
 
 
@@ -144,7 +144,7 @@ def test_many_products_become_one() -> None:
             row = builder.emit(OPS["reshape"], (part,), {"dims": (1, 4)})
             results.append(builder.emit(OPS["matmul"], (row, w)))
         graph = Graph("f", (x, w), builder.nodes, tuple(results))
-        assert sum(n.op.name == "matmul" for n in dot_merger(graph, CONFIG).nodes) == 1
+        assert sum(n.op.name == "matmul" for n in merge_dots(graph, CONFIG).nodes) == 1
 
 
 # ---------------------------------------------------------------------------------- the rest

@@ -188,10 +188,10 @@ def test_a_few_images_at_a_time(threads: int) -> None:
     given = (x, w, bias, more, scale)
     compiled = gc.compile(apply, threads=threads)
     stages = {stage[0]: stage[1] for stage in compiled.stages(*given)}
-    (graph,) = stages["scratch"].graphs
+    (graph,) = stages["add_workspace"].graphs
     (blocked,) = (node for node in graph.nodes if node.op.name == "blocked")
     assert blocked.attrs["counts"] == (6,)
     expected = apply(*(a.astype(np.float64) for a in given))
     assert error(compiled(*given), expected) < WINOGRAD
-    (made,) = interpret(stages["scratch"], list(given))
+    (made,) = interpret(stages["add_workspace"], list(given))
     assert error(made, expected) < WINOGRAD

@@ -1,4 +1,4 @@
-"""gemv: products of vectors are made in loops.
+"""decompose_gemv: products of vectors are made in loops.
 
     %4 = mul(%1, %2) : f32[n,k]                     %4 = mul(%1, %2)
     %5 = transpose(%4) : f32[k,n]             ->    %5 = mul(%0, %4)          one kernel: %4 is
@@ -28,7 +28,7 @@ LEAST_COMPUTED = 1 << 12  # elements of an operand that had better not be stored
 MOST_STEPS = 8  # nodes that compute one
 
 
-def gemv(graph: Graph, config: Config) -> Graph:
+def decompose_gemv(graph: Graph, config: Config) -> Graph:
     """The graph with sums of element-wise products for products of vectors where these pay."""
     products = [n for n in graph.nodes if n.op.name in ("matmul", "einsum") and is_real(n)]
     if not products or config.backend != "llvm" or config.strict or not config.merges:

@@ -1,4 +1,4 @@
-"""prologues: element-wise values that contractions compute themselves while they read them.
+"""mark_prologues: element-wise values that contractions compute themselves while they read them.
 
 %3 = cast(%1) {dtype=f32}             %4 is not stored: the contraction computes it block by block,
 %4 = mul(%3, %2)                      which saves a pass over memory if %4 is far larger than a
@@ -30,7 +30,7 @@ MOST_NODES = 8
 FAR_ROWS, FAR_COLUMNS = 2, 12
 
 
-def prologues(graph: Graph, config: Config) -> Graph:
+def mark_prologues(graph: Graph, config: Config) -> Graph:
     """The graph with marks on the nodes that the one contraction computes which reads them.
 
     Marks that are there are not believed: what is no such node cannot be computed so.

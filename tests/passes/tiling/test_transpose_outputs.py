@@ -16,7 +16,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.types import dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.tiling import output_transpose as turned
+from graphc.passes.tiling import transpose_outputs as turned
 
 MANY = examples(20)
 LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11, "i32": 0}

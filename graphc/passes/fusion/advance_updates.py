@@ -1,4 +1,4 @@
-"""early_updates: what is updated is so as soon as nobody needs the old value.
+"""advance_updates: what is updated is so as soon as nobody needs the old value.
 
     ... dw = x^T dy ...  dv = ...        w' = w - rate * dw       v' = v - rate * dv
     ... dw = x^T dy   w' = w - rate * dw   ...   dv = ...   v' = v - rate * dv
@@ -21,7 +21,7 @@ MOST_NODES = 40  # in an update
 GIVEN = ("param", "read")
 
 
-def early_updates(graph: Graph, config: Config) -> Graph:
+def advance_updates(graph: Graph, config: Config) -> Graph:
     """The graph with updates moved up in the order of its nodes."""
     if not config.merges:
         return graph

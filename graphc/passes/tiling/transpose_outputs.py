@@ -1,4 +1,4 @@
-"""output_transpose: products are stored the way a transpose shows them.
+"""transpose_outputs: products are stored the way a transpose shows them.
 
 %7 = fused(%0, %1) matmul : f32[4,8,128,64]            %9 = fused(%0, %1) matmul, transpose
 %9 = fused(%7) transpose : f32[4,128,8,64]       ->         : f32[4,128,8,64]
@@ -21,7 +21,7 @@ from graphc.passes.reasons import record
 LONG_ROW = 256
 
 
-def output_transpose(graph: Graph, config: Config) -> Graph:
+def transpose_outputs(graph: Graph, config: Config) -> Graph:
     """The graph with products that only a transpose reads stored as that shows them."""
     if config.backend != "llvm" or config.parity or not config.merges:
         return graph

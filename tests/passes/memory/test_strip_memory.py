@@ -70,7 +70,7 @@ def test_every_late_stage_runs_bit_for_bit(name: str, devices: tuple[str, ...]) 
     wanted = model(*ARGUMENTS)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for record in model.stages(*ARGUMENTS):
-        if record.name in ("schedule", "fuse", "block", "pack", "scratch", "plan"):
+        if record.name in ("schedule", "fuse", "block", "pack", "add_workspace", "plan"):
             made = reread(record.value, record.name, threads=1, devices=devices).run(ARGUMENTS)
             for got, want in zip(made, wanted, strict=True):
                 np.testing.assert_array_equal(got, want, err_msg=record.name)
@@ -82,7 +82,7 @@ def test_a_stage_runs_with_another_number_of_threads(name: str) -> None:
     wanted = model(*ARGUMENTS)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for record in model.stages(*ARGUMENTS):
-        if record.name in ("scratch", "plan"):
+        if record.name in ("add_workspace", "plan"):
             made = reread(record.value, record.name, threads=3).run(ARGUMENTS)
             for got, want in zip(made, wanted, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""image_blocks: a convolution by Winograd's method runs a few images at a time.
+"""block_images: a convolution by Winograd's method runs a few images at a time.
 
     transform of x -> products -> transform of the sums        for every few images: the same three
 
@@ -25,7 +25,7 @@ FEWEST_TILES = 48  # fewer per block would read the weights too often
 Chain = tuple[Node, Node, Node]
 
 
-def image_blocks(graph: Graph, config: Config) -> Graph:
+def block_images(graph: Graph, config: Config) -> Graph:
     """The graph with every chain of transforms that pays as one `blocked` node."""
     if config.opt == 0 or config.backend != "llvm":
         return graph

@@ -120,7 +120,7 @@ def test_rates_that_a_step_computes_do_not_hold_updates_back() -> None:
 def test_no_gradient_waits_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     step = gc.compile(sgd, donate=["p"])
     early = planned_bytes(step.lower(parameters(), X))
-    others = tuple(stage for stage in pipeline.STAGES if stage.name != "early_updates")
+    others = tuple(stage for stage in pipeline.STAGES if stage.name != "advance_updates")
     monkeypatch.setattr(pipeline, "STAGES", others)
     late = planned_bytes(gc.compile(sgd, donate=["p"]).lower(parameters(), X))
     assert early < late

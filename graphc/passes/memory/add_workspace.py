@@ -1,4 +1,4 @@
-"""scratch: the scratch memory of kernels becomes visible, a node whose memory is planned as any.
+"""add_workspace: scratch memory of kernels becomes a node whose memory is planned as any.
 
 %9 = workspace() {nbytes=65536} : u8[65536]
 %5 = fused(%2, %3, %9) ...
@@ -15,7 +15,7 @@ from graphc.ir.place import device_of
 from graphc.passes.memory.plan import plan_block
 
 
-def scratch(graph: Graph, config: Config) -> Graph:
+def add_workspace(graph: Graph, config: Config) -> Graph:
     """The graph with a workspace operand on every kernel that needs scratch memory."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
@@ -24,7 +24,7 @@ def scratch(graph: Graph, config: Config) -> Graph:
         if node.op.name == "fused":
             nbytes = spec_of(node, config).workspace
         else:
-            node = map_regions(node, lambda region: scratch(region, config))
+            node = map_regions(node, lambda region: add_workspace(region, config))
             nbytes = peak_bytes(plan_block(node, device_of(node.place)))
         if not nbytes:
             return None

@@ -1,4 +1,4 @@
-"""dot_merger: slices of an array are multiplied by one matrix at once.
+"""merge_dots: slices of an array are multiplied by one matrix at once.
 
     a = x[0] w;  b = x[1] w;  c = x[2] w     ->     y = x[0:3] w;  a = y[0];  b = y[1];  c = y[2]
 
@@ -35,7 +35,7 @@ class Joint:
     made: Node | None = None
 
 
-def dot_merger(graph: Graph, config: Config) -> Graph:
+def merge_dots(graph: Graph, config: Config) -> Graph:
     """The graph with one product of neighbouring slices instead of one of each."""
     if config.strict:
         return graph
