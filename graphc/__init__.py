@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from graphc.frontend.files.saved import parse as parse
     from graphc.frontend.files.saved import show as show
     from graphc.frontend.trace.spec import spec as spec
+    from graphc.runtime.files.loaded import Loaded as Loaded
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,8 @@ _HOMES = {
     "Graph": "graphc.ir.graph",
     "History": "graphc.learn.callbacks",
     "LearningRateLogger": "graphc.learn.callbacks",
+    "Loaded": "graphc.runtime.files.loaded",
+    "LoadedGraph": "graphc.frontend.files.loaded",
     "Model": "graphc.learn.model",
     "Program": "graphc.ir.graph",
     "Session": "graphc.frontend.session.session",
@@ -87,15 +90,7 @@ _HOMES = {
     "while_loop": "graphc.frontend.transforms.control",
 }
 
-_MODULES = {
-    "data": "graphc.learn.data",
-    "linalg": "graphc.linalg",
-    "nn": "graphc.learn.nn",
-    "numpy": "graphc.numpy",
-    "optim": "graphc.learn.optim",
-    "parallel": "graphc.learn.parallel",
-    "random": "graphc.random",
-}
+_MODULES = ("data", "linalg", "nn", "numpy", "optim", "parallel", "random")
 
 _ERRORS = (
     CheckpointError,
@@ -112,7 +107,7 @@ _ERRORS = (
 )
 
 
-def load(path: str | PathLike[str], **options: Any) -> Any:
+def load(path: str | PathLike[str], **options: Any) -> Loaded:
     """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
@@ -141,7 +136,7 @@ def __getattr__(name: str) -> Any:
         if name in _HOMES:
             found = getattr(importlib.import_module(_HOMES[name]), name)
         elif name in _MODULES:
-            found = importlib.import_module(_MODULES[name])
+            found = importlib.import_module(f"graphc.{name}")
         else:
             found = _public(name)
     globals()[name] = found

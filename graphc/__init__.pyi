@@ -8,8 +8,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from graphc import data as data
 from graphc import linalg as linalg
+from graphc import nn as nn
 from graphc import numpy as numpy
+from graphc import optim as optim
+from graphc import parallel as parallel
 from graphc import random as random
 from graphc.errors import CheckpointError as CheckpointError
 from graphc.errors import FeedError as FeedError
@@ -25,6 +29,7 @@ from graphc.errors import VerifyError as VerifyError
 from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device
+from graphc.frontend.files.loaded import LoadedGraph as LoadedGraph
 from graphc.frontend.files.saved import parse as parse
 from graphc.frontend.files.saved import save as save
 from graphc.frontend.files.saved import show as show
@@ -61,10 +66,6 @@ from graphc.frontend.transforms.outside import callback as callback
 from graphc.frontend.transforms.outside import print as print
 from graphc.ir.graph import Graph as Graph
 from graphc.ir.graph import Program as Program
-from graphc.learn import data as data
-from graphc.learn import nn as nn
-from graphc.learn import optim as optim
-from graphc.learn import parallel as parallel
 from graphc.learn.callbacks import CSVLogger as CSVLogger
 from graphc.learn.callbacks import Callback as Callback
 from graphc.learn.callbacks import EarlyStopping as EarlyStopping
@@ -76,10 +77,11 @@ from graphc.learn.checkpoints import save_checkpoint as save_checkpoint
 from graphc.learn.model import Model as Model
 from graphc.ops.control.custom import custom_op as custom_op
 from graphc.runtime.call.array import Array as Array
+from graphc.runtime.files.loaded import Loaded as Loaded
 
 __version__: str
 
-def load(path: str | PathLike[str], **options: Any) -> Any:
+def load(path: str | PathLike[str], **options: Any) -> Loaded:
     """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs

@@ -7,7 +7,28 @@ from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__: list[str]
+__all__ = [
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "multi_dot",
+    "norm",
+    "outer",
+    "slogdet",
+    "solve",
+    "tensordot",
+    "tensorinv",
+    "tensorsolve",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 def cholesky(a: ArrayLike, /, *, upper: bool = False) -> NDArray[Any]:
     """The lower (or upper) Cholesky factors of stacked symmetric, or Hermitian, positive definite

@@ -7,7 +7,22 @@ from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__: list[str]
+__all__ = [
+    "bernoulli",
+    "bits",
+    "categorical",
+    "choice",
+    "exponential",
+    "fold_in",
+    "gumbel",
+    "key",
+    "normal",
+    "permutation",
+    "randint",
+    "split",
+    "truncated_normal",
+    "uniform",
+]
 
 def bernoulli(
     key: ArrayLike,

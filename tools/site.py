@@ -17,7 +17,7 @@ OUTSIDE = {"README.md": "index.md"}  # and where it is in the site, if elsewhere
 GROUPS = {
     "compile": (
         "Compile, save, load",
-        "compile spec load save show parse Graph Program Array "
+        "compile spec load save show parse Graph Program Loaded LoadedGraph Array "
         "custom_op device colocate name profile to_device register_pytree",
     ),
     "transforms": (

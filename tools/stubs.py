@@ -157,6 +157,11 @@ def imported(homes: dict[str, str]) -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
+def exported(names: Iterable[str]) -> str:
+    """`__all__` as a stub states it: what a star imports, which type checkers know by the list."""
+    return "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]\n"
+
+
 # ------------------------------------------------------------------------------------------- stubs
 
 
@@ -165,9 +170,7 @@ def of_graphc() -> str:
     known: dict[str, Any] = vars(graphc)  # what the stub itself does not show
     homes = dict(known["_HOMES"])
     homes |= {error.__name__: "graphc.errors" for error in known["_ERRORS"]}
-    for name, home in known["_MODULES"].items():
-        parent, _, last = home.rpartition(".")
-        homes[name] = parent if last == name else home
+    homes |= dict.fromkeys(known["_MODULES"], "graphc")
     table = {name: PUBLIC[name] for name in dir(graphc) if name in PUBLIC and name not in homes}
     load = inspect.getsource(graphc.load).split('"""')
     title = graphc.__doc__.split("\n\n")[0]
@@ -188,12 +191,12 @@ def of_layers() -> str:
         made = getattr(nn, name)
         home = getattr(made, "__module__", "graphc.learn.nn")
         homes[name] = "graphc" if PUBLIC.get(name) is made else home
-    return f'"""{nn.__doc__}"""\n\n{imported(homes)}\n__all__: list[str]\n'
+    return f'"""{nn.__doc__}"""\n\n{imported(homes)}\n{exported(nn.__all__)}'
 
 
 def of_module(title: str, names: Iterable[str], module: Any) -> str:
     made = functions({name: getattr(module, name) for name in names})
-    return f"{HEAD.format(title=title)}\n__all__: list[str]\n\n{made}"
+    return f"{HEAD.format(title=title)}\n{exported(module.__all__)}\n{made}"
 
 
 def stubs() -> dict[Path, str]:

@@ -34,6 +34,7 @@ ALLOWED = {
     "numpy": BASE | {"frontend"},
     "formats": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
+    **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats"},
 }
 

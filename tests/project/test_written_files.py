@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 
 import pytest
 from project import ROOT
@@ -31,6 +33,15 @@ def test_help_shows_what_an_element_wise_function_takes() -> None:
     assert str(inspect.signature(gc.arctan2)) == "(x, y, /, *, dtype=None)"
     assert str(inspect.signature(gc.celu)) == "(x, /, alpha: 'float' = 1.0, *, dtype=None)"
     assert "indices_or_sections" in inspect.signature(gc.split).parameters
+
+
+def test_namespaces_are_imported_as_modules() -> None:
+    names = ("data", "linalg", "nn", "numpy", "optim", "parallel", "random")
+    imports = "".join(f"import graphc.{name}; " for name in names)
+    same = " and ".join(f"graphc.{name} is getattr(gc, {name!r})" for name in names)
+    script = f"{imports}import graphc as gc; assert {same}; from graphc.nn import Dense"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert set(names) <= set(dir(gc))
 
 
 def test_namespaces_are_modules_that_know_what_was_meant() -> None:

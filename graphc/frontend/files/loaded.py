@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NoReturn
@@ -25,17 +24,14 @@ from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.constraints import inner_nodes
 from graphc.record import replace
-from graphc.runtime.files.loaded import nest
+from graphc.runtime.files.loaded import Loaded, nest
 
 
-class LoadedGraph:
+class LoadedGraph(Loaded):
     """A graph that is called with arrays: in order of its parameters, or by name.
 
     It compiles when first called; symbolic dimensions take their values from the arrays, and every
     binding compiles once.  Inside a traced function the call becomes one `call` node.
-
-    `containers` says where its variables live: the file's name of each container, and the name of
-    the container here (`gc.variables(...)`, `gc.reset_container(...)`).
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class LoadedGraph:
         # Whoever wrote the file: what stages ensure holds, also where our own passes are trusted.
         self.config = replace(config, verify=max(config.verify, 2))
         self.stage = stage
-        self.containers: Mapping[str, str] = {}
+        self.containers = {}
         self._built: dict[tuple[tuple[str, int], ...], Built] = {}
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
@@ -119,30 +115,6 @@ class LoadedGraph:
         except RunError as error:
             raise explained(error, self.graph, arrays) from error.__cause__
         return made
-
-    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
-        """One value per parameter. Raises FeedError for missing, double or unknown names."""
-        if len(args) > len(self.params):
-            raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(args)}")
-        values = dict(zip(self.params, args))
-        known = set(self.params)
-        for name, value in feeds.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, self.params, 1)
-                raise FeedError(
-                    f"{self.name} has no parameter {name!r}",
-                    hint=f"did you mean {near[0]!r}?" if near else f"it has {self._listed()}",
-                )
-            if name in values:
-                raise FeedError(f"parameter {name!r} is given twice")
-            values[name] = value
-        missing = [name for name in self.params if name not in values]
-        if missing:
-            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
-        return [values[name] for name in self.params]
-
-    def _listed(self) -> str:
-        return ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
 
     def check(self, values: Sequence[Any]) -> list[Any]:
         """The values as arrays of the parameters' dtypes and ranks."""

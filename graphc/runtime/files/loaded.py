@@ -28,24 +28,71 @@ def nest(names: Sequence[str], results: Sequence[Any]) -> Any:
     return dict(zip(names, results))
 
 
-class LoadedExecutable:
+class Loaded:
+    """What `gc.load` returns: a function of arrays, given in order or by the file's names.
+
+    params         names of what it takes
+    result_names   names of what it returns; a result that was never named has its position for one
+    containers     of its variables: the file's names, and those here (`gc.variables(...)`,
+                   `gc.reset_container(...)`)
+    """
+
+    name: str
+    params: tuple[str, ...]
+    result_names: tuple[str, ...]
+    containers: Mapping[str, str]
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Results as saved: one array, a tuple, or a dict when they have names.
+
+        Raises FeedError for an argument that is missing, unknown or does not fit.
+        """
+        return nest(self.result_names, self.run(self.arrange(args, feeds)))
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Run on one array per parameter; one array per result. Raises FeedError for a bad one."""
+        raise NotImplementedError
+
+    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
+        """One value per parameter. Raises FeedError for missing, double or unknown names."""
+        if len(args) > len(self.params):
+            raise FeedError(f"{self.name} takes {len(self.params)} arrays, got {len(args)}")
+        values, known = dict(zip(self.params, args)), set(self.params)
+        for name, value in feeds.items():
+            if name not in known:
+                raise FeedError(f"{self.name} has no parameter {name!r}", hint=self._meant(name))
+            if name in values:
+                raise FeedError(f"parameter {name!r} of {self.name} is given twice")
+            values[name] = value
+        missing = [name for name in self.params if name not in values]
+        if missing:
+            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
+        return [values[name] for name in self.params]
+
+    def _meant(self, name: str) -> str:
+        """What a name that is no parameter's was meant to be."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self.params, 1)
+        listed = ", ".join(self.params[:12]) + (", ..." if len(self.params) > 12 else "")
+        return f"did you mean {near[0]!r}?" if near else f"it has {listed}"
+
+
+class LoadedExecutable(Loaded):
     """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
 
     def __init__(
         self, executable: Executable, containers: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        self.containers = containers  # of its variables: the file's names, and those here
+        self.containers = containers
         self.executable = executable
+        self.name = executable.image.name
         self.params = tuple(slot.name for slot in executable.params)
         self.result_names = tuple(slot.name for slot in executable.results)
 
     def __repr__(self) -> str:
         pairs = (f"{slot.name}: {slot}" for slot in self.executable.params)
-        return f"<graphc executable {self.executable.image.name}({', '.join(pairs)})>"
-
-    def __call__(self, *args: Any, **feeds: Any) -> Any:
-        """Results as saved: one array, a tuple, or a dict. Raises FeedError for a bad argument."""
-        return nest(self.result_names, self.run(self.arrange(args, feeds)))
+        return f"<graphc executable {self.name}({', '.join(pairs)})>"
 
     def run(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Run on one array per parameter; one array per result."""
@@ -56,23 +103,6 @@ class LoadedExecutable:
         """The values as arrays."""
         slots = self.executable.params
         return [_array(value, slot.dtype) for value, slot in zip(values, slots, strict=True)]
-
-    def arrange(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> list[Any]:
-        """One value per parameter. Raises FeedError for missing, double or unknown names."""
-        name = self.executable.image.name
-        if len(args) > len(self.params):
-            raise FeedError(f"{name} takes {len(self.params)} arrays, got {len(args)}")
-        values, known = dict(zip(self.params, args)), set(self.params)
-        for key, value in feeds.items():
-            if key not in known or key in values:
-                problem = "is given twice" if key in values else "is no parameter"
-                listed = ", ".join(self.params[:12])
-                raise FeedError(f"{key!r} {problem} of {name}", hint=f"the parameters are {listed}")
-            values[key] = value
-        missing = [key for key in self.params if key not in values]
-        if missing:
-            raise FeedError(f"no feed for parameter {', '.join(map(repr, missing[:8]))}")
-        return [values[key] for key in self.params]
 
 
 def _array(value: Any, dtype: str) -> Any:
