@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 from graphc.codegen.gemm.emit import Body, Operand
 from graphc.codegen.gemm.hardware import Hardware, Kind
+from graphc.codegen.llvm import scalar
+from graphc.codegen.llvm.module import widened
+from graphc.ir.types import DTYPES, F32
+from graphc.loops.nest import Expr
 
 
 class Core:
@@ -55,8 +59,8 @@ class Core:
     def splat(self, body: Body, lanes: int, value: Operand, element: str | None = None) -> str:
         """A vector with the same value in every lane."""
         kind = self.vector(lanes, element)
-        scalar = element or self.kind.element
-        first = body.new(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        one = element or self.kind.element
+        first = body.new(f"insertelement {kind} poison, {one} {value}, i64 0")
         return body.new(
             f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
         )
@@ -203,11 +207,7 @@ class Core:
             extend = "zext" if self.kind.name.startswith("u") else "sext"
             memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
             return body.new(f"{extend} {memory} {value} to {element}")
-        if self.kind.name == "f16":
-            return widen_half(self, body, lanes, value)
-        bits = body.new(f"zext <{lanes} x i16> {value} to <{lanes} x i32>")
-        high = body.new(f"shl <{lanes} x i32> {bits}, splat (i32 16)")
-        return body.new(f"bitcast <{lanes} x i32> {high} to <{lanes} x float>")
+        return scalar.widen(self.instructions(body, lanes), value, DTYPES[self.kind.name])
 
     def narrow(self, body: Body, lanes: int, value: str) -> str:
         """Convert a vector from its register format to its memory format, to nearest even."""
@@ -216,9 +216,26 @@ class Core:
         if not self.kind.floating:
             memory, element = (f"<{lanes} x {e}>" for e in (self.kind.memory, self.kind.element))
             return body.new(f"trunc {element} {value} to {memory}")
-        if self.kind.name == "f16":
-            return narrow_half(self, body, lanes, value)
-        return narrow_brain(body, lanes, value)
+        return scalar.narrow(self.instructions(body, lanes), value, F32, DTYPES[self.kind.name])
+
+    def instructions(self, body: Body, lanes: int) -> "Instructions":
+        """What writes the instructions of scalars for so many lanes."""
+        return Instructions(body, lanes, self.hardware.half)
+
+
+class Instructions:
+    """Instructions of `llvm.scalar` in a body, as those over vectors."""
+
+    contract, zeros = "", False
+
+    def __init__(self, body: Body, lanes: int, half: bool) -> None:
+        self.body, self.lanes, self.half = body, lanes, half
+
+    def emit(self, text: str) -> str:
+        return self.body.new(widened(text, self.lanes))
+
+    def range(self, expr: Expr) -> None:
+        return None
 
 
 def short(element: str) -> str:
@@ -255,69 +272,3 @@ def store_helper(name: str, lanes: int, element: str) -> Body:
         body.store(element, value, body.at("%target", lane, element), width(element))
     body.do("ret void")
     return body
-
-
-def widen_half(core: Core, body: Body, lanes: int, value: str) -> str:
-    """f16 bits to f32: in hardware, or exponent arithmetic by a multiplication with 2^112."""
-    if core.hardware.half:
-        half = body.new(f"bitcast <{lanes} x i16> {value} to <{lanes} x half>")
-        return body.new(f"fpext <{lanes} x half> {half} to <{lanes} x float>")
-    kind, real = f"<{lanes} x i32>", f"<{lanes} x float>"
-    bits = body.new(f"zext <{lanes} x i16> {value} to {kind}")
-    body_bits = body.new(
-        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32767)')}, splat (i32 13)"
-    )
-    sign = body.new(
-        f"shl {kind} {body.new(f'and {kind} {bits}, splat (i32 32768)')}, splat (i32 16)"
-    )
-    small = body.new(f"bitcast {kind} {body_bits} to {real}")
-    scaled = body.new(f"fmul {real} {small}, splat (float 0x46F0000000000000)")
-    finite = body.new(f"bitcast {real} {scaled} to {kind}")
-    special = body.new(f"icmp uge {kind} {body_bits}, splat (i32 {0x7C00 << 13})")
-    exponent = body.new(f"or {kind} {body_bits}, splat (i32 {0x7F800000})")
-    magnitude = body.new(f"select <{lanes} x i1> {special}, {kind} {exponent}, {kind} {finite}")
-    return body.new(f"bitcast {kind} {body.new(f'or {kind} {magnitude}, {sign}')} to {real}")
-
-
-def narrow_half(core: Core, body: Body, lanes: int, value: str) -> str:
-    """f32 to f16 bits, to nearest even: in hardware, or by adding a magic number (F. Giesen)."""
-    kind, real, short_kind = f"<{lanes} x i32>", f"<{lanes} x float>", f"<{lanes} x i16>"
-    if core.hardware.half:
-        half = body.new(f"fptrunc {real} {value} to <{lanes} x half>")
-        return body.new(f"bitcast <{lanes} x half> {half} to {short_kind}")
-    bits = body.new(f"bitcast {real} {value} to {kind}")
-    sign = body.new(f"and {kind} {bits}, splat (i32 -2147483648)")
-    size = body.new(f"xor {kind} {bits}, {sign}")
-    small_sum = body.new(
-        f"fadd {real} {body.new(f'bitcast {kind} {size} to {real}')}, splat (float 5.000000e-01)"
-    )
-    small = body.new(
-        f"sub {kind} {body.new(f'bitcast {real} {small_sum} to {kind}')}, splat (i32 {126 << 23})"
-    )
-    odd = body.new(f"and {kind} {body.new(f'lshr {kind} {size}, splat (i32 13)')}, splat (i32 1)")
-    rebased = body.new(f"add {kind} {size}, splat (i32 {((15 - 127) << 23) + 0xFFF})")
-    normal = body.new(f"lshr {kind} {body.new(f'add {kind} {rebased}, {odd}')}, splat (i32 13)")
-    nan = body.new(f"icmp ugt {kind} {size}, splat (i32 {255 << 23})")
-    huge = body.new(
-        f"select <{lanes} x i1> {nan}, {kind} splat (i32 32256), {kind} splat (i32 31744)"
-    )
-    tiny = body.new(f"icmp ult {kind} {size}, splat (i32 {113 << 23})")
-    above = body.new(f"icmp uge {kind} {size}, splat (i32 {143 << 23})")
-    inner = body.new(f"select <{lanes} x i1> {tiny}, {kind} {small}, {kind} {normal}")
-    chosen = body.new(f"select <{lanes} x i1> {above}, {kind} {huge}, {kind} {inner}")
-    signed = body.new(f"or {kind} {chosen}, {body.new(f'lshr {kind} {sign}, splat (i32 16)')}")
-    return body.new(f"trunc {kind} {signed} to {short_kind}")
-
-
-def narrow_brain(body: Body, lanes: int, value: str) -> str:
-    """f32 to bf16 bits, to nearest even; NaN stays NaN."""
-    kind, real = f"<{lanes} x i32>", f"<{lanes} x float>"
-    bits = body.new(f"bitcast {real} {value} to {kind}")
-    odd = body.new(f"and {kind} {body.new(f'lshr {kind} {bits}, splat (i32 16)')}, splat (i32 1)")
-    biased = body.new(f"add {kind} {body.new(f'add {kind} {bits}, splat (i32 32767)')}, {odd}")
-    nan = body.new(f"fcmp uno {real} {value}, {value}")
-    quiet = body.new(f"or {kind} {bits}, splat (i32 4194304)")
-    chosen = body.new(f"select <{lanes} x i1> {nan}, {kind} {quiet}, {kind} {biased}")
-    return body.new(
-        f"trunc {kind} {body.new(f'lshr {kind} {chosen}, splat (i32 16)')} to <{lanes} x i16>"
-    )

@@ -236,11 +236,11 @@ def cast(w: Writer, x: str, source: DType, result: DType) -> str:
     if source is result:
         return x
     if source in (F16, BF16):
-        return cast(w, _widen(w, x, source), F32, result)
+        return cast(w, widen(w, x, source), F32, result)
     if result in (F16, BF16):
         if source.kind != "f":
             x, source = cast(w, x, source, F64), F64
-        return _narrow(w, x, source, result)
+        return narrow(w, x, source, result)
     if source.kind == "f":
         return _from_float(w, x, source, result)
     return _from_integer(w, x, source, result)
@@ -292,7 +292,7 @@ def _from_integer(w: Writer, x: str, source: DType, result: DType) -> str:
     return w.emit(f"{'s' if signed else 'z'}ext {here} {x} to {there}")
 
 
-def _widen(w: Writer, x: str, source: DType) -> str:
+def widen(w: Writer, x: str, source: DType) -> str:
     """f16 or bf16 to f32, exact."""
     if source is F16 and w.half:
         return w.emit(f"fpext half {w.emit(f'bitcast i16 {x} to half')} to float")
@@ -311,7 +311,7 @@ def _widen(w: Writer, x: str, source: DType) -> str:
     return w.emit(f"bitcast i32 {w.emit(f'or i32 {magnitude}, {sign}')} to float")
 
 
-def _narrow(w: Writer, x: str, source: DType, result: DType) -> str:
+def narrow(w: Writer, x: str, source: DType, result: DType) -> str:
     """f32 or f64 to f16 or bf16, rounded to nearest even once."""
     if source is F64:
         x = _round_to_odd(w, x)
