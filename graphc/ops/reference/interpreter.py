@@ -40,11 +40,9 @@ def interpret(
     with the node's line, for what NumPy refuses.
     """
     check_arguments(value.params, arguments)
-    interpreter = _Interpreter(wide, {} if state is None else state, Mail(sent, given))
+    interpreter = Interpreter(wide, {} if state is None else state, Mail(sent, given))
     with np.errstate(all="ignore"):
-        if isinstance(value, Program):
-            return interpreter.program(value, list(arguments))
-        return interpreter.graph(value, list(arguments))
+        return interpreter.value(value, list(arguments))
 
 
 def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
@@ -61,7 +59,9 @@ def check_arguments(params: Sequence[Node], arguments: Sequence[Any]) -> None:
             )
 
 
-class _Interpreter:
+class Interpreter:
+    """One evaluation; `node` is what another kind of arithmetic may do otherwise."""
+
     def __init__(self, wide: bool, state: State, mail: Mail | None = None) -> None:
         self.wide = wide
         self.state = state
@@ -70,6 +70,11 @@ class _Interpreter:
     def widen(self, array: Array, kind: Type) -> Array:
         target = _WIDE.get(kind.dtype.name, kind.dtype.numpy) if self.wide else kind.dtype.numpy
         return np.asarray(array, target)
+
+    def value(self, value: Graph | Program, arguments: list[Any]) -> list[Array]:
+        if isinstance(value, Program):
+            return self.program(value, arguments)
+        return self.graph(value, arguments)
 
     def program(self, program: Program, arguments: list[Any]) -> list[Array]:
         """Run the graphs of all devices at once; each waits where a message has not come yet."""
@@ -177,14 +182,14 @@ def _last_uses(graph: Graph) -> list[list[int]]:
 def evaluate_node(node: Node, arrays: list[Array], state: State | None = None) -> Array:
     """One node on arrays, with NumPy. Raises GraphError for what NumPy refuses."""
     with np.errstate(all="ignore"):
-        return _Interpreter(wide=False, state={} if state is None else state).node(node, arrays)
+        return Interpreter(wide=False, state={} if state is None else state).node(node, arrays)
 
 
 def evaluate_together(
     nodes: Sequence[Node], arrays: Sequence[list[Array]], state: State | None = None
 ) -> list[Array]:
     """Nodes of several devices that talk to each other in their regions, each on its arrays."""
-    interpreter = _Interpreter(wide=False, state={} if state is None else state)
+    interpreter = Interpreter(wide=False, state={} if state is None else state)
 
     def run(node: Node, inputs: list[Array]) -> Array:
         with np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
-from benchmarks.hostile import FUNCTIONS, dumps
+from benchmarks.hostile.models import FUNCTIONS, dumps
 from graphc.codegen.build import build
 from graphc.codegen.table.contents import check_contents, every_value_is_found
 from graphc.config import Config
