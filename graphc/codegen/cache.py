@@ -24,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphc.codegen.tuning import tuned
 from graphc.forks import fork_safe_lock
 from graphc.record import record
 from graphc.runtime.files.files import cache_folder, new_file, read_ordinary
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 FORMAT = 2  # goes up whenever an object may need other symbols for the same text
 _MAGIC = b"graphc-pack 1\n"
 _HEAD_BYTES = 8
-MOST_KEPT = 16 << 20  # bytes of object code in memory
 
 
 @record(frozen=True)
@@ -104,7 +104,7 @@ class Cache:
 
     def _forget(self) -> None:
         """Drop what is kept in memory once it is a lot: the files are there, or LLVM is."""
-        if self._kept > MOST_KEPT:
+        if self._kept > tuned.kept_code:
             self._memory, self._kept = {}, 0
 
     def put(self, code: bytes, symbols: Mapping[str, str]) -> None:

@@ -27,14 +27,17 @@ from graphc.codegen.lowering.row_epilogue import FinishedRows, reduces
 from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.table.copies import pieces_of
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.types import DType, Type, leaves
-from graphc.loops.facts import LOOK, unit_work, work_stride
+from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
+from graphc.loops.tuning import tuned as loops_tuned
 from graphc.record import record
+from graphc.tuning import changes
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -74,13 +77,8 @@ class Spec:
     then: Spec | None = None
 
 
-# What a slow thread does in a second; a kernel that would take it half of one asks every tenth.
-SLOW_FLOPS, SLOW_BYTES = 4e10, 4e9
-LONG_SECONDS, POLL_SECONDS = 0.5, 0.1
-LONG_LOOKS = 5  # looks at the flag that a kernel must be worth to have any
 FIRST_EXTRA = 4  # buffers of a contraction after A, B, C and the workspace
 _SPECS: dict[Any, Spec] = {}
-_MOST_SPECS = 4096
 
 
 def region_key(node: Node) -> Any:
@@ -114,12 +112,12 @@ def spec_of(node: Node, config: Config) -> Spec:
 
 def _shared(node: Node, config: Config, check: Callable[[Node, Graph], None] | None) -> Spec:
     options = (config.backend, config.target, config.strict, config.parity, config.check_finite)
-    key = (region_key(node), config.thread_count, options)
+    key = (region_key(node), config.thread_count, options, changes())
     found = _SPECS.get(key)
     if found is None:
         if check is not None:
             check(node, computing(node))
-        if len(_SPECS) >= _MOST_SPECS:
+        if len(_SPECS) >= tuned.kept_specs:
             _SPECS.clear()
         try:
             found = _SPECS[key] = _made(node, config)
@@ -155,8 +153,8 @@ def poll_of(region: Graph, units: int) -> int:
     flops = sum(n.op.cost(n)[0] for n in inner)  # type: ignore[misc]
     kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
     nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
-    seconds = max(flops / SLOW_FLOPS, nbytes / SLOW_BYTES)
-    return max(1, int(units * POLL_SECONDS / seconds)) if seconds > LONG_SECONDS else 0
+    seconds = max(flops / tuned.slow_flops, nbytes / tuned.slow_bytes)
+    return max(1, int(units * tuned.poll_seconds / seconds)) if seconds > tuned.long_kernel else 0
 
 
 def computing(node: Node) -> Graph:
@@ -168,7 +166,11 @@ def computing(node: Node) -> Graph:
 def loops_poll(kernel: Kernel) -> int:
     """The same by what the loops of a kernel do."""
     work = unit_work(kernel)
-    return max(1, LOOK // work) if work * kernel.units > LONG_LOOKS * LOOK else 0
+    return (
+        max(1, loops_tuned.look_work // work)
+        if work * kernel.units > tuned.long_looks * loops_tuned.look_work
+        else 0
+    )
 
 
 def least_poll(*polls: int) -> int:

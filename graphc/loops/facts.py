@@ -20,17 +20,10 @@ from graphc.loops.nest import (
     expressions,
     postorder,
 )
+from graphc.loops.tuning import tuned
 
 Range = tuple[int, int]
 _LIMIT = 2**62  # exact bounds stay well inside i64
-_CHUNK = 1024  # f64 terms per partial sum
-_FAN = 32  # partial sums per partial sum of the next level
-_UNROLL = 8  # iterations up to which a loop is unrolled ...
-_WINDOW = 96  # ... and statements that may result inside a vector loop
-_ROW = 16  # ... or outside of one
-_SHORT = 16  # an f32 sum of so few terms needs no wider register
-_NARROW = 256  # f32 terms added in f32, in many lanes, before the total goes to f64
-_EVEN = 32  # chunks of equal length are a multiple of this
 
 
 def work_stride(buffer: Buffer) -> int:
@@ -123,7 +116,7 @@ def dissolves(loop: For, in_vector: bool) -> bool:
 
     Only an innermost loop becomes vector code, so windows and short rows must not be loops.
     """
-    return _copies([loop]) <= (_WINDOW if in_vector else _ROW)
+    return _copies([loop]) <= (tuned.unrolled_in_vector if in_vector else tuned.unrolled_outside)
 
 
 def _copies(body: list[Statement]) -> int:
@@ -133,8 +126,12 @@ def _copies(body: list[Statement]) -> int:
         match statement:
             case For():
                 count = trip_count(statement)
-                short = count is not None and count <= _UNROLL
-                total += (count or 0) * _copies(statement.body) if short else _WINDOW + 1
+                short = count is not None and count <= tuned.unrolled_turns
+                total += (
+                    (count or 0) * _copies(statement.body)
+                    if short
+                    else tuned.unrolled_in_vector + 1
+                )
             case If():
                 total += 1 + _copies(statement.body)
             case _:
@@ -144,12 +141,6 @@ def _copies(body: list[Statement]) -> int:
 
 # ------------------------------------------------------------------------------------ long loops
 
-# Work of a unit is counted in scalar operations, of which a slow thread does 10^9 a second.
-LOOK = 1 << 27  # between two looks at the cancel flag
-_CALL = 20  # a math function
-_FEW = 1 << 22  # statements that no unit takes a second for
-_WHOLE = 64  # iterations that a loop is cut by: whole vectors
-
 
 def unit_work(kernel: Kernel) -> int:
     """Scalar operations of one unit, at most, or 0 if all units together take no time to speak of.
@@ -158,7 +149,7 @@ def unit_work(kernel: Kernel) -> int:
     """
     known: dict[Expr, Range | None] = {}
     inside = _inside(kernel.body, known)
-    if _work(inside, known, lambda _: 1) * kernel.units <= _FEW:
+    if _work(inside, known, lambda _: 1) * kernel.units <= tuned.brief_work:
         return 0
     return _work(inside, known, _weight)
 
@@ -171,7 +162,7 @@ def looks(kernel: Kernel) -> dict[Expr, int]:
     known: dict[Expr, Range | None] = {}
     inside = _inside(kernel.body, known)
     found: dict[Expr, int] = {}
-    if _work(inside, known, lambda _: 1) > _FEW:
+    if _work(inside, known, lambda _: 1) > tuned.brief_work:
         _place_looks(inside, known, found)
     return found
 
@@ -222,7 +213,7 @@ def _span(start: Expr, stop: Expr, known: dict[Expr, Range | None]) -> int | Non
 
 def _weight(statement: Statement) -> int:
     inner = postorder(expressions(statement))
-    return 1 + sum(_CALL if expr.op == "call" else 1 for expr in inner)
+    return 1 + sum(tuned.call_work if expr.op == "call" else 1 for expr in inner)
 
 
 def _place_looks(
@@ -234,10 +225,12 @@ def _place_looks(
         if not isinstance(statement, For):
             continue
         turns, inner = _turns(statement, known), _work(statement.body, known, _weight) + 1
-        if inner > LOOK and statement.kind != "vector":
+        if inner > tuned.look_work and statement.kind != "vector":
             _place_looks(statement.body, known, found)
-        elif inner * turns > LOOK:
-            found[statement.variable] = max(LOOK // inner // _WHOLE * _WHOLE, _WHOLE)
+        elif inner * turns > tuned.look_work:
+            found[statement.variable] = max(
+                tuned.look_work // inner // tuned.look_step * tuned.look_step, tuned.look_step
+            )
 
 
 # ------------------------------------------------------------------------------------ changes
@@ -314,8 +307,8 @@ class SumPlan:
     def _sum(self, register: Register, crossed: list[For]) -> None:
         total = 1
         for loop in crossed:
-            total *= trip_count(loop) or _SHORT + 1
-        if register.dtype is F32 and crossed and total > _SHORT:
+            total *= trip_count(loop) or tuned.f32_terms + 1
+        if register.dtype is F32 and crossed and total > tuned.f32_terms:
             self.wide.add(register.index)
             found = self.narrow.setdefault(crossed[-1].variable, [])
             if register.index not in found:
@@ -353,11 +346,11 @@ def _observed(body: list[Statement]) -> set[int]:
 
 
 def _even_chunk(count: int | None) -> int:
-    """At most `_NARROW` terms; chunks that all have the same length need no remainders."""
-    if count is None or count <= _NARROW:
-        return count or _NARROW
-    sizes = range(_NARROW, _NARROW // 2, -_EVEN)
-    return next((size for size in sizes if count % size == 0), _NARROW)
+    """At most `tuned.f32_chunk` terms; chunks that all have the same length need no remainders."""
+    if count is None or count <= tuned.f32_chunk:
+        return count or tuned.f32_chunk
+    sizes = range(tuned.f32_chunk, tuned.f32_chunk // 2, -tuned.chunk_step)
+    return next((size for size in sizes if count % size == 0), tuned.f32_chunk)
 
 
 def step_of(loop: For, sums: SumPlan) -> tuple[int, ...]:
@@ -367,9 +360,9 @@ def step_of(loop: For, sums: SumPlan) -> tuple[int, ...]:
     if not sums.partial.get(loop.variable):
         return ()
     count = trip_count(loop)
-    if count is not None and count <= 4 * _CHUNK:
+    if count is not None and count <= 4 * tuned.partial_sum:
         return ()
-    steps = [_CHUNK]
-    while steps[-1] * _FAN < (count or _CHUNK * _FAN + 1):
-        steps.append(steps[-1] * _FAN)
+    steps = [tuned.partial_sum]
+    while steps[-1] * tuned.partial_fan < (count or tuned.partial_sum * tuned.partial_fan + 1):
+        steps.append(steps[-1] * tuned.partial_fan)
     return tuple(reversed(steps))

@@ -16,9 +16,10 @@ import graphc as gc
 from graphc.codegen import cache
 from graphc.codegen.llvm import parallel_compile as jobs
 from graphc.codegen.llvm import target
-from graphc.codegen.llvm.objects import LARGEST, Piece, grouped, objects_of
+from graphc.codegen.llvm.objects import Piece, grouped, objects_of
 from graphc.codegen.llvm.parallel_compile import together
 from graphc.codegen.llvm.target import host
+from graphc.codegen.tuning import tuned
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +81,7 @@ def test_a_system_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_objects_do_not_depend_on_the_threads() -> None:
-    pieces = [piece(n, TEXT.format(n) + "; " + "x" * (LARGEST // 3)) for n in range(7)]
+    pieces = [piece(n, TEXT.format(n) + "; " + "x" * (tuned.object_text // 3)) for n in range(7)]
     alone = objects_of(pieces, host(), 2, 1)
     for threads in (2, 4):
         assert objects_of(pieces, host(), 2, threads) == alone
@@ -89,7 +90,7 @@ def test_objects_do_not_depend_on_the_threads() -> None:
 
 
 def test_what_lies_in_one_object() -> None:
-    large = piece(1, "x" * (LARGEST + 1))
+    large = piece(1, "x" * (tuned.object_text + 1))
     user = piece(2, "call i32 @graphc_contract_f32_4_fused(ptr %a)")
     assert grouped([piece(3), user, large, piece(4)]) == [[large], [piece(3)], [piece(4)], [user]]
     assert grouped([piece(3), piece(4), user]) == [[piece(3), piece(4)], [user]]

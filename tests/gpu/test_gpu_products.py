@@ -24,6 +24,7 @@ from graphc.runtime.cuda import gemm_choice as products
 from graphc.runtime.cuda.interface import Streamed
 from graphc.runtime.cuda.product import Product
 from graphc.runtime.observe.profile import profile
+from graphc.runtime.tuning import tuned
 
 need_gpu()
 pytestmark = pytest.mark.gpu
@@ -55,7 +56,7 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     except GraphError as error:
         pytest.skip(str(error))
     monkeypatch.setattr(products, "_decided", {})
-    monkeypatch.setattr(products, "FEWEST", 0)
+    monkeypatch.setattr(tuned, "trial_work", 0)
     monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv(products.VARIABLE, "always")
 

@@ -5,7 +5,6 @@ sources.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +27,18 @@ from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
 from graphc.passes.fusion.fuse import fuse
 from graphc.passes.fusion.groups import Groups
+from graphc.passes.loops import accumulate_after_loop, batch_scan_dots, hoist, merge_dots
 from graphc.passes.memory.plan import Arena
 from graphc.passes.normalise.cse import cse
 from graphc.passes.normalise.dce import dce
 from graphc.passes.normalise.fold import fold
 from graphc.passes.placement.place import place
 from graphc.passes.tiling import block, block_images
+from graphc.passes.tuning import tuned
 
 CONFIG = Config(threads=1)
 MACHINE = host_target()._replace(l2=1 << 20, l3=1 << 24)
+LOOPS = (accumulate_after_loop, batch_scan_dots, hoist, merge_dots)
 WITHOUT_GOLDEN = {
     "trace",  # changes nothing
     "cluster",  # changes nothing: it notes what would run together
@@ -54,7 +56,7 @@ def test_golden(
     """A file holds the graph before and, after a line of dashes, the graph after its folder's
     stage; options of the compilation stand in a comment before both.
     """
-    for module in (block, block_images):
+    for module in (block, block_images, *LOOPS):
         monkeypatch.setattr(module, "host_target", lambda: MACHINE)
     before, _, after = path.read_text().partition("\n----\n")
     first = before.splitlines()[0]
@@ -333,7 +335,7 @@ def test_siblings_that_cost_no_memory_share_a_sweep() -> None:
 @examples(13)
 @given(g=random_graphs(most=30))
 def test_no_sibling_makes_the_peak_higher(monkeypatch: pytest.MonkeyPatch, g: Graph) -> None:
-    monkeypatch.setattr(sys.modules[fuse.__module__], "SMALL_PEAK", 0)
+    monkeypatch.setattr(tuned, "small_peak", 0)
     before = next(s.value for s in pipeline.run(g, CONFIG) if s.name == "schedule").graphs[0]
     with monkeypatch.context() as alone:
         alone.setattr(Groups, "sibling", lambda *_: None)

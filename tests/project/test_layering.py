@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"captures", "errors", "forks", "hints", "limits", "record", "gpu"}
+BASE = {"captures", "errors", "forks", "hints", "limits", "record", "tuning", "gpu"}
 ALLOWED = {
     "captures": set(),
     "errors": set(),
@@ -18,6 +18,7 @@ ALLOWED = {
     "hints": {"errors"},
     "forks": set(),
     "record": set(),
+    "tuning": {"errors"},
     "gpu": {"errors"},
     "collector": set(),
     "config": BASE | {"runtime"},

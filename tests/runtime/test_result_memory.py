@@ -16,6 +16,7 @@ import graphc as gc
 from graphc.collector import collector_paused
 from graphc.runtime.call import memory
 from graphc.runtime.call.memory import LARGE, address_of, result_array
+from graphc.runtime.tuning import tuned
 
 F32 = np.dtype(np.float32)
 ROWS = LARGE // 4096
@@ -65,9 +66,9 @@ def test_another_size_takes_the_place_of_what_is_left() -> None:
 
 
 def test_few_blocks_are_kept() -> None:
-    many = [result_array((ROWS, 1024), F32) for _ in range(memory.MOST_LEFT + 3)]
+    many = [result_array((ROWS, 1024), F32) for _ in range(tuned.kept_results + 3)]
     del many
-    assert left() == [LARGE] * memory.MOST_LEFT
+    assert left() == [LARGE] * tuned.kept_results
 
 
 def test_small_results_are_plain_arrays() -> None:

@@ -22,6 +22,7 @@ from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.product import Product
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import CALL, operands_of, rows
+from graphc.runtime.tuning import tuned
 
 PLANS, WORKSPACE = 3, 256
 
@@ -83,7 +84,7 @@ class Gpu:
         monkeypatch.setattr(driver, "api", lambda: self.cuda)
         monkeypatch.setattr(driver.Cuda, "multiplier", lambda gpu: self.multiplier_of(gpu))
         monkeypatch.setattr(interface, "_opened", {})
-        monkeypatch.setattr(products, "FEWEST", 0)
+        monkeypatch.setattr(tuned, "trial_work", 0)
         monkeypatch.setenv("GRAPHC_CACHE_DIR", str(folder))
         self.forget()
 

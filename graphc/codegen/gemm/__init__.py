@@ -37,6 +37,7 @@ from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm import nolock as unlocked
 from graphc.codegen.llvm.target import Target, machine, parse
+from graphc.tuning import forgotten
 
 __all__ = [
     "Contraction",
@@ -180,6 +181,7 @@ def panels(contraction: Contraction, hardware: Hardware) -> Panels | None:
     )
 
 
+@forgotten
 @functools.lru_cache(maxsize=4096)
 def plan(
     contraction: Contraction,

@@ -9,49 +9,11 @@ from typing import NamedTuple
 from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_of
 from graphc.codegen.gemm.hardware import Hardware, Kind
 from graphc.codegen.gemm.layout import Flag, Word
+from graphc.codegen.tuning import tuned
 
-GRAIN_WORK = 1 << 18
-UNIT_WORK = 1 << 20
-# Between units a run may be cancelled: more multiply-adds in one have so many rows at most.
-LONG_UNIT, LONG_ROWS = 1 << 32, 512
-VECTOR_COLUMNS = 4096
-DOT_ROWS = 8
-# Rows up to which dot products in tiles beat a packed copy of a B that is contiguous in k.
-DOT_TILE_ROWS = 16
-# Rows up to which whole rows of B are added up where these lie pages apart: tiles would read short
-# pieces that evict each other.
-FEW_ROWS = 3
-# Rows a multiple of 1/128 of the second level apart share an eighth of its sets or less.
-WAYS = 128
-# Row tiles up to which B is read in place however large it is.
-FEW_TILES = 12
 PAGE = 4096
-# Rows of a register tile from which it computes as fast as it loads.
-LEAST_TILE = 12
-# Steps of k up to which storing C is what takes time: rows of so many tiles are then written one
-# after another.
-SHALLOW, WIDE = 64, 8
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
-LINE, SOME_TILES, LONG_SUM = 64, 9, 128
-LATE_BYTES = 2 << 20
-# How often an A in place may be read for less of B to be packed at once; it costs no time.
-READ_AGAIN = 4
-DEEPEST_BLOCK = 512
-TILE_COLUMNS = 512
-# The share of the second level that a tile of whole rows may take.
-TILE_SHARE = 3
-# What starting a unit costs, in multiply-adds.
-UNIT_OVERHEAD = 1 << 12
-# What reading an element from the third level and copying it cost, in multiply-adds.
-READ_WORK, COPY_WORK = 4, 8
-# What storing an element of the result costs, in multiply-adds.
-STORE_WORK = 16
-# What starting at another row of B costs a matrix-vector product, in multiply-adds.
-ROW_WORK = 64
-# Batch elements per thread from which they alone are shared evenly.
-MANY_BATCHES = 8
-# A share of the work that two calls per thread may cost more than one.
-LATE_GAIN = 1 / 32
+LINE = 64  # bytes
 
 
 class Sizes(NamedTuple):
@@ -75,14 +37,19 @@ def route(
     n, k = groups.n, groups.k
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
-    few = DOT_ROWS if kind.converts or not kind.floating else DOT_TILE_ROWS
+    few = tuned.dot_rows if kind.converts or not kind.floating else tuned.dot_tile_rows
     if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b and not made:
         pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
         dots = not k or (step_b == 1 and not (plain_n and n))
         if dots and not hardware.ordered:
             return Flag.DOTS | pack_x
         apart = step_b * kind.memory_bytes % PAGE == 0
-        if k and plain_n and sizes.m <= (FEW_ROWS if apart else 1) and sizes.n >= kind.columns:
+        if (
+            k
+            and plain_n
+            and sizes.m <= (tuned.few_rows if apart else 1)
+            and sizes.n >= kind.columns
+        ):
             return Flag.ROWS | pack_x
     flags = made
     if made & Flag.MADE_B:
@@ -121,8 +88,8 @@ def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
     """
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
     if kind.columns * kind.bytes <= LINE:
-        return tiles > SOME_TILES and sizes.k >= LONG_SUM
-    return tiles > FEW_TILES and extent > hardware.l2 // 2
+        return tiles > tuned.some_tiles and sizes.k >= tuned.long_sum
+    return tiles > tuned.few_tiles and extent > hardware.l2 // 2
 
 
 def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bool:
@@ -134,7 +101,7 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
         return False
     if _share_sets(kind, groups):
         return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
-    apart = hardware.l2 // WAYS
+    apart = hardware.l2 // tuned.set_share
     strides = [loop.a * kind.memory_bytes for loop in (*groups.m[-1:], *groups.k)]
     return any(stride and stride % apart == 0 for stride in strides)
 
@@ -153,7 +120,11 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
     ways = hardware.l1 // PAGE // 2 * 2
     copied = flags & (Flag.PACK_A | Flag.MADE_A)
     shared = not copied and _share_sets(kind, groups)
-    if shared and LEAST_TILE <= ways < kind.rows and sizes.m * sizes.k * kind.bytes > hardware.l2:
+    if (
+        shared
+        and tuned.least_tile <= ways < kind.rows
+        and sizes.m * sizes.k * kind.bytes > hardware.l2
+    ):
         return ways
     return kind.rows
 
@@ -170,39 +141,39 @@ def block(
 ) -> None:
     """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
     flags, size = words[Word.FLAGS], kind.bytes
-    deepest = min(DEEPEST_BLOCK, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
+    deepest = min(tuned.deepest_block, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
     pieces = max(1, -(-sizes.k // deepest))
     depth = max(1, -(-sizes.k // pieces))
     rows = max(kind.rows, hardware.l2 * 9 // 20 // (depth * size) // kind.rows * kind.rows)
     rows = min(rows, 256 // kind.rows * kind.rows)
     widest = sizes.n
     if flags & (Flag.DOTS | Flag.ROWS):
-        widest = VECTOR_COLUMNS
+        widest = tuned.vector_columns
     if flags & Flag.PACK_B:
         widest = hardware.l3 // 8 // max(1, sizes.k * size)
         narrow = 4 * kind.columns if not whole_rows else sizes.n
         if sizes.m <= rows or widest < narrow:
             words[Word.FLAGS] = flags = flags ^ Flag.PACK_B | Flag.LATE
-            widest = LATE_BYTES // (depth * size)
+            widest = int(tuned.late_share * hardware.l2) // (depth * size)
         elif not flags & (Flag.PACK_A | Flag.MADE_A):
-            widest = max(narrow, widest // READ_AGAIN)
+            widest = max(narrow, widest // tuned.read_again)
     if flags & Flag.MADE_B:
         widest = hardware.l2 // (depth * size)
     if whole_rows:
         widest = sizes.n
-        fit = hardware.l2 // TILE_SHARE // (sizes.n * size) // kind.rows * kind.rows
+        fit = hardware.l2 // tuned.tile_share // (sizes.n * size) // kind.rows * kind.rows
         rows = max(kind.rows, min(rows, fit))
         rows = even_share(sizes.m, -(-sizes.m // rows), kind.rows)
     elif flags & Flag.TILE:
-        widest = min(widest, TILE_COLUMNS)
-    stores = sizes.k <= SHALLOW and sizes.m * sizes.n * size > hardware.l2
+        widest = min(widest, tuned.tile_columns)
+    stores = sizes.k <= tuned.shallow_sum and sizes.m * sizes.n * size > hardware.l2
     others = flags & (Flag.LATE | Flag.MADE_A | Flag.MADE_B) or whole_rows
-    if stores and not others and sizes.n >= WIDE * kind.columns:
+    if stores and not others and sizes.n >= tuned.wide_row * kind.columns:
         rows = kind.rows
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
     widest = max(widest, kind.columns)
     columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
-    longest = max(LONG_ROWS, LONG_UNIT // max(1, columns * sizes.k)) // rows * rows
+    longest = max(tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k)) // rows * rows
     unit_rows = min(unit_rows, longest)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
@@ -224,8 +195,8 @@ def _units(
     """
     parts = -(-sizes.n // widest)
     whole = even_share(sizes.n, parts, kind.columns), max(1, sizes.m)
-    most = min(2 * threads, _effort(sizes) // UNIT_WORK)
-    if threads == 1 or most < 2 or sizes.batch >= MANY_BATCHES * threads:
+    most = min(2 * threads, _effort(sizes) // tuned.unit_work)
+    if threads == 1 or most < 2 or sizes.batch >= tuned.many_batches * threads:
         return whole
     best, least = whole, _load(flags, kind, sizes, whole, threads)
     for share in sorted({min(threads, most), most}):
@@ -239,7 +210,7 @@ def _units(
             cuts.append((columns, even_share(max(1, sizes.m), down, 2 if down > 1 else 1)))
         loads = [_load(flags, kind, sizes, cut, threads) for cut in cuts]
         load = min(loads)
-        if load < least * (1 + LATE_GAIN if share > threads else 1):
+        if load < least * (1 + tuned.late_gain if share > threads else 1):
             best, least = cuts[loads.index(load)], min(load, least)
     return best
 
@@ -252,24 +223,30 @@ def _load(flags: int, kind: Kind, sizes: Sizes, unit: tuple[int, int], threads: 
     columns, rows = unit
     units = sizes.batch * -(-sizes.n // columns) * -(-sizes.m // rows)
     if flags & (Flag.DOTS | Flag.ROWS):
-        work = (rows * columns + (ROW_WORK if flags & Flag.ROWS else 0)) * sizes.k
+        work = (rows * columns + (tuned.row_work if flags & Flag.ROWS else 0)) * sizes.k
     else:
         work = -(-rows // kind.rows) * kind.rows * columns * sizes.k
     copied = columns if flags & (Flag.PACK_B | Flag.LATE | Flag.MADE_B) else 0
     copied += rows if flags & (Flag.PACK_A | Flag.MADE_A) else 0
-    work += sizes.k * (READ_WORK * (rows + columns) + COPY_WORK * copied) + UNIT_OVERHEAD
+    work += (
+        sizes.k * (tuned.read_work * (rows + columns) + tuned.copy_work * copied)
+        + tuned.unit_overhead
+    )
     return -(-units // threads) * work
 
 
 def _effort(sizes: Sizes) -> int:
     """Multiply-adds, weighted up where a thin m makes memory the limit, and the stores."""
-    return sizes.work * (1 + 16 // max(1, sizes.m)) + STORE_WORK * sizes.batch * sizes.m * sizes.n
+    return (
+        sizes.work * (1 + 16 // max(1, sizes.m))
+        + tuned.store_work * sizes.batch * sizes.m * sizes.n
+    )
 
 
 def grain_of(sizes: Sizes, units: int) -> int:
     """Units worth a call of their own; a unit costs something however small it is."""
-    each = max(UNIT_OVERHEAD, _effort(sizes) // max(1, units))
-    return max(1, min(units, GRAIN_WORK // each))
+    each = max(tuned.unit_overhead, _effort(sizes) // max(1, units))
+    return max(1, min(units, tuned.grain_work // each))
 
 
 def even_share(total: int, parts: int, step: int) -> int:

@@ -41,7 +41,6 @@ from graphc.codegen.gemm.pairs import emit_pack_a_pairs, emit_pack_b_pairs, emit
 from graphc.codegen.gemm.panels import emit_block, emit_finish, emit_strip, emit_sweep
 from graphc.codegen.gemm.thin import emit_vector
 from graphc.codegen.gemm.tiles import (
-    ROW_GROUP,
     TILE_ARGUMENTS,
     emit_dot_tile,
     emit_dots,
@@ -51,6 +50,8 @@ from graphc.codegen.gemm.tiles import (
     tile_parts,
 )
 from graphc.codegen.gemm.vector import Core
+from graphc.codegen.tuning import tuned
+from graphc.tuning import forgotten
 
 HOOKS = [("ptr", "epilogue"), ("ptr", "prologue_a"), ("ptr", "prologue_b")]
 ABI = [("ptr", "bufs"), ("ptr", "params"), ("i64", "lo"), ("i64", "hi"), ("i64", "thread")]
@@ -79,6 +80,7 @@ def core_name(dtype: str, parts: int = Part.ALL) -> str:
     return f"{_ENTRY}{dtype}" + ("" if parts == Part.ALL else f"_{parts}")
 
 
+@forgotten
 @functools.cache
 def core_modules(dtype: str, hardware: Hardware, parts: int) -> tuple[Module, ...]:
     """The core of one data type with the given `Part`s; modules come after those that they call.
@@ -113,7 +115,7 @@ def _functions(kind: Kind, parts: int) -> Iterator[tuple[int, Emitter]]:
         yield Slot.DOT_TILE, functools.partial(emit_dot_tile, rows=kind.dot_rows)
         yield Slot.DOT_ROW, functools.partial(emit_dot_tile, rows=1)
     if parts & Part.ROWS:
-        yield Slot.ROWS, functools.partial(emit_rows, rows=ROW_GROUP)
+        yield Slot.ROWS, functools.partial(emit_rows, rows=tuned.row_group)
         yield Slot.ROW, functools.partial(emit_rows, rows=1)
     if parts & Part.TILES:
         yield from _tiles(kind, parts)
@@ -156,6 +158,7 @@ def _emit_pack_b(core: Core) -> str:
     return emit_pack_b_pairs(core) if core.kind.pairs else emit_pack_b(core)
 
 
+@forgotten
 @functools.cache
 def _walk(kind: Kind, hardware: Hardware) -> Module:
     """What is the same for all contractions of a data type."""

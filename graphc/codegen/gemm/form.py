@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Axis = tuple[str, int, int]
+from graphc.codegen.tuning import tuned
 
-# A share of a tile's columns that is too small for tiles: dot products of rows so long are faster.
-NARROW, LONG = 4, 128
+Axis = tuple[str, int, int]
 
 
 class Dim(NamedTuple):
@@ -112,7 +111,11 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
             batch.append(loop)
     m, n, k = _by_result(m), _by_result(n), _by_operands(_loops("k", contraction.k))
     unit_m, unit_n = bool(m) and m[-1].c == 1, bool(n) and n[-1].c == 1
-    few = total(n) * NARROW <= columns <= total(m) and total(k) >= LONG and step_of(k, "a") == 1
+    few = (
+        total(n) * tuned.swap_ratio <= columns <= total(m)
+        and total(k) >= tuned.swap_sum
+        and step_of(k, "a") == 1
+    )
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
     if swapped:
         m, n = _exchange(n), _exchange(m)

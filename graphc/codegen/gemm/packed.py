@@ -8,15 +8,12 @@ from graphc.codegen import gemm as contract
 from graphc.codegen.llvm.target import named
 from graphc.codegen.lowering.contraction import Form, form_of
 from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import root
 from graphc.ir.op import Contraction
-
-# One row reads a matrix once, as fast as memory gives it; panels only help what is far away.
-FEW_ROWS, FAR_BYTES = 2, 4 << 20
-LEAST_BYTES = 4096
 
 
 def hardware_for(config: Config) -> contract.Hardware:
@@ -46,9 +43,12 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
         return None
     position = next(k for k, p in enumerate(region.params) if p is source)
     nbytes = tensor_type(source).nbytes
-    if root(node.inputs[position]).op.name != "const" or nbytes < LEAST_BYTES:
+    if root(node.inputs[position]).op.name != "const" or nbytes < tuned.packed_ahead_bytes:
         return None
-    if panels.rows < FEW_ROWS and nbytes < FAR_BYTES:
+    if (
+        panels.rows < tuned.packed_ahead_rows
+        and nbytes < tuned.packed_ahead_share * hardware_for(config).l2
+    ):
         return None
     return (position, panels) if _is_read_once(region, source) else None
 

@@ -12,10 +12,9 @@ vectors, patches of an image move row segments, and anything else still moves el
 from graphc.codegen.gemm.emit import Body
 from graphc.codegen.gemm.layout import DIM_WORDS, Word
 from graphc.codegen.gemm.vector import Core
+from graphc.codegen.tuning import tuned
 
 ROW_CHUNK = 16
-# Bytes that transposition fetches ahead in each of its many streams; more than hardware follows.
-AHEAD = 256
 
 
 def emit_offset(core: Core) -> None:
@@ -107,7 +106,7 @@ def emit_transpose(core: Core) -> None:
     rows = []
     for source in range(lanes):
         place = body.at("%from", body.word("%offsets", body.least(source, last)))
-        core.prefetch(body, body.at(place, AHEAD), False)
+        core.prefetch(body, body.at(place, tuned.transpose_ahead), False)
         rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
     for number, row in enumerate(transposed(core, body, rows)):
         target = body.at("%to", body.mul("%to_step", number))

@@ -9,11 +9,8 @@ from graphc.codegen.gemm.emit import Body, Local, Operand
 from graphc.codegen.gemm.frame import Frame
 from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.gemm.vector import Core
+from graphc.codegen.tuning import tuned
 
-# Steps of k from which a tile lasts long enough for C to be fetched while it runs.
-LONG = 96
-# Rows of B that a tile which makes a panel of them fetches ahead.
-ROWS_AHEAD = 32
 CANCELLED = -1  # the status of a contraction that saw the cancel flag, whose address is `bufs[-1]`
 
 BLOCK_ARGUMENTS = [
@@ -140,7 +137,7 @@ def emit_strip(core: Core) -> None:
         first.set(body.add(start, height))
         table_a = body.at("%row_a", start, "i64")
         table_c = body.at("%row_c", start, "i64")
-        with body.when(body.test("sgt", "%count", LONG)):
+        with body.when(body.test("sgt", "%count", tuned.fetched_sum)):
             _prefetch_rows(core, body, table_c, height)
         ahead = body.at("%ahead", body.mul(tile, "%ahead_shift"))
         missing = _run_tile(body, frame.function(body.add(tiles, half)), (table_a, table_c, ahead))
@@ -261,7 +258,7 @@ def _make_panel(
     half = body.div(body.add(pairs, body.sub(tiles, 1)), tiles)
     step, columns = frame.get(Word.STEP_B), body.sub("%j1", j)
     source = body.at(body.at("%source", body.mul("%k", step)), j, kind.memory)
-    ahead = body.at(source, body.mul(step, ROWS_AHEAD))
+    ahead = body.at(source, body.mul(step, tuned.rows_ahead))
     least = kind.columns - kind.lanes + 1 if core.hardware.masked else kind.columns
     wide = body.test("sge", columns, least)
     made = body.local("i64", 0)

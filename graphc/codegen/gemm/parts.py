@@ -6,10 +6,7 @@ A program has one core per data type with what all its plans need.
 from graphc.codegen.gemm.form import Groups, total
 from graphc.codegen.gemm.hardware import Kind
 from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
-
-MOST_UNITS = 64
-# From so many products on, of so few multiplications each, the walk takes a good part of the time.
-MANY, SMALL = 32, 32**3
+from graphc.codegen.tuning import tuned
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
@@ -17,7 +14,11 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
     each = words[Word.M] * columns * words[Word.DEPTH]
-    parts |= Part.BRISK if total(groups.batch) >= MANY and each <= SMALL else 0
+    parts |= (
+        Part.BRISK
+        if total(groups.batch) >= tuned.brisk_products and each <= tuned.brisk_work
+        else 0
+    )
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
     if flags & (Flag.PACK_B | Flag.LATE):
         parts |= Part.PACK_B
@@ -42,7 +43,7 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
 def _heights(words: list[int], kind: Kind) -> set[int]:
     """Heights of the tiles into which the row blocks of any run of units are cut."""
     units, most = words[Word.ROW_UNITS], words[Word.ROW_BLOCK]
-    if units > MOST_UNITS:
+    if units > tuned.known_units:
         return set(range(2, kind.rows + 1, 2))
     runs = {count * words[Word.UNIT_ROWS] for count in range(1, units)}
     runs |= {words[Word.M] - first * words[Word.UNIT_ROWS] for first in range(units)}

@@ -4,8 +4,8 @@ from graphc.codegen.gemm.emit import Body
 from graphc.codegen.gemm.frame import Frame
 from graphc.codegen.gemm.layout import Field, Flag, Slot, Word
 from graphc.codegen.gemm.panels import BLOCK_ARGUMENTS
-from graphc.codegen.gemm.tiles import ROW_GROUP
 from graphc.codegen.gemm.vector import Core
+from graphc.codegen.tuning import tuned
 
 
 def emit_vector(core: Core) -> None:
@@ -91,8 +91,8 @@ def _all_rows(
     depth, columns = frame.get(Word.K), body.sub("%j1", "%j0")
     step = frame.get(Word.STEP_B)
     origin = body.at("%b", body.mul("%j0", core.kind.memory_bytes))
-    main = body.mul(body.div(depth, ROW_GROUP), ROW_GROUP)
-    groups = (Slot.ROWS, ROW_GROUP, "0", main), (Slot.ROW, 1, main, depth)
+    main = body.mul(body.div(depth, tuned.row_group), tuned.row_group)
+    groups = (Slot.ROWS, tuned.row_group, "0", main), (Slot.ROW, 1, main, depth)
     for slot, group, start, stop in groups:
         with body.loop(start, stop, group) as k, body.loop(0, rows) as row:
             factors = body.at(body.at(x, body.word(row_a, row)), k, core.kind.element)

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from graphc.codegen.gemm.emit import Body, Local, Operand
 from graphc.codegen.gemm.vector import Core
 
-ROW_GROUP = 8
-
 TILE_ARGUMENTS = [
     ("ptr", "a"),
     ("ptr", "row_a"),

@@ -23,6 +23,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.record import record, replace
 from graphc.runtime.load.program import Image
+from graphc.tuning import changes
 
 _LENGTH_BYTES = 8
 _DEVICE_MODULES = re.compile(
@@ -102,7 +103,7 @@ class CudaCompiler:
     def _key(self, symbol: str) -> str:
         """A symbol stands for the source and the signature of a kernel."""
         functions = _device_code(self.result.launches[symbol].text)
-        return cache.digest(symbol, self.result.chip.name, toolkit.versions(), functions)
+        return cache.digest(symbol, self.result.chip.name, toolkit.versions(), functions, changes())
 
 
 def _device_code(text: str) -> str:

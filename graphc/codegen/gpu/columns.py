@@ -13,15 +13,12 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.rows import Rows
 from graphc.ir.graph import Node
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
-
-BLOCK = 1024  # elements of a unit: four for each of 256 lanes
-COLUMNS = 256  # columns of a unit that are folded: one for each lane
-STAGED_BYTES = 16 << 10  # of a row that lanes keep in shared memory
 
 
 class LongRows(Rows):
@@ -33,7 +30,7 @@ class LongRows(Rows):
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
     ) -> list[Node]:
         length = math.prod(loop.extent for loop in self.space.loops if loop.reduced)
-        found, room = [], STAGED_BYTES
+        found, room = [], tuned.staged_bytes
         for node in super().staged(levels, full, reductions):
             room -= length * tensor_type(node).dtype.itemsize
             if room >= 0:
@@ -49,7 +46,7 @@ class Columns(Rows):
         self.registers = {}
         kept = [loop for loop in space.loops if not loop.reduced]
         reduced = [loop for loop in space.loops if loop.reduced]
-        line, width = kept.pop(), COLUMNS if reduced else BLOCK
+        line, width = kept.pop(), tuned.fold_columns if reduced else tuned.line_block
         blocks = -(-line.extent // width)
         self.units = math.prod(loop.extent for loop in kept) * blocks
         with ExitStack() as stack:

@@ -20,6 +20,7 @@ from graphc.codegen.gpu.contract_thin import ThinSource, thin_cut
 from graphc.codegen.gpu.contract_tile import TileSource
 from graphc.codegen.gpu.emit import HEADER, maker
 from graphc.codegen.gpu.launch import Buffers, Launch, Operand
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form, form_of
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.errors import GraphError
@@ -35,9 +36,6 @@ MATRIX_IMPORTS = """\
 from graphc.codegen.gpu.contract_fragments import copy, products_bf16, products_f16
 from graphc.codegen.gpu.contract_fragments import wait_for_copies
 """
-SHORTEST = 5  # products of a sum that are worth tiles
-RESIDENT = 512  # threads that a processor has room for: at most 128 registers each
-JOIN_THREADS, JOIN_BLOCKS = 256, 1024
 
 SOURCES: dict[type, type[BlockSource | ThinSource]] = {
     Tile: TileSource,
@@ -70,7 +68,7 @@ def contract_launches(
     for _, extent, _, _, _ in form.dims:
         products *= extent
     sums = tensor_type(form.node)
-    if not products or sums.dtype.is_complex or products < SHORTEST * sums.size:
+    if not products or sums.dtype.is_complex or products < tuned.tiled_sum * sums.size:
         return None
     if form.element in (F16, BF16) and sums.dtype.compute is not F32:
         return None
@@ -132,8 +130,8 @@ class Contract:
             made.blocks,
             made.tile.threads,
         )
-        threads = min(self.chip.threads, JOIN_THREADS)
-        blocks = max(1, min(JOIN_BLOCKS, -(-size // threads), self.chip.blocks))
+        threads = min(self.chip.threads, tuned.join_threads)
+        blocks = max(1, min(tuned.join_blocks, -(-size // threads), self.chip.blocks))
         text = "\n".join([*finish.text(), join_text(made, names, blocks * threads)])
         second = self.launch(text, (*self.buffers, extra), (*self.operands, work), blocks, threads)
         return (first, second), extra[1] * self.accumulator.itemsize
@@ -158,7 +156,7 @@ class Contract:
             blocks,
             threads,
             exact=self.strict,
-            resident=max(1, RESIDENT // threads),
+            resident=max(1, tuned.resident_threads // threads),
         )
 
 

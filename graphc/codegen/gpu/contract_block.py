@@ -21,11 +21,11 @@ from functools import partial
 from graphc.codegen.gpu.contract_copies import Copies
 from graphc.codegen.gpu.contract_plan import Cut, Side, sides_of
 from graphc.codegen.gpu.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import DType
 
-BAND = 8  # tiles above each other that run together, so that they share columns of B
 LINE = {"a": "row", "b": "column"}  # what the operands' outer dims are
 
 
@@ -108,7 +108,7 @@ class BlockSource(ABC):
         """Which tile this is: bands of rows, so that blocks that run together share operands."""
         line, cut = self.out.line, self.cut
         high, wide = cut.tiles
-        band = next(size for size in (BAND, 4, 2, 1) if high % size == 0)
+        band = next(size for size in (tuned.tile_band, 4, 2, 1) if high % size == 0)
         line("block = np.int64(cuda.blockIdx.x)")
         if cut.splits > 1:
             line(f"split = block // {cut.batch * high * wide}")

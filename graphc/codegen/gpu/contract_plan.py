@@ -15,21 +15,12 @@ from typing import Any, NamedTuple
 
 from graphc.codegen.gemm.form import Groups, Loop, normalise, total
 from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.ir.types import BF16, F16, F32, DType
 
 WIDEST = 16  # bytes of one load
 WARP = 32
-# Sizes of a current chip that tiles are chosen for; they change speed, never results' bits.
-PROCESSORS = 132
-LANES = 128  # multiply-adds of f32 per processor and cycle
-TENSOR_LANES = 1024  # of f16 and bf16 in tensor cores
-BUSY = 256  # threads that keep a processor's multiply-adds going
-BYTES = 16  # of memory per processor and cycle
-LAUNCH = 4000  # cycles that a second launch takes
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-MOST_SUMS = 32  # of a thread that reads element by element
-SHORTEST = 128  # steps of k that a part of a split sum has at least
 
 Term = tuple[int, int]  # extent and stride of a dim
 
@@ -249,7 +240,7 @@ def cut(
 
 def has_room(form: Form, groups: Groups, tile: Tile | Matrix) -> bool:
     """Are there registers for the addresses of all that a thread reads, beside its sums?"""
-    if isinstance(tile, Matrix) or tile.tall * tile.wide <= MOST_SUMS:
+    if isinstance(tile, Matrix) or tile.tall * tile.wide <= tuned.scattered_sums:
         return True
     whole = Cut(groups, tile, 1, 1, 1, 1, 1)
     return all(side.width > 1 for side in sides_of(form, (0, 1), whole))
@@ -267,9 +258,9 @@ def possible_splits(
     """Into how many parts sums may be split; never where the tiles fill the machine."""
     batch, m, n, k = sizes
     blocks = batch * ceiling(m, tile.rows) * ceiling(n, tile.columns)
-    for parts in SPLITS:
-        full = chip.simulated or blocks * parts > 4 * PROCESSORS
-        if parts == 1 or (not full and k >= parts * SHORTEST):
+    for parts in tuned.splits:
+        full = chip.simulated or blocks * parts > 4 * tuned.processors
+        if parts == 1 or (not full and k >= parts * tuned.split_steps):
             yield parts
 
 
@@ -278,13 +269,13 @@ def cycles(made: Cut, accumulator: DType) -> float:
     tile, double = made.tile, accumulator.itemsize > 4
     pieces = ceiling(made.pieces, made.splits)
     each = tile.rows * tile.columns * (pieces * tile.depth + 8) / tile.efficiency
-    each /= TENSOR_LANES if isinstance(tile, Matrix) else LANES
-    waves = ceiling(made.blocks, PROCESSORS)
-    busy = min(1.0, tile.threads * waves / BUSY)
+    each /= tuned.tensor_lanes if isinstance(tile, Matrix) else tuned.processor_lanes
+    waves = ceiling(made.blocks, tuned.processors)
+    busy = min(1.0, tile.threads * waves / tuned.busy_threads)
     spent = waves * each * (2 if double else 1) / busy
     if made.splits > 1:
         moved = made.batch * made.m * made.n * (2 * made.splits + 1) * accumulator.itemsize
-        spent += LAUNCH + moved / (PROCESSORS * BYTES)
+        spent += tuned.launch_cycles + moved / (tuned.processors * tuned.processor_bytes)
     return float(spent)
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from graphc.codegen.gemm.form import Groups, Loop, normalise, total
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.contract_plan import (
-    PROCESSORS,
     WIDEST,
     Cut,
     Terms,
@@ -26,14 +25,12 @@ from graphc.codegen.gpu.contract_plan import (
     possible_splits,
 )
 from graphc.codegen.gpu.contract_text import Addresses, Lines, bare, deliver, plus, times, widened
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.lowering.contraction import Form
 from graphc.codegen.python.helpers import storage
 from graphc.ir.types import DType
 
-MOST_ROWS = 8
-SUMS = 16  # of a thread
 THREADS, WARP = 256, 32
-FEWEST_STEPS = 16  # of k, for lanes to share
 PAD = 1
 
 
@@ -44,7 +41,7 @@ def thin_cut(form: Form, chip: Chip, splits: int | None = None) -> Cut | None:
         groups = exchanged(groups)
     sizes = (total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     _, m, _, k = sizes
-    if m > MOST_ROWS or k < FEWEST_STEPS:
+    if m > tuned.thin_rows or k < tuned.thin_steps:
         return None
     shape = shape_of(form, groups, sizes, chip)
     parts = splits or enough_splits(shape, sizes, chip)
@@ -55,7 +52,7 @@ def enough_splits(shape: Thin, sizes: tuple[int, ...], chip: Chip) -> int:
     """The fewest parts that keep the machine busy, or the most there can be."""
     blocks = sizes[0] * ceiling(sizes[2], shape.columns)
     possible = tuple(possible_splits(shape, sizes, chip))
-    return next((p for p in possible if blocks * p >= 2 * PROCESSORS), possible[-1])
+    return next((p for p in possible if blocks * p >= 2 * tuned.processors), possible[-1])
 
 
 def exchanged(groups: Groups) -> Groups:
@@ -76,13 +73,19 @@ def shape_of(form: Form, groups: Groups, sizes: tuple[int, ...], chip: Chip) -> 
     offset = form.reads[position].offset
     most = WIDEST // element.itemsize
     steps = neighbours(element, offset, terms, 2, most)
-    columns = neighbours(element, offset, terms, 1, min(most, power(SUMS // m)))
+    columns = neighbours(element, offset, terms, 1, min(most, power(tuned.thin_sums // m)))
     threads, warp = (THREADS, WARP) if not chip.simulated else (chip.threads, chip.threads // 2)
     if steps > columns or (steps == columns and (nearer(terms) or n == 1)):
         lanes = min(warp, power(ceiling(k, max(1, steps))))
-        if batch * n < PROCESSORS:
+        if batch * n < tuned.processors:
             lanes = threads  # too few columns to go round
-        wide = power(min(SUMS // m, 4, max(1, batch * n * lanes // (2 * PROCESSORS * threads))))
+        wide = power(
+            min(
+                tuned.thin_sums // m,
+                4,
+                max(1, batch * n * lanes // (2 * tuned.processors * threads)),
+            )
+        )
         return Thin(m, threads // lanes * wide, lanes, wide, max(1, steps), 2, "k")
     wide = max(1, columns)
     across = min(warp, power(ceiling(n, wide) * 2 - 1))

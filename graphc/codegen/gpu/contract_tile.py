@@ -16,9 +16,9 @@ from graphc.codegen.gpu.contract_block import BlockSource
 from graphc.codegen.gpu.contract_copies import Copies
 from graphc.codegen.gpu.contract_plan import WIDEST, Side, vector_of
 from graphc.codegen.gpu.contract_text import plus, times
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.python.helpers import storage
 
-LINES = 512  # multiply-adds of a thread up to which the steps of a piece are written one by one
 WARP, WARP_DOWN, WARP_ACROSS = 32, 4, 8
 
 
@@ -79,7 +79,7 @@ class TileSource(BlockSource):
     def multiply(self) -> None:
         tile = self.cut.tile
         steps = tile.depth
-        while steps * tile.tall * tile.wide > LINES:
+        while steps * tile.tall * tile.wide > tuned.written_steps:
             steps //= 2
         if steps == tile.depth:
             for k in range(steps):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.thread_map import loaded, shared_sums, trips
+from graphc.codegen.gpu.tuning import tuned
 from graphc.ir.types import I64, DType
 from graphc.loops.facts import trip_count
 from graphc.loops.nest import (
@@ -33,9 +34,6 @@ from graphc.loops.nest import (
     walk,
 )
 from graphc.record import record
-
-ROW_PART = 8  # elements per thread of a block that make a part of a row worth a block of its own
-COLUMN_PART = 16  # rows that make a part of a column worth it
 
 
 @record(frozen=True)
@@ -105,10 +103,12 @@ def parts_of(rows: Rows, chip: Chip) -> int:
     shortest = min(trip_count(loop) or 1 for loop in rows.passes)
     if rows.column is not None:
         threads = chip.blocks * chip.threads // 4
-        return min(threads // max(1, rows.units * rows.width), shortest // COLUMN_PART)
+        return min(threads // max(1, rows.units * rows.width), shortest // tuned.column_part)
     elements = min(map(elements_of, rows.passes))
     return min(
-        chip.blocks // 4 // max(1, rows.units), elements // (ROW_PART * chip.threads), shortest
+        chip.blocks // 4 // max(1, rows.units),
+        elements // (tuned.row_part * chip.threads),
+        shortest,
     )
 
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
 
+from graphc.codegen.gpu.tuning import tuned
 from graphc.codegen.numba.passes import unneeded
 
 MOST_SIGNATURES = 1 << 16  # that are remembered: a few hundred bytes each
-YOUNG = 50_000  # objects between two runs of the collector: Numba makes and drops that many quickly
 
 Replacement = tuple[Any, str, Any]
 
@@ -29,7 +29,9 @@ def quickly() -> Iterator[None]:
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _replacements()]
     thresholds = gc.get_threshold()
     _put(_replacements())
-    gc.set_threshold(max(YOUNG, thresholds[0]) if thresholds[0] else 0, *thresholds[1:])
+    gc.set_threshold(
+        max(tuned.young_objects, thresholds[0]) if thresholds[0] else 0, *thresholds[1:]
+    )
     try:
         yield
     finally:

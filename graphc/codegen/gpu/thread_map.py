@@ -13,6 +13,7 @@ of one lane, which is always right.
 from __future__ import annotations
 
 from graphc.codegen.gpu.arch import Chip
+from graphc.codegen.gpu.tuning import tuned
 from graphc.loops.facts import trip_count
 from graphc.loops.nest import (
     Assign,
@@ -30,9 +31,6 @@ from graphc.loops.nest import (
     walk,
 )
 from graphc.record import record
-
-FEWEST = 4  # iterations of a vector loop that are worth lanes
-LOCAL_ELEMENTS = 64  # scratch of a single lane up to which it may lie in its own memory
 
 
 @record(frozen=True)
@@ -76,7 +74,7 @@ def near_buffers(scratch: list[Buffer], lanes: int, chip: Chip) -> frozenset[int
     for buffer in scratch:
         nbytes = buffer.size * buffer.dtype.itemsize
         if lanes == 1:
-            if buffer.size <= LOCAL_ELEMENTS:
+            if buffer.size <= tuned.local_elements:
                 near.add(buffer.index)
         elif nbytes <= room:
             near.add(buffer.index)
@@ -93,7 +91,7 @@ def lanes_of(kernel: Kernel, chip: Chip) -> int:
     """Lanes that share a unit: as many as the longest vector loop can use."""
     loops = outermost_vectors(kernel.body)
     longest = max((trips(loop) for loop in loops), default=1)
-    if longest < FEWEST or not may_share(kernel):
+    if longest < tuned.lane_iterations or not may_share(kernel):
         return 1
     return min(power_of_two(longest), chip.threads)
 

@@ -10,9 +10,9 @@ from graphc.codegen.llvm.nolock import settled
 from graphc.codegen.llvm.parallel_compile import together
 from graphc.codegen.llvm.target import Target, optimise_and_object
 from graphc.codegen.runtime.support import support_object
+from graphc.codegen.tuning import tuned
 from graphc.record import record
 
-LARGEST = 16_000  # characters of the texts in one object: 20 to 40 ms of LLVM's work
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
 
 
@@ -61,7 +61,7 @@ def grouped(pieces: Sequence[Piece]) -> list[list[Piece]]:
     for piece in pieces:
         inner = piece.core.inner if piece.core else None
         groups = alike.setdefault((inner, frozenset(_CORES.findall(piece.text))), [[]])
-        if groups[-1] and size(groups[-1]) + len(piece.text) > LARGEST:
+        if groups[-1] and size(groups[-1]) + len(piece.text) > tuned.object_text:
             groups.append([])
         groups[-1].append(piece)
     return sorted((g for groups in alike.values() for g in groups), key=size, reverse=True)

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from graphc.codegen.tuning import tuned
 from graphc.runtime.devices.device import processors
 
 T = TypeVar("T")
-
-MOST_THREADS = 4
 
 
 def together(jobs: Sequence[Callable[[], T]], threads: int) -> list[T]:
@@ -37,7 +36,7 @@ def together(jobs: Sequence[Callable[[], T]], threads: int) -> list[T]:
                 failures[number] = problem
                 waiting.clear()
 
-    helpers = _started(work, min(threads, len(jobs), MOST_THREADS, processors()) - 1)
+    helpers = _started(work, min(threads, len(jobs), tuned.compile_threads, processors()) - 1)
     try:
         work()
         for helper in helpers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from graphc.codegen.llvm.target import Target
+from graphc.codegen.tuning import tuned
 from graphc.loops.facts import Changes, Range, dissolves
 from graphc.loops.nest import (
     Assign,
@@ -25,13 +26,6 @@ from graphc.loops.nest import (
 )
 from graphc.record import record
 
-_CALL = 16  # what a math function counts for, in instructions
-_MOST_COPIES = 4
-_LIGHT = 24  # instructions of all copies together ...
-_CHAIN = 96  # ... and of a loop whose copies need not wait for one another's sums
-_MOST_LANES = 64
-_FEW = 4  # vectors and a half of light work are so many halves: they cross fewer lines
-_HEAVY = 96  # instructions beside which those that mask them do not count
 _MASKS = 512  # vector bits from which on every instruction takes a mask
 
 
@@ -166,7 +160,7 @@ class VectorFacts:
             case "idiv" | "irem":  # no vector instruction: one division for each lane
                 return False
             case "call":
-                self.weight += _CALL
+                self.weight += tuned.call_weight
         return True
 
     def _counts(self, itemsize: int) -> None:
@@ -229,25 +223,29 @@ def shape_of(facts: VectorFacts, target: Target, count: int | None) -> Shape | N
     """How a loop that is `possible` is written; None if it is better left alone."""
     if count == 0:
         return None
-    lanes = min(target.lanes(facts.itemsize), _MOST_LANES)
+    lanes = min(target.lanes(facts.itemsize), tuned.most_lanes)
     masks = target.vector_bits >= _MASKS
     if count is not None and count < lanes:
         lanes = 1 << max(1, (count - 1).bit_length())
-    if count is not None and count < _FEW * lanes and facts.weight <= _LIGHT:
+    if (
+        count is not None
+        and count < tuned.half_vectors * lanes
+        and facts.weight <= tuned.light_weight
+    ):
         lanes //= 2 if count % lanes == lanes // 2 and lanes > 2 else 1
     if count is not None and count % lanes == 0:
         return Shape(lanes, _copies(facts, count // lanes), masked=False)
     if not masks and count is not None and count < lanes:
         return None
-    if masks and facts.weight > _HEAVY:
+    if masks and facts.weight > tuned.heavy_weight:
         return Shape(lanes, 1, masked=True, apart=False)
     return Shape(lanes, _copies(facts, count and count // lanes), masks)
 
 
 def _copies(facts: VectorFacts, trips: int | None) -> int:
     """Copies that leave no vector over, if there are any; sums must not wait for one another."""
-    limit = _CHAIN if facts.carried else _LIGHT
-    most = min(max(1, limit // max(1, facts.weight)), trips or _MOST_COPIES, _MOST_COPIES)
+    limit = tuned.chain_weight if facts.carried else tuned.light_weight
+    most = min(max(1, limit // max(1, facts.weight)), trips or tuned.most_copies, tuned.most_copies)
     even = [n for n in range(most, 0, -1) if trips is not None and trips % n == 0]
     enough = most - 1 if facts.carried else 1
     return next((n for n in even if n >= enough), most if facts.carried else 1)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
+from graphc.codegen.gemm.hardware import cache_size
 from graphc.codegen.lowering.evaluate import split_index, tensor_type
 from graphc.codegen.lowering.folds import (
     combined,
@@ -27,20 +28,14 @@ from graphc.codegen.lowering.folds import (
     reduction_of,
 )
 from graphc.codegen.lowering.nest import Nest, unique
-from graphc.codegen.lowering.rows import STAGE_FLOPS, flops_per_element
+from graphc.codegen.lowering.rows import flops_per_element
 from graphc.codegen.lowering.space import Axes
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.op import Compute
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair, minimum
-
-COLUMNS = 512  # columns folded at once
-ROWS = 8  # rows folded at once where one operand is read, ...
-ROWS_OF_MANY = 4  # ... or more of them, or a result of full size is written
-IN_REGISTERS = (16, 32)  # widths whose accumulators LLVM keeps in registers
-SMALL_BYTES = 1 << 16  # folding less takes no time that is worth a longer compilation
-LARGE_BYTES = 1 << 25  # so much is in no cache: any fold waits for memory
 
 
 class Columns(Nest):
@@ -54,10 +49,12 @@ class Columns(Nest):
         kept = [loop for loop in space.loops if not loop.reduced]
         reduced = [loop for loop in space.loops if loop.reduced]
         line = kept.pop()
-        blocks = -(-line.extent // COLUMNS)
+        blocks = -(-line.extent // tuned.fold_columns)
         self.units = math.prod(loop.extent for loop in kept) * blocks
-        self.elements_per_unit = min(COLUMNS, line.extent) * math.prod(r.extent for r in reduced)
-        width = min(COLUMNS, line.extent)
+        self.elements_per_unit = min(tuned.fold_columns, line.extent) * math.prod(
+            r.extent for r in reduced
+        )
+        width = min(tuned.fold_columns, line.extent)
         folds = self.reductions()
         work = {n.id: self.accumulators(n, width) for n in folds}
         with ExitStack() as stack:
@@ -68,8 +65,8 @@ class Columns(Nest):
                 extents = (*(loop.extent for loop in kept), blocks)
                 *parts, block = split_index(b, unit, extents)
                 values = {loop.place: p for loop, p in zip(kept, parts, strict=True)}
-                start = block * COLUMNS
-                stop = minimum(start + COLUMNS, line.extent)
+                start = block * tuned.fold_columns
+                stop = minimum(start + tuned.fold_columns, line.extent)
             self.column_block(values, line, reduced, (start, stop), work)
 
     def accumulators(self, node: Node, width: int) -> list[Buffer]:
@@ -145,15 +142,15 @@ class Columns(Nest):
         """
         streams, costly = self.streams(), self.is_costly()
         nbytes = sum(tensor_type(n).nbytes for n in streams)
-        far = nbytes > LARGE_BYTES
-        if self.strict or costly or nbytes <= SMALL_BYTES or width in IN_REGISTERS:
+        far = nbytes > tuned.fold_large * cache_size(3)
+        if self.strict or costly or nbytes <= tuned.fold_small or width in tuned.register_columns:
             return 1
         kinds = [tensor_type(n).dtype for n in streams]
         simple = all(reduction_of(n).combine == "add" for n in self.reductions())
         simple = simple and all(k.itemsize >= 4 and not k.is_complex for k in kinds)
         if not far and not simple:
             return 1
-        return ROWS if len(streams) == 1 else ROWS_OF_MANY
+        return tuned.fold_rows if len(streams) == 1 else tuned.fold_rows_of_many
 
     def streams(self) -> list[Node]:
         """The operands and results of full size."""
@@ -163,7 +160,8 @@ class Columns(Nest):
     def is_costly(self) -> bool:
         full = [n for n in self.region.nodes if self.space.is_full(n)]
         return any(
-            isinstance(n.op.lower, Compute) or flops_per_element(n) >= STAGE_FLOPS for n in full
+            isinstance(n.op.lower, Compute) or flops_per_element(n) >= tuned.staged_flops
+            for n in full
         )
 
     def fold_rows(

@@ -13,11 +13,10 @@ from contextlib import ExitStack
 
 from graphc.codegen.lowering.evaluate import flat_index, store_element, tensor_type
 from graphc.codegen.lowering.nest import Nest
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Compute
 from graphc.loops.nest import Expr
-
-MOST_PIECES = 32
 
 
 def pieces_of(region: Graph) -> list[tuple[int, tuple[int, ...]]] | None:
@@ -28,7 +27,7 @@ def pieces_of(region: Graph) -> list[tuple[int, tuple[int, ...]]] | None:
     if not isinstance(lower, Compute) or lower.pieces is None:
         return None
     found = lower.pieces(region.results[0])
-    return found if 1 < len(found) <= MOST_PIECES else None
+    return found if 1 < len(found) <= tuned.concat_pieces else None
 
 
 class Pieces(Nest):

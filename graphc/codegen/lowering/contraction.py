@@ -18,6 +18,7 @@ from graphc.codegen.gemm.layout import Word
 from graphc.codegen.lowering.evaluate import Elements, flat_index, store_element, tensor_type
 from graphc.codegen.lowering.operands import Dims, Read, folded_dims, read_of
 from graphc.codegen.lowering.space import dims_of
+from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Scalar
@@ -27,7 +28,6 @@ from graphc.ops.record.dims import row_major_strides
 from graphc.record import record
 
 EPILOGUE_PARAMS = 4
-SHORTEST_BLOCK = 32  # columns; a shorter loop would not fill vectors
 
 Roles = dict[str, list[tuple[int, int, int, int]]]
 
@@ -241,7 +241,7 @@ class EpilogueLowering:
 
         block = self.block()
         with b.loop(rows, "parallel") as i:
-            if block < SHORTEST_BLOCK:
+            if block < tuned.epilogue_block:
                 with b.loop(last, "vector", first) as j:
                     element(j)
             else:

@@ -14,12 +14,10 @@ from graphc.codegen.lowering.space import Space, space_of
 from graphc.codegen.lowering.split_concat import Sections, count_of, sections_of
 from graphc.codegen.lowering.split_reduction import Tall, is_tall
 from graphc.codegen.lowering.tiles import Tiles, crossing_loop
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.loops.nest import Kernel
-
-# Work that pays for waking a thread: elements that are copied, and flops that take as long as one.
-GRAIN_ELEMENTS, ELEMENT_FLOPS = 16384, 8
 
 
 def lower_loops(
@@ -54,8 +52,8 @@ def lower_loops(
 def grain_of(nest: Nest) -> int:
     """Units that pay for waking a thread."""
     flops = sum(n.op.cost(n)[0] for n in nest.region.nodes if n.op.cost is not None)
-    elements = nest.elements_per_unit + flops / ELEMENT_FLOPS / max(nest.units, 1)
-    return max(1, int(GRAIN_ELEMENTS // max(elements, 1)))
+    elements = nest.elements_per_unit + flops / tuned.element_flops / max(nest.units, 1)
+    return max(1, int(tuned.grain_elements // max(elements, 1)))
 
 
 def lower_patch(

@@ -26,24 +26,17 @@ from graphc.codegen.lowering.contraction import (
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import dims_of, space_of
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Reduction
 from graphc.loops.nest import Buffer, Expr
-
-# Elements: shorter rows run many at a time where they lie side by side, as in a tile they do not;
-# of longer ones a tile would have too few.
-SHORTEST_ROW, LONGEST_ROW = 9, 1024
-FEWEST_ROWS = 128  # enough to share among threads, as columns cannot be
-# Elements of the second operand, which is read for every tile: more would not stay in the cache
-# beside a tile, what it yields and what else a row needs.
-MOST_SHARED = 1 << 17
 
 
 def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     """Should the core finish whole rows of the contraction among some nodes? `axes` are a row's."""
     node = next(n for n in nodes if isinstance(n.op.lower, Contraction))
     dims = dims_of(node)
-    many = math.prod(dims[: len(dims) - len(axes)]) >= FEWEST_ROWS
+    many = math.prod(dims[: len(dims) - len(axes)]) >= tuned.epilogue_rows
     return many and covers_rows(node, axes)
 
 
@@ -65,7 +58,11 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     if role not in ("m", "n") or (role == "m" and any(d[0] == "batch" for d in found)):
         return False  # the core makes columns of n, or of m without the batch if n has no unit step
     shared = row * math.prod(d[1] for d in found if d[0] == "k")
-    return whole and shared <= MOST_SHARED and SHORTEST_ROW <= row <= LONGEST_ROW
+    return (
+        whole
+        and shared <= tuned.epilogue_operand
+        and tuned.epilogue_shortest <= row <= tuned.epilogue_longest
+    )
 
 
 def reduces(region: Graph) -> bool:

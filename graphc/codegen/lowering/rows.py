@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from graphc.codegen.gemm.hardware import cache_size
 from graphc.codegen.lowering.evaluate import (
     Element,
     load_element,
@@ -32,18 +33,12 @@ from graphc.codegen.lowering.folds import (
 )
 from graphc.codegen.lowering.nest import Nest, unique
 from graphc.codegen.lowering.space import Axes
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Register
 from graphc.loops.scalars import Pair, minimum
-
-BLOCK = 4096  # elements per unit of a single long loop
-STAGE_FLOPS = 8.0  # a value of so many flops is staged rather than computed in two passes
-STAGE_LIMIT = 1 << 16  # elements of a staged row
-FAR_BYTES = 3 << 22  # operands and results of so many bytes come from afar
-STRIP = 64  # elements between two askings: more at a time get lost
-AHEAD_IN, AHEAD_OUT = 8192, 4096  # bytes that far ones are asked for in advance
 
 
 class Rows(Nest):
@@ -67,7 +62,7 @@ class Rows(Nest):
             inner, kept = kept[-1:], kept[:-1]
         self.units = math.prod(loop.extent for loop in kept)
         self.elements_per_unit = math.prod(loop.extent for loop in inner)
-        if not kept and not self.reductions() and self.elements_per_unit > BLOCK:
+        if not kept and not self.reductions() and self.elements_per_unit > tuned.row_block:
             self.blocks(inner[0])
             return
         with ExitStack() as stack:
@@ -83,10 +78,10 @@ class Rows(Nest):
     def blocks(self, loop: Axes) -> None:
         """One long loop in blocks, so that it can be split among threads."""
         b = self.b
-        self.units, self.elements_per_unit = -(-loop.extent // BLOCK), BLOCK
+        self.units, self.elements_per_unit = -(-loop.extent // tuned.row_block), tuned.row_block
         with b.loop(self.units, "parallel") as unit:
-            start = unit * BLOCK
-            stop = minimum(start + BLOCK, loop.extent)
+            start = unit * tuned.row_block
+            stop = minimum(start + tuned.row_block, loop.extent)
             with b.loop(stop, "vector", start) as i:
                 self.store_full({loop.place: i}, list(self.region.results))
 
@@ -102,11 +97,11 @@ class Rows(Nest):
         found = []
         for node in self.whole():
             nbytes = inner[0].extent * tensor_type(node).dtype.itemsize
-            if nbytes > AHEAD_IN:
+            if nbytes > tuned.ahead_in:
                 return ()
             sources = [self.elements.buffers[node.id]] if node in self.region.params else []
-            found += [(buffer, -(-AHEAD_IN // nbytes)) for buffer in sources]
-            found += [(b, -(-AHEAD_OUT // nbytes)) for b in self.outputs.get(node.id, ())]
+            found += [(buffer, -(-tuned.ahead_in // nbytes)) for buffer in sources]
+            found += [(b, -(-tuned.ahead_out // nbytes)) for b in self.outputs.get(node.id, ())]
         return tuple(found)
 
     def whole(self) -> list[Node]:
@@ -121,11 +116,11 @@ class Rows(Nest):
         """Do rows lie whole in memory, one after another, and come from afar?"""
         if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
             return False
-        return sum(tensor_type(n).nbytes for n in self.whole()) >= FAR_BYTES
+        return sum(tensor_type(n).nbytes for n in self.whole()) >= tuned.far_share * cache_size(3)
 
     def costly(self) -> list[Node]:
         full = filter(self.space.is_full, self.region.nodes)
-        return [n for n in full if flops_per_element(n) >= STAGE_FLOPS]
+        return [n for n in full if flops_per_element(n) >= tuned.staged_flops]
 
     def extremes_ahead(self, inner: list[Axes]) -> list[Node]:
         """What the first pass finds, if it is all extremes and the second one computes for long.
@@ -229,7 +224,7 @@ class Rows(Nest):
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
     ) -> list[Node]:
         """Costly full values that more than one pass needs, in order."""
-        if math.prod(loop.extent for loop in self.space.loops if loop.reduced) > STAGE_LIMIT:
+        if math.prod(loop.extent for loop in self.space.loops if loop.reduced) > tuned.staged_row:
             return []
         passes: dict[int, set[int]] = {}
         roots = [(r, levels[r.id]) for r in full]
@@ -245,7 +240,7 @@ class Rows(Nest):
         return [
             n
             for n in self.region.nodes
-            if len(passes.get(n.id, ())) > 1 and flops_per_element(n) >= STAGE_FLOPS
+            if len(passes.get(n.id, ())) > 1 and flops_per_element(n) >= tuned.staged_flops
         ]
 
     def one_pass(
@@ -300,7 +295,7 @@ class Rows(Nest):
     @contextmanager
     def strips(self, loop: Axes, kind: str) -> Iterator[Expr]:
         """A loop over a row in equal parts; before each, its place in rows to come is asked for."""
-        b, size = self.b, STRIP
+        b, size = self.b, tuned.strip
         if self.unit is None or loop.extent % size:
             with b.loop(loop.extent, kind) as i:
                 yield i

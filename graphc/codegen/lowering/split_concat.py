@@ -17,15 +17,13 @@ from itertools import pairwise, product
 from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest, unique
 from graphc.codegen.lowering.operands import affine
-from graphc.codegen.lowering.rows import BLOCK
 from graphc.codegen.lowering.space import Axes, Space
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, If, Scalars, postorder, walk
 from graphc.loops.scalars import maximum, minimum
-
-MOST = 12  # sections: every one is code to be compiled
 
 Segment = tuple[int, int]  # start and stop
 
@@ -39,7 +37,7 @@ def sections_of(region: Graph, space: Space) -> list[list[Segment]] | None:
     segments = [
         list(pairwise(sorted({0, loop.extent, *cuts[k]}))) for k, loop in enumerate(space.loops)
     ]
-    return segments if 1 < count_of(segments) <= MOST else None
+    return segments if 1 < count_of(segments) <= tuned.concat_sections else None
 
 
 def count_of(segments: list[list[Segment]] | None) -> int:
@@ -79,14 +77,14 @@ class Sections(Nest):
         *outer, last = self.space.loops
         self.units = math.prod(loop.extent for loop in outer)
         self.elements_per_unit = last.extent
-        if not outer and last.extent > BLOCK:
-            self.units, self.elements_per_unit = -(-last.extent // BLOCK), BLOCK
+        if not outer and last.extent > tuned.row_block:
+            self.units, self.elements_per_unit = -(-last.extent // tuned.row_block), tuned.row_block
         with ExitStack() as stack:
             unit = b.integer(0)
             if self.units > 1:
                 unit = stack.enter_context(b.loop(self.units, "parallel"))
             if not outer:
-                self.line({}, last, segments[-1], unit * BLOCK)
+                self.line({}, last, segments[-1], unit * tuned.row_block)
                 return
             parts = split_index(b, unit, tuple(loop.extent for loop in outer))
             values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
@@ -124,7 +122,7 @@ class Sections(Nest):
             first, end = b.integer(start), b.integer(stop)
             if block is not None:
                 first = maximum(first, block)
-                end = minimum(end, block + BLOCK)
+                end = minimum(end, block + tuned.row_block)
             with b.loop(end, "vector", first) as i:
                 b.known[i] = start, stop - 1
                 self.elements.memo.clear()

@@ -15,13 +15,10 @@ from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.lowering.contraction import EpilogueLowering, Form
 from graphc.codegen.lowering.evaluate import tensor_type
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph
 from graphc.loops.nest import Buffer, Expr, Kernel
-
-PART_BYTES = 1 << 19  # of the matrix, at least; but what has as much is halved
-MOST_PARTS = 16
-LEAST_STEPS = 64  # of k in a part: its sums are stored and loaded once more
 
 
 def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
@@ -35,8 +32,9 @@ def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
     if not same or tensor_type(form.node).size != words[Word.N]:
         return 1
     nbytes = words[Word.N] * steps[0] * form.element.itemsize
-    most = max(2, nbytes // PART_BYTES) if nbytes >= PART_BYTES else 1
-    most = min(MOST_PARTS, most, steps[0] // LEAST_STEPS)
+    least = int(tuned.split_share * hardware_for(config).l2)
+    most = max(2, nbytes // least) if nbytes >= least else 1
+    most = min(tuned.split_parts, most, steps[0] // tuned.split_steps)
     return next((parts for parts in range(most, 1, -1) if steps[0] % parts == 0), 1)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import lcm, prod
 
-from graphc.codegen.lowering.columns import COLUMNS, ROWS, ROWS_OF_MANY, Columns
+from graphc.codegen.lowering.columns import Columns
 from graphc.codegen.lowering.evaluate import (
     Element,
     flat_index,
@@ -31,18 +31,12 @@ from graphc.codegen.lowering.folds import prepared, reduction_of
 from graphc.codegen.lowering.nest import unique
 from graphc.codegen.lowering.rows import levels_of
 from graphc.codegen.lowering.space import Axes, Space
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Kernel
 from graphc.loops.scalars import minimum
-
-VECTOR = 16  # elements; a multiple of them holds whole rows
-LEAST_LANES = 32  # so that enough sums are under way
-FEW_COLUMNS = 32  # from here on, or a multiple of a vector, one row is enough
-LEAST_ELEMENTS = 1 << 12  # of a column block that is seen otherwise
-PART_ELEMENTS = 1 << 16
-MOST_PARTS = 64
 
 
 def is_tall(region: Graph, space: Space, strict: bool) -> bool:
@@ -79,18 +73,22 @@ class Shape:
         self.line = kept.pop() if kept else whole
         self.kept = kept
         width = self.line.extent
-        self.blocks = -(-width // COLUMNS)
+        self.blocks = -(-width // tuned.fold_columns)
         beside = self.line is whole or space.loops[-2:] == (self.tall, self.line)
-        few = width < FEW_COLUMNS and width % VECTOR and self.tall.extent * width >= LEAST_ELEMENTS
+        few = (
+            width < tuned.tall_columns
+            and width % tuned.tall_vector
+            and self.tall.extent * width >= tuned.tall_elements
+        )
         self.rows = rows_together(width) if few and beside and is_plain(region, space) else 1
         self.columns = prod(loop.extent for loop in kept) * self.blocks
-        elements = self.tall.extent * min(width, COLUMNS)
-        self.parts = max(1, min(MOST_PARTS // self.columns, elements // PART_ELEMENTS))
+        elements = self.tall.extent * min(width, tuned.fold_columns)
+        self.parts = max(1, min(tuned.tall_parts // self.columns, elements // tuned.tall_part))
 
 
 def rows_together(width: int) -> int:
-    lanes = lcm(width, VECTOR)
-    return -(-LEAST_LANES // lanes) * lanes // width
+    lanes = lcm(width, tuned.tall_vector)
+    return -(-tuned.tall_lanes // lanes) * lanes // width
 
 
 def is_plain(region: Graph, space: Space) -> bool:
@@ -122,7 +120,7 @@ class Tall(Columns):
     def lower(self) -> Kernel:
         self.declare()
         self.shape = shape = Shape(self.region, self.space)
-        self.lanes = min(COLUMNS, shape.line.extent) * shape.rows
+        self.lanes = min(tuned.fold_columns, shape.line.extent) * shape.rows
         self.count = self.rows_at_once(self.lanes)
         self.groups = shape.tall.extent // (self.count * shape.rows)
         self.each = max(1, -(-self.groups // shape.parts))
@@ -144,7 +142,7 @@ class Tall(Columns):
 
     def declare_scratch(self, parts: int) -> None:
         """Accumulators of a unit, or of all units side by side where another kernel reads them."""
-        self.stride = -(-self.lanes // VECTOR) * VECTOR
+        self.stride = -(-self.lanes // tuned.tall_vector) * tuned.tall_vector
         mode, copies = ("work", 1) if parts == 1 else ("inout", self.units)
         self.work = {
             n.id: [self.buffer(kind, self.stride * copies, mode) for kind in self.held(n)]
@@ -176,8 +174,8 @@ class Tall(Columns):
         values = {loop.place: p for loop, p in zip(shape.kept, parts, strict=True)}
         if shape.blocks == 1:
             return values, (b.integer(0), b.integer(shape.line.extent))
-        start = block * COLUMNS
-        stop = minimum(start + COLUMNS, shape.line.extent)
+        start = block * tuned.fold_columns
+        stop = minimum(start + tuned.fold_columns, shape.line.extent)
         return values, (start, stop)
 
     def begin(self, unit: Expr) -> None:
@@ -247,7 +245,13 @@ class Tall(Columns):
 
     def rows_at_once(self, width: int) -> int:
         """Few lanes store accumulators and load them again right away, many wait for memory."""
-        return 1 if self.is_costly() else ROWS if len(self.streams()) == 1 else ROWS_OF_MANY
+        return (
+            1
+            if self.is_costly()
+            else tuned.fold_rows
+            if len(self.streams()) == 1
+            else tuned.fold_rows_of_many
+        )
 
     def fold_column(
         self, node: Node, buffers: list[Buffer], indices: list[tuple[Expr, ...]], slot: Expr

@@ -16,21 +16,19 @@ from graphc.codegen.lowering.evaluate import Elements, split_index, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.codegen.lowering.operands import affine
 from graphc.codegen.lowering.space import Axes, Space
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Scalars, postorder
 from graphc.loops.scalars import minimum
 
-TILE = 16
-SMALLEST = 8  # extents below this are not worth a tile
-
 
 def crossing_loop(region: Graph, space: Space) -> Axes | None:
     """The loop along which some operand is contiguous while it is strided along the last one."""
     loops = space.loops
     folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
-    if folds or len(loops) < 2 or loops[-1].extent < SMALLEST:
+    if folds or len(loops) < 2 or loops[-1].extent < tuned.tile_least:
         return None
     b = Scalars()
     variables = {loop.place: b.make("var", I64, (), k) for k, loop in enumerate(loops)}
@@ -40,7 +38,7 @@ def crossing_loop(region: Graph, space: Space) -> Axes | None:
         if terms is None or abs(terms.get(last, 0)) < 2:
             continue
         for loop in loops[:-1]:
-            if abs(terms.get(variables[loop.place], 0)) == 1 and loop.extent >= SMALLEST:
+            if abs(terms.get(variables[loop.place], 0)) == 1 and loop.extent >= tuned.tile_least:
                 return loop
     return None
 
@@ -71,16 +69,16 @@ class Tiles(Nest):
         assert across is not None
         last = space.loops[-1]
         outer = [loop for loop in space.loops if loop not in (across, last)]
-        tiles = (-(-across.extent // TILE), -(-last.extent // TILE))
+        tiles = (-(-across.extent // tuned.tile_side), -(-last.extent // tuned.tile_side))
         extents = (*(loop.extent for loop in outer), *tiles)
-        self.units, self.elements_per_unit = math.prod(extents), TILE * TILE
+        self.units, self.elements_per_unit = math.prod(extents), tuned.tile_side * tuned.tile_side
         with ExitStack() as stack:
             unit = stack.enter_context(b.loop(self.units, "parallel"))
             *parts, row, column = split_index(b, unit, extents)
             values = {loop.place: p for loop, p in zip(outer, parts, strict=True)}
             for loop, tile, kind in ((across, row, "serial"), (last, column, "vector")):
-                start = tile * TILE
-                stop = minimum(start + TILE, loop.extent)
+                start = tile * tuned.tile_side
+                stop = minimum(start + tuned.tile_side, loop.extent)
                 values[loop.place] = stack.enter_context(b.loop(stop, kind, start))
             for result in dict.fromkeys(self.region.results):
                 self.store(result, space.index(b, values, tensor_type(result).dims))

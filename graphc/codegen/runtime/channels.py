@@ -49,6 +49,7 @@ from graphc.codegen.runtime.system import (
     pause,
 )
 from graphc.codegen.runtime.tracing import arrived
+from graphc.codegen.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,
@@ -59,11 +60,6 @@ from graphc.runtime.load.layouts import (
     TeamWords,
 )
 
-SPIN_NANOSECONDS = 100_000
-CROWDED_NANOSECONDS = 30_000  # of spinning where the core is shared with others
-LONG_YIELD = 50_000
-SHY_NANOSECONDS = 100_000_000
-PAUSES = 16  # between two looks at the clock; a power of two
 IS_EMPTY, IS_FULL = 0, 1  # states of a channel
 ANY = -1  # instead of a value: wait for anything on an agenda
 
@@ -113,7 +109,7 @@ def wait_for(
         with f.when(cancel.load(order=RELAXED) != 0):
             f.give(CANCELLED)
         pause(f)
-        turn.set((turn + 1) & (PAUSES - 1))
+        turn.set((turn + 1) & (tuned.clock_pauses - 1))
         with f.when(turn == 0), f.when(spun_enough(f, begin)):
             park(f, at, wanted, cancel, spot)
             begin.set(now(f))
@@ -124,12 +120,12 @@ def spun_enough(f: Writer, begin: Number) -> None:
     """Give way to other threads, unless that took long lately; whether it is time to park."""
     asked = now(f)
     with f.when(asked < shy_until(f).load(order=RELAXED)):
-        f.give(asked - begin >= CROWDED_NANOSECONDS)
+        f.give(asked - begin >= tuned.channel_spin_crowded)
     give_way(f)
     back = now(f)
-    with f.when(back - asked > LONG_YIELD):
-        shy_until(f).store(back + SHY_NANOSECONDS, RELAXED)
-    f.give(back - begin >= SPIN_NANOSECONDS)
+    with f.when(back - asked > tuned.long_yield):
+        shy_until(f).store(back + tuned.shy_time, RELAXED)
+    f.give(back - begin >= tuned.channel_spin)
 
 
 def park(f: Writer, at: Value, wanted: Value, cancel: Value, spot: Struct[SpotWords]) -> None:

@@ -41,10 +41,10 @@ from graphc.codegen.runtime.system import (
 )
 from graphc.codegen.runtime.team_failure import team_fail
 from graphc.codegen.runtime.walker import walk
+from graphc.codegen.tuning import tuned
 from graphc.runtime.load.layouts import Address, SpotWords, TeamWords, Word
 
 MOST_WORKERS = 256
-MOVE_NANOSECONDS = 1_000_000  # at least between two moves
 FREE, LEASED, POSTED = range(3)  # states of a worker; posted: team, frame and device say what to do
 
 
@@ -135,7 +135,7 @@ def crew_spread(f: Writer, worker: Struct[WorkerWords]) -> None:
     with f.when(here != worker.core):
         f.give()
     time = now(f)
-    with f.when(time - worker.moved < MOVE_NANOSECONDS):
+    with f.when(time - worker.moved < tuned.move_pause):
         f.give()
     worker.moved = time
     clear_bytes(f, mask, MASK)

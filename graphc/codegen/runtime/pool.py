@@ -56,12 +56,8 @@ from graphc.codegen.runtime.system import (
     thread_create,
     thread_detach,
 )
+from graphc.codegen.tuning import tuned
 from graphc.runtime.devices.device import MOST_THREADS
-
-CHUNKS_PER_THREAD = 2  # more where a long kernel looks at the cancel flag in between
-# On a busy machine a worker may sit on the caller's core: whoever waits gives way soon.
-BRIEF_SPINS = 100
-YIELD_EVERY = 200
 
 busy = Global("busy", I32, align=128)
 is_forking = Global("open", I32, align=128)
@@ -110,7 +106,7 @@ def divide(f: Writer, units: Value, grain: Value, threads: Value, poll: Value) -
     each = (pieces // count).most(1)
     looks = units // (poll != 0).choose(poll, units) // count  # at the cancel flag
     job(f).slots = count
-    job(f).chunks = each.least(CHUNKS_PER_THREAD).most(looks.least(each))
+    job(f).chunks = each.least(tuned.chunks_per_thread).most(looks.least(each))
     with f.loop(0, count) as s:
         slots(f)[s].at("next").store(0, RELAXED)
     return count
@@ -149,7 +145,7 @@ def close(f: Writer, state: Value) -> None:
         with f.forever():
             with f.when(state.load(order=ACQUIRE) == IDLE):
                 f.leave()
-            with f.when(turns < BRIEF_SPINS):
+            with f.when(turns < tuned.brief_spins):
                 turns += 1
                 pause(f)
             with f.otherwise():
@@ -190,7 +186,7 @@ def comes_soon(f: Writer, slot: Struct[SlotWords]) -> None:
             f.give(0)
         pause(f)
         turn += 1
-        with f.when(turn % YIELD_EVERY == 0):
+        with f.when(turn % tuned.yield_every == 0):
             give_way(f)
 
 

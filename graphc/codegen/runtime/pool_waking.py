@@ -38,13 +38,9 @@ from graphc.codegen.runtime.system import (
     set_thread_cores,
     without_core,
 )
+from graphc.codegen.tuning import tuned
 from graphc.runtime.load.layouts import Layout, Word
 
-# All in nanoseconds.
-LEAST_PATIENCE, MOST_PATIENCE = 300_000, 5_000_000
-STALL = 200_000
-FORGIVEN = 1_000_000  # idle time after which a debt does not count: steps come one at a time
-SHORTEST_REST, LONGEST_REST = 10_000_000, 1_000_000_000
 ALL = (1 << 63) - 1  # chunks
 _SPREAD, _MIX = 4294967311, -7046029254386353131  # of the hash of a step
 _COST_BITS = 6
@@ -58,10 +54,10 @@ class CostWords(Layout):
 
 
 debt = Global("debt", I64)
-patience = Global("patience", I64, LEAST_PATIENCE)
+patience = Global("patience", I64, tuned.least_patience)
 helped = Global("helped", I32, align=128)  # a worker has done something since it was woken
 holiday = Global("holiday", I64)  # ends then
-rest = Global("rest", I64, SHORTEST_REST)
+rest = Global("rest", I64, tuned.shortest_rest)
 last = Global("last", I64)
 costs = Global("costs", CostWords, count=1 << _COST_BITS, align=64)
 
@@ -71,7 +67,7 @@ def run_beside_sleepers(f: Writer, count: Number) -> None:
     """Run the job, whose workers are parked, at least in part: wake them if that pays."""
     limit = patience(f).load()
     idle = now(f) - last(f).load()
-    owed = (idle > FORGIVEN).choose(0, debt(f).load())
+    owed = (idle > tuned.forgiven).choose(0, debt(f).load())
     with f.when(owed >= limit):
         wake_and_run(f, count)
         f.give()
@@ -106,8 +102,8 @@ def run_beside_sleepers(f: Writer, count: Number) -> None:
 def wake_and_run(f: Writer, count: Number) -> None:
     """Wake the workers, and run what they leave."""
     useful = helped(f).exchange(0, RELAXED) != 0
-    longer = (patience(f).load() << 1).least(MOST_PATIENCE)
-    patience(f).store(useful.choose(LEAST_PATIENCE, longer))
+    longer = (patience(f).load() << 1).least(tuned.most_patience)
+    patience(f).store(useful.choose(tuned.least_patience, longer))
     debt(f).store(0)
     with f.loop(1, count) as s:
         slot = slots(f)[s]
@@ -121,11 +117,11 @@ def wake_and_run(f: Writer, count: Number) -> None:
 def judge(f: Writer, begin: Value, own_end: Value) -> None:
     """The caller has waited for its workers: send them on a holiday if that took too long."""
     end = now(f)
-    with f.when(end - own_end > own_end - begin + STALL):
+    with f.when(end - own_end > own_end - begin + tuned.stall):
         length = rest(f).load()
         is_rare = end - holiday(f).load() > length << 2
-        longer = (length << 1).least(LONGEST_REST)
-        chosen = is_rare.choose(SHORTEST_REST, longer)
+        longer = (length << 1).least(tuned.longest_rest)
+        chosen = is_rare.choose(tuned.shortest_rest, longer)
         rest(f).store(chosen)
         holiday(f).store(end + chosen)
 

@@ -21,10 +21,9 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.runtime.system import reallocate
+from graphc.codegen.tuning import tuned
 from graphc.runtime.call.failure import EMPTY, FULL, NO_MEMORY
 from graphc.runtime.load.layouts import FrameWords, StackWords
-
-FIRST_BYTES = 4096
 
 
 def open_stack(frame: Struct[FrameWords], number: Value, handle: Value) -> None:
@@ -60,7 +59,7 @@ def push(
 def grow(f: Writer, frame: Struct[FrameWords], stack: Struct[StackWords], least: Number) -> None:
     """Give a stack more memory; 0, or why not."""
     room, budget = stack.room, frame.budget
-    enough, double = least + FIRST_BYTES, room << 1
+    enough, double = least + tuned.stack_bytes, room << 1
     wanted = double.below(enough).choose(enough, double)
     left = budget.load(order=RELAXED)
     taken = (wanted - room > left).choose(room + left, wanted)

@@ -7,11 +7,13 @@ from pathlib import Path
 from graphc.codegen import cache
 from graphc.codegen.llvm.target import Target, optimise_and_object
 from graphc.record import replace
+from graphc.tuning import changes
 
 _PACKAGE = Path(__file__).parents[2]
 # What the text is made from, besides the modules of this folder.
 SOURCES = (
     "codegen/llvm/writer.py",
+    "codegen/tuning.py",
     "runtime/call/failure.py",
     "runtime/call/nesting.py",
     "runtime/devices/device.py",
@@ -50,7 +52,7 @@ def support_object(target: Target) -> bytes:
     Compiled without optimisation, in 12 ms instead of 110: a step costs 7 ns instead of 3.
     """
     base = replace(target, cpu="x86-64" if "x86" in target.triple else "generic", features="")
-    key = cache.key_of(_sources() or support_ir(base), base)
+    key = cache.key_of(_sources() or support_ir(base), base, changes())
     store = cache.default()
     found = store.get([key])
     if key not in found:

@@ -28,11 +28,9 @@ from graphc.codegen.runtime.ready_queue import agenda_reset
 from graphc.codegen.runtime.system import core, give_way, pause
 from graphc.codegen.runtime.team_failure import frame_of, team_fail
 from graphc.codegen.runtime.walker import walk
+from graphc.codegen.tuning import tuned
 from graphc.runtime.call.failure import NO_WORKER
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, TeamWords
-
-LOOKS = 1024  # at a worker's turn, before giving way
-
 
 # ------------------------------------------------------------------------- the caller
 
@@ -113,6 +111,6 @@ def team_part(f: Writer, team: Struct[TeamWords], d: Number) -> None:
             f.leave()
         pause(f)
         looks += 1
-        with f.when(looks == LOOKS):
+        with f.when(looks == tuned.turn_looks):
             looks.set(0)
             give_way(f)

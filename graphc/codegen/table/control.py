@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from graphc.codegen.table.carries import Carry, Layout, layout_of, region_of
 from graphc.codegen.table.messages import recv_rows, send_rows
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
 from graphc.ir.regions import scheduled_graphs
@@ -26,8 +27,6 @@ from graphc.runtime.load.table import ABSENT, Operand
 
 if TYPE_CHECKING:
     from graphc.codegen.table.steps import Scope, TableWriter
-
-SMALL = 4096  # bytes that are copied once rather than looked after in every run of a body
 
 
 def scratch_place(writer: TableWriter, node: Node) -> Operand:
@@ -94,7 +93,7 @@ class Loop:
         """Point the carries at their initial values; `odd` has the first run write their homes."""
         for k, kind in enumerate(self.carries):
             start, home = self.writer.place(self.node.inputs[k]), self.home(k)
-            small = self.nbytes(k) <= SMALL
+            small = self.nbytes(k) <= tuned.copied_carry
             if kind is Carry.STILL:
                 self.scope |= {f"p{k}": start, f"r{k}": start}
             elif kind is Carry.IN_PLACE and small:

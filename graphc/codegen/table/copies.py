@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute
 from graphc.ir.types import Type
-
-MOST_BYTES = 1 << 22  # beyond that a kernel, which threads share
 
 
 def copied_by(node: Node) -> tuple[tuple[int, int], ...]:
@@ -34,7 +33,7 @@ def lies_in_order(node: Node) -> bool:
     if node.op.name != "concat" or not isinstance(node.type, Type) or not node.type.is_static:
         return False
     outer = node.type.dims[: node.attrs["axis"]]
-    return all(extent == 1 for extent in outer) and 0 < node.type.nbytes <= MOST_BYTES
+    return all(extent == 1 for extent in outer) and 0 < node.type.nbytes <= tuned.copied_bytes
 
 
 def is_copied(node: Node) -> bool:

@@ -20,11 +20,11 @@ from graphc.ops.autodiff.vjp import Note, differentiate, zeros
 from graphc.ops.control.control import param_node
 from graphc.ops.math.comparison import compares_values
 from graphc.ops.record.value import Trace, Value, tracing
+from graphc.ops.tuning import tuned
 from graphc.record import record
 
 # Made again on the backward pass where they are read: no work, or less than saving them.
 REMADE = ("const", "iota", "broadcast", "reshape", "transpose", "stack")
-LIGHT = 4.0  # operations per element that cost less than a store and a load
 
 
 def joint(region: Graph, wrt: Sequence[int], seeded: Sequence[int], note: Note | None) -> Graph:
@@ -163,7 +163,7 @@ def is_light(node: Node) -> bool:
         return False
     cost = node.op.cost
     assert isinstance(node.type, Type)
-    return cost is None or cost(node)[0] <= LIGHT * node.type.size
+    return cost is None or cost(node)[0] <= tuned.light_node * node.type.size
 
 
 class Thread:

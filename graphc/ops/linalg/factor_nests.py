@@ -28,12 +28,11 @@ from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import fma, minimum, sqrt, where
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
+from graphc.ops.tuning import tuned
 
 SINGULAR = 2  # the status of a non-finite value
-DEPTH = 32  # columns of a panel
 ROWS, TERMS = 4, 4  # of the product, at a time
 WHOLE = 16  # columns below the diagonal are taken by that many
-BLOCK = 256  # columns of the product whose part on the right stays in the first cache
 LINE = 64  # bytes of a cache line
 
 Workspace = tuple[tuple[DType, int], ...]
@@ -47,7 +46,7 @@ def matrices(node: Applied) -> int:
 
 def depth_of(n: int) -> int:
     """Columns of a panel: a multiple of ROWS and of TERMS."""
-    return max(ROWS, min(DEPTH, -(-n // ROWS) * ROWS))
+    return max(ROWS, min(tuned.panel, -(-n // ROWS) * ROWS))
 
 
 def padded(n: int) -> int:
@@ -122,14 +121,14 @@ class Square:
         """
         b = self.b
         start, stop = columns
-        with b.loop(_ceiling(stop - start, BLOCK)) as block:
-            left = b.affine([(block, BLOCK)], start)
+        with b.loop(_ceiling(stop - start, tuned.product_block)) as block:
+            left = b.affine([(block, tuned.product_block)], start)
             row = left if lower else rows[0]
             with b.loop(_ceiling(rows[1] - row, ROWS)) as group:
                 top = b.affine([(group, ROWS)], row)
                 end = b.affine([(_ceiling(top - left, WHOLE), WHOLE)], WHOLE)
                 end = minimum(left + end, stop) if lower else stop
-                end = minimum(end, left + BLOCK)
+                end = minimum(end, left + tuned.product_block)
                 with b.loop(self.depth // TERMS) as some:
                     terms = [b.affine([(some, TERMS)], k) for k in range(TERMS)]
                     few = [top + r for r in range(ROWS)]

@@ -27,8 +27,8 @@ from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
 from graphc.ops.shape.manipulation import moveaxis
 from graphc.ops.shape.shape import reshape
+from graphc.ops.tuning import tuned
 
-MOST = 64  # extent of a matrix of roots of unity
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
@@ -43,13 +43,13 @@ def _matrix(n: int) -> Any:
 
 def _factor(n: int) -> int:
     """The greatest divisor of n that a matrix is small enough for; 1 if there is none."""
-    return max(d for d in range(1, min(n, MOST) + 1) if n % d == 0)
+    return max(d for d in range(1, min(n, tuned.root_matrix) + 1) if n % d == 0)
 
 
 def _forward(x: Any, n: int, element: DType) -> Any:
     """The transform of rows of n complex numbers, not scaled."""
     f = functions
-    if n <= MOST:
+    if n <= tuned.root_matrix:
         return f.matmul(x, _matrix(n).astype(element.numpy)) if n else x
     a = _factor(n)
     if a == 1:

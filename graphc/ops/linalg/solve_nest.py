@@ -23,9 +23,9 @@ from graphc.ops.linalg.factor_nests import (
     pitch,
     square_workspace,
 )
+from graphc.ops.tuning import tuned
 
 OUT_OF_RANGE = 1  # the status of an index
-NARROW = 8  # right sides up to this number are solved one by one
 
 
 class Solve(Square):
@@ -36,7 +36,7 @@ class Solve(Square):
         self.right, self.seen = self.scratch
         self.width, turned = self.node.type.dims[-1], self.node.attrs["transposed"]
         self.stride = pitch(*self.sides(self.node))
-        self.one_by_one = self.width <= NARROW
+        self.one_by_one = self.width <= tuned.solved_alone
         with b.loop(matrices(self.node), "parallel") as unit:
             if turned:
                 self.every_row_once(unit)
@@ -53,7 +53,7 @@ class Solve(Square):
     def sides(node: Any) -> tuple[int, DType]:
         """Elements and type of a row of right sides, or of one of few right sides."""
         *_, n, width = node.type.dims
-        return (padded(n) if width <= NARROW else width), node.type.dtype
+        return (padded(n) if width <= tuned.solved_alone else width), node.type.dtype
 
     def place(self, row: Any, column: Any) -> Any:
         """Where an element of the right sides lies: few of them are stored side by side."""
@@ -171,6 +171,6 @@ class Solve(Square):
 def solve_workspace(node: Any) -> Workspace:
     """The padded matrix, right sides, and a mark for each row."""
     *_, n, width = node.type.dims
-    rows = width if width <= NARROW else padded(n)
+    rows = width if width <= tuned.solved_alone else padded(n)
     sides = (node.type.dtype, rows * pitch(*Solve.sides(node)))
     return (*square_workspace(node), sides, (I64, n if node.attrs["transposed"] else 0))

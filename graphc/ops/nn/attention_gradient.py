@@ -24,10 +24,7 @@ from graphc.ops.nn.attention_scores import bands_of, default_scale, scores, shar
 from graphc.ops.record.value import Value, element_of, emit, functions
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
-
-BAND_ROWS = 256  # so many share what a band reads of k and v;
-CAUSAL_ROWS = 128  # fewer, where that leaves out what none of them sees
-MOST_BANDS = 8
+from graphc.ops.tuning import tuned
 
 Step = Callable[[Sequence[Any], tuple[Any, ...]], list[Any]]
 
@@ -129,8 +126,8 @@ def _in_bands(
     """Cotangents of q, k, v and the masks from (ct, drops, q, k, v), the last two whole."""
     ct, drops, q, k, v = arrays
     rows, columns = q.shape[-2], k.shape[-2]
-    size = CAUSAL_ROWS if causal else BAND_ROWS
-    bands = bands_of(rows, columns, causal, size, MOST_BANDS)
+    size = tuned.gradient_band_causal if causal else tuned.gradient_band
+    bands = bands_of(rows, columns, causal, size, tuned.gradient_bands)
     if len(bands) == 1 or any(element_of(m)[0] is not BOOL for m in masks):
         return _band(arrays, masks, causal, factor)
     parts = []

@@ -10,11 +10,10 @@ import numpy as np
 
 from graphc.ir.types import BOOL, Dimension
 from graphc.ops.record.value import Value, element_of, functions
+from graphc.ops.tuning import tuned
 
 # A finite stand-in for -inf: a row that is masked out completely gives a mean and not NaN.
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)
-BAND_ROWS = 512  # fewer rows of causal attention are not worth kernels of their own
-MOST_BANDS = 4
 
 
 def default_scale(width: Any) -> float:
@@ -68,7 +67,7 @@ def bands_of(
     whole = ((0, rows, columns),)
     if not isinstance(rows, int) or not isinstance(columns, int):
         return whole
-    count = min(most or MOST_BANDS, rows // (size or BAND_ROWS))
+    count = min(most or tuned.score_bands, rows // (size or tuned.score_band))
     if count < 2 or (causal and columns < rows):  # a row that sees nothing is the mean of all
         return whole
     ends = [rows * k // count for k in range(count + 1)]

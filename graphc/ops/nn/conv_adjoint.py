@@ -37,6 +37,7 @@ from graphc.ops.shape.manipulation import flip
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.shape import reshape, transpose
 from graphc.ops.shape.slicing import slice_axis
+from graphc.ops.tuning import tuned
 
 Ints = tuple[int, ...]
 STEPS = (
@@ -44,7 +45,6 @@ STEPS = (
     Attr("dilation", "ints", within=POSITIVE),
     Attr("groups", "int", 1, within=POSITIVE),
 )
-MOST_SUMS = 64  # weights of a group that are summed up one by one
 
 # ------------------------------------------------------------------------------------ to weights
 
@@ -163,7 +163,7 @@ conv_weights_op = define(
 def to_weights(y: Any, x: Value, window: Ints, stride: Ints, dilation: Ints, groups: int) -> Any:
     """The gradient of `conv` to its weights, where groups are narrow as plain sums of products."""
     outputs, inputs = shape_of(y)[1] // groups, shape_of(x)[1] // groups  # type: ignore[operator]
-    if groups == 1 or outputs * inputs * math.prod(window) > MOST_SUMS:
+    if groups == 1 or outputs * inputs * math.prod(window) > tuned.weight_sums:
         return emit(
             "conv_weights", y, x, window=window, stride=stride, dilation=dilation, groups=groups
         )

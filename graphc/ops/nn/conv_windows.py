@@ -23,11 +23,10 @@ from graphc.ops.linalg.matmul import accumulable, contraction_types
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
+from graphc.ops.tuning import tuned
 from graphc.record import record
 
 Ints = tuple[int, ...]
-STRIP = 4096  # elements of the strip between zeros
-TERMS = 128  # products in the body of the inner loop
 MOST_UNROLLED = 512  # products of a result, and phases of the channels it is made of
 FLOATS = ("f32", "f64", "f16", "bf16")
 
@@ -46,7 +45,7 @@ class Shape:
     @property
     def shared(self) -> int:
         """Output channels of a group that are summed together."""
-        most = max(1, TERMS // (self.w[1] * self.w[2] * self.w[3]))
+        most = max(1, tuned.window_terms // (self.w[1] * self.w[2] * self.w[3]))
         count = self.w[0] // self.groups
         return max(k for k in range(1, min(most, 4) + 1) if count % k == 0)
 
@@ -62,7 +61,7 @@ class Shape:
     def rows(self) -> int:
         """Rows of results in a strip."""
         area = self.pitch * self.stride[0] * self.stride[1] * self.w[1]
-        most = max(1, STRIP // area - self.over(0))
+        most = max(1, tuned.window_strip // area - self.over(0))
         return -(-self.out[0] // -(-self.out[0] // most))
 
     @property

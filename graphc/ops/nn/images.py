@@ -16,9 +16,9 @@ from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
+from graphc.ops.tuning import tuned
 
 Array = np.ndarray[Any, Any]
-MOST_TAPS = 8  # neighbours that are read one by one; more are a product with a matrix
 
 # ------------------------------------------------------------------------------------ blocks
 
@@ -75,7 +75,7 @@ def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> 
     if not element.is_float:
         wide = resample(functions.astype(x, "f32"), axis, places, weights)
         return functions.astype(wide, element)
-    if at.shape[1] > MOST_TAPS:
+    if at.shape[1] > tuned.resample_taps:
         matrix = np.zeros((len(at), int(shape_of(x)[axis])))  # type: ignore[arg-type]
         np.add.at(matrix, (np.arange(len(at))[:, None], at), factors)
         turned = functions.moveaxis(x, axis, -1)

@@ -27,8 +27,7 @@ from graphc.ops.record.value import Value, common_element, emit, functions, publ
 from graphc.ops.reduce.reduce import IDENTITY
 from graphc.ops.shape.padding import emit_pad
 from graphc.ops.shape.slicing import slice_axis
-
-UNROLL = 64
+from graphc.ops.tuning import tuned
 
 # ------------------------------------------------------------------------------------ the op
 
@@ -127,7 +126,7 @@ def _ceil_pairs(dims: Any, pairs: list[Any], reach: Ints, stride: Ints) -> list[
 
 def _windows(x: Value, kind: str, window: Ints, stride: Ints, dilation: Ints) -> Any:
     """The pool node, or some per axis where the whole window is too large to unroll."""
-    if math.prod(window) <= UNROLL:
+    if math.prod(window) <= tuned.pool_unrolled:
         return emit("pool", x, kind=kind, window=window, stride=stride, dilation=dilation)
     for axis, (size, step, gap) in enumerate(zip(window, stride, dilation), -len(window)):
         x = _along_axis(x, kind, axis, size, step, gap)

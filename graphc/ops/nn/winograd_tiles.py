@@ -17,10 +17,10 @@ from fractions import Fraction
 from typing import Any
 
 from graphc.loops.nest import Expr, Scalars
+from graphc.ops.tuning import tuned
 from graphc.record import record
 
 Matrix = tuple[tuple[Fraction, ...], ...]
-STRIP_TILES = 256
 # Points that many tiles apart share two sets of the first cache level: rows get some spare tiles.
 SHARED, SPARE = 512, 16
 
@@ -169,14 +169,14 @@ class Strips:
 
     @property
     def rows(self) -> int:
-        most = max(1, STRIP_TILES // self.line - self.dead)
+        most = max(1, tuned.winograd_strip // self.line - self.dead)
         return -(-self.down // -(-self.down // most))
 
     @property
     def group(self) -> int:
         if self.rows < self.down:
             return 1
-        most = max(1, STRIP_TILES // (self.lines * self.line))
+        most = max(1, tuned.winograd_strip // (self.lines * self.line))
         return max(k for k in range(1, most + 1) if self.images % k == 0)
 
     @property

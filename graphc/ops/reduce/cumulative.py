@@ -29,11 +29,9 @@ from graphc.ops.record.families import (
 from graphc.ops.record.value import Value, as_value, element_of, emit, functions, public
 from graphc.ops.reduce.reduce import IDENTITY, accumulating, no_out
 from graphc.ops.shape.padding import shifted
+from graphc.ops.tuning import tuned
 
 DTYPES = ("i64", "u64", "f32", "f64")  # what the public functions widen everything to
-LANES = 512  # totals that advance together
-ROWS = 4  # the same along the last axis: each waits for its last addition ...
-SHORT = 8  # ... but rows of so few steps, which are no loop, do not wait for one another
 
 
 def _infer(name: str) -> Callable[..., Type]:
@@ -67,18 +65,18 @@ def _shape(node: Any) -> tuple[int, int, int]:
 
 
 def _rows(node: Node) -> int:
-    return ROWS if _shape(node)[1] > SHORT else 1
+    return tuned.running_rows if _shape(node)[1] > tuned.running_short else 1
 
 
 def units(node: Node) -> int:
     outer, _, inner = _shape(node)
     rows = _rows(node)
-    return outer // rows + outer % rows if inner == 1 else outer * -(-inner // LANES)
+    return outer // rows + outer % rows if inner == 1 else outer * -(-inner // tuned.running_lanes)
 
 
 def workspace(node: Node) -> tuple[tuple[DType, int], ...]:
     inner = _shape(node)[2]
-    return () if inner == 1 else ((_carried(node), min(inner, LANES)),)
+    return () if inner == 1 else ((_carried(node), min(inner, tuned.running_lanes)),)
 
 
 def _carried(node: Any) -> DType:
@@ -106,13 +104,13 @@ class Scan:
 
     def nest(self) -> None:
         b, (outer, _, inner) = self.b, _shape(self.node)
-        blocks = b.integer(-(-inner // LANES))
+        blocks = b.integer(-(-inner // tuned.running_lanes))
         with b.loop(units(self.node), "parallel") as unit:
             if inner == 1:
                 self.some(unit, outer, _rows(self.node))
                 return
-            first = unit % blocks * LANES
-            stop = minimum(first + LANES, inner)
+            first = unit % blocks * tuned.running_lanes
+            stop = minimum(first + tuned.running_lanes, inner)
             self.lanes(unit // blocks, first, stop)
 
     def some(self, unit: Expr, outer: int, rows: int) -> None:

@@ -21,7 +21,6 @@ from graphc.ops.record.arguments import Array
 
 Kernel = Callable[..., int | None]
 CANCELLED = -1  # the status of a run that was cancelled
-SHORT = 32  # rows up to this length are sorted by insertion
 
 
 def insertion_kernel(result: str) -> Kernel:

@@ -23,10 +23,9 @@ from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import maximum, minimum, where
 from graphc.ops.record.arguments import Applied, Read, Write
 from graphc.ops.reduce.cumulative import unravel
+from graphc.ops.tuning import tuned
 
 LINE = 64  # bytes of a comparator's side
-LONGEST = 4096  # keys in a row: more fill the second cache, and radix passes cost less
-LONGEST_NARROW = 64  # the same for 8 and 16 bits, which take a pass or two
 
 
 class Network:
@@ -163,7 +162,7 @@ def groups(node: Applied) -> int:
 def network(node: Applied) -> Loops | None:
     """The loops that sort the rows of a node, if they are many and not too long."""
     narrow = node.inputs[0].type.dtype.bits < 32
-    longest = LONGEST_NARROW if narrow else LONGEST
+    longest = tuned.network_row_narrow if narrow else tuned.network_row
     if _rows(node) < lanes_of(node) or node.type.dims[-1] > longest:
         return None
     types = sorted_types(node)

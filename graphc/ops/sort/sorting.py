@@ -47,8 +47,9 @@ from graphc.ops.record.value import Value, as_value, common_element, emit, funct
 from graphc.ops.shape.manipulation import moveaxis
 from graphc.ops.shape.shape import reshape
 from graphc.ops.shape.slicing import slice_axis
-from graphc.ops.sort.sort_kernels import INSERTION, RADIX, SHORT, Kernel, topk_kernel
+from graphc.ops.sort.sort_kernels import INSERTION, RADIX, Kernel, topk_kernel
 from graphc.ops.sort.sort_nests import network
+from graphc.ops.tuning import tuned
 
 # ------------------------------------------------------------------------------------ rows of keys
 
@@ -71,7 +72,7 @@ def _key_library(result: str, cuda: str) -> Library:
     """
 
     def short(node: Applied) -> bool:
-        return bool(node.type.dims[-1] <= SHORT)
+        return bool(node.type.dims[-1] <= tuned.insertion_row)
 
     def kernel(node: Applied) -> Kernel:
         return (INSERTION if short(node) else RADIX)[result]
@@ -280,12 +281,9 @@ argsort_op = define(
     doc="The positions that sort each row; equal elements keep their order.",
 )
 
-# Above this many elements a full sort costs less than insertion into the list of the best.
-LISTED = 64
-
 
 def _expand_topk(x: Value, k: int, largest: bool) -> tuple[Any, Any]:
-    if k > LISTED:
+    if k > tuned.listed:
         places = slice_axis(emit("argsort", x, descending=largest), rank_of(x) - 1, 0, k)
     else:
         _, places = emit("topk_keys", _encoded(x, largest, True), k=k)

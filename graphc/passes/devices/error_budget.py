@@ -22,10 +22,10 @@ from graphc.ir.graph import Program
 from graphc.ops.control.compression import WORST, truncate16, widen16
 from graphc.ops.reference.interpreter import check_arguments, interpret
 from graphc.passes.devices.conditioning import weights
+from graphc.passes.tuning import tuned
 from graphc.record import record
 from graphc.runtime.call.variable import container
 
-MOST = 64  # channels that are measured one by one
 TINY = 2.0**-126  # below, an f32 has fewer bits and no bound is relative
 Shorten = Callable[[Program, frozenset[str], str], Program]
 
@@ -123,13 +123,15 @@ class _Sample:
         share = f"all together change the results by {total:.2g}"
         if budget is None or total <= budget:
             return everything, dict.fromkeys(everything, share)
-        first = sorted(everything, key=lambda c: saved[c], reverse=True)[:MOST]
+        first = sorted(everything, key=lambda c: saved[c], reverse=True)[: tuned.measured_channels]
         alone = {channel: self.error([channel]) for channel in first}
         taken = _cheapest(alone, saved, budget)
         while taken and (total := self.error(taken)) > budget:
             taken = taken[: len(taken) // 2]  # the errors of these add up to more than their sum
         text = {c: f"alone it changes the results by {e:.2g}" for c, e in alone.items()}
-        left = dict.fromkeys(everything, f"not among the {MOST} largest, so not measured alone")
+        left = dict.fromkeys(
+            everything, f"not among the {tuned.measured_channels} largest, so not measured alone"
+        )
         return taken, left | text
 
 

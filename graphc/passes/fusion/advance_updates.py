@@ -14,10 +14,9 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Reduction, Scalar
 from graphc.ir.types import Type
-from graphc.passes.fusion.groups import FAR
 from graphc.passes.reasons import summarise
+from graphc.passes.tuning import tuned
 
-MOST_NODES = 40  # in an update
 GIVEN = ("param", "read")
 
 
@@ -59,7 +58,10 @@ class _Order:
         if not readers or gradient in self.results:
             return
         update = self.update_of(gradient)
-        if max((self.position[n] for n in update), default=0) - self.position[gradient] <= FAR:
+        if (
+            max((self.position[n] for n in update), default=0) - self.position[gradient]
+            <= tuned.far_reader
+        ):
             return
         helpers = self.helpers_of(update, gradient)
         if helpers is None:
@@ -81,7 +83,7 @@ class _Order:
             node = pending.pop()
             if node in found or node.op.effect is Effect.WRITE:
                 continue
-            if len(found) == MOST_NODES or not is_plain(node, gradient):
+            if len(found) == tuned.early_update_nodes or not is_plain(node, gradient):
                 return {}
             found[node] = None
             pending += self.readers.get(node, ())
@@ -96,7 +98,7 @@ class _Order:
             if node in found or node in update or node.op.name in GIVEN:
                 continue
             plain = node.op.name == "const" or is_plain(node, gradient)
-            if len(found) == MOST_NODES or not plain:
+            if len(found) == tuned.early_update_nodes or not plain:
                 return None
             found[node] = None
             pending += node.inputs
@@ -130,10 +132,10 @@ class _Order:
     def end(self, reader: Node) -> int:
         """When the last element-wise node is issued that may run in the kernel of a reader."""
         last, pending, seen = self.turn[reader], [reader], {reader}
-        while pending and len(seen) < MOST_NODES:
+        while pending and len(seen) < tuned.early_update_nodes:
             node = pending.pop()
             for n in self.readers.get(node, ()):
-                near = self.position[n] - self.position[node] <= FAR
+                near = self.position[n] - self.position[node] <= tuned.far_reader
                 if near and isinstance(n.op.lower, Scalar) and n not in seen:
                     seen.add(n)
                     pending.append(n)

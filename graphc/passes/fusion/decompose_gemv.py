@@ -21,11 +21,7 @@ from graphc.ir.op import OPS, Contraction, Reduction, Scalar
 from graphc.ir.types import F32, F64, Type
 from graphc.passes.fusion.widening import widening_casts
 from graphc.passes.reasons import record
-
-LONG = 1 << 16  # a dot product of so many elements is worth several threads
-SHORT, MANY = 64, 256  # rows that are so short, if there are so many of them
-LEAST_COMPUTED = 1 << 12  # elements of an operand that had better not be stored
-MOST_STEPS = 8  # nodes that compute one
+from graphc.passes.tuning import tuned
 
 
 def decompose_gemv(graph: Graph, config: Config) -> Graph:
@@ -80,7 +76,7 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
         return r.emit(OPS["mul"], (a, b))
     if 1 not in (m, n) or k == 1:
         return None
-    if m == n == 1 and (prod(dims) > 1 or k >= LONG):
+    if m == n == 1 and (prod(dims) > 1 or k >= tuned.long_dot):
         return dots(node, r)
     for matrix, vector, right in ((b, a, True), (a, b, False)):
         if (tensor_type(vector).dims[-2 if right else -1]) != 1:
@@ -89,7 +85,7 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
         if is_computed(source, alone, matrix) and tensor_type(matrix).dims[:-2] == dims[:-2]:
             return summed(r, node, source, vector, turned is right)
     flat = prod(tensor_type(b).dims) == k and a.op.name != "transpose"
-    if n == 1 and k <= SHORT and flat and prod(dims) >= MANY:
+    if n == 1 and k <= tuned.short_row and flat and prod(dims) >= tuned.many_rows:
         return added(r, a, across(r, b), (-1,))
     return None
 
@@ -144,12 +140,12 @@ def behind_transpose(node: Node) -> tuple[Node, bool]:
 
 def is_computed(node: Node, alone: set[int], shown: Node) -> bool:
     """An element-wise value that one product reads and no other kernel makes on its way."""
-    if not {node.id, shown.id} <= alone or tensor_type(node).size < LEAST_COMPUTED:
+    if not {node.id, shown.id} <= alone or tensor_type(node).size < tuned.computed_operand:
         return False
     pending, seen = [node], {node}
     while pending:
         value = pending.pop()
-        if not isinstance(value.op.lower, Scalar) or len(seen) > MOST_STEPS:
+        if not isinstance(value.op.lower, Scalar) or len(seen) > tuned.computed_steps:
             return False
         for source in value.inputs:
             if isinstance(source.op.lower, Scalar | Contraction | Reduction) and source not in seen:

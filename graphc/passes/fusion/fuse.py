@@ -22,10 +22,7 @@ from graphc.ir.types import leaves, tuple_type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, groups_of, regrouped
 from graphc.passes.fusion.widening import behind_views
 from graphc.passes.reasons import collecting, record
-
-LARGER = 4  # times as large as what an update reads of an array is that array
-SMALL_PEAK = 1 << 20  # bytes: less lies in a cache whatever waits for what
-MOST_TRIES = 4  # to find which siblings had better run apart
+from graphc.passes.tuning import tuned
 
 
 def fuse(graph: Graph, config: Config) -> Graph:
@@ -35,7 +32,7 @@ def fuse(graph: Graph, config: Config) -> Graph:
     results of one would wait for the other when most bytes do.
     """
     found = _Attempt(graph, config)
-    least = SMALL_PEAK if config.memory_limit is None else 0
+    least = tuned.small_peak if config.memory_limit is None else 0
     if found.siblings and found.peak > least and found.at_peak():
         found = with_less_waiting(found)
     for reason in found.reasons.lines:
@@ -49,7 +46,7 @@ def with_less_waiting(together: _Attempt) -> _Attempt:
     if apart.peak >= together.peak:
         return together
     found = together
-    for _ in range(MOST_TRIES):
+    for _ in range(tuned.sibling_tries):
         more = found.at_peak()
         if not more or found.peak <= apart.peak:
             break
@@ -173,7 +170,8 @@ class _Fuser:
         """Is a view small, and read after the array has been updated? Read before, it lets the
         array be updated in place."""
         return any(
-            self.updated_at.get(base, issued) < issued and nbytes(view) * LARGER <= nbytes(base)
+            self.updated_at.get(base, issued) < issued
+            and nbytes(view) * tuned.update_share <= nbytes(base)
             for base in (self.groups.bases(view) if self.updated_at else ())
         )
 
@@ -199,7 +197,7 @@ class _Fuser:
         """
         arrays: set[Node] = set()
         while isinstance(lower := node.op.lower, Compute) and lower.position is not None:
-            if not arrays and nbytes(source) * LARGER > nbytes(node):
+            if not arrays and nbytes(source) * tuned.update_share > nbytes(node):
                 return False
             node = node.inputs[0]
             arrays.add(node)

@@ -26,15 +26,8 @@ from graphc.ir.regions import talks
 from graphc.ir.types import Type
 from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.fusion.widening import widening_casts
+from graphc.passes.tuning import tuned
 from graphc.record import record
-
-MAX_NODES = 64
-MAX_OPERANDS = 24
-MAX_VIEW_WEIGHT = 12
-MOST_SCALARS = 32  # different numbers that kernels hold
-MOST_INLINED = 3  # operands of a concat that its readers inline
-SIBLING_DISTANCE = 8  # nodes between siblings; farther apart their results would live too long
-FAR = 24  # nodes between a value and a reader that had better not run at once
 
 # Marks of a graph that decide what runs together (see `Graph.marks`).
 COPY = "copy"  # computed again for its readers: runs beside them, not beside what it reads
@@ -108,7 +101,7 @@ class Groups:
         self.siblings: set[Node] = set()  # nodes that joined a group for what both read
         self.all: list[Group] = []
         scalars = {n.attrs for n in graph.nodes if is_scalar(n)}
-        self.few_scalars = len(scalars) <= MOST_SCALARS
+        self.few_scalars = len(scalars) <= tuned.kernel_scalars
         for position, node in enumerate(graph.nodes):
             self.position[node.id] = position
             self.visit(node)
@@ -148,7 +141,7 @@ class Groups:
     def visit_view(self, node: Node) -> bool:
         weight = 1 + sum(self.weights[n.id] for n in node.inputs)
         plain = node.op.name != "barrier" and not node.after and self.merge
-        if not plain or weight > MAX_VIEW_WEIGHT:
+        if not plain or weight > tuned.view_weight:
             if isinstance(node.op.lower, Alias):
                 self.outside(node, node.inputs)
                 return True
@@ -262,7 +255,7 @@ class Groups:
                 continue
             if any(self.of(s) is group for s in sources):
                 continue  # it reads the group's own result, perhaps through a view
-            near = self.order(node) - self.order(group.nodes[-1]) <= SIBLING_DISTANCE
+            near = self.order(node) - self.order(group.nodes[-1]) <= tuned.sibling_distance
             near = near and self.together(node, group)
             if near and self.fits(node, group) and self.raise_over((group,), sources):
                 self.add(group, node)
@@ -293,7 +286,7 @@ class Groups:
         """
         if node.id in self.apart:
             return source.id not in self.apart
-        far = self.order(node) - self.order(source) > FAR
+        far = self.order(node) - self.order(source) > tuned.far_reader
         return far and not smaller(node, source)
 
     def together(self, node: Node, group: Group) -> bool:
@@ -342,13 +335,20 @@ class Groups:
         plain = (a.kind == "loop") + (b.kind == "loop")
         if plain == 0 or (plain == 1 and not a.reduced is b.reduced is None):
             return False
-        if len(a.nodes) + len(b.nodes) > MAX_NODES or len(a.operands | b.operands) > MAX_OPERANDS:
+        if (
+            len(a.nodes) + len(b.nodes) > tuned.group_nodes
+            or len(a.operands | b.operands) > tuned.group_operands
+        ):
             return False
         return a.reduced == b.reduced or a.reduced is None or b.reduced is None
 
     def fits(self, node: Node, group: Group) -> bool:
         """May the node run inside the group's loops?"""
-        if group.closed or len(group.nodes) >= MAX_NODES or len(group.operands) >= MAX_OPERANDS:
+        if (
+            group.closed
+            or len(group.nodes) >= tuned.group_nodes
+            or len(group.operands) >= tuned.group_operands
+        ):
             return False
         lower = node.op.lower
         inside = [n for n in node.inputs if not self.weights[n.id] and self.of(n) is group]
@@ -456,7 +456,9 @@ def is_scalar(node: Node) -> bool:
 def inlines(node: Node) -> bool:
     """Readers of a result put together from many operands would ask for each which one it is."""
     lower = node.op.lower
-    return not (isinstance(lower, Compute) and lower.pieces and len(node.inputs) > MOST_INLINED)
+    return not (
+        isinstance(lower, Compute) and lower.pieces and len(node.inputs) > tuned.inlined_concat
+    )
 
 
 # ------------------------------------------------------------------------------------ of a graph

@@ -10,13 +10,13 @@ The stage marks such nodes; `fuse` leaves them to the contraction.
 from __future__ import annotations
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.gemm.blocking import DOT_TILE_ROWS
 from graphc.codegen.gemm.hardware import kind_of
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import hardware_for
 from graphc.codegen.lowering.contraction import form_at
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.space import dims_of
+from graphc.codegen.tuning import tuned as codegen_tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
@@ -24,10 +24,7 @@ from graphc.ir.types import Type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
 from graphc.passes.fusion.widening import READERS, behind_views, is_view
 from graphc.passes.reasons import record
-
-MOST_NODES = 8
-# Bytes of an operand, in second-level caches, from which it is computed by blocks and not stored.
-FAR_ROWS, FAR_COLUMNS = 2, 12
+from graphc.passes.tuning import tuned
 
 
 def mark_prologues(graph: Graph, config: Config) -> Graph:
@@ -70,7 +67,7 @@ def computed_operands(graph: Graph, groups: Groups, config: Config) -> frozenset
 def is_elementwise(group: Group) -> bool:
     return (
         group.kind == "loop"
-        and len(group.nodes) <= MOST_NODES
+        and len(group.nodes) <= tuned.prologue_nodes
         and all(isinstance(n.op.lower, Scalar) and not n.after for n in group.nodes)
         and all(dims_of(n) == group.full for n in group.nodes)
     )
@@ -104,7 +101,7 @@ def readers_of(graph: Graph) -> dict[Node, list[Node | None]]:
 def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
     """Is every element computed once, and is what is not stored far from the core?"""
     value, hardware = tensor_type(group.nodes[-1]), hardware_for(config)
-    large = value.nbytes > min(FAR_ROWS, FAR_COLUMNS) * hardware.l2
+    large = value.nbytes > min(tuned.prologue_rows, tuned.prologue_columns) * hardware.l2
     if not large or value.dtype.is_complex or not tensor_type(reader).size:
         return False
     form = form_at(reader, lambda n: not groups.is_view(n) and n not in group.nodes)
@@ -116,12 +113,12 @@ def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
     row_units, column_units = words[Word.ROW_UNITS], words[Word.COLUMN_UNITS]
     steps = plan.units // (row_units * column_units) * words[Word.K]
     if form.computed[0] is not plan.swapped:
-        if words[Word.M] <= DOT_TILE_ROWS:
+        if words[Word.M] <= codegen_tuned.dot_tile_rows:
             return False  # nor must the number of threads choose between dot products and tiles
-        far = value.nbytes > FAR_ROWS * hardware.l2
+        far = value.nbytes > tuned.prologue_rows * hardware.l2
         return far and column_units == 1 and steps * words[Word.M] == value.size
-    if words[Word.FLAGS] & Flag.LATE and words[Word.M] <= DOT_TILE_ROWS:
+    if words[Word.FLAGS] & Flag.LATE and words[Word.M] <= codegen_tuned.dot_tile_rows:
         return False  # dot products need no panels
-    far = value.nbytes > FAR_COLUMNS * hardware.l2
+    far = value.nbytes > tuned.prologue_columns * hardware.l2
     once = row_units == 1 and words[Word.M] <= words[Word.ROW_BLOCK]
     return far and once and steps * words[Word.N] == value.size

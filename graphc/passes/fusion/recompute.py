@@ -20,19 +20,16 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import Scalar
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
-from graphc.passes.fusion.groups import COPY, MAX_NODES, Group, Groups, Sources, groups_of
+from graphc.passes.fusion.groups import COPY, Group, Groups, Sources, groups_of
 from graphc.passes.reasons import record
-
-MOST_COPIES = 24  # nodes that make a value again
-SMALL = 1 << 14  # bytes that are not worth the trouble
-HEAVY = 8.0  # operations per element from which one must save a whole array
+from graphc.passes.tuning import tuned
 
 
 def recompute(graph: Graph, config: Config) -> Graph:
     """The graph with copies of the nodes that are better computed again, marked as such."""
     kinds = {node.type: node for node in graph.nodes}  # one node of each type
     most = max((node.nbytes for node in kinds.values()), default=0)
-    if not config.merges or most * MAX_NODES <= SMALL:
+    if not config.merges or most * tuned.group_nodes <= tuned.recompute_bytes:
         return graph  # no kernel stores enough
     made, copies = with_copies(graph, groups_of(graph, config))
     if not copies:
@@ -46,7 +43,7 @@ def with_copies(graph: Graph, groups: Groups) -> tuple[Graph, set[int]]:
     weight: dict[Node, int] = {}  # of each value that is not stored: how many nodes make a copy
     for cut in _Reading(graph, groups).cuts():
         nodes = len(cut.made) + sum(weight.get(n, 0) for one in cut.made for n in one.inputs)
-        if nodes <= MOST_COPIES and cut.pays():
+        if nodes <= tuned.recompute_nodes and cut.pays():
             made |= cut.made.keys()
             weight |= dict.fromkeys(cut.dropped(), nodes)
             record(cut.members[-1].id, f"{len(cut.dropped())} values are computed where read")
@@ -127,7 +124,7 @@ class _Reading:
         for group in sorted(self.may, key=lambda group: group.stage):
             values = self.may[group]
             wanted = [n for n in values if n not in self.must]
-            if sum(n.nbytes for n in wanted) > SMALL:
+            if sum(n.nbytes for n in wanted) > tuned.recompute_bytes:
                 yield _Cut(group, wanted, self)
 
 
@@ -184,11 +181,13 @@ class _Cut:
         """Does the cut save an array for every node that takes long?"""
         before, after = (sum(n.nbytes for n in values) for values in (self.wanted, self.stored))
         heavy = sum(n.nbytes for n in self.made if is_heavy(n))
-        return bool(self.made) and before - after >= max(SMALL, heavy)
+        return bool(self.made) and before - after >= max(tuned.recompute_bytes, heavy)
 
 
 def is_heavy(node: Node) -> bool:
     cost = node.op.cost
     return (
-        cost is not None and isinstance(node.type, Type) and cost(node)[0] > HEAVY * node.type.size
+        cost is not None
+        and isinstance(node.type, Type)
+        and cost(node)[0] > tuned.recompute_flops * node.type.size
     )

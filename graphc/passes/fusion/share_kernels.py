@@ -14,9 +14,8 @@ from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 from graphc.record import record as record_class
-
-MOST_BYTES = 1 << 16  # that are stored for nobody
 
 Numbers = tuple[int, ...]  # of values: equal ones for equal values
 
@@ -80,7 +79,11 @@ def like(node: Node, own: Computed, best: Node, other: Computed, r: Rewriter) ->
         r.nodes.append(made)
         return made
     extra = best.nbytes - node.nbytes
-    if not isinstance(node.type, Type) or own.results[0] not in other.results or extra > MOST_BYTES:
+    if (
+        not isinstance(node.type, Type)
+        or own.results[0] not in other.results
+        or extra > tuned.shared_kernel_waste
+    ):
         return None
     assert isinstance(best.type, TupleType)
     made = node.replace(id=r.next_id, type=best.type, regions=best.regions)

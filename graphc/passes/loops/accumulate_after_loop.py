@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type, leaves
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 
-FREE = 1 << 24  # bytes that stacked values may take without more ado
 VIEWS = ("transpose", "reshape")
 
 
@@ -111,7 +112,7 @@ class _Totals:
         """Would more wait for the end of the loop than does so anyway?"""
         held = sum(leaf.nbytes for n in self.slices.values() for leaf in leaves(n.type))
         length: int = self.loop.attrs["length"]
-        return length * cost > max(FREE, held)
+        return length * cost > max(tuned.stacked_share * host_target().l3, held)
 
     # -- emission
 

@@ -7,6 +7,7 @@ A product of few rows reads the whole matrix for little work; that of all steps 
 
 from __future__ import annotations
 
+from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
@@ -15,10 +16,7 @@ from graphc.ops.control.control import param_node
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.loops.hoist_transposes import letters
 from graphc.passes.reasons import record
-
-FEW_ROWS = 64
-FEWEST_STEPS = 4
-MOST_BYTES = 1 << 24  # of the products of all steps
+from graphc.passes.tuning import tuned
 
 
 def batch_scan_dots(graph: Graph, config: Config) -> Graph:
@@ -33,7 +31,7 @@ def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
     if loop.op.name != "scan" or loop.after:
         return None
     length, body = loop.attrs["length"], loop.regions[0]
-    if not isinstance(length, int) or length < FEWEST_STEPS:
+    if not isinstance(length, int) or length < tuned.batched_dot_steps:
         return None
     first = loop.attrs["carries"]
     end = first + loop.attrs["scanned"]
@@ -75,7 +73,10 @@ def is_worth(
     rows = 1
     for letter, extent in zip(terms[position], kind.dims, strict=True):
         rows *= extent if letter in terms[2] else 1
-    return rows <= FEW_ROWS and node.type.nbytes * whole.dims[0] <= MOST_BYTES
+    return (
+        rows <= tuned.batched_dot_rows
+        and node.type.nbytes * whole.dims[0] <= tuned.batched_dot_share * host_target().l3
+    )
 
 
 def all_steps(

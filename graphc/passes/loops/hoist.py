@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild, swept
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
@@ -19,9 +20,8 @@ from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type, leaves
 from graphc.passes.loops.hoist_transposes import is_read_across
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 
-SMALL = 1 << 16  # bytes that are in the cache anyway
-HEAVY = 4.0  # operations per element that are worth a load
 NEVER = ("const", "stack", "push", "pop", "barrier")
 
 
@@ -117,10 +117,16 @@ def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
     if not isinstance(lower, Scalar):
         return True
     nbytes = node.type.nbytes
-    if nbytes > SMALL and nbytes > sum(leaf.nbytes for n in node.inputs for leaf in leaves(n.type)):
+    if nbytes > tuned.hoisted_share * host_target().l2 and nbytes > sum(
+        leaf.nbytes for n in node.inputs for leaf in leaves(n.type)
+    ):
         return False
-    light = node.op.cost is None or node.op.cost(node)[0] < HEAVY * node.type.size
-    return nbytes <= SMALL or not light or not all(isinstance(n.op.lower, Scalar) for n in readers)
+    light = node.op.cost is None or node.op.cost(node)[0] < tuned.hoisted_flops * node.type.size
+    return (
+        nbytes <= tuned.hoisted_share * host_target().l2
+        or not light
+        or not all(isinstance(n.op.lower, Scalar) for n in readers)
+    )
 
 
 # ------------------------------------------------------------------------------------ moving it

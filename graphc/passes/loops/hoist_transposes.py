@@ -16,8 +16,7 @@ from graphc.ir.op import OPS
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
-
-LEAST_BYTES = 4096
+from graphc.passes.tuning import tuned
 
 
 def hoist_transposes(graph: Graph, config: Config) -> Graph:
@@ -72,7 +71,11 @@ def better_order(term: str, result: str) -> str:
 
 
 def is_large(node: Node) -> bool:
-    return isinstance(node.type, Type) and node.type.is_static and node.type.nbytes >= LEAST_BYTES
+    return (
+        isinstance(node.type, Type)
+        and node.type.is_static
+        and node.type.nbytes >= tuned.hoisted_transpose
+    )
 
 
 def is_read_across(node: Node, reader: Node) -> bool:

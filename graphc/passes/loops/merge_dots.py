@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from graphc.codegen.gemm.hardware import host_target
 from graphc.codegen.lowering.windows import start_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 from graphc.record import record as record_class
-
-MOST_ROWS = 64  # of a slice; with more the matrix is read often enough
-MOST_BYTES = 9 << 16  # of the products that are there at once
-
 
 Rows = tuple[int, int]  # the first one and the one after the last
 
@@ -78,7 +76,12 @@ def slice_of(node: Node) -> tuple[Node, Rows] | None:
     kind = view.type
     if not isinstance(kind, Type) or not kind.is_static or not isinstance(matrix.type, Type):
         return None
-    if kind.rank != 2 or matrix.type.rank != 2 or kind.dims[0] > MOST_ROWS or not kind.size:
+    if (
+        kind.rank != 2
+        or matrix.type.rank != 2
+        or kind.dims[0] > tuned.merged_dot_rows
+        or not kind.size
+    ):
         return None
     while view.op.name == "reshape" and not view.after:
         view = view.inputs[0]
@@ -94,7 +97,9 @@ def slice_of(node: Node) -> tuple[Node, Rows] | None:
 def parts_of(array: Node, products: dict[Node, Rows]) -> Iterator[Joint]:
     """Products that are near each other, as evenly as they fit the memory."""
     each = max(node.nbytes for node in products)
-    count = -(-len(products) // max(1, MOST_BYTES // max(1, each)))
+    count = -(
+        -len(products) // max(1, int(tuned.merged_dot_share * host_target().l2) // max(1, each))
+    )
     size = -(-len(products) // count)
     nodes = list(products)
     for start in range(0, len(nodes), size):

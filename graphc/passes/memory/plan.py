@@ -43,9 +43,9 @@ from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
 from graphc.passes.devices.recv_sets import recv_sets
 from graphc.passes.reasons import record
+from graphc.passes.tuning import tuned
 
 ALIGNMENT = 64
-LATE = 16  # by so many other messages at least one may be late and hold nothing else
 
 
 def plan(graph: Graph, config: Config) -> Graph:
@@ -258,8 +258,8 @@ class _Planner:
             dying[position].append(node)
         for position, node in enumerate(self.graph.nodes):
             needs = self.recv_sets[node.id]
-            if needs.bit_length() > self.there.bit_length() + 2 * LATE:
-                self.there = (1 << needs.bit_length() - LATE) - 1
+            if needs.bit_length() > self.there.bit_length() + 2 * tuned.late_messages:
+                self.there = (1 << needs.bit_length() - tuned.late_messages) - 1
                 self.arena.settle(self.there)
             self.regions[node] = self.allocate(node)
             for user in (node, *(m for source in node.inputs for m in roots(source))):

@@ -27,11 +27,8 @@ from graphc.ops.math.comparison import compares_values
 from graphc.passes.placement.place import placed
 from graphc.passes.reasons import collecting
 from graphc.passes.reasons import record as note
+from graphc.passes.tuning import tuned
 from graphc.record import record
-
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the values that wait, those that wait longest
-SEGMENTS = (2.0, 1.0, 0.5)  # how many there are, times the root of the number of values
-ROUNDS = 3
 
 
 def remat(graph: Graph, config: Config, planned: Callable[[Graph, Config], Graph]) -> Graph:
@@ -44,7 +41,7 @@ def remat(graph: Graph, config: Config, planned: Callable[[Graph, Config], Graph
     if limit is None:
         return graph
     needed = bytes_of(graph, config, planned)
-    for _ in range(ROUNDS):
+    for _ in range(tuned.drop_rounds):
         if needed <= limit:
             return graph
         best = graph
@@ -98,10 +95,10 @@ def choices(graph: Graph) -> Iterable[tuple[Waiting, int]]:
     waiting = waiting_values(graph)
     for may_copy in (is_cheap, is_pure):
         may_drop = values_from(waiting, may_copy)
-        for share in SHARES if may_drop else ():
+        for share in tuned.dropped_shares if may_drop else ():
             values = may_drop[: math.ceil(share * len(may_drop))]
             chosen = waiting.only(values)
-            for factor in SEGMENTS:
+            for factor in tuned.segment_counts:
                 segments = max(1, round(factor * math.sqrt(len(values))))
                 yield chosen, -(-chosen.nbytes // segments)
 

@@ -21,14 +21,8 @@ from graphc.ir.types import F32, Type
 from graphc.ops.nn.conv_windows import FLOATS, fits_unrolled
 from graphc.ops.nn.winograd_tiles import Strips
 from graphc.passes.normalise.rules import Rule, by_op, on_gpus_alone
+from graphc.passes.tuning import tuned
 
-# All measured against the plain route.  Loops over windows of up to so many products win, with few
-# outputs a group and with many:
-FEW_OUTPUTS, MOST_TERMS_OF_FEW, MOST_TERMS = 2, 144, 64
-# Winograd: with fewer channels the transforms outweigh what they save, with fewer tiles (of 16
-# results) the weights do, above all when they are transformed in each run.
-LEAST_INPUTS, LEAST_OUTPUTS = 16, 8
-LEAST_TILES, LEAST_TILES_IF_CONSTANT = 24, 12
 TILES = {3: 4, 5: 2}  # window -> results per side of a tile
 
 
@@ -54,13 +48,13 @@ def few_channels(node: Node, r: Rewriter) -> Node | None:
         return None
     assert isinstance(w.type, Type)
     groups, terms = node.attrs["groups"], math.prod(w.type.dims[1:])
-    few = w.type.dims[0] // groups <= FEW_OUTPUTS
+    few = w.type.dims[0] // groups <= tuned.window_outputs
     plain_product = math.prod(w.type.dims[2:]) == 1
     if w.type.dtype.name not in FLOATS or w.type.rank > 4:
         return None
     if groups == 1 and (plain_product or not few):
         return None
-    if terms > (MOST_TERMS_OF_FEW if few else MOST_TERMS):
+    if terms > (tuned.window_terms_of_few if few else tuned.window_terms):
         return None
     x, low = without_padding(x)
     assert isinstance(node.type, Type)
@@ -131,8 +125,11 @@ def suits(node: Node) -> bool:
         return False
     images, outputs, height, width = node.type.dims
     constant = node.inputs[1].op.name == "const"
-    least = LEAST_TILES_IF_CONSTANT if constant else LEAST_TILES
-    enough = w.dims[1] >= LEAST_INPUTS and outputs // node.attrs["groups"] >= LEAST_OUTPUTS
+    least = tuned.winograd_tiles_if_constant if constant else tuned.winograd_tiles
+    enough = (
+        w.dims[1] >= tuned.winograd_inputs
+        and outputs // node.attrs["groups"] >= tuned.winograd_outputs
+    )
     return enough and images * height * width >= 16 * least
 
 

@@ -15,9 +15,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.ops.record.families import FLOATS
 from graphc.passes.normalise.rules import Rule, Rules, by_op, on_gpus_alone
-
-# Wider rows make long enough loops of their own; with larger windows there is more to fetch.
-WIDEST, MOST_IN_WINDOW = 32, 16
+from graphc.passes.tuning import tuned
 
 
 def choose_pooling(graph: Graph, config: Config) -> Graph:
@@ -66,5 +64,5 @@ def suits(node: Node) -> bool:
         return False
     apart = window == node.attrs["stride"] and max(node.attrs["dilation"]) == 1
     whole = all(extent % size == 0 for extent, size in zip(x.dims[2:], window, strict=True))
-    small = x.dims[3] // window[1] <= WIDEST and 1 < math.prod(window) <= MOST_IN_WINDOW
+    small = x.dims[3] // window[1] <= tuned.pool_row and 1 < math.prod(window) <= tuned.pool_window
     return apart and whole and small and x.size > 0 and x.dtype.name in FLOATS

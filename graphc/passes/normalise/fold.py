@@ -14,8 +14,7 @@ from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import evaluate_node
 from graphc.passes.reasons import record
-
-TINY = 128  # bytes that may always be made
+from graphc.passes.tuning import tuned
 
 
 def fold(graph: Graph, config: Config) -> Graph:
@@ -53,7 +52,7 @@ def foldable(node: Node, config: Config) -> bool:
     if not node.type.is_static:
         return False
     nbytes = node.type.nbytes
-    if nbytes <= TINY:
+    if nbytes <= tuned.folded_bytes:
         return True
     most = max(n.type.nbytes for n in node.inputs if isinstance(n.type, Type))
     if isinstance(node.op.lower, Alias):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from graphc.codegen.lowering.concat_boxes import MOST_PIECES
 from graphc.codegen.table.copies import is_copied
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter
@@ -173,9 +173,12 @@ def fold_over_nothing(node: Node, r: Rewriter) -> Node | None:
 
 def concat_in_stages(node: Node, r: Rewriter) -> Node | None:
     """A concat of very many operands is one of concats: kernels stay small."""
-    if len(node.inputs) <= MOST_PIECES:
+    if len(node.inputs) <= tuned.concat_pieces:
         return None
-    parts = [node.inputs[k : k + MOST_PIECES] for k in range(0, len(node.inputs), MOST_PIECES)]
+    parts = [
+        node.inputs[k : k + tuned.concat_pieces]
+        for k in range(0, len(node.inputs), tuned.concat_pieces)
+    ]
     joined = [r.emit(node.op, part, node.attrs) if len(part) > 1 else part[0] for part in parts]
     return r.emit(node.op, joined, node.attrs)
 

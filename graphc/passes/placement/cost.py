@@ -18,10 +18,10 @@ from graphc.ir.graph import Graph, Node, canonical
 from graphc.ir.op import Alias, Compute, Library, Loops, Structural
 from graphc.ir.place import Device
 from graphc.ir.types import AnyType, StackType, leaves
+from graphc.passes.tuning import tuned
 from graphc.record import record
 from graphc.runtime.devices.registry import Kind, Link, Rates, kind_of
 
-GUESSED_ROUNDS = 10  # of a `while`
 Table = Mapping[str, Mapping[str, float]]  # key of an op -> type of device -> seconds
 
 
@@ -172,10 +172,10 @@ class CostModel:
 def rounds_of(node: Node) -> int:
     """How often the regions of a node run (all of them in every round)."""
     if node.op.name == "while":
-        return GUESSED_ROUNDS
+        return tuned.guessed_rounds
     if node.op.name == "scan":
         length = node.attrs["length"]
-        return length if isinstance(length, int) else GUESSED_ROUNDS
+        return length if isinstance(length, int) else tuned.guessed_rounds
     return math.prod(node.attrs["counts"]) if node.op.name == "blocked" else 1
 
 

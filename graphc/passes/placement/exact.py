@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphc.passes.placement.assignment import Problem, Run, assignments, evaluate, order
+from graphc.passes.tuning import tuned
 
-MOST_ASSIGNMENTS = 1 << 20
 LEAST_GAIN = 1e-9  # relative; less is rounding
 
 Choices = Sequence[tuple[int, ...]]  # per class, the devices that are still possible
@@ -21,7 +21,7 @@ Choices = Sequence[tuple[int, ...]]  # per class, the devices that are still pos
 
 def is_small(problem: Problem) -> bool:
     """Are there so few assignments that the best is nearly always found?"""
-    return assignments(problem) <= MOST_ASSIGNMENTS
+    return assignments(problem) <= tuned.exact_assignments
 
 
 class Exact:

@@ -6,7 +6,8 @@ import itertools
 
 from graphc.errors import LimitError
 from graphc.passes.placement.assignment import Problem, Run, assignments, evaluate, lower_bound
-from graphc.passes.placement.exact import MOST_ASSIGNMENTS, Exact, is_small
+from graphc.passes.placement.exact import Exact, is_small
+from graphc.passes.tuning import tuned
 from graphc.record import record
 
 
@@ -35,7 +36,9 @@ def gap_of(problem: Problem, run: Run, tasks: int = 50_000) -> Gap:
 def brute_force(problem: Problem) -> Run:
     """The best of all assignments. Raises LimitError where they are too many."""
     count = assignments(problem)
-    if count > MOST_ASSIGNMENTS:
-        raise LimitError(f"there are {count} placements, at most {MOST_ASSIGNMENTS} are tried")
+    if count > tuned.exact_assignments:
+        raise LimitError(
+            f"there are {count} placements, at most {tuned.exact_assignments} are tried"
+        )
     runs = (evaluate(problem, where) for where in itertools.product(*problem.feasible))
     return min(runs, key=lambda run: run.makespan)

@@ -16,21 +16,16 @@ from collections.abc import Iterator
 from graphc.passes.placement.assignment import Problem, Run, Where, evaluate, lower_bound, ranks
 from graphc.passes.placement.exact import Exact, better, is_small
 from graphc.passes.placement.greedy import greedy
-
-NOMINAL = 5e-6  # seconds of the budget that simulating one task takes
-NOMINAL_BOUND = 2e-6  # and that bounding its end takes
-EXACT = 0.2  # of the budget is for branch and bound
-MOST_FRUITLESS = 40  # random restarts in a row that gain nothing
-EXHAUSTIVE_PAIRS = 64  # classes of which all pairs are tried
+from graphc.passes.tuning import tuned
 
 
 def improve(problem: Problem, first: Run, seconds: float) -> Run:
     """The best run found from a first one within a budget of nominal seconds."""
     if is_small(problem):
-        exact = Exact(problem, first, EXACT * seconds / NOMINAL_BOUND)
+        exact = Exact(problem, first, tuned.exact_share * seconds / tuned.bound_seconds)
         if exact.proven:
             return exact.best
-        found = local_search(problem, first, (1 - EXACT) * seconds)
+        found = local_search(problem, first, (1 - tuned.exact_share) * seconds)
         return min(exact.best, found, key=lambda run: run.makespan)
     return local_search(problem, first, seconds)
 
@@ -43,7 +38,7 @@ def local_search(problem: Problem, first: Run, seconds: float) -> Run:
 class _Search:
     def __init__(self, problem: Problem, first: Run, seconds: float) -> None:
         self.problem = problem
-        self.left = seconds / NOMINAL
+        self.left = seconds / tuned.task_seconds
         self.best = first
         self.bound = lower_bound(problem)
         self.free = [c for c, devices in enumerate(problem.feasible) if len(devices) > 1]
@@ -67,7 +62,7 @@ class _Search:
             self.keep(self.evaluate(start))
         self.best = self.descend(self.best)
         fruitless = 0
-        while fruitless < MOST_FRUITLESS and not self.done():
+        while fruitless < tuned.restarts and not self.done():
             found = self.descend(self.evaluate(self.shaken(self.best.where)))
             fruitless = 0 if self.keep(found) else fruitless + 1
         return self.best
@@ -144,7 +139,7 @@ class _Search:
     def exchanges(self) -> list[list[int]]:
         """The classes that each class exchanges values with; in small problems all others."""
         problem = self.problem
-        if len(self.free) <= EXHAUSTIVE_PAIRS:
+        if len(self.free) <= tuned.paired_classes:
             return [[c for c in self.free if c > k] for k in range(len(problem.feasible))]
         found: list[dict[int, None]] = [{} for _ in problem.feasible]
         for task, values in enumerate(problem.reads):

@@ -29,6 +29,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.place import Device
 from graphc.passes.placement.cost import CostModel, Table
+from graphc.passes.tuning import tuned
 from graphc.record import record
 from graphc.runtime.devices.registry import LARGEST, Kind, Link, Rates, usable
 from graphc.runtime.devices.registry import kinds as registered
@@ -37,7 +38,6 @@ from graphc.runtime.files.files import write_atomically
 FORMAT = 1
 FILE = "costs.json"
 MOST_BYTES = 1 << 26
-LATEST = 31  # runs whose median counts
 _FIELDS = ("flops", "bytes", "launch", "latency", "bandwidth")
 _DAMAGES = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -51,7 +51,7 @@ class Runs:
 
     def then(self, later: Runs) -> Runs:
         """These runs, followed by later ones."""
-        return Runs(self.count + later.count, (*self.latest, *later.latest)[-LATEST:])
+        return Runs(self.count + later.count, (*self.latest, *later.latest)[-tuned.measured_runs :])
 
 
 @record(frozen=True)
@@ -69,7 +69,9 @@ def of_runs(found: Mapping[tuple[str, str], Sequence[float]]) -> Measured:
     seconds: dict[str, dict[str, float]] = {}
     runs: dict[str, dict[str, Runs]] = {}
     for (key, kind), times in found.items():
-        kept = runs.setdefault(key, {})[kind] = Runs(len(times), tuple(times[-LATEST:]))
+        kept = runs.setdefault(key, {})[kind] = Runs(
+            len(times), tuple(times[-tuned.measured_runs :])
+        )
         seconds.setdefault(key, {})[kind] = median(kept.latest)
     return Measured({}, seconds, runs)
 
@@ -137,7 +139,7 @@ def _kind(name: str, values: Mapping[str, Any]) -> Kind:
 
 
 def _runs(value: Mapping[str, Any]) -> Runs:
-    latest = tuple(map(_cost, value["latest"]))[-LATEST:]
+    latest = tuple(map(_cost, value["latest"]))[-tuned.measured_runs :]
     if not latest or not int(value["count"]) >= len(latest):
         raise ValueError(f"{value['count']!r} runs, {len(latest)} of them kept")
     return Runs(int(value["count"]), latest)

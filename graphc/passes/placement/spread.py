@@ -24,8 +24,7 @@ from graphc.passes.placement.place import placed
 from graphc.passes.placement.tasks import HOME, Unit, Units
 from graphc.passes.reasons import collecting, duration
 from graphc.passes.reasons import record as explain
-
-PROOF = 20_000  # so many tasks are simulated to tell how good the placement is
+from graphc.passes.tuning import tuned
 
 
 def spread(graph: Graph, devices: Sequence[Device], config: Config) -> Graph:
@@ -178,7 +177,7 @@ class Placement:
         )
 
     def summary(self, units: Units, problem: Problem, before: Run, run: Run) -> None:
-        gap = gap_of(problem, run, PROOF)
+        gap = gap_of(problem, run, tuned.proof_tasks)
         bound = "the best is" if gap.exact else "none is below"
         last = units.graph.results[-1] if units.graph.results else units.graph.nodes[-1]
         text = f"makespan {duration(run.makespan)}, greedy {duration(before.makespan)}, "

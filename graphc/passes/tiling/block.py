@@ -31,19 +31,9 @@ from graphc.passes.tiling.chain_windows import (
     Uncuttable,
     block_type,
 )
+from graphc.passes.tuning import tuned
 from graphc.record import record as record_class
 from graphc.runtime.cuda.interface import ALIGNMENT
-
-SMALLEST_VALUE = 1 << 20  # bytes of a value that is worth keeping out of memory
-SMALLEST_ON_GPU = 1 << 28  # a block there is at least a launch, and has to fill the chip
-GPU_CACHE = 1 << 27  # about the bytes that stay near between two launches, times two
-LARGE = 2  # how many times larger than the chain's result such a value is
-ENOUGH_ROWS = 128  # so many share what a block reads of other operands, where rows are long,
-MOST_BLOCK = 4  # if the block then takes no more than so many times the second-level cache
-FEWEST_ROWS = 16  # a block has no fewer, unless that is all
-LITTLE = 4  # so much smaller than a block what blocks share does not count
-BLOCK_ROWS = 8  # what starting a block costs, in rows
-MEMORY = 1 << 30  # bytes that are not worth having for speed
 
 
 @record_class(frozen=True)
@@ -62,10 +52,16 @@ class Room:
 def room_of(config: Config) -> Room:
     """Large values come from far away, and very large ones should not exist at all."""
     if config.backend == "cuda":
-        return Room(SMALLEST_ON_GPU, GPU_CACHE, 1, ALIGNMENT, ((MEMORY, 2), (math.inf, math.inf)))
+        return Room(
+            tuned.block_value_on_gpu,
+            tuned.block_on_gpu,
+            1,
+            ALIGNMENT,
+            ((tuned.block_memory, 2), (math.inf, math.inf)),
+        )
     host = host_target()
-    again = (host.l3 // 2, 1), (MEMORY, 2), (math.inf, math.inf)
-    return Room(SMALLEST_VALUE, host.l2, FEWEST_ROWS, 1, again)
+    again = (host.l3 // 2, 1), (tuned.block_memory, 2), (math.inf, math.inf)
+    return Room(int(tuned.block_value * host.l2), host.l2, tuned.block_rows, 1, again)
 
 
 def block(graph: Graph, config: Config) -> Graph:
@@ -136,7 +132,7 @@ def may_block(node: Node) -> bool:
 
 def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
     """The kernels whose large results only end up in `last`, in issue order, and `last`."""
-    least = max(room.smallest, LARGE * tensor_type(last).nbytes)
+    least = max(room.smallest, tuned.block_ratio * tensor_type(last).nbytes)
     kernels, pending = [last], [last]
     while pending:
         for source in pending.pop().inputs:
@@ -252,8 +248,8 @@ class Chain:
         extent = dims[cut[-1]]
         one = left // extent
         level = level_of(extent, max(self.room.fewest, cache // 2 // one))
-        if self.read_again((*outer, level)) * LITTLE > one * level.size:
-            enough = min(ENOUGH_ROWS, MOST_BLOCK * cache // one)
+        if self.read_again((*outer, level)) * tuned.block_shared > one * level.size:
+            enough = min(tuned.block_rows_shared, tuned.block_most * cache // one)
             level = level_of(extent, max(self.room.fewest, enough))
         return (*outer, level) if level.count > 1 else tuple(outer)
 
@@ -352,7 +348,7 @@ def level_of(extent: int, most: int) -> Level:
     fewest = -(-extent // most)
 
     def cost(count: int) -> int:
-        return count * (extent - (count - 1) * (extent // count) + BLOCK_ROWS)
+        return count * (extent - (count - 1) * (extent // count) + tuned.block_start)
 
     count = min(range(fewest, min(extent, 2 * fewest) + 1), key=cost)
     step = extent // count

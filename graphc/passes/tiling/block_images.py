@@ -19,8 +19,7 @@ from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
-
-FEWEST_TILES = 48  # fewer per block would read the weights too often
+from graphc.passes.tuning import tuned
 
 Chain = tuple[Node, Node, Node]
 
@@ -95,7 +94,7 @@ def size_of_block(chain: Chain) -> int:
         return 0
     tiles = tensor_type(points).dims[-1] // count
     sizes = (size for size in range(1, count) if count % size == 0)
-    return next((size for size in sizes if size * tiles >= FEWEST_TILES), 0)
+    return next((size for size in sizes if size * tiles >= tuned.image_tiles), 0)
 
 
 # ------------------------------------------------------------------------------------ one block

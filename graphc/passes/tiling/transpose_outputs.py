@@ -16,9 +16,7 @@ from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
-
-# Operands change places where rows become columns: short ones fill too few tiles.
-LONG_ROW = 256
+from graphc.passes.tuning import tuned
 
 
 def transpose_outputs(graph: Graph, config: Config) -> Graph:
@@ -73,7 +71,7 @@ def pays(product: Node, reader: Node, shown: tuple[int, ...] | None) -> bool:
     across = [n.inputs[0] for n in after.nodes if n.op.name == "transpose"]
     across = [n for n in across if n in after.params and n is not after.params[place]]
     if shown[-1:] != (len(shown) - 1,):
-        if tensor_type(reader).dims[-1] < LONG_ROW:
+        if tensor_type(reader).dims[-1] < tuned.transposed_row:
             return False
         across += params_beside(region, form_of(region))
     return all(tensor_type(n).size < tensor_type(product).size for n in across)

@@ -2,7 +2,7 @@
 
 A run takes a frame (arena, base registers, cancel flag) from the executable's list, points the
 base registers at the caller's arrays, and walks the step table natively without the GIL.  Runs of
-several threads each hold a frame of their own; a few are kept, within `KEPT_ARENA_BYTES`.
+several threads each hold a frame of their own; a few are kept, within `tuned.kept_arenas`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,7 @@ from graphc.runtime.call.nesting import Build, Fetch, nested
 from graphc.runtime.load.layouts import ContextWords, FrameWords
 from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.load.table import FIRST_PARAM, has_jumps
-
-# Dropping the GIL pays where another thread could do something useful meanwhile; a run whose length
-# depends on data always drops it.
-GIL_NANOSECONDS = 5_000
-MEASURED_RUNS = 2
-KEPT_ARENA_BYTES = 1 << 30
+from graphc.runtime.tuning import tuned
 
 Value = np.ndarray | Array
 
@@ -61,7 +56,7 @@ class Executable:
         self._frames: tuple[Frame, ...] = ()
         self._extra: tuple[Frame, ...] = ()
         self._lock = fork_safe_lock()
-        room = KEPT_ARENA_BYTES // max(1, sum(i.arena_bytes for i in image.images))
+        room = tuned.kept_arenas // max(1, sum(i.arena_bytes for i in image.images))
         self._kept_frames = max(1, min(entry.MOST_FRAMES, room))
         self._runs = 0
         self._fastest = 1 << 62
@@ -236,8 +231,10 @@ class Executable:
         if self._context is not None and not self._context[ContextWords.ready]:
             self._fastest = min(self._fastest, time.perf_counter_ns() - begin)
             self._runs += 1
-            self._context[ContextWords.drop_gil] = self._drops or self._fastest > GIL_NANOSECONDS
-            self._context[ContextWords.ready] = self._runs >= MEASURED_RUNS
+            self._context[ContextWords.drop_gil] = (
+                self._drops or self._fastest > tuned.gil_nanoseconds
+            )
+            self._context[ContextWords.ready] = self._runs >= tuned.measured_runs
         return status
 
     def _close_entry(self) -> None:

@@ -21,9 +21,9 @@ import numpy as np
 
 from graphc.errors import LimitError
 from graphc.runtime.load.program import ALIGNMENT
+from graphc.runtime.tuning import tuned
 
 LARGE = 1 << 25  # bytes that the C library surely maps
-MOST_LEFT = 4  # blocks that are kept; the pages of idle ones still count as the process's
 _REUSES = hasattr(mmap, "MADV_FREE")
 _left: dict[int, list[mmap.mmap]] = {}  # by size
 
@@ -74,7 +74,7 @@ def _block(nbytes: int) -> mmap.mmap:
 
 def _leave(nbytes: int, block: mmap.mmap) -> None:
     kept = _left.setdefault(nbytes, [])
-    if len(kept) < MOST_LEFT:
+    if len(kept) < tuned.kept_results:
         with suppress(OSError):  # the pages are locked: the block goes
             block.madvise(mmap.MADV_FREE)
             kept.append(block)

@@ -16,6 +16,7 @@ from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import MOST_THREADS
 from graphc.runtime.load import load
+from graphc.runtime.tuning import tuned
 
 SYMBOLS = (
     "graphc_walk",
@@ -31,7 +32,6 @@ SYMBOLS = (
     "graphc_team_fail",
     "graphc_crew_reset",
 )
-SPIN_NANOSECONDS = 100_000
 
 _lock = fork_safe_lock()
 _support: Support | None = None
@@ -84,7 +84,7 @@ class Support:
         begin = time.perf_counter_ns()
         self._spin(probe)
         elapsed = max(1, time.perf_counter_ns() - begin)
-        return max(100, SPIN_NANOSECONDS * probe // elapsed)
+        return max(100, tuned.worker_spin * probe // elapsed)
 
     def reset(self) -> None:
         """Forget the workers: a forked child has none."""

@@ -30,8 +30,8 @@ from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import aligned_bytes
 from graphc.runtime.load.layouts import ContainerWords
 from graphc.runtime.load.program import Slot, dtype_name, numpy_dtype
+from graphc.runtime.tuning import tuned
 
-DRAIN_SECONDS = 20e-6
 Location = tuple[str, int]
 
 _containers: dict[str, Container] = {}
@@ -263,7 +263,7 @@ class Container:
             self.words[ContainerWords.closed] = 1
             try:
                 while self.words[ContainerWords.readers]:
-                    time.sleep(DRAIN_SECONDS)
+                    time.sleep(tuned.drain_seconds)
                 yield
             finally:
                 self.words[ContainerWords.closed] = 0

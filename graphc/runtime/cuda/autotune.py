@@ -14,15 +14,13 @@ from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Multiplier, Streamed
 from graphc.runtime.cuda.places import place
 from graphc.runtime.cuda.product import ITEMSIZE, Product
 from graphc.runtime.load.program import numpy_dtype
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.gemm_choice import Products
 
 PERIOD = 65521  # random elements, repeated: a prime, so that rows differ
-MOST_COMPARED = 1 << 22  # bytes of a result
-REPEATS = 5
-SPENT, MOST_ROUNDS = 2e-3, 16  # seconds and calls between two marks
-MOST_SPENT, SHORTEST = 0.2, 1e-9  # seconds of all calls, and of one
+SHORTEST = 1e-9  # seconds of a call
 EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 STATUS_BYTES = 8
 
@@ -90,7 +88,7 @@ class Trial:
         with strides is there."""
         matrix, element, rows, columns = self.product.matrices["target"]
         whole = self.product.extent(matrix, rows, columns) * ITEMSIZE[element]
-        size = min(whole, MOST_COMPARED)
+        size = min(whole, tuned.trial_compared)
         address = place(matrix, element, self.addresses) + whole - size
         found = np.empty(size // ITEMSIZE[element], numpy_dtype(element))
         self.driver.zero(address, size, COMPUTE)
@@ -128,8 +126,8 @@ class Trial:
         """The median time of one call among several, as a graph of calls where there are graphs:
         between two of those the host does nothing."""
         first = max(self._time(step, 1), SHORTEST)
-        rounds = max(1, min(MOST_ROUNDS, int(SPENT / first)))
-        repeats = min(REPEATS, int(MOST_SPENT / (rounds * first)))
+        rounds = max(1, min(tuned.trial_rounds, int(tuned.trial_seconds / first)))
+        repeats = min(tuned.trial_repeats, int(tuned.trial_budget / (rounds * first)))
         if not repeats:
             return first
         if not self.driver.captures:

@@ -16,9 +16,9 @@ from graphc.errors import LimitError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import COMPUTE, Driver
+from graphc.runtime.tuning import tuned
 
 GRANULE = 512
-KEPT_BYTES = 1 << 30
 
 
 class Pool:
@@ -52,7 +52,7 @@ class Pool:
     def give(self, address: int, size: int) -> None:
         """Nobody uses a block any more."""
         with self._lock:
-            if self.kept + size <= KEPT_BYTES:
+            if self.kept + size <= tuned.kept_blocks:
                 self.free[size].append(address)
                 self.kept += size
                 return

@@ -18,12 +18,11 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import DeviceError, Streamed
 from graphc.runtime.cuda.places import alignment, place
 from graphc.runtime.cuda.product import Matrix, Product
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.driver import Cuda
 
-ALGORITHMS = 4  # that are worth trying: the first few of those the library thinks best
-MOST_WORKSPACE = 32 << 20
 _INSTALL = "pip install 'graphc[cublas]'"
 _NOT_SUPPORTED = 15  # CUBLAS_STATUS_NOT_SUPPORTED
 
@@ -77,7 +76,7 @@ class CublasLt:
         lt = self.functions
         made = _Descriptors(self, product, alignment(product.bias, product.result))
         preference = self._preference(product)
-        results, count = lt.MatmulHeuristicResult(ALGORITHMS), np.zeros(1, np.int32)
+        results, count = lt.MatmulHeuristicResult(tuned.algorithms), np.zeros(1, np.int32)
         a, b, c, d = made.in_order
         try:
             lt.matmul_algo_get_heuristic(
@@ -88,7 +87,7 @@ class CublasLt:
                 c,
                 d,
                 preference,
-                ALGORITHMS,
+                tuned.algorithms,
                 results.ptr,
                 address_of(count),
             )
@@ -118,7 +117,7 @@ class CublasLt:
             kinds.MIN_ALIGNMENT_C_BYTES: alignment(addend, product.result),
             kinds.MIN_ALIGNMENT_D_BYTES: alignment(product.target, product.result),
         }
-        for kind, value in {kinds.MAX_WORKSPACE_BYTES: MOST_WORKSPACE, **aligned}.items():
+        for kind, value in {kinds.MAX_WORKSPACE_BYTES: tuned.workspace, **aligned}.items():
             self.set("matmul_preference", made, kind, value)
         return made
 

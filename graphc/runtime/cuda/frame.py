@@ -27,12 +27,10 @@ from graphc.runtime.cuda.transfer import Transfer
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Image
 from graphc.runtime.load.table import BRANCH, FIRST_PARAM, TableBuilder, rows
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
-
-MOST_STRETCHES = 64
-MOST_PREPARED = 1 << 15  # launches that are kept packed
 
 
 def _one_call() -> np.ndarray[Any, Any]:
@@ -178,7 +176,7 @@ class DeviceFrame:
                 self.plannable = False
                 return None
             found = Stretch(recorder, end, verdict, left)
-            if len(self.stretches) == MOST_STRETCHES:
+            if len(self.stretches) == tuned.stretches:
                 del self.stretches[next(iter(self.stretches))]
         self.stretches[key] = found  # the latest one is forgotten last
         return found
@@ -224,7 +222,7 @@ class DeviceFrame:
         key = row, *addresses
         found = self.prepared.get(key)
         if found is None:
-            if len(self.prepared) >= MOST_PREPARED:
+            if len(self.prepared) >= tuned.prepared:
                 self.prepared.clear()
             found = self.prepared[key] = self.part.step(row, addresses, self.status, self.workspace)
         return found

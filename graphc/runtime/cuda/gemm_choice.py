@@ -28,13 +28,13 @@ from graphc.runtime.cuda.places import fits
 from graphc.runtime.cuda.product import Product
 from graphc.runtime.files.files import cache_folder, write_atomically
 from graphc.runtime.load.table import calls_until, operands_of, rows
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.part import DevicePart
 
 VARIABLE = "GRAPHC_CUBLAS"
 MODES = MEASURE, NEVER, ALWAYS = "measure", "never", "always"
-FEWEST = 1 << 20  # multiplications that are worth a trial
 FORMAT = 1
 FILE = "products.json"
 MOST_BYTES = 1 << 24
@@ -162,7 +162,7 @@ def _always(kind: str, key: str, products: Products, row: int) -> Route:
 
 
 def _measured(kind: str, key: str, products: Products, row: int) -> Route:
-    if products.part.image.products[row].multiplications < FEWEST:
+    if products.part.image.products[row].multiplications < tuned.trial_work:
         return Route()
     kept = _stored().get(kind, {}).get(key)
     if kept is not None and kept.algorithm < 0:

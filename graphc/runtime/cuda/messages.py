@@ -28,11 +28,11 @@ from graphc.runtime.cuda.plan import Stopped
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.program import Channel, Image
 from graphc.runtime.load.table import ARENA, CONSTANTS, TableBuilder
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.frame import DeviceFrame
 
-LARGE = 1 << 16  # bytes from which a message that comes is copied beside the kernels
 # A message is sent when the one before it has been received; the receiver has then done all about
 # the one before that, so that the buffer of a third one is free.
 _BUFFERS = 3
@@ -171,7 +171,7 @@ class FromHost(Way):
         self.table = _receiving(number, channel.nbytes)
         self.staging = self.driver.pinned(max(8, channel.nbytes))
         self.uploaded, self.taken = self.driver.event(), self.driver.event()
-        self.between = self.buffer() if channel.nbytes >= LARGE else 0
+        self.between = self.buffer() if channel.nbytes >= tuned.copied_beside else 0
 
     def receive(self, address: int) -> None:
         driver, staging = self.driver, address_of(self.staging)

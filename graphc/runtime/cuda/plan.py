@@ -20,11 +20,11 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.cuda.interface import CAPTURE, COMPUTE, Driver, Streamed
 from graphc.runtime.load.layouts import FrameWords
 from graphc.runtime.load.table import SEND, WAIT
+from graphc.runtime.tuning import tuned
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.frame import DeviceFrame
 
-MOST_PLANNED = 20_000  # steps of a plan
 
 Step = Callable[[], object]
 
@@ -116,7 +116,7 @@ class Recorder(Direct):
 
     def _count(self) -> None:
         self.size += 1
-        if self.size > MOST_PLANNED:
+        if self.size > tuned.planned_steps:
             raise Unplanned
 
 

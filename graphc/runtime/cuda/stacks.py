@@ -13,8 +13,8 @@ import numpy as np
 
 from graphc.runtime.cuda.interface import ALIGNMENT
 from graphc.runtime.cuda.memory import Memory
+from graphc.runtime.tuning import tuned
 
-FIRST_BYTES = 1 << 16
 _BYTES = 1
 
 
@@ -52,7 +52,7 @@ class Stacks:
         while block < len(stack.blocks) and end + size > stack.blocks[block][1]:
             block, end = block + 1, 0
         if block == len(stack.blocks):
-            room = max(size, FIRST_BYTES << block)
+            room = max(size, tuned.stack_bytes << block)
             stack.blocks.append((self.memory.allocate(room), room))
             self.report[slot, _BYTES] += room
         stack.places.append((block, end, end + size))

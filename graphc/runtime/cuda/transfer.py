@@ -20,8 +20,8 @@ from graphc.runtime.cuda.interface import COMPUTE, Driver
 from graphc.runtime.cuda.memory import Memory
 from graphc.runtime.cuda.native import status_of
 from graphc.runtime.load.program import Image
+from graphc.runtime.tuning import tuned
 
-SMALL = 1 << 14  # bytes up to which a value is copied twice rather than by itself
 _GRANULE = 256
 _STATUS = -1  # stands for the status among the numbers of params and results
 _STATUS_BYTES = 16
@@ -60,7 +60,9 @@ class Transfer:
 
     def _layout(self, arena: int) -> tuple[dict[int, int], int]:
         """Where small params and results and the status begin, and the bytes of all."""
-        small = [k for k, n in enumerate(self.sizes) if n <= SMALL and k not in self.taken]
+        small = [
+            k for k, n in enumerate(self.sizes) if n <= tuned.gathered_bytes and k not in self.taken
+        ]
         inward = [k for k in small if k < self.count]
         starts, position = {}, rounded(arena)
         for k in (*inward, _STATUS, *small[len(inward) :]):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphc as gc
-from graphc.codegen.lowering import columns
+from graphc.codegen.tuning import tuned
 
 RNG = np.random.default_rng(3)
 
@@ -29,14 +29,14 @@ def in_order(x: np.ndarray) -> np.ndarray:
 def small() -> Iterator[None]:
     """Small operands are folded several rows at a time too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "SMALL_BYTES", -1)
+        patch.setattr(tuned, "fold_small", -1)
         yield
 
 
-@pytest.fixture(params=[1 << 25, 0], ids=["near", "far"])
+@pytest.fixture(params=[1.0, 0.0], ids=["near", "far"])
 def distance(request, monkeypatch) -> None:
     """Whether operands are taken to lie in a cache."""
-    monkeypatch.setattr(columns, "LARGE_BYTES", request.param)
+    monkeypatch.setattr(tuned, "fold_large", request.param)
 
 
 @examples(8)

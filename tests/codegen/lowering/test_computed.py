@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from graphc.ir.graph import Graph, Node
 from graphc.ops.reference.interpreter import interpret
-from graphc.passes.fusion import mark_prologues
+from graphc.passes.tuning import tuned
 
 MANY = examples(40)
 EXTENTS = [0, 1, 2, 7, 16, 17, 33, 70, 300]
@@ -26,8 +26,8 @@ LIMITS = {"f4": 1e-4, "f8": 1e-11, "i4": 0}
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small an operand is, it is not worth storing."""
-    monkeypatch.setattr(mark_prologues, "FAR_ROWS", -1)
-    monkeypatch.setattr(mark_prologues, "FAR_COLUMNS", -1)
+    monkeypatch.setattr(tuned, "prologue_rows", -1)
+    monkeypatch.setattr(tuned, "prologue_columns", -1)
 
 
 def kernels(function: Any, *arguments: Any, **options: Any) -> list[Node]:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import graphc as gc
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Flag, Word
-from graphc.codegen.lowering.row_epilogue import FEWEST_ROWS, LONGEST_ROW, SHORTEST_ROW, reduces
+from graphc.codegen.lowering.row_epilogue import reduces
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
@@ -138,10 +139,22 @@ def check(function: Any, given: list[np.ndarray], limit: float, threads: int) ->
 @FEW
 @given(
     end=st.sampled_from(ENDS),
-    m=st.sampled_from([FEWEST_ROWS - 1, FEWEST_ROWS, 131, 300]),
+    m=st.sampled_from([tuned.epilogue_rows - 1, tuned.epilogue_rows, 131, 300]),
     k=st.sampled_from([0, 1, 3, 16, 65, 600]),
     n=st.sampled_from(
-        [1, SHORTEST_ROW - 1, SHORTEST_ROW, 16, 31, 32, 64, 100, 257, LONGEST_ROW, LONGEST_ROW + 1]
+        [
+            1,
+            tuned.epilogue_shortest - 1,
+            tuned.epilogue_shortest,
+            16,
+            31,
+            32,
+            64,
+            100,
+            257,
+            tuned.epilogue_longest,
+            tuned.epilogue_longest + 1,
+        ]
     ),
     element=st.sampled_from(["f16", "bf16", "f32", "f64"]),
     threads=st.integers(1, 2),
@@ -153,7 +166,7 @@ def test_any_shape(end: Any, m: int, k: int, n: int, element: str, threads: int)
 @settings(FEW, max_examples=rounds(8))
 @given(
     end=st.sampled_from(ENDS),
-    m=st.sampled_from([FEWEST_ROWS, 140]),
+    m=st.sampled_from([tuned.epilogue_rows, 140]),
     k=st.sampled_from([1, 20]),
     n=st.sampled_from([5, 12, 33, 64]),
     element=st.sampled_from(["f32", "f64"]),
@@ -165,7 +178,7 @@ def test_gradients(end: Any, m: int, k: int, n: int, element: str, threads: int)
 
 @settings(FEW, max_examples=rounds(8))
 @given(
-    heads=st.sampled_from([FEWEST_ROWS, 150]),
+    heads=st.sampled_from([tuned.epilogue_rows, 150]),
     m=st.sampled_from([1, 13]),
     n=st.sampled_from([10, 33, 130]),
     layout=st.sampled_from(["bmk,bkn->bmn", "bmk,bnk->bmn", "bkm,kn->bmn", "bmk,nk->bmn"]),
@@ -236,9 +249,9 @@ def test_one_kernel(end: Any) -> None:
 @pytest.mark.parametrize(
     ("m", "k", "n"),
     [
-        (FEWEST_ROWS - 1, 8, 8),
-        (256, 8, SHORTEST_ROW - 1),
-        (256, 8, LONGEST_ROW + 1),
+        (tuned.epilogue_rows - 1, 8, 8),
+        (256, 8, tuned.epilogue_shortest - 1),
+        (256, 8, tuned.epilogue_longest + 1),
         (512, 512, 512),
     ],
 )

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.codegen.gemm.hardware import cache_size
 from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm.target import host
 from graphc.codegen.lowering.lower import lower_loops
-from graphc.codegen.lowering.rows import FAR_BYTES
 from graphc.codegen.python import source
+from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.ir.graph import Program
 from graphc.loops.nest import For, Kernel, Prefetch, walk
 from graphc.passes import pipeline
 
-FAR = FAR_BYTES // 8  # elements of f32 that are read and written
+FAR = int(tuned.far_share * cache_size(3)) // 8  # elements of f32 that are read and written
 
 
 def layer_norm(x: Any, g: Any) -> Any:
@@ -82,7 +83,7 @@ def test_near_rows_and_uneven_or_long_ones_ask_for_nothing() -> None:
 
 @pytest.mark.parametrize("columns", [64, 640, 1024, 2048])
 def test_asking_changes_no_result(columns: int) -> None:
-    far, near = FAR_BYTES // 4 // columns + 1, 8
+    far, near = int(tuned.far_share * cache_size(3)) // 4 // columns + 1, 8
     rng = np.random.default_rng(columns)
     x = rng.standard_normal((far, columns)).astype(np.float32)
     g = rng.standard_normal(columns).astype(np.float32)
@@ -140,7 +141,7 @@ def test_costly_far_rows_find_the_greatest_of_the_next_one() -> None:
 @pytest.mark.parametrize("columns", [640, 1000])
 @pytest.mark.parametrize("function", [softmax, log_sum_exp])
 def test_what_is_found_ahead_changes_no_result(function: Callable[..., Any], columns: int) -> None:
-    far = FAR_BYTES // 4 // columns + 1
+    far = int(tuned.far_share * cache_size(3)) // 4 // columns + 1
     x = np.random.default_rng(columns).standard_normal((far, columns)).astype(np.float32)
     x[5] += 60  # no row is served by the greatest of another
     x[7, 3], x[9, 2] = np.nan, np.inf
@@ -157,7 +158,7 @@ def test_what_is_found_ahead_changes_no_result(function: Callable[..., Any], col
 
 
 def test_the_readable_source_finds_ahead_too() -> None:
-    far = FAR_BYTES // 4 // 4096 + 1
+    far = int(tuned.far_share * cache_size(3)) // 4 // 4096 + 1
     x = np.random.default_rng(1).standard_normal((far, 4096)).astype(np.float32)
     made = gc.compile(softmax, backend="numba")(x, x[0])
     np.testing.assert_allclose(made, gc.compile(softmax)(x, x[0]), rtol=1e-6)

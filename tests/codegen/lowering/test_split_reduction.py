@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc.codegen.lowering import split_reduction as tall
 from graphc.codegen.lowering.lower import lower_loops
 from graphc.codegen.lowering.space import space_of
 from graphc.codegen.lowering.split_reduction import Shape, rows_together
+from graphc.codegen.tuning import tuned
 from graphc.loops.nest import Kernel
 
 RNG = np.random.default_rng(5)
@@ -67,7 +67,7 @@ def test_kept_axes_outside_and_parts(
     shape: tuple[int, ...], parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elements = shape[1] * shape[2] // parts
-    monkeypatch.setattr(tall, "PART_ELEMENTS", elements)
+    monkeypatch.setattr(tuned, "tall_part", elements)
     x = draw(*shape) * RNG.uniform(1, 1.01)  # another graph each time
     check(lambda x: (x.sum(axis=1), (x * x).mean(axis=1)), x)
 
@@ -108,7 +108,7 @@ def test_nan_wins_and_small_or_ordered_folds_stay_plain() -> None:
 
 def test_rows_that_fill_vectors() -> None:
     assert [rows_together(w) for w in (1, 2, 3, 4, 8, 12)] == [32, 16, 16, 8, 4, 4]
-    assert all(rows_together(w) * w % tall.VECTOR == 0 for w in range(1, 32))
+    assert all(rows_together(w) * w % tuned.tall_vector == 0 for w in range(1, 32))
 
 
 def test_parts_depend_on_the_shape_alone() -> None:
@@ -119,4 +119,4 @@ def test_parts_depend_on_the_shape_alone() -> None:
         (node,) = (n for n in stages["fuse"].graphs[0].nodes if n.op.name == "fused")
         region.append(node.regions[0])
     parts = {Shape(r, space_of(r)).parts for r in region}
-    assert parts == {100_000 * 8 // tall.PART_ELEMENTS}
+    assert parts == {100_000 * 8 // tuned.tall_part}

@@ -31,6 +31,7 @@ from graphc.codegen.runtime import channels, pool, team
 from graphc.codegen.runtime.device_threads import device_worker
 from graphc.codegen.runtime.pool_work import ENTERED, IDLE, POSTED, job, slots
 from graphc.codegen.runtime.team_failure import team_stop
+from graphc.codegen.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,
@@ -51,9 +52,9 @@ FRAMES = 64 << 24, 65 << 24
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits asks whether it is enough each time, and hears both answers."""
-    monkeypatch.setattr(channels, "PAUSES", 1)
-    monkeypatch.setattr(pool, "BRIEF_SPINS", 1)
-    monkeypatch.setattr(team, "LOOKS", 1)
+    monkeypatch.setattr(tuned, "clock_pauses", 1)
+    monkeypatch.setattr(tuned, "brief_spins", 1)
+    monkeypatch.setattr(tuned, "turn_looks", 1)
 
 
 SPINS = {"@graphc_spun_enough": (0, 1)}

@@ -29,7 +29,7 @@ from graphc.errors import GraphError, RunError, VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import arena_intervals, peak_bytes, roots
 from graphc.passes import pipeline
-from graphc.passes.memory.plan import LATE
+from graphc.passes.tuning import tuned
 from graphc.record import replace
 from graphc.runtime.call.frame import Part
 from graphc.runtime.devices.agenda import Agenda, agenda_of
@@ -234,7 +234,9 @@ def test_memory_is_kept_from_few_messages() -> None:
         peak_bytes(planned(program, 2, memory_limit=limit).graphs[0]) / X.nbytes
         for limit in (None, TIGHT)
     )
-    assert tight < 5 and LATE < free < 6 * LATE  # 150 if none was used again
+    assert (
+        tight < 5 and tuned.late_messages < free < 6 * tuned.late_messages
+    )  # 150 if none was used again
 
 
 # ------------------------------------------------------------------------------------ any order

@@ -17,6 +17,7 @@ from graphc.ir.op import OPS, Sample
 from graphc.ir.types import Type
 from graphc.ops.nn import attention_gradient
 from graphc.ops.record.value import emit
+from graphc.ops.tuning import tuned
 
 
 def check_function(function: Callable[[Any], Any], x: Any, bound: float = 1e-7) -> None:
@@ -128,8 +129,8 @@ SHAPES = [
 def test_attention_in_bands_and_computed_anew(
     shapes: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention_gradient, "BAND_ROWS", 4)
-    monkeypatch.setattr(attention_gradient, "CAUSAL_ROWS", 3)
+    monkeypatch.setattr(tuned, "gradient_band", 4)
+    monkeypatch.setattr(tuned, "gradient_band_causal", 3)
     monkeypatch.setattr(attention_gradient, "few_scores", lambda q, v: False)
     rng = np.random.default_rng(0)
     operands = tuple(rng.normal(size=shape) for shape in shapes)
@@ -152,8 +153,8 @@ MASKS = [
 def test_masks_of_attention_computed_anew(
     mask: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention_gradient, "BAND_ROWS", 4)
-    monkeypatch.setattr(attention_gradient, "CAUSAL_ROWS", 3)
+    monkeypatch.setattr(tuned, "gradient_band", 4)
+    monkeypatch.setattr(tuned, "gradient_band_causal", 3)
     monkeypatch.setattr(attention_gradient, "few_scores", lambda q, v: False)
     rng = np.random.default_rng(0)
     shape, kind = mask

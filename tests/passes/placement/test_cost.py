@@ -15,18 +15,11 @@ from graphc.frontend.compile.calibrate import observe
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import parse_device
 from graphc.ir.types import F32, tensor, tuple_type
-from graphc.passes.placement.cost import GUESSED_ROUNDS, CostModel, key_of
-from graphc.passes.placement.measured import (
-    _FIELDS,
-    LATEST,
-    Measured,
-    cost_model,
-    load,
-    of_runs,
-    store,
-)
+from graphc.passes.placement.cost import CostModel, key_of
+from graphc.passes.placement.measured import _FIELDS, Measured, cost_model, load, of_runs, store
 from graphc.passes.placement.place import place
 from graphc.passes.reasons import collecting
+from graphc.passes.tuning import tuned
 from graphc.runtime.devices.registry import Kind, Link, Rates, register_device
 
 CPU, OTHER, NULL = (parse_device(name) for name in ("unit:0", "unit:1", "null:0"))
@@ -80,7 +73,7 @@ def test_regions_add_up_as_often_as_they_run() -> None:
     assert cost.compute(scan, CPU) == pytest.approx(5 * one)
     assert cost.exact(scan)
     loop = only(lambda x: gc.while_loop(lambda v: v[0, 0] < 1, np.tanh, x), X, op="while")
-    assert cost.compute(loop, CPU) >= GUESSED_ROUNDS * one
+    assert cost.compute(loop, CPU) >= tuned.guessed_rounds * one
     assert not cost.exact(loop)
     branches = (lambda v: np.tanh(np.exp(v)), lambda v: v)
     branch = only(lambda x: gc.cond(x[0, 0] > 0, *branches, x), X, op="cond")
@@ -139,7 +132,7 @@ def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
     built = LoadedGraph(graph, Config.create(threads=1)).build()
     x, path = np.ones((256, 256), np.float32), tmp_path / "costs.json"
     observed: dict[str, list[float]] = {}
-    for _ in range(LATEST + 3):
+    for _ in range(tuned.measured_runs + 3):
         found = observe(built, [x], rounds=1)
         store(found, path)
         for key, row in found.seconds.items():
@@ -149,7 +142,7 @@ def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
     assert len(kernels) == 2
     for node in kernels:
         seconds = cost.compute(node, parse_device("cpu:0"))
-        assert seconds == pytest.approx(np.median(observed[key_of(node)][-LATEST:]))
+        assert seconds == pytest.approx(np.median(observed[key_of(node)][-tuned.measured_runs :]))
     plain = cost_model([parse_device("cpu:0")], Config.create())
     assert plain.measured == {}
 
@@ -157,12 +150,12 @@ def test_the_table_holds_the_medians_of_what_was_measured(tmp_path) -> None:
 def test_costs_are_medians_of_the_latest_runs(tmp_path) -> None:
     path, key = tmp_path / "costs.json", ("a", "cpu")
     rng = np.random.default_rng(0)
-    for seconds in (9e-6, *(5e-6 * (1 + rng.exponential(0.05, 2 * LATEST)))):
+    for seconds in (9e-6, *(5e-6 * (1 + rng.exponential(0.05, 2 * tuned.measured_runs)))):
         store(of_runs({key: [float(seconds)]}), path)
     store(of_runs({key: [1.0] * 5}), path)  # five runs that something disturbed
     found = load(path)
     runs = found.runs["a"]["cpu"]
-    assert runs.count == 2 * LATEST + 6 and len(runs.latest) == LATEST
+    assert runs.count == 2 * tuned.measured_runs + 6 and len(runs.latest) == tuned.measured_runs
     assert found.seconds["a"]["cpu"] == np.median(runs.latest) == pytest.approx(5e-6, rel=0.1)
     text = path.read_text()
     store(of_runs({}), path)

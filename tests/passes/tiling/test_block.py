@@ -22,9 +22,9 @@ from graphc.ir.parse import parse
 from graphc.ir.text import show
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.fusion import groups
 from graphc.passes.tiling import block as blocks
 from graphc.passes.tiling.block import level_of
+from graphc.passes.tuning import tuned
 
 FEW = examples(10)
 
@@ -201,7 +201,7 @@ def test_chains_of_mixed_elements(
     dims: Any,
     threads: int,
 ) -> None:
-    monkeypatch.setattr(groups, "MAX_NODES", 12)
+    monkeypatch.setattr(tuned, "group_nodes", 12)
     function, arrays = chain(seed, steps, dims)
     made = gc.compile(function, threads=threads)(*arrays)
     for got, want in zip(made, gc.compile(function, opt=0)(*arrays), strict=True):

@@ -16,7 +16,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.types import dtype
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
-from graphc.passes.tiling import transpose_outputs as turned
+from graphc.passes.tuning import tuned
 
 MANY = examples(20)
 LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11, "i32": 0}
@@ -24,7 +24,7 @@ LIMITS = {"f16": 2e-2, "bf16": 1e-1, "f32": 1e-4, "f64": 1e-11, "i32": 0}
 
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turned, "LONG_ROW", 0)
+    monkeypatch.setattr(tuned, "transposed_row", 0)
 
 
 def kernels(function: Any, *arguments: Any, **options: Any) -> list[Node]:

@@ -38,6 +38,7 @@ from graphc.runtime.cuda import driver
 from graphc.runtime.devices import registry as devices
 from graphc.runtime.load.program import Origin
 from graphc.runtime.load.table import ABSENT, ARENA, TableBuilder
+from graphc.runtime.tuning import tuned
 
 __all__ = ["fake"]
 
@@ -171,7 +172,7 @@ def test_rounds_that_depend_on_data_are_graphs(fake: FakeCuda) -> None:
 
 
 def test_long_loops_are_walked(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphc.runtime.cuda.plan.MOST_PLANNED", 8)
+    monkeypatch.setattr(tuned, "planned_steps", 8)
     table = TableBuilder()
     table.copy(NBYTES, (3, 0), (2, 0))
     table.set(4, (ABSENT, 20))

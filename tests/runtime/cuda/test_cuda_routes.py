@@ -20,6 +20,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.cuda.gemm_choice import FILE
 from graphc.runtime.files import artifact
 from graphc.runtime.observe.profile import profile
+from graphc.runtime.tuning import tuned
 
 __all__ = ["gpu"]
 
@@ -99,10 +100,10 @@ def test_a_kernel_that_is_faster_stays(gpu: Gpu) -> None:
 
 
 def test_small_products_are_not_tried(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphc.runtime.cuda.gemm_choice.FEWEST", 32 * 64 * 48)
+    monkeypatch.setattr(tuned, "trial_work", 32 * 64 * 48)
     gpu.kernel_seconds = 0.01
     assert names(program(gpu))[0] == "cublasLt"
-    monkeypatch.setattr("graphc.runtime.cuda.gemm_choice.FEWEST", 32 * 64 * 48 + 1)
+    monkeypatch.setattr(tuned, "trial_work", 32 * 64 * 48 + 1)
     gpu.forget()
     assert "cublasLt" not in names(program(gpu))
 
@@ -110,7 +111,7 @@ def test_small_products_are_not_tried(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
 def test_what_takes_long_is_tried_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu.library.seconds = [0.02] * PLANS
     gpu.kernel_seconds = 0.02
-    monkeypatch.setattr("graphc.runtime.cuda.autotune.MOST_SPENT", 0.01)
+    monkeypatch.setattr(tuned, "trial_budget", 0.01)
     executable = program(gpu)
     # For its result, without a NaN and with one where there is an activation, and for its time.
     assert gpu.library.counts["make"] == (3 + 2) * PLANS
@@ -184,7 +185,7 @@ def test_the_last_of_a_large_batch_is_compared(gpu: Gpu, monkeypatch: pytest.Mon
     def last(target: np.ndarray) -> None:
         target[-1, -1, -1] = 0
 
-    monkeypatch.setattr("graphc.runtime.cuda.autotune.MOST_COMPARED", 64)
+    monkeypatch.setattr(tuned, "trial_compared", 64)
     gpu.mode("always")
     image = gpu.has(image_of(lambda x, w: x @ w, f32(3, 8, 64), f32(3, 64, 16)))
     gpu.library.wrong = dict.fromkeys(range(1, PLANS), last)

@@ -15,6 +15,7 @@ from device_programs import X, made, there_and_back
 from project import environment
 
 import graphc as gc
+from graphc.codegen.tuning import tuned
 from graphc.errors import RunError
 from graphc.runtime.devices import multi_device as cluster
 from graphc.runtime.devices.multi_device import Cluster
@@ -206,8 +207,8 @@ def test_kernels_in_parts_give_the_same_bits(threads: int, monkeypatch: Any) -> 
     monkeypatch.setattr(kernels, "_SPECS", {})
     whole = gc.compile(f, threads=threads)(x, w)
     monkeypatch.setattr(kernels, "_SPECS", {})
-    monkeypatch.setattr(kernels, "LONG_SECONDS", 0.0)
-    monkeypatch.setattr(kernels, "POLL_SECONDS", 1e-6)
+    monkeypatch.setattr(tuned, "long_kernel", 0.0)
+    monkeypatch.setattr(tuned, "poll_seconds", 1e-6)
     run = gc.compile(f, threads=threads)
     words = run.executable(x, w).image.table.tolist()
     calls = [words[row + 4] for row in rows(words) if words[row] == CALL]

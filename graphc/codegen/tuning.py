@@ -1,0 +1,230 @@
+"""Tuned numbers of code for CPUs: see `graphc.tuning` for what they have in common.
+
+Numbers in caches are multiplied by what the machine's caches hold (gemm/hardware.py), so that
+they fit any.
+"""
+
+from __future__ import annotations
+
+from graphc.tuning import Tuning, number
+
+
+# fmt: off
+class CodegenTuning(Tuning):
+    """Values, the ends of their ranges, units, the case that judges them, what they trade."""
+
+    # Contractions: routes, blocks and units (gemm/).
+    grain_work = number(1 << 18, 1, 1 << 40, "multiply-adds", "gemm-64",
+        "a thread woken against doing it alone")
+    unit_work = number(1 << 20, 1, 1 << 40, "multiply-adds", "gemm-256",
+        "work shared by threads against copies made by each")
+    long_unit = number(1 << 32, 1, 1 << 50, "multiply-adds", "gemm-1024",
+        "how soon a run is cancelled against units")
+    long_rows = number(512, 1, 1 << 20, "rows", "gemm-1024",
+        "the same: units of more work have so many rows")
+    vector_columns = number(4096, 1, 1 << 30, "columns", "matvec",
+        "sums that stay near against starting rows of B again")
+    dot_rows = number(8, 0, 64, "rows", "thin",
+        "dot products one by one against a packed copy of B")
+    dot_tile_rows = number(16, 0, 64, "rows", "thin",
+        "dot products in tiles against a packed copy of B contiguous in k")
+    few_rows = number(3, 0, 64, "rows", "matvec",
+        "whole rows of B added up, where these lie pages apart, against tiles")
+    set_share = number(128, 1, 1 << 20, "of the second level", "gemm-1024",
+        "a copy of A against rows that evict each other")
+    few_tiles = number(12, 0, 1 << 20, "row tiles", "gemm-256",
+        "B read in place against a packed copy")
+    least_tile = number(12, 2, 32, "rows of a register tile", "gemm-1024",
+        "lower tiles against a copy of A")
+    shallow_sum = number(64, 0, 1 << 20, "steps of k", "outer",
+        "storing C row by row where that is what takes time")
+    wide_row = number(8, 1, 1 << 20, "tiles", "outer", "the same: rows of so many tiles")
+    some_tiles = number(9, 0, 1 << 20, "row tiles", "narrow",
+        "panels of one cache line packed early: none fetches its neighbour")
+    long_sum = number(128, 0, 1 << 20, "steps of k", "narrow",
+        "the same: sums that are long enough")
+    late_share = number(2.0, 0.0, 1e6, "second-level caches", "gemm-1024",
+        "how much of B is packed at once by the unit that reads it")
+    read_again = number(4, 1, 1 << 20, "times", "gemm-1024",
+        "an A in place read again against more of B packed at once")
+    deepest_block = number(512, 64, 1 << 16, "steps of k", "gemm-1024",
+        "panels in the first cache against sums stored and loaded again")
+    tile_columns = number(512, 1, 1 << 20, "columns", "transformer",
+        "a tile of sums that stays near against reading A again")
+    tile_share = number(3, 1, 1 << 20, "part of the second level", "minilm",
+        "the same for whole rows")
+    unit_overhead = number(1 << 12, 1, 1 << 30, "multiply-adds", "gemm-64",
+        "what starting a unit costs")
+    read_work = number(4, 0, 1 << 20, "multiply-adds", "gemm-256",
+        "what an element from the third level costs")
+    copy_work = number(8, 0, 1 << 20, "multiply-adds", "gemm-256", "what copying an element costs")
+    store_work = number(16, 0, 1 << 20, "multiply-adds", "gemm-64",
+        "what storing an element of the result costs")
+    row_work = number(64, 0, 1 << 20, "multiply-adds", "matvec",
+        "what starting at another row of B costs")
+    many_batches = number(8, 1, 1 << 20, "matrices per thread", "batch",
+        "batches alone shared among threads against cut matrices")
+    late_gain = number(1 / 32, 0.0, 1e6, "of the work", "gemm-256",
+        "two calls a thread, so that a late one leaves some, against padding")
+    swap_ratio = number(4, 1, 1 << 20, "times", "thin",
+        "A and B change places where few rows meet many columns")
+    swap_sum = number(128, 1, 1 << 20, "steps of k", "thin", "the same: sums that are long enough")
+    known_units = number(64, 1, 1 << 20, "units", "compile",
+        "fewer heights of tiles to compile against finding which")
+    brisk_products = number(32, 1, 1 << 20, "products", "batch",
+        "the walk optimised against compile time")
+    brisk_work = number(32**3, 0, 1 << 40, "multiply-adds", "batch",
+        "the same: products that are so small")
+    transpose_ahead = number(256, 0, 4096, "bytes", "gemm-1024",
+        "many streams fetched in advance: hardware follows fewer")
+    fetched_sum = number(96, 0, 1 << 20, "steps of k", "gemm-256",
+        "C fetched while a tile runs: it must last long enough")
+    rows_ahead = number(32, 0, 1024, "rows of B", "mlp-128",
+        "rows fetched in advance by a tile that makes a panel of them")
+    row_group = number(8, 1, 16, "rows of B", "matvec", "rows added up together against registers")
+    packed_ahead_rows = number(2, 1, 1 << 20, "rows", "mlp-1",
+        "constants packed ahead: a single row reads them once")
+    packed_ahead_share = number(4.0, 0.0, 1e9, "second-level caches", "mlp-1",
+        "the same: what is far gains all the same")
+    packed_ahead_bytes = number(4096, 0, 1 << 40, "bytes", "mlp-1",
+        "the same: less is not worth a step of its own")
+
+    # Loop nests (lowering/).
+    grain_elements = number(16384, 1, 1 << 40, "elements", "pointwise",
+        "a thread woken against doing it alone")
+    element_flops = number(8, 1, 1 << 20, "operations per element", "pointwise",
+        "work that takes as long as moving an element")
+    epilogue_shortest = number(9, 1, 1 << 20, "elements", "minilm",
+        "rows finished in the tile against a kernel of their own")
+    epilogue_longest = number(1024, 0, 1 << 20, "elements", "minilm",
+        "the same: of longer rows a tile has too few")
+    epilogue_rows = number(128, 1, 1 << 20, "rows", "minilm",
+        "the same: enough to share among threads")
+    epilogue_operand = number(1 << 17, 0, 1 << 40, "elements", "minilm",
+        "the same: the operand that every tile reads must stay near")
+    concat_sections = number(12, 0, 64, "sections", "concat",
+        "a loop for each section against code to compile")
+    concat_pieces = number(32, 0, 128, "pieces", "concat",
+        "a concat as copies against code to compile")
+    row_block = number(4096, 64, 1 << 30, "elements", "pointwise",
+        "units of a long loop: threads share them evenly against calls")
+    staged_flops = number(8.0, 0.0, 1e9, "operations per element", "softmax",
+        "a value kept for the next pass over a row against computing it again")
+    staged_row = number(1 << 16, 0, 1 << 20, "elements", "softmax",
+        "the same: a longer row leaves the cache")
+    far_share = number(3 / 8, 0.0, 1e9, "third-level caches", "layernorm",
+        "rows asked for in advance against the instructions that ask")
+    strip = number(64, 16, 4096, "elements", "layernorm",
+        "the same: more between two askings get lost")
+    ahead_in = number(8192, 0, 1 << 20, "bytes", "layernorm",
+        "how far ahead operands are asked for")
+    ahead_out = number(4096, 0, 1 << 20, "bytes", "layernorm",
+        "how far ahead results are asked for")
+    tall_vector = number(16, 4, 64, "elements", "sum-tall",
+        "whole rows in a vector, of which a multiple holds some")
+    tall_lanes = number(32, 4, 256, "elements", "sum-tall", "enough sums under way")
+    tall_columns = number(32, 0, 512, "columns", "sum-tall",
+        "several rows taken as one where columns are few")
+    tall_elements = number(1 << 12, 0, 1 << 40, "elements", "sum-tall",
+        "the same: fewer are not worth it")
+    tall_part = number(1 << 16, 1, 1 << 40, "elements", "sum-tall",
+        "a fold shared by threads against adding up its parts")
+    tall_parts = number(64, 0, 1024, "parts", "sum-tall", "the same: parts for all threads")
+    fold_columns = number(512, 16, 1 << 20, "columns", "sum-columns",
+        "accumulators in the first cache against short loops")
+    fold_rows = number(8, 1, 32, "rows", "sum-columns",
+        "rows added up before an accumulator is stored against streams")
+    fold_rows_of_many = number(4, 1, 32, "rows", "layernorm",
+        "the same where several operands are read")
+    register_columns = number((16, 32), (), (8, 16, 32, 64), "columns", "sum-columns",
+        "widths whose accumulators LLVM keeps in registers")
+    fold_small = number(1 << 16, 0, 1 << 40, "bytes", "compile",
+        "folding fast against a longer compilation")
+    fold_large = number(1.0, 0.0, 1e9, "third-level caches", "sum-columns",
+        "any fold waits for memory where operands are in no cache")
+    epilogue_block = number(32, 1, 1 << 20, "columns", "gemm-256",
+        "an epilogue over several rows at once against vectors not filled")
+    split_share = number(0.5, 0.001, 1e9, "second-level caches of the matrix", "split-k",
+        "a sum shared by threads against adding up its parts")
+    split_parts = number(16, 1, 1024, "parts", "split-k", "the same: parts for all threads")
+    split_steps = number(64, 1, 1 << 40, "steps of k", "split-k",
+        "the same: sums of a part are stored and loaded once more")
+    tile_side = number(16, 2, 256, "elements", "transpose",
+        "cache lines used whole against both sides staying near")
+    tile_least = number(8, 1, 1 << 20, "elements", "transpose",
+        "the same: shorter sides are not worth tiles")
+
+    # Vector code (llvm/).
+    call_weight = number(16, 1, 1000, "instructions", "softmax", "what a math function counts for")
+    most_copies = number(4, 1, 16, "vectors", "pointwise",
+        "instructions under way against registers and code")
+    light_weight = number(24, 0, 1000, "instructions", "pointwise",
+        "the same: instructions of all copies together")
+    chain_weight = number(96, 0, 1000, "instructions", "sum-columns",
+        "the same where copies need not wait for one another's sums")
+    most_lanes = number(64, 2, 64, "lanes", "pointwise", "the widest vectors that are written")
+    half_vectors = number(4, 0, 64, "vectors", "small-loops",
+        "halves of vectors, which cross fewer lines, in short loops")
+    heavy_weight = number(96, 0, 10_000, "instructions", "softmax",
+        "one masked loop against a loop and a rest")
+    object_text = number(16_000, 1, 1 << 24, "characters", "compile",
+        "objects compiled side by side against starting LLVM for each")
+    compile_threads = number(4, 1, 64, "threads", "compile",
+        "compile time against memory: each thread has an LLVM context")
+
+    # Kernels and rows of the step table.
+    slow_flops = number(4e10, 1e3, 1e30, "operations per second", "gemm-1024",
+        "what a slow thread does: looks at the cancel flag come from it")
+    slow_bytes = number(4e9, 1e3, 1e30, "bytes per second", "gemm-1024", "the same for memory")
+    long_kernel = number(0.5, 0.0, 1e9, "seconds", "gemm-1024",
+        "how soon a run is cancelled against looks at the flag")
+    poll_seconds = number(0.1, 1e-6, 1e9, "seconds", "gemm-1024",
+        "the same: the time between two looks")
+    long_looks = number(5, 0, 1000, "looks", "gemm-1024",
+        "the same for kernels whose loops are counted")
+    kept_specs = number(4096, 1, 1 << 20, "kernels", "compile",
+        "memory against compiling known kernels again")
+    kept_code = number(16 << 20, 0, 1 << 40, "bytes", "compile",
+        "memory against reading object code again")
+    copied_bytes = number(1 << 22, 0, 1 << 40, "bytes", "concat",
+        "a copy as a row of the table against a kernel, which threads share")
+    copied_carry = number(4096, 0, 1 << 40, "bytes", "lstm",
+        "a carry copied once against looking after it in each run of a body")
+
+    # The native runtime (runtime/): waiting and waking. They are read when graphc starts.
+    chunks_per_thread = number(2, 1, 64, "chunks", "pointwise",
+        "a late thread leaves work for the others against calls")
+    brief_spins = number(100, 1, 1 << 20, "turns", "pointwise",
+        "a caller that spins against one that gives way on a busy machine")
+    yield_every = number(200, 1, 1 << 20, "turns", "pointwise", "the same for workers")
+    move_pause = number(1_000_000, 0, 1 << 40, "nanoseconds", "devices",
+        "threads that leave a busy core against moving too often")
+    stack_bytes = number(4096, 64, 1 << 30, "bytes", "train-lstm",
+        "memory of a stack against growing it")
+    least_patience = number(300_000, 0, 1 << 40, "nanoseconds", "call",
+        "work done alone before workers that sleep are woken")
+    most_patience = number(5_000_000, 0, 1 << 40, "nanoseconds", "call",
+        "the same after they were of no use")
+    stall = number(200_000, 0, 1 << 40, "nanoseconds", "pointwise",
+        "workers sent away that come late against doing without them")
+    forgiven = number(1_000_000, 0, 1 << 40, "nanoseconds", "call",
+        "idle time after which work done alone does not count: steps come one at a time")
+    shortest_rest = number(10_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
+        "how long late workers are done without")
+    longest_rest = number(1_000_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
+        "the same where they are late again and again")
+    channel_spin = number(100_000, 0, 1 << 30, "nanoseconds", "devices",
+        "a message at once against a core that is busy waiting")
+    channel_spin_crowded = number(30_000, 0, 1 << 30, "nanoseconds", "devices",
+        "the same where the core is shared with others")
+    long_yield = number(50_000, 0, 1 << 30, "nanoseconds", "devices",
+        "a core counts as shared if giving way takes longer")
+    shy_time = number(100_000_000, 0, 1 << 40, "nanoseconds", "devices",
+        "how long it counts as shared")
+    clock_pauses = number(16, 1, 1024, "turns, a power of two", "devices",
+        "messages at once against looks at the clock")
+    turn_looks = number(1024, 1, 1 << 30, "turns", "devices",
+        "waiting for a worker's turn against giving way")
+
+
+tuned = CodegenTuning("codegen")
