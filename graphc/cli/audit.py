@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from graphc.cli.common import MODEL, json_option, load_graph, print_json, print_table
+from graphc.ir.op import STATE
 
 _MOST_CONSTANTS = 40
 
@@ -61,10 +62,10 @@ def audit(value: Any) -> dict[str, Any]:
         work, traffic = cost_of(node)
         flops[node.op.name] += work
         moved[node.op.name] += traffic
-        if node.op.name == "const" and node.type.shape:
+        if node.op.traits.constant and node.type.shape:
             literal = node.attrs["value"]
             constants.setdefault(literal.key, _tensor(f"%{node.id}", node.type))
-        elif node.op.name in ("read", "assign"):
+        elif node.op.effect in STATE:
             name = f"{node.attrs['container']}/{node.attrs['name']}"
             variables.setdefault(name, _tensor(name, node.type))
     held = [*constants.values(), *variables.values()]

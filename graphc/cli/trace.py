@@ -131,7 +131,7 @@ def blamed_rows(found: Trace, timeline: Timeline, names: dict[str, str]) -> list
     expected = {
         (timeline.device[node].short, node.summary()): end - timeline.start[node]
         for node, end in timeline.end.items()
-        if not node.regions or node.op.name == "fused"
+        if not node.regions or node.op.traits.kernel
     }
     both = sorted(expected.keys() & measured, key=lambda k: (-abs(measured[k] - expected[k]), k))
     return [

@@ -32,6 +32,7 @@ from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
+from graphc.ir.regions import has_workspace
 from graphc.ir.types import DType, Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
@@ -99,7 +100,7 @@ def region_key(node: Node) -> Any:
 def data_params(node: Node) -> tuple[Node, ...]:
     """The parameters that hold values, without the workspace."""
     params = node.regions[0].params
-    return params[:-1] if node.inputs and node.inputs[-1].op.name == "workspace" else params
+    return params[:-1] if has_workspace(node) else params
 
 
 def spec_of(node: Node, config: Config) -> Spec:
@@ -179,7 +180,7 @@ def least_poll(*polls: int) -> int:
 
 def _make(node: Node, config: Config) -> Spec:
     region = computing(node)
-    if config.backend != "llvm" and any(n.op.name == "unpack" for n in region.nodes):
+    if config.backend != "llvm" and any(n.op.traits.unpacks for n in region.nodes):
         raise GraphError(
             f"%{node.id} reads constants that are packed for the LLVM backend",
             details=node.describe(),
@@ -365,7 +366,7 @@ def _partial_spec(region: Graph, form: Form, order: list[int], parts: int, confi
 
 
 def behind_transposes(node: Node) -> Node:
-    while node.op.name == "transpose":
+    while node.op.traits.permutes:
         node = node.inputs[0]
     return node
 

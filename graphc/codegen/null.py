@@ -41,10 +41,10 @@ class NullWriter(TableWriter):
 
     def node_rows(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            if node.op.name == "send":
+            if node.op.traits.send:
                 channel = self.channels[node.attrs["channel"]]
                 self.note(self.table.send(message_bytes(node), channel, (CONSTANTS, 0)), node)
-            elif node.op.name == "recv":
+            elif node.op.traits.recv:
                 recv_rows(self, node)
             elif talks(node):
                 raise GraphError(
@@ -61,7 +61,7 @@ class NullWriter(TableWriter):
         """Variables keep their values."""
 
     def constants(self) -> np.ndarray[Any, Any]:
-        sent = [message_bytes(node) for node in self.graph.nodes if node.op.name == "send"]
+        sent = [message_bytes(node) for node in self.graph.nodes if node.op.traits.send]
         return np.zeros(max([*sent, *map(nbytes_of, self.graph.results)], default=0), np.uint8)
 
 

@@ -384,7 +384,7 @@ class _Oracle:
 
     def decide(self, value: Value) -> Array:
         node = value.node
-        if node.op.name == "const":
+        if node.op.traits.constant:
             array: Array = node.attrs["value"].array
             return array
         if value.owner is not self.trace:

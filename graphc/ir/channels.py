@@ -15,21 +15,24 @@ from collections.abc import Iterator, Sequence
 from graphc.errors import VerifyError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import memory
-from graphc.ir.op import STORED
+from graphc.ir.op import Effect
+from graphc.ir.regions import choosers, operands_of
 
 Ends = dict[str, Node]
 
 
 def ends(graphs: Sequence[Graph], deep: bool = True) -> tuple[Ends, Ends]:
     """The send and the recv of each channel. Raises VerifyError for a channel with two of one."""
-    found: dict[str, Ends] = {"send": {}, "recv": {}}
+    sends: Ends = {}
+    recvs: Ends = {}
     for graph in graphs:
         for node in _all_nodes(graph) if deep else graph.nodes:
-            table = found.get(node.op.name)
-            if table is not None and table.setdefault(node.attrs["channel"], node) is not node:
-                channel = node.attrs["channel"]
+            if node.op.effect is not Effect.COMM:
+                continue
+            table, channel = sends if node.op.traits.send else recvs, node.attrs["channel"]
+            if table.setdefault(channel, node) is not node:
                 raise _broken(f"channel {channel} has two {node.op.name}s", node)
-    return found["send"], found["recv"]
+    return sends, recvs
 
 
 def channels_paired(value: Graph | Program) -> None:
@@ -103,9 +106,9 @@ class _Proof:
         passed: set[Node],
     ) -> bool:
         """Can a device go past this node?"""
-        if node.op.name == "recv":
+        if node.op.traits.recv:
             return node.attrs["channel"] in sent
-        if node.op.name == "send":
+        if node.op.traits.send:
             sent.add(node.attrs["channel"])
         parts = whole.get(node)
         if parts is None or node in passed:
@@ -122,9 +125,8 @@ class _Proof:
         for part in parts:
             if part.op is not first.op or len(part.regions) != len(first.regions):
                 raise _broken(f"%{part.id} and %{first.id} talk inside, but differ", part)
-            operands = part.inputs[1:] if part.op.name == "cond" else part.inputs
             for region in part.regions:
-                pairs = list(zip(region.params, operands, strict=True))
+                pairs = list(zip(region.params, operands_of(part), strict=True))
                 self.outside.update(pairs[part.attrs.get("carries", 0) :])
         if len({self.rounds(part) for part in parts}) > 1:
             raise _broken(f"the parts of %{first.id} may not run equally often", first)
@@ -133,22 +135,22 @@ class _Proof:
 
     def rounds(self, part: Node) -> object:
         """What decides how often the regions of a part run: equal for all parts of one op."""
-        if part.op.name == "cond":
-            return self.origin(part.inputs[0])
-        if part.op.name == "while":
+        if part.op.traits.branch:
+            return tuple([self.origin(chooser) for chooser in part.inputs[: choosers(part)]])
+        if part.op.traits.tested:
             return self.origin(part.regions[0].results[0])
-        return part.attrs["length"] if part.op.name == "scan" else None
+        return part.attrs["length"] if part.op.traits.counted else None
 
     def origin(self, node: Node) -> object:
         """The node a value was computed by, whatever devices it has crossed since."""
         while True:
             node, leaf = memory(node)
-            if node.op.name == "recv":
+            if node.op.traits.recv:
                 node = self.sends[node.attrs["channel"]].inputs[0]
             elif node in self.outside:
                 node = self.outside[node]
             else:
-                return node.attrs if node.op.name in STORED else (node, leaf)
+                return node.attrs if node.op.traits.stored else (node, leaf)
 
 
 def spanning(graphs: Sequence[Graph]) -> dict[Node, list[Node]]:
@@ -176,7 +178,7 @@ def _channels(node: Node) -> Iterator[str]:
     """The channels of the sends and recvs inside a node's regions."""
     for region in node.regions:
         for inner in _all_nodes(region):
-            if inner.op.name in ("send", "recv"):
+            if inner.op.effect is Effect.COMM:
                 yield inner.attrs["channel"]
 
 

@@ -71,7 +71,7 @@ class Node:
         )
 
     def __repr__(self) -> str:
-        if self.op.name == "param":
+        if self.op.traits.parameter:
             name = self.attrs["name"]
             return f"%{self.id} {name if name.isprintable() else repr(name)}: {self.type}"
         inside = ", ".join(f"%{n.id}" for n in self.inputs)
@@ -84,7 +84,7 @@ class Node:
 
     def summary(self) -> str:
         """The node as messages name it: a fused one with the ops that it is made of."""
-        if self.op.name != "fused":
+        if not self.op.traits.kernel:
             return repr(self)
         inside = [n.op.name for region in self.regions for n in region.nodes]
         made = list(dict.fromkeys(name for name in inside if name not in _UNTOLD)) or inside

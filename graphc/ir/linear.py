@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
-from graphc.ir.regions import holds_kernels
+from graphc.ir.regions import holds_kernels, operands_of
 from graphc.ir.types import AnyType, StackType, leaves
 
 
@@ -26,7 +26,7 @@ def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
                 yield node, f"the stack %{source.id} is read twice"
             read.add(value)
     for node in graph.nodes:
-        if node.op.name in ("while", "scan"):
+        if node.op.traits.loop:
             body = node.regions[-1]
             for result in body.results[: node.attrs["carries"]]:
                 if isinstance(result.type, StackType) and is_made_inside(result):
@@ -35,7 +35,7 @@ def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
 
 def gives_stack(node: Node) -> bool:
     """Is the node the first in its graph to give a stack?"""
-    return node.op.name == "stack" or (holds_kernels(node) and has_stack(node.type))
+    return node.op.traits.makes_stack or (holds_kernels(node) and has_stack(node.type))
 
 
 def has_stack(kind: AnyType) -> bool:
@@ -49,7 +49,7 @@ def reads(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """
     taken = {source for node in graph.nodes for source in node.inputs}
     for node in graph.nodes:
-        if node.op.name != "item" and (node.op.name != "tuple" or node in taken):
+        if not node.op.traits.item and (not node.op.traits.makes_tuple or node in taken):
             for source in node.inputs:
                 yield node, source
     for result in graph.results:
@@ -58,12 +58,12 @@ def reads(graph: Graph) -> Iterator[tuple[Node, Node]]:
 
 def port(node: Node) -> tuple[Node, int]:
     """The value a node stands for: itself or a leaf of the node with several results."""
-    return (node.inputs[0], node.attrs["index"]) if node.op.name == "item" else (node, 0)
+    return (node.inputs[0], node.attrs["index"]) if node.op.traits.item else (node, 0)
 
 
 def is_made_inside(stack: Node) -> bool:
     """Does a stack of a region come from anywhere but the region's parameters?"""
-    return any(node.op.name == "stack" for node in sources(stack))
+    return any(node.op.traits.makes_stack for node in sources(stack))
 
 
 def sources(stack: Node) -> set[Node]:
@@ -72,7 +72,7 @@ def sources(stack: Node) -> set[Node]:
     pending, seen = [stack], set()
     while pending:
         node, leaf = memory(pending.pop())
-        if node.op.name in ("param", "stack"):
+        if node.op.traits.parameter or node.op.traits.makes_stack:
             found.add(node)
         elif (node, leaf) not in seen:
             seen.add((node, leaf))
@@ -82,14 +82,15 @@ def sources(stack: Node) -> set[Node]:
 
 def _given(node: Node, leaf: int) -> list[Node]:
     """What the result `leaf` of a node may be, if it is a stack: operands, or made in a branch."""
-    if node.op.name in ("while", "scan"):
+    if node.op.traits.loop:
         body, carries = node.regions[-1], [leaf]
         for number in carries:  # grows while carries change places
             came = {body.params.index(n) for n in sources(body.results[number]) if n in body.params}
             carries += sorted(came.difference(carries))
         return [node.inputs[number] for number in carries]
-    if node.op.name == "cond":
+    if node.op.traits.branch:
         ends = [n for region in node.regions for n in sources(region.results[leaf])]
         numbers = {r.params.index(n) for r in node.regions for n in ends if n in r.params}
-        return [*(node.inputs[k + 1] for k in numbers), *(n for n in ends if n.op.name == "stack")]
+        given = operands_of(node)
+        return [*(given[k] for k in numbers), *(n for n in ends if n.op.traits.makes_stack)]
     return [n for n in node.inputs if isinstance(n.type, StackType)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import STORED, Alias
+from graphc.ir.op import Alias, Effect
 from graphc.ir.place import Buffer, Region
 from graphc.ir.types import Type, leaves
 
@@ -19,16 +19,16 @@ def memory(node: Node) -> tuple[Node, int]:
     """
     leaf = 0
     while node.inputs:
-        name = node.op.name
-        if name == "item":
+        traits = node.op.traits
+        if traits.item:
             leaf = node.attrs["index"]
-            if node.inputs[0].op.name == "tuple":
+            if node.inputs[0].op.traits.makes_tuple:
                 node, leaf = node.inputs[0].inputs[leaf], 0
                 continue
-        elif name == "pop":
+        elif traits.pop:
             if leaf:
                 break
-        elif name != "push" and not isinstance(node.op.lower, Alias):
+        elif not traits.push and not isinstance(node.op.lower, Alias):
             break
         node = node.inputs[0]
     return node, leaf
@@ -41,7 +41,7 @@ def root(node: Node) -> Node:
 
 def roots(node: Node) -> list[Node]:
     """Like `root`, for a value that may gather several memories (a tuple)."""
-    if node.op.name != "tuple":
+    if not node.op.traits.makes_tuple:
         return [root(node)]
     return [r for source in node.inputs for r in roots(source)]
 
@@ -58,7 +58,8 @@ def last_reads(graph: Graph) -> dict[Node, int]:
         for source in node.inputs:
             for memory in roots(source):
                 last[memory] = position
-    stored = (source for n in graph.nodes if n.op.name in ("assign", "send") for source in n.inputs)
+    leaving = (n for n in graph.nodes if n.op.effect is Effect.WRITE or n.op.traits.send)
+    stored = (source for node in leaving for source in node.inputs)
     for result in (*graph.results, *stored):
         for memory in roots(result):
             last[memory] = len(graph.nodes)
@@ -70,7 +71,7 @@ def overwritten(graph: Graph) -> Iterator[tuple[Node, int, tuple[Node, int]]]:
     while that is computed: an array that is updated."""
     last = last_reads(graph)
     for position, node in enumerate(graph.nodes):
-        if not isinstance(node.place, Buffer) or node.op.name == "tuple":
+        if not isinstance(node.place, Buffer) or node.op.traits.makes_tuple:
             continue
         for leaf, region in enumerate(own_regions(node)):
             for source, part in map(memory, node.inputs if region.nbytes else ()):
@@ -88,10 +89,10 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
     passed_on = {value for _, _, value in overwritten(graph)}
     intervals: list[tuple[int, int, int, int, Node]] = []
     for position, node in enumerate(graph.nodes):
-        if not isinstance(node.place, Buffer) or node.op.name == "tuple":
+        if not isinstance(node.place, Buffer) or node.op.traits.makes_tuple:
             continue
         if (scratch := node.place.scratch) is not None:
-            end = len(graph.nodes) if node.op.name == "assign" else position
+            end = len(graph.nodes) if node.op.effect is Effect.WRITE else position
             intervals.append((position, end, scratch.offset, scratch.nbytes, node))
         intervals += [
             (position, last[node] - ((node, leaf) in passed_on), region.offset, region.nbytes, node)
@@ -104,7 +105,7 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
 def own_regions(node: Node) -> tuple[Region, ...]:
     """The memory regions of a planned node that are not another node's."""
     assert isinstance(node.place, Buffer)
-    if node.op.name == "pop":
+    if node.op.traits.pop:
         return node.place.regions[1:]
     return node.place.regions if root(node) is node else ()
 
@@ -117,7 +118,7 @@ def live_bytes(graph: Graph) -> list[int]:
     last, results = last_reads(graph), set(map(memory, graph.results))
     change = [0] * (len(graph.nodes) + 2)
     for position, node in enumerate(graph.nodes):
-        if root(node) is node and node.op.name not in ("tuple", "read", *STORED):
+        if root(node) is node and not (node.op.traits.makes_tuple or node.op.traits.resident):
             sizes = enumerate(kind.nbytes for kind in leaves(node.type))
             nbytes = sum(size for leaf, size in sizes if (node, leaf) not in results)
             change[position] += nbytes

@@ -17,6 +17,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
+from graphc.ir.traits import NONE, Traits
 from graphc.ir.types import (
     MAX_ELEMENTS,
     MAX_RANK,
@@ -42,6 +43,9 @@ class Effect(enum.IntEnum):
     WRITE = 2
     COMM = 3
     IO = 4
+
+
+STATE = (Effect.READ, Effect.WRITE)  # of what touches a variable, which its attributes name
 
 
 # ------------------------------------------------------------------------------------ attributes
@@ -398,6 +402,7 @@ class Op:
     dtypes                               names of the dtypes of operand 0 it accepts
     in_kernels                           it stands in regions of kernels alone
     is_custom                            a user's own: files call it by permission only
+    traits                               what passes ask of it in place of its name
     """
 
     name: str
@@ -418,6 +423,7 @@ class Op:
     version: int = 1
     doc: str = ""
     is_custom: bool = False
+    traits: Traits = NONE
     _attrs: WeakValueDictionary[Any, Attrs] = field(default_factory=WeakValueDictionary)
     _plain: list[Attrs] = field(default_factory=list)  # those of an op that has none: kept
 
@@ -529,7 +535,6 @@ def check_scratch(use: Use) -> None:
 
 
 OPS: dict[str, Op] = {}
-STORED = ("const", "pack")  # ops whose value is data of the program itself
 
 
 def register(op: Op) -> Op:

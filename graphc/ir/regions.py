@@ -21,14 +21,42 @@ def map_inside(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
     return rebuild(graph, rewrite) if any(map(is_control_flow, graph.nodes)) else graph
 
 
+def is_kernel(node: Node) -> bool:
+    """Is the node one kernel, or some that run block by block?"""
+    return node.op.traits.kernel or node.op.traits.blocks
+
+
 def is_control_flow(node: Node) -> bool:
-    """Are the node's regions graphs as any, neither one kernel nor some that run block by block?"""
-    return bool(node.regions) and node.op.name not in ("fused", "blocked")
+    """Are the node's regions graphs as any, and no kernels?"""
+    return bool(node.regions) and not is_kernel(node)
+
+
+def has_workspace(node: Node) -> bool:
+    """Does a kernel have its scratch memory, as its last operand?"""
+    return bool(node.inputs) and node.inputs[-1].op.traits.workspace
+
+
+def choosers(node: Node) -> int:
+    """How many operands of a region op come before those that its regions take: a branch's."""
+    return len(node.inputs) - len(node.regions[0].params) if node.op.traits.branch else 0
+
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """The operands that the parameters of the regions stand for."""
+    return node.inputs[choosers(node) :]
+
+
+def first_invariant(node: Node) -> int:
+    """The first operand of a branch or loop that is the same whenever a region runs."""
+    if node.op.traits.branch:
+        return choosers(node)
+    first: int = node.attrs["carries"]
+    return first + (node.attrs["scanned"] if node.op.traits.counted else 0)
 
 
 def holds_kernels(node: Node) -> bool:
     """Are the node's regions graphs of kernels of their own, with memory of their own?"""
-    return bool(node.regions) and node.op.name != "fused"
+    return bool(node.regions) and not node.op.traits.kernel
 
 
 def talks(node: Node) -> bool:

@@ -28,7 +28,7 @@ def outputs(node: Node) -> int:
 
 def edge_of(node: Node) -> Edge:
     """The edge a tensor stands on: an `item` stands on that of the node it reads."""
-    if node.op.name == "item":
+    if node.op.traits.item:
         return node.inputs[0].id, node.attrs["index"]
     return node.id, 0
 
@@ -128,17 +128,17 @@ class _Copier(Builder):
         read: dict[Edge, Node] = {}
         for node in self.graph.nodes:
             if self.live[node.id]:
-                sources = node.inputs if node.op.name != "item" else ()
+                sources = node.inputs if not node.op.traits.item else ()
                 for source in sources:
                     read.update((edge, source) for edge in edges_of(source) if edge in fed)
         return read
 
     def param(self, edge: Edge, node: Node, name: str) -> Node:
-        if node.op.name == "param":
+        if node.op.traits.parameter:
             return node
         kind: AnyType = node.type
         id = node.id
-        if isinstance(kind, TupleType) or node.op.name == "item":
+        if isinstance(kind, TupleType) or node.op.traits.item:
             id, self.next_id = self.next_id, self.next_id + 1
         if isinstance(kind, TupleType):
             kind = kind.elements[edge[1]]
@@ -148,12 +148,12 @@ class _Copier(Builder):
     def run(self, fetches: Mapping[str, Edge]) -> Subgraph:
         wanted = set(fetches.values())
         for node in self.graph.nodes:
-            is_result = node.op.name == "item" and edge_of(node) in wanted
+            is_result = node.op.traits.item and edge_of(node) in wanted
             if self.live[node.id] or (is_result and node.inputs[0].id in self.mapped):
                 made = self.copy(node)
                 self.nodes.append(made)
                 self.mapped[node.id] = made
-                if node.op.name == "item":
+                if node.op.traits.item:
                     self.items.setdefault(edge_of(node), made)
         results = tuple([self.result(edge) for edge in fetches.values()])
         params = tuple(self.params.values())
@@ -179,7 +179,7 @@ class _Copier(Builder):
     def operand(self, source: Node, reader: Node) -> Node:
         if not isinstance(source.type, TupleType):
             return self.params.get(edge_of(source)) or self.mapped[source.id]
-        if reader.op.name == "item":
+        if reader.op.traits.item:
             return self.mapped[source.id]
         return self.put_together(source)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.graph import Graph, Node, Program, infer, node_effect
 from graphc.ir.linear import broken_stacks
-from graphc.ir.op import STORED, Alias, Composite, Effect, Structural
+from graphc.ir.op import STATE, Alias, Composite, Effect, Structural
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import UNIT, TupleType, leaves
@@ -56,7 +56,7 @@ def verify(value: Graph | Program, known: set[Node] | None = None) -> set[Node]:
 def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: bool = False) -> None:
     defined: list[Node | None] = [None] * graph.next_id
     for param in graph.params:
-        if param.op.name != "param":
+        if not param.op.traits.parameter:
             raise broken(graph, param, f"parameter %{param.id} is not a param node")
         _define(graph, param, defined)
     for node in graph.nodes:
@@ -76,7 +76,7 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: boo
                 if known.issuperset(region.nodes):
                     seen.update(region.nodes)
                 else:
-                    verify_graph(region, known, seen, node.op.name == "fused")
+                    verify_graph(region, known, seen, node.op.traits.kernel)
     seen.update(graph.nodes)
     _check_results(graph, defined)
     for node, message in broken_stacks(graph):
@@ -92,7 +92,7 @@ def _define(graph: Graph, node: Node, defined: list[Node | None]) -> None:
 
 
 def _check_type(graph: Graph, node: Node) -> None:
-    if node.op.name == "param":
+    if node.op.traits.parameter:
         raise broken(graph, node, f"%{node.id} is a param among the nodes")
     if not node.op.owns(node.attrs):
         raise broken(graph, node, f"the attributes of %{node.id} are not those of {node.op.name}")
@@ -132,13 +132,15 @@ def no_composites(value: Graph | Program) -> None:
     every_node(
         graphs_of(value),
         "%{node.id} is still a composite op",
-        lambda n: not isinstance(n.op.lower, Composite) and n.op.name != "call",
+        lambda n: not isinstance(n.op.lower, Composite) and not n.op.traits.call,
     )
 
 
 def no_gradients(value: Graph | Program) -> None:
     every_node(
-        graphs_of(value), "%{node.id} still asks for gradients", lambda n: n.op.name != "grad"
+        graphs_of(value),
+        "%{node.id} still asks for gradients",
+        lambda n: not n.op.traits.asks_gradient,
     )
 
 
@@ -147,7 +149,7 @@ def no_duplicates(value: Graph | Program) -> None:
     for graph in graphs_of(value):
         table: dict[object, Node] = {}
         for node in graph.nodes:
-            if node.regions or node_effect(node) > Effect.READ or node.op.name in UNIQUE:
+            if node.regions or node_effect(node) > Effect.READ or node.op.traits.distinct:
                 continue
             key = merge_key(node)
             if key in table:
@@ -163,7 +165,7 @@ def merge_key(node: Node) -> object:
     if node.op.commutative:
         inputs.sort()
     after = tuple(sorted([n.id for n in node.after])) if node.after else ()
-    everywhere = node.op.name in STORED and isinstance(node.place, Device)
+    everywhere = node.op.traits.stored and isinstance(node.place, Device)
     place = None if everywhere else node.place
     return node.op, node.type, tuple(inputs), after, node.attrs, place
 
@@ -204,7 +206,7 @@ def only_kernels(value: Graph | Program) -> None:
     every_node(
         with_blocks(value),
         "%{node.id} is in no kernel",
-        lambda n: n.op.name != "unpack" and (n.op.name == "fused" or isinstance(n.op.lower, free)),
+        lambda n: not n.op.traits.unpacks and (n.op.traits.kernel or isinstance(n.op.lower, free)),
     )
 
 
@@ -236,8 +238,9 @@ def every_buffer_assigned(value: Graph | Program) -> None:
 
 def _borrows(node: Node) -> bool:
     """Does the node write nothing where its value lies (or only what is a stack already)?"""
-    free = ("param", "item", "tuple", "push", "pop", *STORED)
-    return node.op.name in free or isinstance(node.op.lower, Alias)
+    traits = node.op.traits
+    gathers = traits.item or traits.makes_tuple or traits.push or traits.pop
+    return traits.parameter or traits.stored or gathers or isinstance(node.op.lower, Alias)
 
 
 def _inherited(node: Node) -> tuple[Region, ...]:
@@ -246,11 +249,11 @@ def _inherited(node: Node) -> tuple[Region, ...]:
     source = node.inputs[0] if node.inputs else None
     if source is None or not isinstance(source.place, Buffer):
         return node.place.regions
-    if isinstance(node.op.lower, Alias) or node.op.name == "push":
+    if isinstance(node.op.lower, Alias) or node.op.traits.push:
         return source.place.regions
-    if node.op.name == "pop":
+    if node.op.traits.pop:
         return (*source.place.regions, *node.place.regions[1:])
-    if node.op.name != "item" or not isinstance(source.type, TupleType):
+    if not node.op.traits.item or not isinstance(source.type, TupleType):
         return node.place.regions
     first = sum(len(leaves(kind)) for kind in source.type.elements[: node.attrs["index"]])
     return source.place.regions[first : first + len(leaves(node.type))]
@@ -261,10 +264,10 @@ def _base_sizes(graph: Graph) -> dict[str, int]:
     sizes = {f"r{k}": _nbytes(result) for k, result in enumerate(graph.results)}
     sizes |= {f"p{k}": _nbytes(param) for k, param in enumerate(graph.params)}
     for node in graph.nodes:
-        if node.op.name in STORED and isinstance(node.place, Buffer):
+        if node.op.traits.stored and isinstance(node.place, Buffer):
             for region in node.place.regions:
                 sizes["c"] = max(sizes.get("c", 0), region.offset + region.nbytes)
-        elif node.op.name in ("read", "assign") and isinstance(node.place, Buffer):
+        elif node.op.effect in STATE and isinstance(node.place, Buffer):
             sizes[node.place.regions[0].base] = _nbytes(node)
     return sizes
 

@@ -14,6 +14,7 @@ from op_samples import SAMPLED, check, expected, good_samples, samples_function
 import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import dtype
 from graphc.ops.record.value import literal_type
 
@@ -81,3 +82,13 @@ def test_values_outside_an_attribute_s_range_are_trouble(name):
             assert attr.trouble("x" * 10_000)
         if attr.choices:
             assert attr.trouble("nonsense")
+
+
+def test_every_trait_is_said_of_an_op() -> None:
+    said = {t for t in Traits.__match_args__ if any(getattr(o.traits, t) for o in OPS.values())}
+    assert said == set(Traits.__match_args__)
+    for op in OPS.values():
+        traits = op.traits
+        assert not traits.loop or traits.tested != traits.counted, op
+        assert not traits.stored or (traits.resident and traits.idle), op
+        assert not (traits.idle and op.regions), op

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 HOME = Path(__file__).parents[2]
@@ -13,6 +14,7 @@ FOLDERS = ("graphc", "tests", "docs", "benchmarks", "examples")
 MOST_FILE_LINES = 600  # a file is one idea; beyond this ask why
 MOST_FUNCTION_LINES = 60
 MOST_ANY = 0.135
+MOST_NAMES_ASKED = 38  # where an op is known by its name
 INSTRUCTIONS = {"define", "declare", "br", "ret", "icmp", "load", "store", "getelementptr", "phi"}
 NAMED_FILE = re.compile(r"""(?<![\w/.{}"])[a-z_]+(?:/[a-z_]+)*\.py\b""")
 
@@ -100,3 +102,51 @@ def test_few_arguments_of_ops_are_of_any_type() -> None:
     ]
     share = kinds.count("Any") / len(kinds)
     assert share < MOST_ANY, f"{share:.1%} of {len(kinds)}"
+
+
+def is_op_name(node: ast.AST, known: set[str]) -> bool:
+    """Is it `node.op.name`, `op.name` or a variable that holds one?"""
+    if isinstance(node, ast.Name):
+        return node.id in known
+    owner = node.value if isinstance(node, ast.Attribute) and node.attr == "name" else None
+    is_op = isinstance(owner, ast.Attribute) and owner.attr == "op"
+    return is_op or (isinstance(owner, ast.Name) and owner.id == "op")
+
+
+def holds_op_name(node: ast.AST, known: set[str]) -> bool:
+    return any(is_op_name(part, known) for part in (node, *getattr(node, "elts", ())))
+
+
+def names_asked(function: ast.AST) -> Iterator[int]:
+    """The lines where a function compares an op's name with others, or looks it up."""
+    given = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
+    pairs = [(n.targets[0], n.value) for n in given if isinstance(n.targets[0], ast.Name)]
+    for node in given:
+        if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs += zip(node.targets[0].elts, node.value.elts)
+    known = {t.id for t, value in pairs if isinstance(t, ast.Name) and is_op_name(value, set())}
+    for node in ast.walk(function):
+        match node:
+            case ast.Compare():
+                asked = any(holds_op_name(n, known) for n in (node.left, *node.comparators))
+                yield from [node.lineno] * asked
+            case ast.Match() if is_op_name(node.subject, known):
+                yield from (case.pattern.lineno for case in node.cases)
+            case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]) if is_op_name(key, known):
+                yield node.lineno
+            case ast.Subscript(value=ast.Dict()) if is_op_name(node.slice, known):
+                yield node.lineno
+
+
+def test_traits_are_asked_in_place_of_names() -> None:
+    """Outside `ops` and the text form: an op that is added is known by what it is."""
+    texts = (ROOT / "ops", ROOT / "ir" / "reader.py", ROOT / "ir" / "op.py")
+    paths = [p for p in ROOT.rglob("*.py") if not any(p.is_relative_to(t) for t in texts)]
+    asked = {
+        (str(path.relative_to(ROOT)), line)
+        for path in paths
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for line in names_asked(function)
+    }
+    assert len(asked) <= MOST_NAMES_ASKED, sorted(asked)

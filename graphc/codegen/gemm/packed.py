@@ -29,10 +29,10 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
     It is a constant that nothing else in the region reads. Panels are read in order however the
     constant lies, so all but a single row gain from them.
     """
-    if not any(root(source).op.name == "const" for source in node.inputs):
+    if not any(root(source).op.traits.constant for source in node.inputs):
         return None
     region = node.regions[0]
-    if any(n.op.name == "unpack" for n in region.nodes):
+    if any(n.op.traits.unpacks for n in region.nodes):
         return None
     form = form_of(region)
     panels = contract.panels(form.normal(), hardware_for(config))
@@ -43,7 +43,7 @@ def packable(node: Node, config: Config) -> tuple[int, contract.Panels] | None:
         return None
     position = next(k for k, p in enumerate(region.params) if p is source)
     nbytes = tensor_type(source).nbytes
-    if root(node.inputs[position]).op.name != "const" or nbytes < tuned.packed_ahead_bytes:
+    if not root(node.inputs[position]).op.traits.constant or nbytes < tuned.packed_ahead_bytes:
         return None
     if (
         panels.rows < tuned.packed_ahead_rows
@@ -74,12 +74,12 @@ def layout_of(panels: contract.Panels) -> dict[str, Any]:
 
 def stored_in(source: Node) -> Node:
     """The parameter whose memory holds a source of a contraction."""
-    return source.inputs[0] if source.op.name == "unpack" else source
+    return source.inputs[0] if source.op.traits.unpacks else source
 
 
 def check_packed(form: Form, config: Config) -> bool:
     """Does the contraction read panels? Raises GraphError for panels of another machine."""
-    unpacked = [k for k, read in enumerate(form.reads) if read.source.op.name == "unpack"]
+    unpacked = [k for k, read in enumerate(form.reads) if read.source.op.traits.unpacks]
     if not unpacked:
         return False
     panels = contract.panels(form.normal(), hardware_for(config))

@@ -60,7 +60,7 @@ def contract_launches(
     where a loop over the result is what to run.  Raises GraphError for constants packed for a CPU.
     """
     form = form_of(region)
-    if any(read.source.op.name == "unpack" for read in form.reads):
+    if any(read.source.op.traits.unpacks for read in form.reads):
         raise GraphError("constants are packed for another machine", hint="compile the graph anew")
     if any(form.computed) or list(form.shown) != sorted(form.shown):
         raise GraphError("kernels are fused for another machine", hint="compile the graph anew")

@@ -22,7 +22,7 @@ from graphc.codegen.lowering.operands import read_of
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import STORED, Scalar
+from graphc.ir.op import Scalar
 from graphc.runtime.cuda.product import KINDS, Matrix, Product
 
 Side = tuple[int, int | None]  # extent and stride
@@ -214,7 +214,7 @@ def activation_of(region: Graph, node: Node) -> str:
         inputs = [values.get(given, number(given)) for given in user.inputs]
         if any(value is None for value in inputs):
             return ""
-        if user.op.name == "cast" and narrows(user):
+        if user.op.traits.casts and narrows(user):
             values[user] = inputs[0]
         elif is_real_function(user):
             with np.errstate(all="ignore"):
@@ -243,6 +243,6 @@ def narrows(cast: Node) -> bool:
 def number(node: Node) -> float | None:
     """The value of a constant of one element."""
     kind: Any = node.type
-    if node.op.name not in STORED or kind.size != 1 or kind.dtype.is_complex:
+    if not node.op.traits.stored or kind.size != 1 or kind.dtype.is_complex:
         return None
     return float(node.op.reference(**node.attrs.values_dict).reshape(()))

@@ -76,12 +76,12 @@ def problem(kind: str, region: Graph) -> str | None:
 def _unfit(region: Graph) -> str | None:
     """Only tensors of known sizes, computed by pure nodes without regions."""
     for node in (*region.params, *region.nodes):
-        kinds = (node.type,) if node.op.name == "param" else leaves(node.type) or (node.type,)
+        kinds = (node.type,) if node.op.traits.parameter else leaves(node.type) or (node.type,)
         if not all(isinstance(kind, Type) and kind.is_static for kind in kinds):
             return f"%{node.id} is no tensor of a known size"
         if node.regions or node.after or node.op.effect is not Effect.PURE:
             return f"%{node.id} does not run inside a kernel"
-    if not region.results or any(r.op.name in ("param", "const", "unpack") for r in region.results):
+    if not region.results or any(is_given(r) or r.op.traits.constant for r in region.results):
         return "a result is not computed"
     needed = reaching(region.results)
     spare = next((n for n in region.nodes if n not in needed), None)
@@ -105,7 +105,7 @@ def is_computed(node: Node) -> bool:
 
 
 def is_number(node: Node) -> bool:
-    return node.op.name == "const" and math.prod(dims_of(node)) == 1
+    return node.op.traits.constant and math.prod(dims_of(node)) == 1
 
 
 class _Space:
@@ -200,8 +200,13 @@ def _contraction_problem(region: Graph, sums: Node) -> str | None:
     return _epilogue_problem(region, sums)
 
 
+def is_given(node: Node) -> bool:
+    """Is it an operand of the kernel, packed or not?"""
+    return node.op.traits.parameter or node.op.traits.unpacks
+
+
 def is_stored(node: Node) -> bool:
-    return node.op.name in ("param", "unpack") or is_number(node)
+    return is_given(node) or is_number(node)
 
 
 def _epilogue_problem(region: Graph, sums: Node) -> str | None:
@@ -212,7 +217,7 @@ def _epilogue_problem(region: Graph, sums: Node) -> str | None:
         if not reached:
             continue
         axes = shown[reached[0]]
-        if node.op.name == "transpose":
+        if node.op.traits.permutes:
             shown[node] = tuple(axes[k] for k in node.attrs["perm"])
         elif not isinstance(node.op.lower, Scalar) or any(
             shown[n] != axes or dims_of(n) != dims_of(node) for n in reached
@@ -254,7 +259,7 @@ def _written_problem(region: Graph, made: Node) -> str | None:
     lower = made.op.lower
     whole = isinstance(lower, Library) and lower.loops(made) is None
     for source in made.inputs:
-        if source.op.name != "param" and (whole or not is_beginning(source)):
+        if not source.op.traits.parameter and (whole or not is_beginning(source)):
             return f"%{made.id} reads what is not stored"
     if isinstance(lower, Library) or isinstance(made.type, TupleType):
         alone = region.results == (made,) and region.nodes[-1] is made
@@ -277,13 +282,13 @@ def _written_problem(region: Graph, made: Node) -> str | None:
 
 def is_beginning(node: Node) -> bool:
     """The first entries of an operand: they lie at the same positions."""
-    while node.op.name == "slice":
+    while node.op.traits.slices:
         source = node.inputs[0]
         plain = not any(node.attrs["starts"]) and all(s == 1 for s in node.attrs["steps"])
         if not plain or dims_of(node)[1:] != dims_of(source)[1:]:
             return False
         node = source
-    return node.op.name == "param"
+    return node.op.traits.parameter
 
 
 # ------------------------------------------------------------------------------------ blocks
@@ -296,14 +301,15 @@ def blocked_problem(node: Node) -> str | None:
     """
     region, counts = node.regions[0], node.attrs["counts"]
     result, *windows = moves_of(counts, node.attrs["steps"])
-    if any(n.op.name not in ("fused", "item", "workspace") or n.after for n in region.nodes):
+    plain = (t.kernel or t.item or t.workspace for t in (n.op.traits for n in region.nodes))
+    if not all(plain) or any(n.after for n in region.nodes):
         return "its blocks are made by more than kernels"
     if region.results[0] not in region.nodes:
         return "its result is made by no kernel"
     if not all(isinstance(p.type, Type) for p in region.params):
         return "a window is no tensor"
     moving = {p for p, move in zip(region.params, windows, strict=True) if any(move)}
-    if any(n.op.name == "item" and not moving.isdisjoint(n.inputs) for n in region.nodes):
+    if any(n.op.traits.item and not moving.isdisjoint(n.inputs) for n in region.nodes):
         return "a window that moves is read by no kernel"
     if covered(math.prod(dims_of(region.results[0])), counts, result) < math.prod(dims_of(node)):
         return "its blocks leave some of the result as it was"

@@ -83,7 +83,7 @@ def form_of(region: Graph) -> Form:
     params = set(region.params)
 
     def stored(source: Node) -> bool:
-        return source in params or source.op.name == "unpack"
+        return source in params or source.op.traits.unpacks
 
     form = form_at(node, stored)
     if form is None:
@@ -110,7 +110,7 @@ def arrangement(region: Graph) -> tuple[int, ...] | None:
             continue
         axes = found[reached[0]]
         same = all(found[n] == axes and dims_of(n) == dims_of(node) for n in reached)
-        if axes is not None and node.op.name == "transpose":
+        if axes is not None and node.op.traits.permutes:
             found[node] = tuple(axes[k] for k in node.attrs["perm"])
         else:
             found[node] = axes if same and is_scalar(node) else None

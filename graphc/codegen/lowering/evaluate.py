@@ -127,7 +127,7 @@ class Elements:
             return to_storage(self.b, made, tensor_type(node).dtype)
         if isinstance(lower, Alias):
             return self._reshaped(node, index)
-        if node.op.name == "const":
+        if node.op.traits.constant:
             return self._literal(node)
         raise GraphError(f"{node.op.name} cannot be computed element by element", location=node.loc)
 

@@ -19,7 +19,7 @@ def pads_rows(region: Graph) -> bool:
     last = region.results[0]
     return (
         len(region.results) == 1
-        and last.op.name == "pad"
+        and last.op.traits.pads
         and not any(last.attrs["interior"])
         and tensor_type(last).rank > 1
         and all(tensor_type(last.inputs[0]).dims)

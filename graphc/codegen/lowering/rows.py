@@ -233,7 +233,7 @@ class Rows(Nest):
         while pending:
             node, level = pending.pop()
             seen = passes.setdefault(node.id, set())
-            if level in seen or node.op.name == "param" or not self.space.is_full(node):
+            if level in seen or node.op.traits.parameter or not self.space.is_full(node):
                 continue
             seen.add(level)
             pending.extend((source, level) for source in node.inputs)

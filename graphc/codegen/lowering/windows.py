@@ -17,17 +17,17 @@ from graphc.ops.record.dims import row_major_strides
 
 def windowed(region: Graph) -> tuple[Graph, tuple[int, ...]]:
     """The region with parts for parameters, and at which byte of each operand its part begins."""
-    if not any(node.op.name == "slice" for node in region.nodes):
+    if not any(node.op.traits.slices for node in region.nodes):
         return region, ()
     readers = Counter(n for node in region.nodes for n in node.inputs)
     readers.update(region.results)
     starts = dict.fromkeys(region.params, 0)
     parts: dict[Node, Node] = {}
     for node in region.nodes:
-        if node.op.name != "slice" or (start := start_of(node)) is None:
+        if not node.op.traits.slices or (start := start_of(node)) is None:
             continue
         views = [node]
-        while readers[source := views[-1].inputs[0]] == 1 and source.op.name == "reshape":
+        while readers[source := views[-1].inputs[0]] == 1 and source.op.traits.reshapes:
             views.append(source)
         if readers[source] == 1 and source in starts:
             starts[source] = start

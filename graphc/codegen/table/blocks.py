@@ -78,7 +78,7 @@ def check_scratch(node: Node) -> None:
     """The memory of one block lies in the last operand."""
     needed = peak_bytes(node.regions[0])
     last = node.inputs[-1] if node.inputs else node
-    given = tensor_type(last).nbytes if last.op.name == "workspace" else 0
+    given = tensor_type(last).nbytes if last.op.traits.workspace else 0
     if needed > given:
         raise GraphError(f"%{node.id} needs {needed} bytes of workspace", details=node.describe())
 

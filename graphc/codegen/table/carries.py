@@ -48,7 +48,7 @@ class Layout:
 
 def scratch_bytes(node: Node, regions: tuple[Graph, ...]) -> int:
     """The bytes that a node with planned regions needs while it runs."""
-    if node.op.name in ("while", "scan"):
+    if node.op.traits.loop:
         return layout_of(node, regions).nbytes
     return max(map(peak_bytes, regions), default=0)
 
@@ -58,7 +58,7 @@ def layout_of(node: Node, regions: tuple[Graph, ...]) -> Layout:
     body, count = regions[-1], node.attrs["carries"]
     follows = tuple(followed(body, k, count) for k in range(count))
     kinds = tuple(kind_of(body, k, follows[k]) for k in range(count))
-    top = ALIGNMENT if node.op.name == "while" else 0
+    top = ALIGNMENT if node.op.traits.tested else 0
     spare = []
     for kind, leaf in zip(kinds, leaves(node.type), strict=False):
         spare.append(top if kind is Carry.SWAPPED else -1)

@@ -28,9 +28,9 @@ from graphc.codegen.table.copies import copied_by
 from graphc.codegen.table.donation import may_overwrite, variables
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import peak_bytes
-from graphc.ir.op import STORED, Alias, Host
+from graphc.ir.op import Alias, Effect, Host, Op
 from graphc.ir.place import Buffer, Region
-from graphc.ir.regions import scheduled_graphs
+from graphc.ir.regions import choosers, scheduled_graphs
 from graphc.ir.types import TupleType, leaves
 from graphc.ir.verify import broken, graphs_of
 
@@ -100,6 +100,7 @@ class Stretches:
         return True
 
 
+Action = Callable[[Node], None]
 Contents = tuple[Content, ...]  # of one leaf, one after another
 
 
@@ -139,7 +140,7 @@ def _carried_out(graph: Graph, donated: Sequence[int]) -> _Run:
     constants = Stretches()
     for inner in scheduled_graphs(graph):
         for node in inner.nodes:
-            if node.op.name in STORED:
+            if node.op.traits.stored:
                 (region,) = places_of(inner, node)
                 if region.nbytes:
                     constants.write(region.offset, constant(node))
@@ -183,41 +184,43 @@ class _Run:
         self.sizes = {f"p{k}": nbytes_of(node) for k, node in enumerate(graph.params)}
         self.sizes |= {f"r{k}": nbytes_of(node) for k, node in enumerate(graph.results)}
         self.sizes |= {base: nbytes_of(node) for node, base in self.homes.items()}
-        self.actions: dict[str, Callable[[Node], None]] = {
-            "fused": self.kernel,
-            "blocked": self.blocks,
-            "cond": self.branch,
-            "while": self.loop,
-            "scan": self.loop,
-            "push": self.stack,
-            "pop": self.stack,
-            "stack": self.receive,
-            "recv": self.receive,
-            "send": self.send,
-            "assign": self.assign,
-            "tuple": self.gather,
-            "item": self.pick,
-            "read": self.known,
-            "workspace": self.nothing,
-            **dict.fromkeys(STORED, self.known),
-        }
+        self.actions: dict[Op, Action] = {}
+
+    def action(self, node: Node) -> Action:
+        """What a node of this op does to memory. Raises VerifyError for what does not run."""
+        known = self.actions.get(node.op)
+        if known is None:
+            traits, lower = node.op.traits, node.op.lower
+            choices: tuple[tuple[bool, Action], ...] = (
+                (isinstance(lower, Alias), self.alias),
+                (isinstance(lower, Host), self.host),
+                (traits.kernel, self.kernel),
+                (traits.blocks, self.blocks),
+                (traits.branch, self.branch),
+                (traits.loop, self.loop),
+                (traits.push or traits.pop, self.stack),
+                (traits.makes_stack or traits.recv, self.receive),
+                (traits.send, self.send),
+                (node.op.effect is Effect.WRITE, self.assign),
+                (traits.makes_tuple, self.gather),
+                (traits.item, self.pick),
+                (traits.workspace, self.nothing),
+                (traits.resident, self.known),
+            )
+            known = next((act for holds, act in choices if holds), None)
+            if known is None:
+                raise broken(self.graph, node, f"%{node.id} is nothing that runs")
+            self.actions[node.op] = known
+        return known
 
     def all(self) -> None:
         for k, param in enumerate(self.graph.params):
             self.begin_with(param, f"p{k}")
         for node, base in self.homes.items():
-            if node.op.name == "read":
+            if node.op.effect is Effect.READ:
                 self.begin_with(node, base)
         for node in self.graph.nodes:
-            match node.op.lower:
-                case Alias():
-                    act: Callable[[Node], None] | None = self.alias
-                case Host():
-                    act = self.host
-                case _:
-                    act = self.actions.get(node.op.name)
-            if act is None:
-                raise broken(self.graph, node, f"%{node.id} is nothing that runs")
+            act = self.action(node)
             self.now = node
             act(node)
         self.now = None
@@ -254,7 +257,7 @@ class _Run:
         for source in node.inputs:
             if isinstance(source.type, TupleType) and leaves(source.type):
                 raise broken(self.graph, node, f"%{source.id} is read as one value")
-            if source.op.name != "workspace":
+            if not source.op.traits.workspace:
                 found += self.read(node, source)
         return found
 
@@ -277,7 +280,7 @@ class _Run:
 
     def scratch(self, node: Node) -> list[Span]:
         """What a node uses while it runs: nothing of value lies there afterwards."""
-        found = [self.spans(n)[0] for n in node.inputs if n.op.name == "workspace"]
+        found = [self.spans(n)[0] for n in node.inputs if n.op.traits.workspace]
         if isinstance(node.place, Buffer) and node.place.scratch is not None:
             found.append(self.span(node, node.place.scratch))
         if any(span.base != "arena" for span in found):
@@ -336,7 +339,7 @@ class _Run:
         self.compute(node, self.operands(node), lambda leaf, numbers: True)
 
     def known(self, node: Node) -> None:
-        if node.op.name in STORED:
+        if node.op.traits.stored:
             self.values[node] = ((constant(node),),)
         self.read(node, node)
 
@@ -383,7 +386,7 @@ class _Run:
         params = [
             p
             for p, n in zip(node.regions[0].params, node.inputs, strict=True)
-            if n.op.name != "workspace"
+            if not n.op.traits.workspace
         ]
 
         def in_place(leaf: int, met: list[int]) -> bool:
@@ -424,7 +427,7 @@ class _Run:
         return run.extent
 
     def blocks(self, node: Node) -> None:
-        given = sum(nbytes_of(n) for n in node.inputs if n.op.name == "workspace")
+        given = sum(nbytes_of(n) for n in node.inputs if n.op.traits.workspace)
         self.room(node, self.inside(node.regions[0]), given)
         self.compute(node, self.operands(node), lambda leaf, met: False)
 
@@ -437,16 +440,16 @@ class _Run:
         return scratch.nbytes if scratch is not None else 0
 
     def branch(self, node: Node) -> None:
-        """Either region; a result may lie where an operand does, if both regions allow for it."""
-        operands, targets = self.operands(node), self.targets(node)
-        same = {}
-        for leaf, target in enumerate(targets):
-            lies = [k for k, span in enumerate(operands[1:]) if span == target and span.meets(span)]
+        """One of the regions; a result may lie where an operand does, if all allow for it."""
+        operands, first = self.operands(node), choosers(node)
+        given, same = operands[first:], {}
+        for leaf, target in enumerate(self.targets(node)):
+            lies = [k for k, span in enumerate(given) if span == target and span.meets(span)]
             bases = [*(f"p{k}" for k in lies), f"r{leaf}"]
             same.update(dict.fromkeys(bases[1:], bases[0]))
         needed = max(self.inside(region, same) for region in node.regions)
         self.room(node, needed, self.scratch_bytes(node))
-        self.compute(node, operands, lambda leaf, met: 0 not in met)
+        self.compute(node, operands, lambda leaf, met: min(met) >= first)
 
     def loop(self, node: Node) -> None:
         """The test and the body, which leaves a carry where its next run reads it."""
@@ -470,7 +473,7 @@ class _Run:
 
     def layout(self, node: Node, spare: Sequence[int], inside: int) -> None:
         """The verdict and the second buffers of carries lie side by side, before the values."""
-        buffers = [(0, VERDICT)] if node.op.name == "while" else []
+        buffers = [(0, VERDICT)] if node.op.traits.tested else []
         kinds = zip(spare, leaves(node.type), strict=False)
         buffers += [(start, start + kind.nbytes) for start, kind in kinds if start >= 0]
         buffers.sort()

@@ -21,7 +21,8 @@ from graphc.codegen.table.messages import recv_rows, send_rows
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
-from graphc.ir.regions import scheduled_graphs
+from graphc.ir.regions import choosers, operands_of, scheduled_graphs
+from graphc.ir.traits import Traits
 from graphc.ir.types import StackType, Type, leaves
 from graphc.runtime.load.table import ABSENT, Operand
 
@@ -39,23 +40,27 @@ def shifted(place: Operand, nbytes: int) -> Operand:
     return place[0], place[1] + nbytes
 
 
-# ------------------------------------------------------------------------------------------- cond
+# ----------------------------------------------------------------------------------------- branches
 
 
-def cond_rows(writer: TableWriter, node: Node) -> None:
-    """One of two regions, which writes the node's own memory."""
-    table = writer.table
+def branch_rows(writer: TableWriter, node: Node) -> None:
+    """One of the regions, which writes the node's own memory: the first whose flag holds, or the
+    last, which has none."""
+    table, flags = writer.table, node.inputs[: choosers(node)]
     scope = {"arena": scratch_place(writer, node)}
-    scope |= {f"p{k}": writer.place(operand) for k, operand in enumerate(node.inputs[1:])}
+    scope |= {f"p{k}": writer.place(operand) for k, operand in enumerate(operands_of(node))}
     scope |= {f"r{k}": writer.place(node, k) for k in range(len(leaves(node.type)))}
-    skip = table.branch(writer.place(node.inputs[0]))
+    ends = []
+    for flag, region in zip(flags, node.regions):
+        skip = table.branch(writer.place(flag))
+        with writer.inside(scope):
+            writer.graph_rows(region)
+        ends.append(table.jump())
+        table.patch(skip, table.position)
     with writer.inside(scope):
-        writer.graph_rows(node.regions[0])
-    end = table.jump()
-    table.patch(skip, table.position)
-    with writer.inside(scope):
-        writer.graph_rows(node.regions[1])
-    table.patch(end, table.position)
+        writer.graph_rows(node.regions[len(flags)])
+    for end in ends:
+        table.patch(end, table.position)
 
 
 # ------------------------------------------------------------------------------------------- loops
@@ -219,7 +224,7 @@ def pop_rows(writer: TableWriter, node: Node) -> None:
     target = writer.place(node, 1)
     writer.note(writer.table.pop(nbytes, writer.place(node.inputs[0]), register), node)
     inside = (n for g in scheduled_graphs(writer.current) for n in g.nodes)
-    if any(n.op.name == "push" for n in inside) or not writer.in_order:
+    if any(n.op.traits.push for n in inside) or not writer.in_order:
         writer.table.copy(nbytes, target, (register, 0))
     else:
         writer.moved[node, 1] = register, 0
@@ -232,13 +237,16 @@ def element_bytes(node: Node) -> int:
     return kind.element.nbytes
 
 
-CONTROL_ROWS: dict[str, Callable[[TableWriter, Node], None]] = {
-    "cond": cond_rows,
-    "while": while_rows,
-    "scan": scan_rows,
-    "stack": stack_rows,
-    "push": push_rows,
-    "pop": pop_rows,
-    "send": send_rows,
-    "recv": recv_rows,
-}
+def control_rows(traits: Traits) -> Callable[[TableWriter, Node], None] | None:
+    """What writes the rows of an op with these traits; None if it is no control flow."""
+    choices = (
+        (traits.branch, branch_rows),
+        (traits.tested, while_rows),
+        (traits.counted, scan_rows),
+        (traits.makes_stack, stack_rows),
+        (traits.push, push_rows),
+        (traits.pop, pop_rows),
+        (traits.send, send_rows),
+        (traits.recv, recv_rows),
+    )
+    return next((rows for holds, rows in choices if holds), None)

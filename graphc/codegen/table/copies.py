@@ -10,7 +10,7 @@ from graphc.ir.types import Type
 
 def copied_by(node: Node) -> tuple[tuple[int, int], ...]:
     """(operand, bytes) of each copy that a node's kernel is, in order; none if it computes."""
-    copies = node.op.name == "fused" and node.attrs["kind"] == "loop"
+    copies = node.op.traits.kernel and node.attrs["kind"] == "loop"
     return (pieces_of(node.regions[0]) if copies else None) or ()
 
 

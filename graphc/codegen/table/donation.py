@@ -16,14 +16,14 @@ from graphc.codegen.lowering.rows import levels_of
 from graphc.codegen.table.copies import copied_by
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root, roots
-from graphc.ir.op import STORED, Alias, Compute, Library, Scalar
+from graphc.ir.op import STATE, Alias, Compute, Effect, Library, Scalar
+from graphc.ir.regions import choosers, operands_of
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.ops.record.effects import Key
 from graphc.record import record
 
 Leaf = tuple[Node, int]  # a node and the number of one of its leaves
-LOOPS = ("while", "scan")
 
 
 def donations(graph: Graph, names: tuple[str, ...], *, may_stage: bool = False) -> tuple[int, ...]:
@@ -98,12 +98,12 @@ def variables(graph: Graph) -> dict[Key, dict[str, Node]]:
     """
     found: dict[Key, dict[str, Node]] = {}
     for node in graph.nodes:
-        if node.op.name in ("read", "assign"):
+        if node.op.effect in STATE:
             key = node.attrs["container"], node.attrs["name"]
             nodes = found.setdefault(key, {})
             if any(other.type is not node.type for other in nodes.values()):
                 raise broken(graph, node, f"%{node.id} uses variable {key[1]!r} as another type")
-            nodes[node.op.name] = node
+            nodes["assign" if node.op.effect is Effect.WRITE else "read"] = node
     return found
 
 
@@ -120,7 +120,7 @@ def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str
             continue
         value = nodes["assign"].inputs[0]
         read, leaf = nodes.get("read"), memory(value)
-        if leaf[0].op.name not in IN_PLACE or leaf in results or leaf in made:
+        if rule_in_place(leaf[0]) is None or leaf in results or leaf in made:
             continue
         kept = read is not None and (read, 0) in results
         if read is None or (
@@ -146,7 +146,7 @@ class Times:
 
 def times_of(graph: Graph) -> Times:
     end = len(graph.nodes)
-    issued = {n: end if n.op.name == "assign" else k for k, n in enumerate(graph.nodes)}
+    issued = {n: end if n.op.effect is Effect.WRITE else k for k, n in enumerate(graph.nodes)}
     return Times(issued, last_reads(graph))
 
 
@@ -159,7 +159,7 @@ def takes_over(
         return False
     while (source := updated((kernel, leaf), times)) is not None:
         kernel, leaf = source  # the memory is written from here on
-    in_place = IN_PLACE.get(kernel.op.name)
+    in_place = rule_in_place(kernel)
     if in_place is None:
         return False
     first = min(times.issued[writer] for writer in writers(kernel))
@@ -182,7 +182,7 @@ def same_bytes(one: AnyType, other: AnyType) -> bool:
 def writers(kernel: Node) -> list[Node]:
     """A kernel, and those that may have written parts of its result there before it runs."""
     sources = (memory(kernel.inputs[number])[0] for number, _ in copied_by(kernel))
-    return [kernel, *(source for source in sources if source.op.name == "fused")]
+    return [kernel, *(source for source in sources if source.op.traits.kernel)]
 
 
 def updated(leaf: Leaf, times: Times) -> Leaf | None:
@@ -192,11 +192,11 @@ def updated(leaf: Leaf, times: Times) -> Leaf | None:
     """
     kernel, number = leaf
     held = changed_value(kernel, number)
-    if held is None or held.op.name == "param":
+    if held is None or held.op.traits.parameter:
         return None
     source, part = memory(held)
     readers = [n for n in kernel.inputs if memory(n) == (source, part)]
-    if source.op.name not in IN_PLACE or readers != [held] or source not in times.last:
+    if rule_in_place(source) is None or readers != [held] or source not in times.last:
         return None
     if times.last[source] != times.issued[kernel]:
         return None
@@ -206,7 +206,7 @@ def updated(leaf: Leaf, times: Times) -> Leaf | None:
 
 def is_kept_alone(source: Node) -> bool:
     """Do the leaves of a value not follow one another through a loop?"""
-    return source.op.name not in LOOPS or source.attrs["carries"] == len(leaves(source.type))
+    return not source.op.traits.loop or source.attrs["carries"] == len(leaves(source.type))
 
 
 def with_updates(graph: Graph, homes: dict[Leaf, str]) -> dict[Leaf, str]:
@@ -224,14 +224,14 @@ def with_updates(graph: Graph, homes: dict[Leaf, str]) -> dict[Leaf, str]:
 def changed_value(kernel: Node, leaf: int) -> Node | None:
     """The operand in whose memory a kernel, loop or branch may leave its result, if it is one that
     writes there what changes and nothing else."""
-    if kernel.op.name == "fused":
+    if kernel.op.traits.kernel:
         number = changed_operand(kernel)
         return None if number is None else kernel.inputs[number]
-    if kernel.op.name in LOOPS and leaf < kernel.attrs["carries"]:
+    if kernel.op.traits.loop and leaf < kernel.attrs["carries"]:
         held = kernel.inputs[leaf]
         return held if loops_in_place(kernel, leaf, held) else None
-    if kernel.op.name == "cond":
-        for held in kernel.inputs[1:]:
+    if kernel.op.traits.branch:
+        for held in operands_of(kernel):
             fits = same_bytes(held.type, leaf_type(kernel, leaf))
             if fits and branches_in_place(kernel, leaf, held):
                 return held
@@ -252,13 +252,13 @@ class Copies:
         """Why the result of a kernel does not lie where the array lies that it changes."""
         source = root(held)
         array, last = f"%{source.id}", self.last[source]
-        if source.op.name in STORED:
+        if source.op.traits.stored:
             found = f"{array} is a constant"
         elif source in self.results:
             found = f"{array} is a result as well"
         elif last is not kernel:
             found = f"%{last.id} reads {array} afterwards"
-        elif source.op.name == "param":
+        elif source.op.traits.parameter:
             found = f"{array} belongs to the caller, who does not donate it"
         else:
             found = f"the kernel computes more from {array} than the elements that change"
@@ -267,7 +267,7 @@ class Copies:
 
 def written_operand(kernel: Node) -> Node | None:
     """The operand that a kernel changes in places, whether in its memory or in a copy."""
-    if kernel.op.name != "fused":
+    if not kernel.op.traits.kernel:
         return None
     for node in kernel.regions[0].results:
         lower = node.op.lower
@@ -323,9 +323,10 @@ def _stays_in_place(body: Graph, carry: int, may_stage: bool) -> bool:
 
 
 def branches_in_place(node: Node, leaf: int, held: Node, may_stage: bool = False) -> bool:
-    """May either branch of a cond leave a result where `held` lies, which the branches read?"""
-    passed = [k for k, n in enumerate(node.inputs[1:]) if memory(n) == memory(held)]
-    if memory(node.inputs[0]) == memory(held) or not passed:
+    """May every region of a branch leave a result where `held` lies, which the branches read?"""
+    passed = [k for k, n in enumerate(operands_of(node)) if memory(n) == memory(held)]
+    flags = node.inputs[: choosers(node)]
+    if memory(held) in map(memory, flags) or not passed:
         return False
     for region in node.regions:
         times = times_of(region)
@@ -379,12 +380,13 @@ def may_overwrite(kernel: Node, leaf: int, held: set[Node], may_stage: bool = Fa
     return region.results[leaf] in reached and levels[region.results[leaf].id] == last
 
 
-IN_PLACE: dict[str, Callable[..., bool]] = {
-    "fused": reads_in_place,
-    "cond": branches_in_place,
-    "while": loops_in_place,
-    "scan": loops_in_place,
-}
+def rule_in_place(node: Node) -> Callable[..., bool] | None:
+    """What says whether a node may write a result where an operand lies; None if none ever may."""
+    if node.op.traits.kernel:
+        return reads_in_place
+    if node.op.traits.branch:
+        return branches_in_place
+    return loops_in_place if node.op.traits.loop else None
 
 
 def scatters_onto(region: Graph, reached: set[Node]) -> bool:

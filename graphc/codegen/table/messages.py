@@ -23,8 +23,8 @@ def channels_of(graphs: Sequence[Graph], donates: bool) -> dict[str, Channel]:
     or lies where something else may be written later: such channels are buffered.
     """
     found: dict[str, Channel] = {}
-    sends = messages(graphs, "send")
-    recvs = messages(graphs, "recv")
+    sends = messages(graphs, sent=True)
+    recvs = messages(graphs, sent=False)
     for name in sends.keys() | recvs.keys():
         if name not in sends or name not in recvs:
             raise GraphError(f"channel {name} has a send or a recv alone")
@@ -37,14 +37,14 @@ def channels_of(graphs: Sequence[Graph], donates: bool) -> dict[str, Channel]:
     return found
 
 
-def messages(graphs: Sequence[Graph], op: str) -> dict[str, tuple[int, Node, bool]]:
+def messages(graphs: Sequence[Graph], sent: bool) -> dict[str, tuple[int, Node, bool]]:
     """Channel -> (number of the device, node, whether it stands in a region)."""
     return {
         node.attrs["channel"]: (number, node, graph is not device)
         for number, device in enumerate(graphs)
         for graph in scheduled_graphs(device)
         for node in graph.nodes
-        if node.op.name == op
+        if (node.op.traits.send if sent else node.op.traits.recv)
     }
 
 

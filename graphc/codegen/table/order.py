@@ -86,8 +86,8 @@ class _Order:
         if number is None:
             done[node] = before
             return
-        waits = node.op.name != "send" and talks(node)
-        if waits and node.op.name != "recv":
+        waits = not node.op.traits.send and talks(node)
+        if waits and not node.op.traits.recv:
             before |= (1 << number) - 1  # other devices may need any of these
         if before & ~self.seen[number]:
             raise broken(self.graph, node, f"%{node.id} may run before what it follows")

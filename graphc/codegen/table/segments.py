@@ -25,12 +25,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphc.ir.channels import ends, one_order
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import own_regions
-from graphc.ir.op import STORED, Alias
+from graphc.ir.op import Alias
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import talks
 from graphc.record import record
-
-_WITHOUT_ROWS = ("item", "tuple", "read", "assign", "workspace", *STORED)
 
 
 @record(frozen=True)
@@ -51,7 +49,7 @@ def segments(
     `answered` finds.  Where every segment waits for the one before it there is nothing to choose,
     and the graph is one segment.
     """
-    if not any(node.op.name == "recv" for node in graph.nodes):
+    if not any(node.op.traits.recv for node in graph.nodes):
         return [Segment(graph.nodes)]
     pieces, before = _Order(graph, registers, answered or {}).cut()
     if all(number in found for number, found in enumerate(before[1:])):
@@ -78,14 +76,14 @@ def answered(program: Graph | Program) -> dict[Node, Node]:
     found: dict[Node, Node] = {}
     for node in one_order(program):
         sources = [*node.inputs, *node.after]
-        if node.op.name == "recv":
+        if node.op.traits.recv:
             sources.append(sends[node.attrs["channel"]])
         clocks = {known[source] for source in sources if source in known}
         now = tuple(max(times) for times in zip(nothing, *clocks, strict=True))
         device, position = home[node]
-        if node.op.name == "recv" and now[device] >= 0:
+        if node.op.traits.recv and now[device] >= 0:
             found[node] = program.graphs[device].nodes[now[device]]
-        elif node.op.name == "send":
+        elif node.op.traits.send:
             now = (*now[:device], position, *now[device + 1 :])
         known[node] = now
     return found
@@ -114,7 +112,7 @@ class _Order:
         if (send := self.answered.get(node)) is not None:
             sources = (*sources, send)
         before: set[int] = set().union(*(self.there.get(source, ()) for source in sources))
-        if node.op.name in _WITHOUT_ROWS or isinstance(node.op.lower, Alias):
+        if node.op.traits.idle or isinstance(node.op.lower, Alias):
             self.there[node] = before
             return
         number = len(self.nodes)
@@ -123,8 +121,8 @@ class _Order:
         for start, end, touched in self.regions(written_by(node)):
             before |= touched.write(start, end, number)
         before.discard(number)
-        waits = node.op.name != "send" and talks(node)
-        if waits and node.op.name != "recv":
+        waits = not node.op.traits.send and talks(node)
+        if waits and not node.op.traits.recv:
             before |= self.last
         heard = int(waits) << self.messages
         self.messages += waits
@@ -177,7 +175,7 @@ def written_by(node: Node) -> Iterator[Region]:
         if node.place.scratch is not None:
             yield node.place.scratch
     for source in node.inputs:
-        if source.op.name == "workspace" and isinstance(source.place, Buffer):
+        if source.op.traits.workspace and isinstance(source.place, Buffer):
             yield from source.place.regions
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from graphc.codegen.kernels import Spec, data_params, spec_of
 from graphc.codegen.table.blocks import block_rows
 from graphc.codegen.table.contents import check_contents
-from graphc.codegen.table.control import CONTROL_ROWS
+from graphc.codegen.table.control import control_rows
 from graphc.codegen.table.donation import donations, variables
 from graphc.codegen.table.order import check_order
 from graphc.codegen.table.segments import segments
@@ -20,7 +20,7 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
-from graphc.ir.op import STORED, Alias, Host
+from graphc.ir.op import Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
 from graphc.ir.types import AnyType, Type, leaves
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
 
-THERE = ("tuple", "item", "workspace", "read", "assign", *STORED)  # values that nothing computes
 Scope = dict[str, Operand]  # where the bases of a graph's buffers lie: p0.., r0.., arena, c
 
 
@@ -84,7 +83,7 @@ class TableWriter:
         """The kernels that the rows will call."""
         for graph in scheduled_graphs(self.graph):
             for node in graph.nodes:
-                if node.op.name == "fused":
+                if node.op.traits.kernel:
                     yield spec_of(node, self.config)
 
     def write(self, answered: Mapping[Node, Node] | None = None) -> None:
@@ -111,15 +110,15 @@ class TableWriter:
 
     def node_rows(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            if node.op.name == "fused":
+            if node.op.traits.kernel:
                 self.kernel_row(node, spec_of(node, self.config))
-            elif node.op.name == "blocked":
+            elif node.op.traits.blocks:
                 block_rows(self, node)
-            elif (rows := CONTROL_ROWS.get(node.op.name)) is not None:
+            elif (rows := control_rows(node.op.traits)) is not None:
                 rows(self, node)
             elif isinstance(node.op.lower, Host):
                 self.host_row(node)
-            elif node.op.name not in THERE and not isinstance(node.op.lower, Alias):
+            elif not node.op.traits.idle and not isinstance(node.op.lower, Alias):
                 raise broken(self.current, node, f"%{node.id} is nothing that runs")
 
     def result_rows(self, graph: Graph) -> None:
@@ -301,7 +300,7 @@ class TableWriter:
     def constants(self) -> np.ndarray[Any, Any]:
         """All constants at their offsets, 64-byte aligned; zeros between them."""
         scheduled = [n for graph in scheduled_graphs(self.graph) for n in graph.nodes]
-        nodes = [n for n in scheduled if n.op.name in STORED]
+        nodes = [n for n in scheduled if n.op.traits.stored]
         size = max((end_of(n) for n in nodes), default=0)
         blob = np.zeros(size + 64, np.uint8)
         start = -blob.__array_interface__["data"][0] % 64
@@ -328,7 +327,7 @@ def _slots(kind: AnyType) -> tuple[Slot, ...]:
 def workspace_bytes(node: Node) -> int:
     """The scratch memory a kernel was given."""
     last = node.inputs[-1] if node.inputs else None
-    if last is None or last.op.name != "workspace" or not isinstance(last.type, Type):
+    if last is None or not last.op.traits.workspace or not isinstance(last.type, Type):
         return 0
     return last.type.nbytes
 

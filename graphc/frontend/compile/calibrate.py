@@ -106,7 +106,7 @@ def kernels_of(built: Built) -> Kernels:
             device = device_of(node.place)
             if device is not None and kind_of(device.type).runs_on == "cuda" and simulated():
                 continue
-            if node.op.name == "fused" and device is not None:
+            if node.op.traits.kernel and device is not None:
                 found[device.short, node.summary()] = keys_of(node)
     return found
 

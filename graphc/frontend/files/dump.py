@@ -167,7 +167,7 @@ def kernel_title(node: Node | None, text: str) -> str:
     """ "%126: matmul add tanh -> f32[6,384]" for a fused node; its text for any other."""
     if node is None or not node.regions:
         return text
-    inside = [n.op.name for n in node.regions[0].nodes if n.op.name not in ("const", "item")]
+    inside = [n.op.name for n in node.regions[0].nodes if not n.op.traits.idle]
     shown = " ".join(inside[:8]) + (f" ... ({len(inside)})" if len(inside) > 8 else "")
     return f"%{node.id}: {shown} -> {node.type}"
 

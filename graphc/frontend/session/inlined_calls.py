@@ -13,10 +13,8 @@ from graphc.config import Config
 from graphc.frontend.trace.trace import give_name
 from graphc.ir.graph import Graph, Node, Rewriter, inline, node_effect, rebuild
 from graphc.ir.op import OPS, Effect
-from graphc.ir.verify import UNIQUE, merge_key
+from graphc.ir.verify import merge_key
 from graphc.passes.normalise.gradient import gradient
-
-_CALLS = ("call", "checkpoint")
 
 
 def opened(graph: Graph, config: Config) -> Graph:
@@ -25,7 +23,7 @@ def opened(graph: Graph, config: Config) -> Graph:
     Ids and names of its other nodes are kept.  Raises GraphError where a gradient rule is missing.
     """
     made = written_out(graph)
-    grads = [node for node in made.nodes if node.op.name == "grad"]
+    grads = [node for node in made.nodes if node.op.traits.asks_gradient]
     if grads and all(map(_is_pure, grads)):
         made = written_out(gradient(made, config))
     return made if made is graph else _merged(made, graph.next_id)
@@ -39,8 +37,8 @@ def written_out(graph: Graph) -> Graph:
     inside: list[tuple[str, int]] = []
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        is_call = node.op.name in _CALLS
-        if not (is_call or node.op.name == "grad") or not _is_pure(node):
+        is_call = node.op.traits.once and not node.op.traits.asks_gradient
+        if not node.op.traits.once or not _is_pure(node):
             return None
         region = written_out(node.regions[0])
         if not is_call and not region.names:
@@ -81,11 +79,11 @@ def _merged(graph: Graph, first: int) -> Graph:
     table: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        source = node.inputs[0] if node.op.name == "item" else None
-        if source is not None and source.op.name == "tuple" and source.id >= first:
+        source = node.inputs[0] if node.op.traits.item else None
+        if source is not None and source.op.traits.makes_tuple and source.id >= first:
             port: int = node.attrs["index"]
             return source.inputs[port]
-        if node.regions or node.op.name in UNIQUE or not _is_pure(node):
+        if node.regions or node.op.traits.distinct or not _is_pure(node):
             return None
         known = table.setdefault(merge_key(node), node)
         return known if known is not node and node.id >= first else None

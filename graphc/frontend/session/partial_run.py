@@ -21,7 +21,6 @@ from graphc.frontend.session.session_graph import Growing
 from graphc.frontend.session.session_step import Array, Ledger, Shapes, Step, checked, tensor_of
 from graphc.frontend.trace.tree import unique_names
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import STORED
 from graphc.ir.subgraph import Edge, Subgraph, edge_of, edges_of, needs, subgraph
 from graphc.ir.types import Type
 from graphc.record import record
@@ -115,14 +114,14 @@ class Setup:
         done = list(stage.done)
         for node in self.graph.nodes:
             # Constants are data: they are part of every piece that reads them.
-            if live[node.id] and node.op.name not in STORED:
+            if live[node.id] and not node.op.traits.stored:
                 done[node.id] = True
         fed, fetched = stage.fed | fed, stage.fetched | fetches
         used = self.fetches.keys() - fetched
         for node in self.graph.nodes:
-            if not done[node.id] and node.op.name == "item" and not isinstance(node.type, Type):
+            if not done[node.id] and node.op.traits.item and not isinstance(node.type, Type):
                 used.add(edge_of(node))
-            elif not done[node.id] and node.op.name != "item":
+            elif not done[node.id] and not node.op.traits.item:
                 used.update(edge for source in node.inputs for edge in edges_of(source))
         kept = frozenset(edge for edge in used if edge in fed or done[edge[0]])
         return Stage(done, fed, fetched, kept, {})

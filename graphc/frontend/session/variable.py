@@ -19,7 +19,7 @@ from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.frontend.session.initial import initial_value
 from graphc.frontend.trace.colocation import tied
 from graphc.frontend.trace.trace import locate
-from graphc.ir.op import OPS
+from graphc.ir.op import OPS, Effect
 from graphc.ir.types import DTYPES, DType, Type, tensor
 from graphc.ir.types import dtype as as_dtype
 from graphc.ops.control.state import MAIN
@@ -166,7 +166,7 @@ class Variable(Stateful, np.lib.mixins.NDArrayOperatorsMixin):
 
     def read(self, trace: Trace) -> Value:
         since = trace.order.reads.get((self.container, self.name))
-        if since and since[-1].op is OPS["read"]:
+        if since and since[-1].op.effect is Effect.READ:
             return trace.wrap(since[-1])
         attrs = {"name": self.name, "container": self.container, "type": self.type}
         made: Value = trace.emit(OPS["read"], (), attrs)

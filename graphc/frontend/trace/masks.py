@@ -227,7 +227,7 @@ def same_mask(one: Value, other: Value) -> bool:
         if a is b:
             continue
         alike = a.op is b.op and a.attrs == b.attrs and a.type == b.type and not a.regions
-        if not alike or a.op.effect is not Effect.PURE or a.op.name == "param":
+        if not alike or a.op.effect is not Effect.PURE or a.op.traits.parameter:
             return False
         pairs.extend(zip(a.inputs, b.inputs, strict=True))
         if count > _MOST_COMPARED:

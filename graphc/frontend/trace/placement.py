@@ -22,7 +22,7 @@ from graphc.frontend.session.variable import Variable
 from graphc.frontend.trace.colocation import join, root_of, tie
 from graphc.frontend.trace.trace import locate
 from graphc.frontend.trace.tree import flatten
-from graphc.ir.op import OPS
+from graphc.ir.op import Effect
 from graphc.ir.place import Constraint, Spec, parse_spec, variable_group
 from graphc.ops.record.value import Trace, Value, current
 from graphc.passes.placement.constrain import check_spec
@@ -116,7 +116,7 @@ def _group(trace: Trace, leaves: list[Any]) -> str:
     """The colocation group that all are in from here on: one that some are in, or a new one."""
     nodes = [leaf.node for leaf in leaves if isinstance(leaf, Value)]
     keys = [(leaf.container, leaf.name) for leaf in leaves if isinstance(leaf, Variable)]
-    keys += [(n.attrs["container"], n.attrs["name"]) for n in nodes if n.op is OPS["read"]]
+    keys += [(n.attrs["container"], n.attrs["name"]) for n in nodes if n.op.effect is Effect.READ]
     groups = [variable_group(*key) for key in keys]
     groups += [group for node in nodes for group in _constraint(node.place).groups]
     group = groups[0] if groups else _fresh(trace)

@@ -57,7 +57,7 @@ class RegionTrace(FunctionTrace):
 
     def title(self, node: Node) -> str:
         """The name of what is captured, where it has one that is free here."""
-        name = node.attrs["name"] if node.op.name == "param" else None
+        name = node.attrs["name"] if node.op.traits.parameter else None
         return name if name and name not in self.names else f"outer{len(self.captured)}"
 
 

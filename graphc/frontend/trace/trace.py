@@ -246,7 +246,7 @@ def hint_unrolled(nodes: Sequence[Node]) -> None:
     """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
     if len(nodes) <= MOST_COPIES:
         return
-    copies = Counter((node.loc, node.op) for node in nodes if node.op.name != "const")
+    copies = Counter((node.loc, node.op) for node in nodes if not node.op.traits.constant)
     (location, op), count = copies.most_common(1)[0]
     if count > MOST_COPIES and location is not None:
         warnings.warn_explicit(

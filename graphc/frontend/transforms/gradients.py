@@ -18,7 +18,7 @@ from graphc.frontend.trace.region import emit_closed
 from graphc.frontend.trace.tree import leaf_names
 from graphc.frontend.transforms.grad import Wrt, chosen_leaves, loss_region
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import OPS
+from graphc.ir.op import OPS, Effect
 from graphc.ir.types import TupleType
 from graphc.ops.autodiff.missing_gradients import explain_path, flows
 from graphc.ops.autodiff.vjp import has_gradient
@@ -81,7 +81,7 @@ def between(nodes: Sequence[Node], ys: Sequence[Node], xs: Sequence[Node]) -> Be
     for node in nodes:
         if node.id in needed:
             inputs = tuple(inner(n) for n in node.inputs)
-            if node.op.name == "assign":
+            if node.op.effect is Effect.WRITE:
                 mapped[node.id] = inputs[0]
                 continue
             mapped[node.id] = node.replace(inputs=inputs, after=())

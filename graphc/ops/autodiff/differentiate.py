@@ -12,6 +12,7 @@ from typing import Any
 
 from graphc.ir.graph import Builder, Graph
 from graphc.ir.op import EXTENT, MANY, OPS, POSITIVE, Alias, Attr, Composite, Sample, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.autodiff.vjp import expand_grad
 from graphc.ops.control.control import param_node, results_of, results_type
@@ -71,6 +72,7 @@ grad = define(
     regions=1,
     doc="The results of a region and, for each operand number in `wrt`, the gradient of its first "
     "`seeds` results; their cotangents follow the region's operands.",
+    traits=Traits(asks_gradient=True, once=True),
 )
 
 
@@ -94,6 +96,7 @@ checkpoint = define(
     variadic=True,
     regions=1,
     doc="Run a region; the backward pass runs it again instead of keeping what lies inside.",
+    traits=Traits(once=True),
 )
 
 
@@ -132,6 +135,7 @@ custom_grad = define(
     regions=2,
     doc="Run the first region: its first `results` results, then what the second region reads. "
     "That one maps those and the cotangents to a gradient for each float operand.",
+    traits=Traits(custom_gradient=True),
 )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ir.op import Attr, Effect, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import UNIT, AnyType, TupleType, Type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
@@ -48,6 +49,7 @@ send = define(
     variadic=True,
     differentiable=False,
     doc="Send a value, or just word that this point is reached, to another device; never waits.",
+    traits=Traits(send=True),
 )
 
 recv = define(
@@ -59,4 +61,5 @@ recv = define(
     effect=Effect.COMM,
     differentiable=False,
     doc="The value that a device sent on this channel; without a type, word that it was sent.",
+    traits=Traits(recv=True),
 )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Alias, Attr, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import DTYPES, F32, AnyType
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import is_nan, where
@@ -143,6 +144,7 @@ define(
     gradient=lambda ct, result, x: (functions.exact(ct),),
     samples=lambda: [Sample((sample_array(n, (3, 4), (-4.0, 4.0), 0),)) for n in ALL],
     doc="Its operand, which crosses between devices in full, and so does its gradient.",
+    traits=Traits(exact=True),
 )
 
 

@@ -19,6 +19,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.graph import Builder, Graph, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import EXTENT, OPS, Attr, Composite, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
@@ -69,7 +70,7 @@ def _require_params(name: str, part: str, region: Graph, types: Sequence[AnyType
     )
 
 
-def _infer_branches(name: str, regions: Regions, operands: Sequence[AnyType]) -> AnyType:
+def infer_branches(name: str, regions: Regions, operands: Sequence[AnyType]) -> AnyType:
     """One result type for branches that take the same operands."""
     _require_flat(name, operands)
     for number, region in enumerate(regions):
@@ -89,7 +90,7 @@ def _infer_branches(name: str, regions: Regions, operands: Sequence[AnyType]) ->
 def _infer_cond(*types: AnyType, regions: Regions) -> AnyType:
     require(len(types) > 0, "cond needs a predicate")
     require(types[0] is FLAG, f"the predicate of cond must be bool[], got {types[0]}")
-    return _infer_branches("cond", regions, types[1:])
+    return infer_branches("cond", regions, types[1:])
 
 
 def _infer_switch(*types: AnyType, regions: Regions) -> AnyType:
@@ -99,7 +100,7 @@ def _infer_switch(*types: AnyType, regions: Regions) -> AnyType:
         isinstance(index, Type) and index.shape == () and index.dtype.name in ("i32", "i64"),
         f"the index of switch must be i32[] or i64[], got {index}",
     )
-    return _infer_branches("switch", regions, types[1:])
+    return infer_branches("switch", regions, types[1:])
 
 
 def _require_carries(
@@ -280,6 +281,7 @@ cond = define(
     variadic=True,
     regions=2,
     doc="Run the first region on the operands if the predicate holds, else the second.",
+    traits=Traits(branch=True),
 )
 
 switch = define(
@@ -291,6 +293,7 @@ switch = define(
     variadic=True,
     regions=-1,
     doc="Run the region of this number on the operands; the index is clamped to the regions.",
+    traits=Traits(branch=True),
 )
 
 while_ = define(
@@ -303,6 +306,7 @@ while_ = define(
     regions=2,
     doc="While test(carries, invariants) holds, carries = body(carries, invariants). The first "
     "`carries` operands are the initial carries, the others the invariants.",
+    traits=Traits(loop=True, tested=True),
 )
 
 scan = define(
@@ -322,4 +326,5 @@ scan = define(
     "`scanned` operands along their first axis, from the last to the first if `reverse`. It "
     "returns the next carries and slices of further results: the op gives the final carries and "
     "these slices stacked, slice t at row t.",
+    traits=Traits(loop=True, counted=True),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphc.errors import GraphError
 from graphc.ir.op import Attr, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, StackType, stack_type, tuple_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require
@@ -54,6 +55,7 @@ stack = define(
     attrs=(Attr("type", "type"),),
     doc="An empty stack of values of one type; it grows at run time. A stack is a linear value: "
     "it is read once, and what the reader returns stands for it from then on.",
+    traits=Traits(makes_stack=True, distinct=True),
 )
 
 push = define(
@@ -63,6 +65,7 @@ push = define(
     lower=Structural(),
     gradient=_push_rule,
     doc="The stack with one more value on top.",
+    traits=Traits(push=True),
 )
 
 pop = define(
@@ -72,4 +75,5 @@ pop = define(
     lower=Structural(),
     gradient=_pop_rule,
     doc="The stack without the value on top, and that value. An empty stack is an error.",
+    traits=Traits(pop=True),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphc.ir.op import Attr, Effect, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
@@ -39,6 +40,7 @@ read = define(
     effect=Effect.READ,
     differentiable=False,
     doc="The value of a variable.",
+    traits=Traits(resident=True, idle=True),
 )
 
 assign = define(
@@ -50,4 +52,5 @@ assign = define(
     effect=Effect.WRITE,
     gradient=lambda ct, result, x, **attrs: (ct,),
     doc="Store a value in a variable; the result is that value.",
+    traits=Traits(idle=True),
 )

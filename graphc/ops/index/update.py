@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, OFFSET, Attr, Compute, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I64, AnyType, Type, definitely_different
 from graphc.loops.nest import Scalars
 from graphc.ops.index.gather import bounded, bounded_array
@@ -223,6 +224,7 @@ slice_update_op = define(
     samples=_slice_update_samples,
     doc="x with the elements of a strided slice replaced. On `axes` one element is written, at a "
     "computed position: negative ones count from the end, those out of range are an error.",
+    traits=Traits(writes_slice=True),
 )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Contraction
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
     Dims,
@@ -134,6 +135,7 @@ einsum_op = define(
     ),
     doc="Sum of products of two operands; a letter names an axis, once per operand, and is summed "
     "where the result lacks it.",
+    traits=Traits(matrix_product=True),
 )
 
 # ------------------------------------------------------------------------------------ parsing

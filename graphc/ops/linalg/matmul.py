@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Contraction
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
@@ -149,6 +150,7 @@ matmul_op = define(
     ),
     doc="Products of stacks of matrices; the leading axes broadcast. Integers wrap; f16 and bf16 "
     "accumulate in f32 and round once.",
+    traits=Traits(matrix_product=True),
 )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from graphc.ir.literal import Literal
 from graphc.ir.op import EXTENT, OFFSET, POSITIVE, Attr, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import MAX_RANK, AnyType, Type, tensor
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
@@ -161,6 +162,7 @@ pack = define(
     lower=Structural(),
     attrs=(Attr("value", "literal"), *_LAYOUT),
     doc="A constant as the panels of a contraction, made once when the program is built.",
+    traits=Traits(stored=True, resident=True, idle=True),
 )
 
 unpack = define(
@@ -171,4 +173,5 @@ unpack = define(
     attrs=(*_LAYOUT, Attr("shape", "ints", within=EXTENT)),
     in_kernels=True,
     doc="The constant that `pack` made panels of; elements outside of its matrices are zero.",
+    traits=Traits(unpacks=True),
 )

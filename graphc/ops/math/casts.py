@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import Attr, Sample, Scalar
+from graphc.ir.traits import Traits
 from graphc.ir.types import BF16, BOOL, C64, C128, F64, AnyType, DType, Type, tensor
 from graphc.loops import complex_math
 from graphc.loops.nest import Expr
@@ -106,6 +107,7 @@ define(
     samples=_cast_samples,
     doc="Change the element type: float to integer truncates and saturates, complex to real drops "
     "the imaginary part, anything to bool is `!= 0`.",
+    traits=Traits(casts=True),
 )
 
 

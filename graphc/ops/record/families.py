@@ -18,6 +18,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
 from graphc.ir.promotion import promote
+from graphc.ir.traits import NONE, Traits
 from graphc.ir.types import (
     BF16,
     BOOL,
@@ -189,11 +190,12 @@ def define(
     in_kernels: bool = False,
     doc: str = "",
     is_custom: bool = False,
+    traits: Traits = NONE,
 ) -> Op:
     """Register an op that belongs to no family."""
     op = Op(
         name, infer, reference, lower, attrs, tuple(dtypes), effect, commutative, differentiable,
-        gradient, cost, samples, variadic, regions, in_kernels, 1, doc, is_custom,
+        gradient, cost, samples, variadic, regions, in_kernels, 1, doc, is_custom, traits,
     )  # fmt: skip
     return register(op)
 

@@ -12,6 +12,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.graph import Graph
 from graphc.ir.op import EXTENT, MANY, POSITIVE, Alias, Attr, Structural
+from graphc.ir.traits import Traits
 from graphc.ir.types import U8, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
 from graphc.ops.record.families import define, require, require_tensor
@@ -29,6 +30,7 @@ param = define(
     lower=Structural(),
     attrs=(Attr("name", "str", ""),),
     doc="A parameter of a graph; its type is given, not inferred.",
+    traits=Traits(parameter=True),
 )
 
 const = define(
@@ -38,6 +40,7 @@ const = define(
     lower=Structural(),
     attrs=(Attr("value", "literal"),),
     doc="Literal data; data over a small size lives in the weights file beside the text.",
+    traits=Traits(constant=True, stored=True, resident=True, idle=True),
 )
 
 
@@ -52,6 +55,7 @@ tuple_ = define(
     lower=Structural(),
     variadic=True,
     doc="Several values as one.",
+    traits=Traits(makes_tuple=True, idle=True),
 )
 
 
@@ -70,6 +74,7 @@ item = define(
     lower=Structural(),
     attrs=(Attr("index", "int", within=EXTENT),),
     doc="One result of a node with several (the `name:port` of a session).",
+    traits=Traits(item=True, idle=True),
 )
 
 
@@ -94,6 +99,7 @@ call = define(
     variadic=True,
     regions=1,
     doc="Run a reusable sub-graph: a compiled function or a loaded graph used inside another.",
+    traits=Traits(call=True, once=True),
 )
 
 fused = define(
@@ -106,6 +112,7 @@ fused = define(
     regions=1,
     doc="One kernel: the region's nodes run together without storing what lies between them. A "
     "staged contraction keeps its sums apart, so that its results may overwrite what it reads.",
+    traits=Traits(kernel=True),
 )
 
 
@@ -192,6 +199,7 @@ blocked = define(
     doc="A result made block by block: the region runs for every index of the nested loops "
     "`counts` on windows of the operands, whose starts move by `steps` elements per loop "
     "(the result's steps first), so that what lies between its kernels is one block.",
+    traits=Traits(blocks=True),
 )
 
 
@@ -213,6 +221,7 @@ barrier = define(
     lower=Alias(),
     variadic=True,
     doc="Its first operand, opaque to every pass; it waits for the others.",
+    traits=Traits(opaque=True, distinct=True),
 )
 
 
@@ -224,4 +233,5 @@ workspace = define(
     attrs=(Attr("nbytes", "int", within=EXTENT),),
     differentiable=False,
     doc="Scratch memory of one kernel; its content is undefined.",
+    traits=Traits(workspace=True, idle=True, distinct=True),
 )

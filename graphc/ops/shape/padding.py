@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import EXTENT, Attr, Compute
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
@@ -106,6 +107,7 @@ pad_op = define(
     ),
     doc="x with `low` elements of a value before each axis, `high` after it and `interior` between "
     "neighbours.",
+    traits=Traits(pads=True),
 )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, ArrayLike, Axes, Read, ShapeLike
@@ -63,6 +64,7 @@ reshape_op = define(
         [([(3, 4)], {"dims": (5, 2)}), ([(3, 4)], {"dims": (-1,)})],
     ),
     doc="The same elements in row-major order under another shape; no work on a stored array.",
+    traits=Traits(reshapes=True),
 )
 
 
@@ -123,6 +125,7 @@ transpose_op = define(
         [([(3, 4)], {"perm": (0, 0)}), ([(3, 4)], {"perm": (0,)})],
     ),
     doc="Axes in another order: axis k of the result is axis perm[k] of the operand.",
+    traits=Traits(permutes=True),
 )
 
 
@@ -188,6 +191,7 @@ broadcast_op = define(
         [([(3, 2)], {"dims": (3, 4)}), ([(3, 2)], {"dims": (2,)})],
     ),
     doc="Repeat along new leading axes and along axes of extent 1.",
+    traits=Traits(broadcasts=True),
 )
 
 

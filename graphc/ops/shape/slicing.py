@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, OFFSET, Attr, Compute
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, Array, DTypeLike, Read
@@ -103,6 +104,7 @@ slice_op = define(
     ),
     doc="Every steps[k]-th element from starts[k] until before stops[k]; bounds count from 0 and "
     "do not wrap, so a backward slice that ends with element 0 has the stop -1.",
+    traits=Traits(slices=True),
 )
 
 

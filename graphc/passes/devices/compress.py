@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from graphc.config import Config
 from graphc.ir.channels import ends
 from graphc.ir.graph import Graph, Node, Program, Rewriter, map_regions, rebuild
-from graphc.ir.op import OPS, Alias, Compute
+from graphc.ir.op import OPS, Alias, Compute, Effect
 from graphc.ir.place import device_of
 from graphc.ir.types import DTYPES, F32, Type, tensor
 from graphc.ops.control.compression import WORST
@@ -112,7 +112,7 @@ def edges_of(program: Program) -> list[Edge]:
     readers = _exact_readers(program)
     kept = dict.fromkeys(_moved_from(program.results), "it is a result")
     for graph in program.graphs:
-        stored = [n.inputs[0] for n in graph.nodes if n.op.name == "assign"]
+        stored = [n.inputs[0] for n in graph.nodes if n.op.effect is Effect.WRITE]
         kept |= dict.fromkeys(_moved_from(stored), "a variable keeps it")
     found = []
     for channel, send in sends.items():
@@ -128,7 +128,7 @@ def _refused(send: Node, recv: Node, program: Program, readers: set[Node]) -> st
     sources = _moved_from(send.inputs)
     if not sources.isdisjoint(program.params):
         return "it is a feed"
-    exact = recv in readers or any(n.op.name == "exact" for n in sources)
+    exact = recv in readers or any(n.op.traits.exact for n in sources)
     return "it is marked exact" if exact else ""
 
 
@@ -139,7 +139,7 @@ def _exact_readers(program: Program) -> set[Node]:
     while pending:
         for node in pending.pop().nodes:
             pending.extend(node.regions)
-            if node.op.name == "exact":
+            if node.op.traits.exact:
                 found |= _moved_from(node.inputs)
     return found
 
@@ -152,7 +152,7 @@ def _moved_from(values: Iterable[Node]) -> set[Node]:
         node = pending.pop()
         if node not in found:
             found.add(node)
-            moves = isinstance(node.op.lower, Alias | Compute) and node.op.name != "exact"
+            moves = isinstance(node.op.lower, Alias | Compute) and not node.op.traits.exact
             pending += node.inputs if moves else ()
     return found
 
@@ -174,9 +174,9 @@ def _shorten(graph: Graph, channels: frozenset[str], mode: str) -> Graph:
             if made is not node:
                 r.nodes.append(made)
                 return made
-        if node.op.name not in ("send", "recv") or node.attrs["channel"] not in channels:
+        if node.op.effect is not Effect.COMM or node.attrs["channel"] not in channels:
             return None
-        if node.op.name == "recv":
+        if node.op.traits.recv:
             return _widened(node, r)
         (value,) = node.inputs
         if value not in short:

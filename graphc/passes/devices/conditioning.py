@@ -17,12 +17,11 @@ from math import inf
 from graphc.codegen.lowering.evaluate import Elements, Index
 from graphc.ir.channels import ends, one_order
 from graphc.ir.graph import Node, Program
-from graphc.ir.op import Alias, Compute, Reduction, Scalar
+from graphc.ir.op import Alias, Compute, Effect, Reduction, Scalar
 from graphc.ir.types import I64, Type
 from graphc.loops.nest import Assign, Declare, Expr, Fail, If, Scalars, Statement
 
 Factors = dict[int, float]  # operand -> what its relative error is multiplied by
-_MOVED = ("item", "tuple", "send", "recv")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -36,8 +35,8 @@ def weights(program: Program) -> dict[str, float]:
     memo: dict[object, list[float]] = {}
     found = {}
     for node in reversed(one_order(program)):
-        own = weight[node] + (node.op.name == "assign")
-        if node.op.name == "recv":
+        own = weight[node] + (node.op.effect is Effect.WRITE)
+        if node.op.traits.recv:
             channel = node.attrs["channel"]
             found[channel] = own
             for source in sends[channel].inputs:
@@ -54,7 +53,7 @@ def weights(program: Program) -> dict[str, float]:
 def factors(node: Node) -> list[float]:
     """What the relative error of each operand is multiplied by in the result of a node."""
     lower = node.op.lower
-    if isinstance(lower, Alias) or node.op.name in (*_MOVED, "assign"):
+    if isinstance(lower, Alias) or node.op.traits.idle or node.op.effect is Effect.COMM:
         return [1.0] * len(node.inputs)
     if isinstance(lower, Reduction) and lower.combine in ("min", "max") and not lower.finish:
         return [1.0] * len(node.inputs)

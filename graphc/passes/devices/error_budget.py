@@ -19,6 +19,7 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Program
+from graphc.ir.op import Effect
 from graphc.ops.control.compression import WORST, truncate16, widen16
 from graphc.ops.reference.interpreter import check_arguments, interpret
 from graphc.passes.devices.conditioning import weights
@@ -172,7 +173,7 @@ def _variables(program: Program) -> dict[tuple[str, str], Any]:
     found = {}
     for graph in program.graphs:
         for node in graph.nodes:
-            if node.op.name == "read":
+            if node.op.effect is Effect.READ:
                 key = node.attrs["container"], node.attrs["name"]
                 cell = container(key[0]).cells.get(key[1])
                 if cell is not None and cell.ready:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import OPS, STORED, Attrs
+from graphc.ir.op import OPS, STATE, Attrs, Effect
 from graphc.ir.place import Device, parse_device
 from graphc.ir.types import UNIT, AnyType, StackType, TupleType, leaves
 from graphc.passes.devices.region_devices import Wiring, on_device
@@ -52,10 +52,10 @@ def partition(graph: Graph, config: Config) -> Program:
 def written_last(graph: Graph) -> Graph:
     """The graph whose assigns wait for all else: a check that fails on one device then leaves the
     variables of the others as they were, too."""
-    assigns = [node for node in graph.nodes if node.op.name == "assign"]
-    others = [node for node in graph.nodes if node.op.name != "assign"]
+    assigns = [node for node in graph.nodes if node.op.effect is Effect.WRITE]
+    others = [node for node in graph.nodes if node.op.effect is not Effect.WRITE]
     followed = {n for node in others for n in (*node.inputs, *node.after)}
-    ends = tuple(n for n in others if n not in followed and n.op.name not in STORED)
+    ends = tuple(n for n in others if n not in followed and not n.op.traits.stored)
     made = [n.replace(after=tuple(dict.fromkeys((*n.after, *ends)))) for n in assigns]
     return graph.replace(nodes=[*others, *made]) if made else graph
 
@@ -71,7 +71,7 @@ def check_variables(parts: Parts) -> None:
     """Raise GraphError for a variable that is used on two devices."""
     homes: dict[tuple[str, str], Device] = {}
     for node in parts.graph.nodes:
-        if node.op.name in ("read", "assign"):
+        if node.op.effect in STATE:
             key = node.attrs["container"], node.attrs["name"]
             device = parts.made[node].device
             if homes.setdefault(key, device) != device:
@@ -127,9 +127,9 @@ class Parts:
     # -- every node to its device
 
     def add(self, node: Node, position: int) -> None:
-        if node.op.name in STORED:
+        if node.op.traits.stored:
             return  # made where it is read
-        if node.op.name == "item":
+        if node.op.traits.item:
             self.made[node] = self.port(node.inputs[0], node.attrs["index"], node)
             return
         devices = self.wiring.devices_in(node)
@@ -145,7 +145,7 @@ class Parts:
 
     def device(self, node: Node) -> Device | None:
         """Where a node runs; what changes a stack does so where the stack is."""
-        if node.op.name in ("push", "pop"):
+        if node.op.traits.push or node.op.traits.pop:
             return self.made[node.inputs[0]].device
         found = self.wiring.place(node)
         if found is None and node.regions:  # which hold no work
@@ -201,12 +201,12 @@ class Parts:
         return found
 
     def bring(self, node: Node, device: Device, position: int) -> Node:
-        if node.op.name in STORED:
+        if node.op.traits.stored:
             return self.constant(node, device)
         made = self.made.get(node)
         if made is not None and made.device == device:
             return made.node
-        if node.op.name == "param" and made is None:
+        if node.op.traits.parameter and made is None:
             self.shared.add((node, device))
             return self.param(node, device)
         if isinstance(node.type, TupleType):
@@ -249,7 +249,7 @@ class Parts:
         assert isinstance(whole.node.type, TupleType)
         at = whole.device, whole.position, ITEM
         kind = whole.node.type.elements[number]
-        id = like.id if like.op.name == "item" else None
+        id = like.id if like.op.traits.item else None
         made = self.emit("item", (whole.node,), {"index": number}, kind, at, like, id=id)
         return Made(whole.device, made, whole.position)
 

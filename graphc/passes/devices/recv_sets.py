@@ -27,11 +27,11 @@ def recv_sets(graph: Graph) -> list[int]:
         needs = 0
         for source in (*node.inputs, *node.after):
             needs |= found[source.id]
-        if node.op.name != "send" and talks(node):
-            needs |= 1 << messages if node.op.name == "recv" else (2 << messages) - 1
+        if not node.op.traits.send and talks(node):
+            needs |= 1 << messages if node.op.traits.recv else (2 << messages) - 1
             messages += 1
         found[node.id] = needs
         for source in node.inputs:
-            if source.op.name == "workspace":
+            if source.op.traits.workspace:
                 found[source.id] = needs
     return found

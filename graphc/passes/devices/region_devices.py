@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, map_regions
-from graphc.ir.op import STORED
 from graphc.ir.place import Device, device_of
+from graphc.ir.regions import operands_of
 from graphc.ir.types import StackType
 
 
 def bodies(node: Node) -> tuple[Graph, ...]:
     """The regions whose results are the results of a region op."""
-    return node.regions if node.op.name == "cond" else node.regions[-1:]
-
-
-def operands_of(node: Node) -> tuple[Node, ...]:
-    """The operands that the parameters of the regions stand for."""
-    return node.inputs[1:] if node.op.name == "cond" else node.inputs
+    return node.regions if node.op.traits.branch else node.regions[-1:]
 
 
 def stack_origins(graph: Graph) -> dict[Node, Node]:
@@ -43,11 +38,11 @@ def _find_origins(graph: Graph, found: dict[Node, Node]) -> None:
 def _before(stack: Node) -> Node:
     """What a stack was before the node that returns it; itself if it is new."""
     source, number = stack, 0
-    if source.op.name == "item":
+    if source.op.traits.item:
         source, number = source.inputs[0], source.attrs["index"]
     if source.regions:
         return bodies(source)[0].results[number]
-    if source.op.name == "tuple":
+    if source.op.traits.makes_tuple:
         return source.inputs[number]
     return source.inputs[0] if source.inputs else source
 
@@ -101,9 +96,9 @@ class Wiring:
         return found
 
     def _uses(self, node: Node) -> tuple[Device, ...]:
-        if node.op.name == "item" or node.op.name in STORED:
+        if node.op.traits.item or node.op.traits.stored:
             return ()
-        if node.op.name in ("push", "pop"):
+        if node.op.traits.push or node.op.traits.pop:
             return (self.stacks[node.inputs[0]],)
         inner = self.devices_in(node)
         if inner or node.place is None:
@@ -114,15 +109,15 @@ class Wiring:
         """Where a value deep in region ops (`inside`, outermost first) is made: a device, a node
         around the outermost op, or None for a constant."""
         while inside:
-            if value.op.name == "param":
+            if value.op.traits.parameter:
                 owner = inside.pop()
                 value = operands_of(owner)[_number(owner, value)]
-            elif value.op.name in STORED:
+            elif value.op.traits.stored:
                 return None
-            elif value.op.name in ("push", "pop"):
+            elif value.op.traits.push or value.op.traits.pop:
                 value = value.inputs[0]
             else:
-                item = value.op.name == "item"
+                item = value.op.traits.item
                 source = value.inputs[0] if item else value
                 if len(self.devices_in(source)) <= 1:
                     if not item:

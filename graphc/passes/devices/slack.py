@@ -19,7 +19,7 @@ from math import inf
 
 from graphc.ir.graph import Node, Program
 from graphc.ir.liveness import root
-from graphc.ir.op import STORED, Alias, Compute
+from graphc.ir.op import Alias, Compute
 from graphc.passes.placement.timeline import Timeline, Transfer
 from graphc.record import record
 
@@ -72,7 +72,7 @@ def first_readers(program: Program) -> dict[Node, Node]:
     for graph in program.graphs:
         for node in graph.nodes:
             for source in (*node.inputs, *node.after):
-                if source.op.name == "recv":
+                if source.op.traits.recv:
                     readers.setdefault(source, node)
     return readers
 
@@ -104,7 +104,7 @@ def _hold(window: Window, kernel: Node | None, timeline: Timeline, kept: dict[No
         return Hold(window, None, 0.0, False)
     delay = timeline.end[kernel] - moved.start
     source = root(moved.node)
-    stored = source.op.name in ("param", "read", *STORED)
+    stored = source.op.traits.parameter or source.op.traits.resident
     free = stored or kept.get(source, 0.0) >= moved.end + delay
     return Hold(window, kernel, delay, free)
 

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING
 from graphc.errors import GraphError
 from graphc.ir.graph import Node, infer
 from graphc.ir.place import Device
+from graphc.ir.regions import operands_of
 from graphc.ir.types import StackType
-from graphc.passes.devices.region_devices import bodies, operands_of
+from graphc.passes.devices.region_devices import bodies
 from graphc.passes.reasons import record as explain
 from graphc.record import record
 
 if TYPE_CHECKING:
     from graphc.passes.devices.partition import Made, Parts
-
-SPLIT = ("cond", "while", "scan")
 
 
 @record(frozen=True, eq=False)
@@ -43,10 +42,10 @@ class Split:
     """One region op being taken apart."""
 
     def __init__(self, outer: Parts, node: Node, inside: Sequence[Device], position: int) -> None:
-        if node.op.name not in SPLIT:
+        if not (node.op.traits.branch or node.op.traits.loop):
             raise GraphError(
                 f"{node.op.name} cannot run on several devices",
-                hint=f"only {', '.join(SPLIT)} can; constrain its nodes to one device",
+                hint="only branches and loops can; constrain its nodes to one device",
                 details=node.describe(),
                 location=node.loc,
             )

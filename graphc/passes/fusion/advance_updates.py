@@ -17,8 +17,6 @@ from graphc.ir.types import Type
 from graphc.passes.reasons import summarise
 from graphc.passes.tuning import tuned
 
-GIVEN = ("param", "read")
-
 
 def advance_updates(graph: Graph, config: Config) -> Graph:
     """The graph with updates moved up in the order of its nodes."""
@@ -36,6 +34,11 @@ def advance_updates(graph: Graph, config: Config) -> Graph:
     nodes = sorted(graph.nodes, key=lambda n: (order.turn[n], order.position[n]))
     summarise(f"{order.moved} updates moved up to their gradients")
     return graph.replace(nodes=nodes)
+
+
+def is_given(node: Node) -> bool:
+    """Does the value come from outside: a parameter or a variable's?"""
+    return node.op.traits.parameter or node.op.effect is Effect.READ
 
 
 class _Order:
@@ -95,9 +98,9 @@ class _Order:
         pending = [n for node in update for n in node.inputs if n is not gradient]
         while pending:
             node = pending.pop()
-            if node in found or node in update or node.op.name in GIVEN:
+            if node in found or node in update or is_given(node):
                 continue
-            plain = node.op.name == "const" or is_plain(node, gradient)
+            plain = node.op.traits.constant or is_plain(node, gradient)
             if len(found) == tuned.early_update_nodes or not plain:
                 return None
             found[node] = None
@@ -106,7 +109,7 @@ class _Order:
 
     def takes_place(self, update: dict[Node, None], gradient: Node) -> bool:
         """Are there no more new values than given ones that they can replace, or the gradient?"""
-        given = {n for node in update for n in node.inputs if n.op.name in GIVEN}
+        given = {n for node in update for n in node.inputs if is_given(n)}
         made = [n for n in update if n in self.results or self.is_assigned(n)]
         counts = (sum(n.type is gradient.type for n in nodes) for nodes in (made, given))
         return next(counts) <= max(1, next(counts))
@@ -118,7 +121,7 @@ class _Order:
         """When the last other reader of what an update may overwrite is issued."""
         last = -1
         kinds = {node.type for node in update if node in self.results or self.is_assigned(node)}
-        pending = [n for node in update for n in node.inputs if n.op.name in GIVEN]
+        pending = [n for node in update for n in node.inputs if is_given(n)]
         pending = [n for n in pending if n.type in kinds]
         seen: set[Node] = set()
         while pending:

@@ -26,7 +26,7 @@ from graphc.passes.tuning import tuned
 
 def decompose_gemv(graph: Graph, config: Config) -> Graph:
     """The graph with sums of element-wise products for products of vectors where these pay."""
-    products = [n for n in graph.nodes if n.op.name in ("matmul", "einsum") and is_real(n)]
+    products = [n for n in graph.nodes if n.op.traits.matrix_product and is_real(n)]
     if not products or config.backend != "llvm" or config.strict or not config.merges:
         return graph
     readers = Counter(n for node in graph.nodes for n in (*node.inputs, *node.after))
@@ -84,7 +84,7 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
         source, turned = behind_transpose(matrix)
         if is_computed(source, alone, matrix) and tensor_type(matrix).dims[:-2] == dims[:-2]:
             return summed(r, node, source, vector, turned is right)
-    flat = prod(tensor_type(b).dims) == k and a.op.name != "transpose"
+    flat = prod(tensor_type(b).dims) == k and not a.op.traits.permutes
     if n == 1 and k <= tuned.short_row and flat and prod(dims) >= tuned.many_rows:
         return added(r, a, across(r, b), (-1,))
     return None
@@ -122,7 +122,7 @@ def across(r: Rewriter, column: Node) -> Node:
 
 def shaped(r: Rewriter, node: Node, dims: tuple[int, ...]) -> Node:
     """The same elements in another shape, by one reshape at the most."""
-    while node.op.name == "reshape" and not node.after and tensor_type(node).dims != dims:
+    while node.op.traits.reshapes and not node.after and tensor_type(node).dims != dims:
         node = node.inputs[0]
     if tensor_type(node).dims == dims:
         return node
@@ -133,7 +133,7 @@ def behind_transpose(node: Node) -> tuple[Node, bool]:
     """What a node shows with its last two axes exchanged, and whether it does so."""
     rank = tensor_type(node).rank
     swapped = (*range(rank - 2), rank - 1, rank - 2)
-    if node.op.name == "transpose" and node.attrs["perm"] == swapped and not node.after:
+    if node.op.traits.permutes and node.attrs["perm"] == swapped and not node.after:
         return node.inputs[0], True
     return node, False
 

@@ -92,7 +92,7 @@ def changed_by(node: Node) -> tuple[Node, ...]:
     lower = node.op.lower
     if isinstance(lower, Compute | Library) and lower.updates:
         return node.inputs[:1]
-    return node.inputs[: node.attrs["carries"]] if node.op.name in ("while", "scan") else ()
+    return node.inputs[: node.attrs["carries"]] if node.op.traits.loop else ()
 
 
 def nbytes(node: Node) -> int:
@@ -227,7 +227,7 @@ class _Fuser:
         for k, unit in enumerate(units):
             before = {owner.get(source.id, k) for source in self.sources(unit)}
             if not isinstance(unit, Group) and talks(unit):
-                if unit.op.name != "send":
+                if not unit.op.traits.send:
                     before.update(told)
                     told = []
                 told.append(k)
@@ -368,7 +368,7 @@ class _Fuser:
         for node in self.nodes:
             read.update(n.id for n in node.inputs)
             read.update(n.id for n in node.after)
-        self.nodes = [n for n in self.nodes if n.op.name != "const" or n.id in read]
+        self.nodes = [n for n in self.nodes if not n.op.traits.constant or n.id in read]
 
 
 class _Region:

@@ -140,7 +140,7 @@ class Groups:
 
     def visit_view(self, node: Node) -> bool:
         weight = 1 + sum(self.weights[n.id] for n in node.inputs)
-        plain = node.op.name != "barrier" and not node.after and self.merge
+        plain = not node.op.traits.opaque and not node.after and self.merge
         if not plain or weight > tuned.view_weight:
             if isinstance(node.op.lower, Alias):
                 self.outside(node, node.inputs)
@@ -157,7 +157,7 @@ class Groups:
         """A node that no kernel contains; what it reads must be stored."""
         stage = self.stage_after(self.needed((*inputs, *node.after)))
         if talks(node):  # what comes from other devices may be the answer to what was sent before
-            stage = stage if node.op.name == "send" else max(stage, self.told + 1)
+            stage = stage if node.op.traits.send else max(stage, self.told + 1)
             self.told = max(self.told, stage)
         self.stages[node.id] = stage
 
@@ -450,7 +450,7 @@ def smaller(node: Node, source: Node) -> bool:
 
 def is_scalar(node: Node) -> bool:
     """A constant of one element and no dimensions."""
-    return node.op.name == "const" and node.attrs["value"].type.shape == ()
+    return node.op.traits.constant and node.attrs["value"].type.shape == ()
 
 
 def inlines(node: Node) -> bool:

@@ -22,7 +22,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
 from graphc.ir.types import Type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
-from graphc.passes.fusion.widening import READERS, behind_views, is_view
+from graphc.passes.fusion.widening import behind_views, is_view
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
 
@@ -34,7 +34,7 @@ def mark_prologues(graph: Graph, config: Config) -> Graph:
     """
     if PROLOGUE in graph.marks:
         graph = graph.replace(marks={k: v for k, v in graph.marks.items() if k != PROLOGUE})
-    if not finishes_rows(config) or not any(node.op.name in READERS for node in graph.nodes):
+    if not finishes_rows(config) or not any(node.op.traits.matrix_product for node in graph.nodes):
         return graph
     found = computed_operands(graph, groups_of(graph, config), config)
     if not found:
@@ -48,7 +48,7 @@ def computed_operands(graph: Graph, groups: Groups, config: Config) -> frozenset
     """The nodes of element-wise kernels that the one contraction computes which reads them."""
     found: dict[Group, Node] = {}
     for node in graph.nodes:
-        if node.op.name in READERS and isinstance(node.type, Type):
+        if node.op.traits.matrix_product and isinstance(node.type, Type):
             for source in map(behind_views, node.inputs):
                 group = groups.of(source)
                 if group is not None and is_elementwise(group):

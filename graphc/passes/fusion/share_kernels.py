@@ -37,7 +37,7 @@ def share_kernels(graph: Graph, config: Config) -> Graph:
     found: dict[Node, Computed] = {}
     most: dict[object, Node] = {}
     for node in graph.nodes:
-        if node.op.name == "fused" and node.attrs["kind"] == "loop":
+        if node.op.traits.kernel and node.attrs["kind"] == "loop":
             made = found[node] = computed(node, table)
             best = most.setdefault(made.values, node)
             if len(made.results) > len(found[best].results):

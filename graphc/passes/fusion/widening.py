@@ -12,8 +12,6 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute
 from graphc.ir.types import Type
 
-READERS = ("matmul", "einsum")  # a convolution reads a padded image, which is stored
-
 
 def widening_casts(graph: Graph) -> frozenset[Node]:
     """The casts that nothing reads but contractions of two such casts of one type."""
@@ -57,7 +55,7 @@ def partners_of(
                 pending.append(reader)
                 continue
             sources = [behind_views(n) for n in reader.inputs]
-            if reader.op.name not in READERS or len({narrow_type(s) for s in sources}) != 1:
+            if not reader.op.traits.matrix_product or len({narrow_type(s) for s in sources}) != 1:
                 return None
             found.update(sources)
     return frozenset(found)
@@ -76,7 +74,7 @@ def behind_views(node: Node) -> Node:
 
 def narrow_type(node: Node) -> object:
     """The dtype that a cast widens as contractions can; None for any other node."""
-    if node.op.name != "cast" or not isinstance(node.type, Type):
+    if not node.op.traits.casts or not isinstance(node.type, Type):
         return None
     source = node.inputs[0].type
     assert isinstance(source, Type)

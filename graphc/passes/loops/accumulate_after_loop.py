@@ -22,25 +22,27 @@ from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
 
-VIEWS = ("transpose", "reshape")
-
 
 def accumulate_after_loop(graph: Graph, config: Config) -> Graph:
     """The graph with totals of scans as contractions over all of their steps."""
-    if config.strict or not any(node.op.name == "scan" for node in graph.nodes):
+    if config.strict or not any(node.op.traits.counted for node in graph.nodes):
         return graph
     return rebuild(graph, without_totals)
 
 
 def without_totals(loop: Node, r: Rewriter) -> Node | None:
     """What stands for a scan with totals, or None if it has none worth moving."""
-    if loop.op.name != "scan" or loop.after or not isinstance(loop.attrs["length"], int):
+    if not loop.op.traits.counted or loop.after or not isinstance(loop.attrs["length"], int):
         return None
     totals = _Totals(loop)
     if not totals.terms:
         return None
     record(loop.id, f"{len(totals.terms)} totals are added up after the loop")
     return totals.emit(r)
+
+
+def is_view(node: Node) -> bool:
+    return node.op.traits.permutes or node.op.traits.reshapes
 
 
 class _Totals:
@@ -103,9 +105,9 @@ class _Totals:
 
     def base(self, node: Node) -> Node | None:
         """What has to be stacked for an operand: what it is a view of; None for an invariant."""
-        while node.op.name in VIEWS and self.reads[node] == 1 and not node.after:
+        while is_view(node) and self.reads[node] == 1 and not node.after:
             node = node.inputs[0]
-        fixed = node in self.invariant or node.op.name == "const"
+        fixed = node in self.invariant or node.op.traits.constant
         return None if fixed or not isinstance(node.type, Type) else node
 
     def is_too_much(self, cost: int) -> bool:
@@ -157,7 +159,7 @@ def _view(node: Node, rows: dict[Node, Node], r: Rewriter) -> Node:
     made = rows[node]
     for view in reversed(views):
         length = made.type.dims[0] if isinstance(made.type, Type) else 0
-        if view.op.name == "transpose":
+        if view.op.traits.permutes:
             attrs = {"perm": (0, *(axis + 1 for axis in view.attrs["perm"]))}
         else:
             attrs = {"dims": (length, *view.attrs["dims"])}

@@ -21,14 +21,14 @@ from graphc.passes.tuning import tuned
 
 def batch_scan_dots(graph: Graph, config: Config) -> Graph:
     """The graph with products of few rows in front of the scans that would make them."""
-    if config.strict or not any(node.op.name == "scan" for node in graph.nodes):
+    if config.strict or not any(node.op.traits.counted for node in graph.nodes):
         return graph
     return rebuild(graph, multiplied_ahead)
 
 
 def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
     """The scan with the products of few rows among its scanned operands."""
-    if loop.op.name != "scan" or loop.after:
+    if not loop.op.traits.counted or loop.after:
         return None
     length, body = loop.attrs["length"], loop.regions[0]
     if not isinstance(length, int) or length < tuned.batched_dot_steps:

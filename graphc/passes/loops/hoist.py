@@ -16,20 +16,18 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild, swept
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
-from graphc.ir.regions import holds_kernels
+from graphc.ir.regions import first_invariant, holds_kernels
 from graphc.ir.types import Type, leaves
 from graphc.passes.loops.hoist_transposes import is_read_across
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
-
-NEVER = ("const", "stack", "push", "pop", "barrier")
 
 
 def hoist(graph: Graph, config: Config) -> Graph:
     """The graph with invariant work of loops in front of them."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        made = emptied(node, r) if node.op.name in ("while", "scan") else node
+        made = emptied(node, r) if node.op.traits.loop else node
         if made is node:
             return None
         r.nodes.append(made)
@@ -40,11 +38,11 @@ def hoist(graph: Graph, config: Config) -> Graph:
 
 def emptied(loop: Node, r: Rewriter) -> Node:
     """The loop without its invariant work, which is emitted before it."""
-    first = loop.attrs["carries"] + (loop.attrs["scanned"] if loop.op.name == "scan" else 0)
+    first = first_invariant(loop)
     for number in range(len(loop.regions)):
         region = loop.regions[number]
         # The test always runs, and so does a body with a known number of turns.
-        sure = number < len(loop.regions) - 1 if loop.op.name == "while" else has_turns(loop)
+        sure = number < len(loop.regions) - 1 if loop.op.traits.tested else has_turns(loop)
         outside = dict(zip(region.params[first:], loop.inputs[first:], strict=True))
         found = invariants(region, outside, sure)
         moved = leaving(region, found)
@@ -75,16 +73,22 @@ def invariants(region: Graph, outside: dict[Node, Node], sure: bool) -> dict[Nod
 
 def may_leave(node: Node, sure: bool) -> bool:
     """Is the node pure and, unless it is sure to run in the loop, can it not fail or take long?"""
-    if node_effect(node) is not Effect.PURE or (node.op.name in NEVER and node.op.name != "const"):
+    if node_effect(node) is not Effect.PURE or stays(node):
         return False
     values = (*leaves(node.type), *(n.type for n in node.inputs))
     if not all(isinstance(kind, Type) and kind.is_static for kind in values):
         return False
     lower = node.op.lower
     if sure or isinstance(lower, Scalar | Reduction | Contraction | Alias):
-        return node.op.name != "while" or sure
+        return not node.op.traits.tested or sure
     indices = any(isinstance(n.type, Type) and n.type.dtype.is_integer for n in node.inputs)
-    return node.op.name == "const" or (isinstance(lower, Compute) and not indices)
+    return node.op.traits.constant or (isinstance(lower, Compute) and not indices)
+
+
+def stays(node: Node) -> bool:
+    """Does a node change a stack, or keep runs of the body apart?"""
+    traits = node.op.traits
+    return traits.distinct or traits.push or traits.pop
 
 
 def leaving(region: Graph, found: dict[Node, None]) -> list[Node]:
@@ -110,7 +114,7 @@ def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
     lower = node.op.lower
     if any(is_read_across(node, reader) for reader in readers):
         return True
-    if not node.inputs or isinstance(lower, Compute | Alias) or node.op.name in ("tuple", *NEVER):
+    if not node.inputs or isinstance(lower, Compute | Alias) or stays(node):
         return False
     if not isinstance(node.type, Type):
         return False  # its items leave

@@ -23,7 +23,7 @@ def hoist_transposes(graph: Graph, config: Config) -> Graph:
     """The graph with transposed invariants in loops for products that read across their rows."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name not in ("while", "scan"):
+        if not node.op.traits.loop:
             return None
         first = node.attrs["carries"] + node.attrs.get("scanned", 0)
         made = map_regions(node, lambda region: straightened(region, region.params[first:]))
@@ -80,7 +80,7 @@ def is_large(node: Node) -> bool:
 
 def is_read_across(node: Node, reader: Node) -> bool:
     """Is the node a transpose that gives the columns of a product?"""
-    if node.op.name != "transpose" or not is_large(node):
+    if not node.op.traits.permutes or not is_large(node):
         return False
     if node.attrs["perm"][-1] == len(node.attrs["perm"]) - 1:
         return False

@@ -83,9 +83,9 @@ def slice_of(node: Node) -> tuple[Node, Rows] | None:
         or not kind.size
     ):
         return None
-    while view.op.name == "reshape" and not view.after:
+    while view.op.traits.reshapes and not view.after:
         view = view.inputs[0]
-    if view.op.name != "slice" or view.after or (start := start_of(view)) is None:
+    if not view.op.traits.slices or view.after or (start := start_of(view)) is None:
         return None
     array = view.inputs[0]
     if not isinstance(array.type, Type) or array.type.dims[-1:] != kind.dims[1:]:

@@ -12,6 +12,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.op import OPS
 from graphc.ir.place import device_of
+from graphc.ir.regions import has_workspace, is_kernel
 from graphc.passes.memory.plan import plan_block
 
 
@@ -19,9 +20,9 @@ def add_workspace(graph: Graph, config: Config) -> Graph:
     """The graph with a workspace operand on every kernel that needs scratch memory."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name not in ("fused", "blocked") or has_workspace(node):
+        if not is_kernel(node) or has_workspace(node):
             return None
-        if node.op.name == "fused":
+        if node.op.traits.kernel:
             nbytes = spec_of(node, config).workspace
         else:
             node = map_regions(node, lambda region: add_workspace(region, config))
@@ -36,10 +37,6 @@ def add_workspace(graph: Graph, config: Config) -> Graph:
     return rebuild(graph, rewrite)
 
 
-def has_workspace(node: Node) -> bool:
-    return bool(node.inputs) and node.inputs[-1].op.name == "workspace"
-
-
 def with_workspace(node: Node, room: Node) -> Node:
     """The kernel with scratch memory as its last operand."""
     region = node.regions[0]
@@ -47,7 +44,7 @@ def with_workspace(node: Node, room: Node) -> Node:
     param = Node(region.next_id, op, (), op.coerce({"name": "workspace"}), room.type)
     grown = region.replace(params=(*region.params, param), next_id=region.next_id + 1)
     attrs = node.attrs
-    if node.op.name == "blocked":
+    if node.op.traits.blocks:
         still = (0,) * len(attrs["counts"])
         attrs = node.op.coerce({**attrs, "steps": (*attrs["steps"], *still)})
     return node.replace(inputs=(*node.inputs, room), attrs=attrs, regions=(grown,))

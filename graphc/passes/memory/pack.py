@@ -22,7 +22,7 @@ def pack(graph: Graph, config: Config) -> Graph:
     packs: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name != "fused" or node.attrs["kind"] not in ("contract", "staged"):
+        if not node.op.traits.kernel or node.attrs["kind"] not in ("contract", "staged"):
             return None
         made = with_panels(node, config, r, packs)
         if made is node:

@@ -20,7 +20,6 @@ from bisect import bisect_left, insort
 from graphc.codegen.table.carries import scratch_bytes
 from graphc.codegen.table.copies import copied_by
 from graphc.codegen.table.donation import (
-    LOOPS,
     Copies,
     Leaf,
     Times,
@@ -36,7 +35,7 @@ from graphc.codegen.table.donation import (
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, memory, root, roots
-from graphc.ir.op import STORED, Alias, Attrs
+from graphc.ir.op import Alias, Attrs, Effect
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
@@ -66,7 +65,7 @@ def explain(graph: Graph, donated: tuple[int, ...]) -> None:
     copies = Copies(graph)
     taken = {f"r{result}": param for result, param in enumerate(donated) if param >= 0}
     for kernel in graph.nodes:
-        for region in kernel.regions if kernel.op.name in LOOPS else ():
+        for region in kernel.regions if kernel.op.traits.loop else ():
             explain_carries(region, kernel.attrs["carries"])
         held = written_operand(kernel)
         if held is None or not isinstance(kernel.place, Buffer):
@@ -203,7 +202,7 @@ class _Planner:
         found: dict[Leaf, str] = {}
         for number, result in enumerate(self.graph.results):
             node, leaf = memory(result)
-            if node.op.name not in ("param", "tuple", "workspace", "read", *STORED):
+            if not (node.op.traits.parameter or node.op.traits.idle):
                 found.setdefault((node, leaf), f"r{number}")
         return found
 
@@ -214,7 +213,7 @@ class _Planner:
             offset = 0
             for number, nbytes in copied_by(node):
                 kernel, leaf = memory(node.inputs[number])
-                whole = kernel.op.name == "fused" and sizes_of(kernel.type)[leaf] == nbytes
+                whole = kernel.op.traits.kernel and sizes_of(kernel.type)[leaf] == nbytes
                 if whole and (kernel, leaf) not in self.homes and offset % ALIGNMENT == 0:
                     found.setdefault((kernel, leaf), Region(home, offset, nbytes))
                 offset += nbytes
@@ -229,7 +228,7 @@ class _Planner:
             for node in nodes.values():
                 self.homes[node, 0] = f"v{number}"
             stored = nodes.get("assign")
-            if stored is not None and root(stored.inputs[0]).op.name == "read":
+            if stored is not None and root(stored.inputs[0]).op.effect is Effect.READ:
                 nbytes = aligned(sizes_of(stored.type)[0])
                 self.scratch[stored] = Region("arena", self.arena.take(nbytes), nbytes)
         if in_place:  # where a kernel may fail, a variable keeps its value
@@ -265,28 +264,27 @@ class _Planner:
             for user in (node, *(m for source in node.inputs for m in roots(source))):
                 self.users[user] = self.users.get(user, 0) | needs
             scratch = self.scratch.get(node)
-            if scratch is not None and node.op.name != "assign":  # whose copy runs at the end
+            if scratch is not None and node.op.effect is not Effect.WRITE:  # that copies at the end
                 self.give(scratch, needs)
             for dead in dying[position]:
                 self.release(dead)
 
     def allocate(self, node: Node) -> tuple[Region, ...]:
-        if isinstance(node.op.lower, Alias) or node.op.name == "push":
+        if isinstance(node.op.lower, Alias) or node.op.traits.push:
             return self.regions[node.inputs[0]]
         if holds_kernels(node):
             self.plan_regions(node)
-        match node.op.name:
-            case "item":
-                return (self.regions[node.inputs[0]][node.attrs["index"]],)
-            case "tuple":
-                if any(isinstance(source.type, TupleType) for source in node.inputs):
-                    raise broken(self.graph, node, f"%{node.id} is a tuple in a tuple")
-                return tuple(r for source in node.inputs for r in self.regions[source])
-            case "const" | "pack":
-                return (self.constants.take(node),)
+        if node.op.traits.item:
+            return (self.regions[node.inputs[0]][node.attrs["index"]],)
+        if node.op.traits.makes_tuple:
+            if any(isinstance(source.type, TupleType) for source in node.inputs):
+                raise broken(self.graph, node, f"%{node.id} is a tuple in a tuple")
+            return tuple(r for source in node.inputs for r in self.regions[source])
+        if node.op.traits.stored:
+            return (self.constants.take(node),)
         made: list[Region] = []
         for leaf, nbytes in enumerate(sizes_of(node.type)):
-            if leaf == 0 and node.op.name == "pop":
+            if leaf == 0 and node.op.traits.pop:
                 made += self.regions[node.inputs[0]]
             elif (home := self.homes.get((node, leaf))) is not None:
                 made.append(Region(home, 0, nbytes))
@@ -316,15 +314,15 @@ class _Planner:
         device = device_of(node.place) or self.device
         self.inside[node] = tuple(_Planner(r, device, self.constants).run() for r in node.regions)
         nbytes = aligned(scratch_bytes(node, self.inside[node]))
-        if nbytes and node.op.name != "blocked":  # whose last operand is its scratch memory
+        if nbytes and not node.op.traits.blocks:  # whose last operand is its scratch memory
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
         return self.arena.take(nbytes, self.recv_sets[node.id] | self.there)
 
     def release(self, node: Node) -> None:
-        first = 1 if node.op.name == "pop" else 0  # the rest of a stack is not the pop's
-        if (root(node) is not node and not first) or node.op.name == "tuple":
+        first = 1 if node.op.traits.pop else 0  # the rest of a stack is not the pop's
+        if (root(node) is not node and not first) or node.op.traits.makes_tuple:
             return
         for leaf, region in enumerate(self.regions.get(node, ())[first:], first):
             mine = (node, leaf) not in self.passed_on

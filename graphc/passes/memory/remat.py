@@ -113,7 +113,7 @@ def waiting_values(graph: Graph) -> Waiting:
     change = [0] * (len(graph.nodes) + 1)
     last = {}
     for node in graph.nodes:
-        if node not in results and readers[node.id] and node.op.name != "const":
+        if node not in results and readers[node.id] and not node.op.traits.constant:
             last[node] = max(position[reader.id] for reader in readers[node.id])
             change[position[node.id]] += node.nbytes
             change[last[node]] -= node.nbytes
@@ -134,7 +134,7 @@ def is_pure(node: Node) -> bool:
         bool(node.inputs)
         and all(isinstance(n.type, Type) for n in node.inputs)
         and isinstance(node.op.lower, made_by_kernels)
-        and node.op.name != "barrier"
+        and not node.op.traits.opaque
         and not compares_values(node)
         and node_effect(node) is Effect.PURE
     )
@@ -142,7 +142,7 @@ def is_pure(node: Node) -> bool:
 
 def is_given(node: Node) -> bool:
     """Is the node there without being computed or passed?"""
-    return not node.inputs and node.op.name != "param"
+    return not node.inputs and not node.op.traits.parameter
 
 
 def is_cheap(node: Node) -> bool:
@@ -207,7 +207,7 @@ class _Recompute(Rewriter):
                     made = made.replace(inputs=self.inputs_of(node, trigger))
             self.nodes.append(made)
             self.mapped[node.id] = made
-            if late and isinstance(made.type, Type) and made.op.name != "const":
+            if late and isinstance(made.type, Type) and not made.op.traits.constant:
                 self.latest = made
         self.changed = True
         return self.finish()

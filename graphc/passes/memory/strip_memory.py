@@ -13,7 +13,7 @@ from __future__ import annotations
 from graphc.codegen.lowering.check_kernels import check_blocked, check_kernel
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.place import Buffer
-from graphc.ir.regions import holds_kernels, scheduled_graphs
+from graphc.ir.regions import has_workspace, holds_kernels, is_kernel, scheduled_graphs
 from graphc.ir.types import Type
 from graphc.ir.verify import broken, graphs_of
 
@@ -43,16 +43,16 @@ def strip_memory(value: Graph | Program) -> Graph | Program:
 
 def check(node: Node) -> None:
     """Raise VerifyError for a kernel, or blocks, that cannot run so."""
-    if node.op.name == "fused":
+    if node.op.traits.kernel:
         check_kernel(node, node.regions[0])
-    elif node.op.name == "blocked":
+    elif node.op.traits.blocks:
         check_blocked(node)
 
 
 def is_late(graph: Graph) -> bool:
     """Does a graph hold kernels or memory?"""
     return any(
-        isinstance(node.place, Buffer) or node.op.name in ("fused", "blocked", "workspace")
+        isinstance(node.place, Buffer) or is_kernel(node) or node.op.traits.workspace
         for inner in scheduled_graphs(graph)
         for node in (*inner.params, *inner.nodes)
     )
@@ -63,7 +63,7 @@ def bare(graph: Graph) -> Graph:
     mapped = {param: placed(param) for param in graph.params}
     nodes = []
     for node in graph.nodes:
-        if node.op.name != "workspace":
+        if not node.op.traits.workspace:
             mapped[node] = remade(graph, node, mapped)
             nodes.append(mapped[node])
     kept = {node.id for node in mapped}
@@ -102,15 +102,14 @@ def place_of(node: Node) -> object:
 
 def without_workspace(graph: Graph, node: Node) -> Node:
     """A kernel, or blocks, without the scratch memory that is their last operand."""
-    last = node.inputs[-1].op.name if node.inputs else ""
-    if node.op.name not in ("fused", "blocked") or last != "workspace":
+    if not is_kernel(node) or not has_workspace(node):
         return node
     (region,) = node.regions
     spare = region.params[-1]
     if spare in region.results or any(spare in n.inputs or spare in n.after for n in region.nodes):
         raise broken(graph, node, f"%{node.id} reads its scratch memory as a value")
     attrs = node.attrs
-    if node.op.name == "blocked":
+    if node.op.traits.blocks:
         attrs = node.op.coerce({**attrs, "steps": attrs["steps"][: -len(attrs["counts"])]})
     grown = region.replace(params=region.params[:-1])
     return node.replace(inputs=node.inputs[:-1], attrs=attrs, regions=(grown,))

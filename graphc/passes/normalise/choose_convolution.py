@@ -124,7 +124,7 @@ def suits(node: Node) -> bool:
     if any(step != 1 for step in (*node.attrs["stride"], *node.attrs["dilation"])):
         return False
     images, outputs, height, width = node.type.dims
-    constant = node.inputs[1].op.name == "const"
+    constant = node.inputs[1].op.traits.constant
     least = tuned.winograd_tiles_if_constant if constant else tuned.winograd_tiles
     enough = (
         w.dims[1] >= tuned.winograd_inputs
@@ -136,7 +136,7 @@ def suits(node: Node) -> bool:
 def weights(w: Node, tile: int, r: Rewriter) -> Node:
     """The transformed weights: a constant if they are one."""
     op = OPS["winograd_weight"]
-    if w.op.name != "const":
+    if not w.op.traits.constant:
         return r.emit(op, (w,), {"tile": tile})
     value = op.reference(w.attrs["value"].array, tile=tile)
     return r.emit(OPS["const"], (), {"value": literal(value, F32)})
@@ -154,10 +154,10 @@ def without_padding(x: Node) -> tuple[Node, tuple[int, ...]]:
     """What a `pad` node surrounds with zeros on its spatial axes, and how many come first."""
     assert isinstance(x.type, Type)
     none = (x, (0,) * (x.type.rank - 2))
-    if x.op.name != "pad" or any(x.attrs["interior"]) or x.after:
+    if not x.op.traits.pads or any(x.attrs["interior"]) or x.after:
         return none
     fill = x.inputs[1]
-    zero = fill.op.name == "const" and not fill.attrs["value"].array.any()
+    zero = fill.op.traits.constant and not fill.attrs["value"].array.any()
     if not zero or any((*x.attrs["low"][:2], *x.attrs["high"][:2])):
         return none
     return x.inputs[0], x.attrs["low"][2:]

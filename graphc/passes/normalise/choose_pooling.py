@@ -44,7 +44,7 @@ def tiled_pool(node: Node, r: Rewriter) -> Node | None:
 def tiled_choice(node: Node, r: Rewriter) -> Node | None:
     """A spread to the places that such windows chose."""
     index, numbers = node.inputs
-    choice = index.inputs[0] if index.op.name == "reshape" else index
+    choice = index.inputs[0] if index.op.traits.reshapes else index
     if choice.op.name != "pool_choice" or not suits(choice) or node.after or choice.after:
         return None
     assert isinstance(choice.type, Type)

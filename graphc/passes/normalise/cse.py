@@ -11,7 +11,7 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import Effect
-from graphc.ir.verify import UNIQUE, merge_key
+from graphc.ir.verify import merge_key
 from graphc.passes.reasons import record
 
 
@@ -20,7 +20,7 @@ def cse(graph: Graph, config: Config) -> Graph:
     table: dict[object, Node] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.regions or node.op.effect > Effect.READ or node.op.name in UNIQUE:
+        if node.regions or node.op.effect > Effect.READ or node.op.traits.distinct:
             return None
         first = table.setdefault(merge_key(node), node)
         if first is node:

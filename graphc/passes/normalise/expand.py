@@ -27,11 +27,11 @@ def expand(graph: Graph, config: Config) -> Graph:
     """
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name == "call":
+        if node.op.traits.call:
             return inlined(node, r)
         if isinstance(node.op.lower, Composite):
             return written_out(node, r)
-        if node.op.name == "item" and node.inputs[0].op.name == "tuple":
+        if node.op.traits.item and node.inputs[0].op.traits.makes_tuple:
             item: Node = node.inputs[0].inputs[node.attrs["index"]]
             return item
         made = map_regions(node, lambda region: expand(region, config))
@@ -52,8 +52,8 @@ def expand(graph: Graph, config: Config) -> Graph:
 
 def is_expandable(node: Node) -> bool:
     """May there be anything to do about a node?"""
-    if node.op.name == "item":
-        return node.inputs[0].op.name == "tuple"
+    if node.op.traits.item:
+        return node.inputs[0].op.traits.makes_tuple
     return bool(node.regions) or isinstance(node.op.lower, Composite)
 
 

@@ -44,9 +44,9 @@ def fold(graph: Graph, config: Config) -> Graph:
 
 def foldable(node: Node, config: Config) -> bool:
     """Pure, all operands constant, and the result is neither too large nor mere expansion."""
-    if any(n.op.name != "const" for n in node.inputs) or node.after or node.regions:
+    if any(not n.op.traits.constant for n in node.inputs) or node.after or node.regions:
         return False
-    structural = isinstance(node.op.lower, Structural | Composite) or node.op.name == "barrier"
+    structural = isinstance(node.op.lower, Structural | Composite) or node.op.traits.opaque
     if structural or node.op.effect is not Effect.PURE or not isinstance(node.type, Type):
         return False
     if not node.type.is_static:

@@ -39,7 +39,7 @@ def _count(graph: Graph) -> int:
 def _expand(graph: Graph, most: int) -> Graph:
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         made = map_regions(node, lambda region: _expand(region, most)) if node.regions else node
-        if node.op.name == "grad":
+        if node.op.traits.asks_gradient:
             result = expanded(made, r)
             if len(r.nodes) > most:
                 raise exceeded("gradient_growth", f"gradients make {len(r.nodes)} nodes of a few")

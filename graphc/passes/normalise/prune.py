@@ -7,11 +7,12 @@ an invariant, and its result is the operand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild, swept
 from graphc.ir.op import Effect
+from graphc.ir.regions import choosers, first_invariant
 from graphc.ir.types import AnyType, TupleType
 from graphc.ops.control.control import results_type
 from graphc.passes.reasons import record
@@ -21,16 +22,16 @@ Moved = dict[int, int | Node]  # what a result has become: a result of the new n
 
 def prune(graph: Graph, config: Config | None = None) -> Graph:
     """The graph with narrower branches and loops."""
-    if not any(node.op.name in _NARROW for node in graph.nodes):
+    if not any(narrow_rule(node) for node in graph.nodes):
         return graph
     read = results_read(graph)
     moved: dict[int, Moved] = {}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name == "item" and (places := moved.get(node.inputs[0].id)) is not None:
+        if node.op.traits.item and (places := moved.get(node.inputs[0].id)) is not None:
             place = places[node.attrs["index"]]
             return place if isinstance(place, Node) else port(node, place, r)
-        narrow = _NARROW.get(node.op.name)
+        narrow = narrow_rule(node)
         if narrow is None:
             return None
         made, places = narrow(node, read[node.id])
@@ -57,9 +58,16 @@ def port(item: Node, index: int, r: Rewriter) -> Node:
     return made
 
 
+def narrow_rule(node: Node) -> Callable[[Node, set[int]], tuple[Node | None, Moved]] | None:
+    """What narrows a branch or loop; None for any other node."""
+    if node.op.traits.branch:
+        return narrow_branch
+    return narrow_loop if node.op.traits.loop else None
+
+
 def results_read(graph: Graph) -> dict[int, set[int]]:
     """For the id of each branch or loop the numbers of its results that something reads."""
-    read = {n.id: set[int]() for n in graph.nodes if n.op.name in _NARROW}
+    read = {n.id: set[int]() for n in graph.nodes if narrow_rule(n)}
     everything = {
         id: range(len(n.type.elements) if isinstance(n.type, TupleType) else 1)
         for n in graph.nodes
@@ -68,7 +76,7 @@ def results_read(graph: Graph) -> dict[int, set[int]]:
     for node in graph.nodes:
         for source in node.inputs:
             if source.id in read:
-                ports = [node.attrs["index"]] if node.op.name == "item" else everything[source.id]
+                ports = [node.attrs["index"]] if node.op.traits.item else everything[source.id]
                 read[source.id].update(ports)
     for result in graph.results:
         if result.id in read:
@@ -79,19 +87,21 @@ def results_read(graph: Graph) -> dict[int, set[int]]:
 # ------------------------------------------------------------------------------------ narrowing
 
 
-def narrow_cond(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
+def narrow_branch(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
     """The branches with the results that are read and the operands that these need."""
-    node = with_shared_operands(node, [range(len(node.inputs) - 1)], 1)
+    first = choosers(node)
+    count = len(node.inputs) - first
+    node = with_shared_operands(node, [range(count)], first)
     kept = sorted(read)
     needed: set[Node] = set()
     for region in node.regions:
         needed |= reached(region, [region.results[k] for k in kept])
-    used = [k for k in range(len(node.inputs) - 1) if not needed.isdisjoint(slot(node, k))]
-    if len(kept) == len(node.regions[0].results) and len(used) == len(node.inputs) - 1:
+    used = [k for k in range(count) if not needed.isdisjoint(slot(node, k))]
+    if len(kept) == len(node.regions[0].results) and len(used) == count:
         return None, {}
     regions = tuple(selected(region, used, kept) for region in node.regions)
     made = node.replace(
-        inputs=(node.inputs[0], *(node.inputs[k + 1] for k in used)),
+        inputs=(*node.inputs[:first], *(node.inputs[first + k] for k in used)),
         regions=regions,
         type=results_type(regions[0].signature[1]),
     )
@@ -100,8 +110,7 @@ def narrow_cond(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
 
 def narrow_loop(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
     """The loop with the carries, slices, invariants and stacked results that are needed."""
-    count = node.attrs["carries"]
-    end = count + (node.attrs["scanned"] if node.op.name == "scan" else 0)
+    count, end = node.attrs["carries"], first_invariant(node)
     node = with_shared_operands(node, [range(count, end), range(end, len(node.inputs))])
     body = node.regions[-1]
     still = {k for k in range(count) if body.results[k] is body.params[k]}
@@ -118,7 +127,7 @@ def narrow_loop(node: Node, read: set[int]) -> tuple[Node | None, Moved]:
         selected(region, operands, results if region is body else [0]) for region in node.regions
     )
     changes = {"carries": len(carries)}
-    if node.op.name == "scan":
+    if node.op.traits.counted:
         changes["scanned"] = len(slices)
     attrs = node.op.coerce({**node.attrs, **changes})
     inputs = tuple(node.inputs[k] for k in operands)
@@ -190,7 +199,7 @@ def reached(graph: Graph, results: Iterable[Node]) -> set[Node]:
 
 
 def slot(node: Node, operand: int) -> set[Node]:
-    """The parameters, one per region, that stand for an operand (of a cond: after the flag)."""
+    """The parameters, one per region, that stand for an operand (of a branch: after the flags)."""
     return {region.params[operand] for region in node.regions}
 
 
@@ -211,6 +220,3 @@ def narrowed_type(node: Node, results: Sequence[int]) -> AnyType:
     kind = node.type
     kinds = kind.elements if isinstance(kind, TupleType) else (kind,)
     return results_type([kinds[k] for k in results])
-
-
-_NARROW = {"cond": narrow_cond, "while": narrow_loop, "scan": narrow_loop}

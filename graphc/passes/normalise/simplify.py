@@ -51,14 +51,14 @@ def same_type(node: Node, r: Rewriter) -> Node | None:
     source = node.inputs[0]
     if node.type is not source.type or node.after:
         return None
-    if node.op.name == "transpose" and list(node.attrs["perm"]) != sorted(node.attrs["perm"]):
+    if node.op.traits.permutes and list(node.attrs["perm"]) != sorted(node.attrs["perm"]):
         return None
     return source
 
 
 def reshape_of_reshape(node: Node, r: Rewriter) -> Node | None:
     source = node.inputs[0]
-    if source.op.name != "reshape":
+    if not source.op.traits.reshapes:
         return None
     return r.emit(node.op, source.inputs, node.attrs)
 
@@ -80,7 +80,7 @@ def reshape_restores_reduced_axes(node: Node, r: Rewriter) -> Node | None:
 
 def transpose_of_transpose(node: Node, r: Rewriter) -> Node | None:
     source = node.inputs[0]
-    if source.op.name != "transpose":
+    if not source.op.traits.permutes:
         return None
     inner = source.attrs["perm"]
     perm = tuple(inner[a] for a in node.attrs["perm"])
@@ -94,7 +94,7 @@ def negation_twice(node: Node, r: Rewriter) -> Node | None:
 
 def scalar_of(node: Node) -> Any:
     """The value of a one-element constant, else None."""
-    if node.op.name != "const" or not node.attrs["value"].is_small:
+    if not node.op.traits.constant or not node.attrs["value"].is_small:
         return None
     array = node.attrs["value"].array
     return array.reshape(-1)[0] if array.size == 1 else None
@@ -150,7 +150,7 @@ def small_power(node: Node, r: Rewriter) -> Node | None:
 def implicit_broadcast(node: Node, r: Rewriter) -> Node | None:
     """An element-wise op broadcasts by itself: it reads the operand of an explicit broadcast."""
     for position, source in enumerate(node.inputs):
-        if source.op.name != "broadcast" or len(source.inputs) != 1:
+        if not source.op.traits.broadcasts or len(source.inputs) != 1:
             continue
         inputs = list(node.inputs)
         inputs[position] = source.inputs[0]

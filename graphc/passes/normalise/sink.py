@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
-from graphc.ir.regions import is_control_flow
+from graphc.ir.regions import choosers, first_invariant, is_control_flow
 from graphc.passes.reasons import record
-
-OPS_WITH_INVARIANTS = ("cond", "while", "scan")
 
 
 def sink(graph: Graph, config: Config) -> Graph:
     """The graph with constants inside the branches and loops that read them, however deep."""
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        made = with_own_constants(node) if node.op.name in OPS_WITH_INVARIANTS else node
+        made = with_own_constants(node) if (node.op.traits.branch or node.op.traits.loop) else node
         if is_control_flow(made):
             made = map_regions(made, lambda region: sink(region, config))
         if made is node:
@@ -30,15 +28,12 @@ def sink(graph: Graph, config: Config) -> Graph:
 
 def with_own_constants(node: Node) -> Node:
     """A branch or loop whose regions hold the constants among its invariant operands."""
-    first = 1 if node.op.name == "cond" else node.attrs["carries"]
-    if node.op.name == "scan":
-        first += node.attrs["scanned"]
-    offset = 1 if node.op.name == "cond" else 0  # the flag has no parameter
-    gone = [k for k in range(first, len(node.inputs)) if node.inputs[k].op.name == "const"]
+    invariants = range(first_invariant(node), len(node.inputs))
+    gone = [k for k in invariants if node.inputs[k].op.traits.constant]
     if not gone:
         return node
     record(node.id, f"holds {len(gone)} constant{'s' * (len(gone) > 1)} itself")
-    constants = {k - offset: node.inputs[k] for k in gone}
+    constants = {k - choosers(node): node.inputs[k] for k in gone}
     return node.replace(
         inputs=tuple(n for k, n in enumerate(node.inputs) if k not in gone),
         regions=tuple(with_constants(region, constants) for region in node.regions),

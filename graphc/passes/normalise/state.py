@@ -23,17 +23,15 @@ from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Program, Rewriter
 from graphc.ir.literal import literal
-from graphc.ir.op import OPS, Effect
+from graphc.ir.op import OPS, STATE, Effect
 from graphc.ir.place import Constraint, Place
-from graphc.ir.regions import holds_kernels
+from graphc.ir.regions import choosers, holds_kernels
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import broken, graphs_of
 from graphc.ops.control.outside import TOKEN, is_loose
 from graphc.ops.record.effects import HOST, OUTSIDE, Key, accesses
 from graphc.passes.reasons import record as reason
 from graphc.record import record
-
-_ONCE = ("call", "checkpoint", "grad")  # region ops whose body runs exactly once
 
 
 def state(graph: Graph, config: Config) -> Graph:
@@ -61,23 +59,23 @@ def _problem(graph: Graph) -> tuple[Node, str] | None:
     read: dict[Key, Node] = {}
     written: dict[Key, Node] = {}
     stateful = [n for n in graph.nodes if n.regions or n.op.effect is not Effect.PURE]
-    for node in graph.nodes if any(n.op.name == "assign" for n in stateful) else ():
-        if any(source.op.name == "assign" for source in (*node.inputs, *node.after)):
+    for node in graph.nodes if any(n.op.effect is Effect.WRITE for n in stateful) else ():
+        if any(source.op.effect is Effect.WRITE for source in (*node.inputs, *node.after)):
             return node, f"%{node.id} reads or waits for an assign"
     for node in stateful:
         if holds_kernels(node) and touched(node):
             return node, f"%{node.id} holds state in a region"
         if is_loose(node.op, node.attrs):
             return node, f"%{node.id} calls Python without a token"
-        if node.op.name not in ("read", "assign"):
+        if node.op.effect not in STATE:
             continue
         key = key_of(node)
-        known = read if node.op.name == "read" else written
-        if key in known or (node.op.name == "read" and key in written):
+        known = read if node.op.effect is Effect.READ else written
+        if key in known or (node.op.effect is Effect.READ and key in written):
             return node, f"%{node.id} is not the only {node.op.name} of variable {key[1]!r}"
         known[key] = node
     for result in graph.results:
-        if result.op.name == "assign":
+        if result.op.effect is Effect.WRITE:
             return result, f"%{result.id} is a result"
     return None
 
@@ -105,7 +103,7 @@ def touched(node: Node) -> dict[Key, Touch]:
     effects = accesses(node.op, node.attrs, node.regions)
     for key, effect in sorted(effects.items(), key=lambda pair: -pair[1]):
         if key != OUTSIDE:
-            needed = node.op.name not in _ONCE or _reads_first(node.regions[0], key)
+            needed = not node.op.traits.once or _reads_first(node.regions[0], key)
             found[key] = Touch(_type_of(node.regions, key), needed, effect is Effect.WRITE)
     return found
 
@@ -117,7 +115,7 @@ def _type_of(regions: Iterable[Graph], key: Key) -> Type:
     while True:
         for node in pending.pop().nodes:
             pending.extend(node.regions)
-            if node.op.name in ("read", "assign") and key_of(node) == key:
+            if node.op.effect in STATE and key_of(node) == key:
                 assert isinstance(node.type, Type)
                 return node.type
 
@@ -127,9 +125,9 @@ def _reads_first(region: Graph, key: Key) -> bool:
     for node in region.nodes:
         if key not in accesses(node.op, node.attrs, node.regions):
             continue
-        if node.op.name in _ONCE:
+        if node.op.traits.once:
             return _reads_first(node.regions[0], key)
-        return node.op.name != "assign"
+        return node.op.effect is not Effect.WRITE
     return False
 
 
@@ -154,16 +152,14 @@ class Layout:
 def layout_of(node: Node) -> Layout:
     """Raises GraphError for an op whose regions cannot hold state."""
     last = node.regions[0]
-    match node.op.name:
-        case "call" | "checkpoint" | "grad":
-            return Layout(0, len(last.params), len(last.results))
-        case "cond" | "switch":
-            return Layout(1, len(last.params), len(last.results))
-        case "while" | "scan":
-            carries = node.attrs["carries"]
-            return Layout(0, carries, carries, "carries")
-        case "custom_grad":
-            return Layout(0, len(last.params), node.attrs["results"], "results")
+    traits = node.op.traits
+    if traits.once or traits.branch:
+        return Layout(choosers(node), len(last.params), len(last.results))
+    if traits.loop:
+        carries = node.attrs["carries"]
+        return Layout(0, carries, carries, "carries")
+    if traits.custom_gradient:
+        return Layout(0, len(last.params), node.attrs["results"], "results")
     raise GraphError(
         f"{node.op.name} cannot hold reads and writes of variables", details=node.describe()
     ).at(node.loc)
@@ -172,15 +168,15 @@ def layout_of(node: Node) -> Layout:
 def check_region(node: Node, number: int) -> None:
     """A loop's test decides only, and a custom gradient gets what it needs from its forward."""
     region = node.regions[number]
-    holder = (node.op.name, number)
+    traits = node.op.traits
     asks = "calls Python" if region.effect is Effect.IO else None
-    if holder == ("while", 0) and region.effect >= Effect.WRITE:
+    if traits.tested and number == 0 and region.effect >= Effect.WRITE:
         raise GraphError(
             f"the test of a while loop {asks or 'assigns to a variable'}",
             location=node.loc,
             hint="do it in the body",
         )
-    if holder == ("custom_grad", 1) and region.effect >= Effect.READ:
+    if traits.custom_gradient and number == 1 and region.effect >= Effect.READ:
         raise GraphError(
             f"the backward function of a custom gradient {asks or 'uses a variable'}",
             location=node.loc,
@@ -221,7 +217,7 @@ class _Sweep(Rewriter):
             if value is first:
                 continue
             attrs = {"name": key[1], "container": key[0]}
-            after, place = (first,) if first else (), place_of(node, "assign", key)
+            after, place = (first,) if first else (), place_of(node, Effect.WRITE, key)
             made = self.emit(op, (value,), attrs, after=after, loc=node.loc, place=place)
             reason(made.id, f"the value that {key[1]!r} has in the end")
         return results.replace(nodes=self.nodes, next_id=self.next_id)
@@ -232,13 +228,12 @@ class _Sweep(Rewriter):
         return super().new(old)
 
     def visit(self, node: Node) -> None:
-        name = node.op.name
-        if name == "read":
+        if node.op.effect is Effect.READ:
             self.mapped[node.id] = self.value(key_of(node), node.attrs["type"], node)
-        elif name == "assign":
+        elif node.op.effect is Effect.WRITE:
             self.mapped[node.id] = self.values[key_of(node)] = self.new(node.inputs[0])
             self.written[key_of(node)] = node
-        elif name == "item" and node.inputs[0] in self.parts:
+        elif node.op.traits.item and node.inputs[0] in self.parts:
             self.mapped[node.id] = self.parts[node.inputs[0]][node.attrs["index"]]
         elif node.regions and (used := touched(node)):
             self.region_node(node, used)
@@ -262,12 +257,12 @@ class _Sweep(Rewriter):
         if found is None:
             if key == HOST:
                 found = self.emit(OPS["const"], (), {"value": literal(np.zeros((), np.uint8))})
-            elif node.op.name == "read":
+            elif node.op.effect is Effect.READ:
                 found = node.replace(after=())
                 self.nodes.append(found)
             else:
                 attrs = {"name": key[1], "container": key[0], "type": kind}
-                place = place_of(node, "read", key)
+                place = place_of(node, Effect.READ, key)
                 found = self.emit(OPS["read"], (), attrs, loc=node.loc, place=place)
             self.values[key] = self.reads[key] = found
         if found.type is not kind:
@@ -327,10 +322,10 @@ class _Sweep(Rewriter):
             self.mapped[old.id] = kept[0]
 
 
-def place_of(node: Node, op: str, key: Key) -> Place | None:
+def place_of(node: Node, effect: Effect, key: Key) -> Place | None:
     """Where a variable is asked to be: by the node, or by a read or assign in its regions, which
     belong to no group of the graph around but those of variables."""
-    if node.op.name == op:
+    if node.op.effect is effect:
         own: Place | None = node.place
         return own
     found: list[Node] = []
@@ -338,9 +333,11 @@ def place_of(node: Node, op: str, key: Key) -> Place | None:
     while pending:
         for inner in pending.pop().nodes:
             pending.extend(inner.regions)
-            if inner.op.name == op and key_of(inner) == key:
+            if inner.op.effect is effect and key_of(inner) == key:
                 found.append(inner)
-    place: Place | None = (found[0] if op == "read" else found[-1]).place if found else None
+    place: Place | None = (
+        (found[0] if effect is Effect.READ else found[-1]).place if found else None
+    )
     if not isinstance(place, Constraint):
         return place
     groups = [group for group in place.groups if "." in group]
@@ -359,7 +356,7 @@ def without_state(node: Node) -> Node:
 def threaded(node: Node, number: int, layout: Layout, used: dict[Key, Touch]) -> Graph:
     """A region that takes variables as parameters and returns those that are written."""
     region = node.regions[number]
-    if (node.op.name, number) == ("custom_grad", 1):
+    if node.op.traits.custom_gradient and number == 1:
         return _wider_backward(node, used)
     sweep = _Sweep(region, {})
     entering: list[Node] = []
@@ -371,7 +368,7 @@ def threaded(node: Node, number: int, layout: Layout, used: dict[Key, Touch]) ->
             (entering if touch.written else following).append(param)
     sweep.run()
     results = [sweep.new(n) for n in region.results]
-    if (node.op.name, number) != ("while", 0):
+    if not (node.op.traits.tested and number == 0):
         left = [sweep.values[key] for key, touch in used.items() if touch.written]
         results = list(insert(results, layout.leaves, left))
     return Graph(

@@ -47,10 +47,10 @@ def live_readers(graph: Graph) -> list[int]:
 
 def _cuts_convolution(node: Node) -> bool:
     """Whether a node is a slice of neighbours, over space only, of a convolution of a pad."""
-    if node.op.name != "slice" or node.after or node.inputs[0].op.name != "conv":
+    if not node.op.traits.slices or node.after or node.inputs[0].op.name != "conv":
         return False
     conv = node.inputs[0]
-    if conv.after or conv.inputs[0].op.name != "pad" or conv.inputs[0].after:
+    if conv.after or not conv.inputs[0].op.traits.pads or conv.inputs[0].after:
         return False
     before, after = conv.type, node.type
     assert isinstance(before, Type)

@@ -48,19 +48,19 @@ class View:
 
 def write_through(graph: Graph, config: Config) -> Graph:
     """The graph with updates of arrays in place of updates of views."""
-    if not any(node.op.name == "slice_update" for node in graph.nodes):
+    if not any(node.op.traits.writes_slice for node in graph.nodes):
         return graph
     return by_op(graph, dict.fromkeys(("slice", "slice_update", "transpose"), (array_update,)))
 
 
 def array_update(node: Node, r: Rewriter) -> Node | None:
     """The update of an array itself, in place of that of a view which is then put back."""
-    shown = node.inputs[1] if node.op.name == "slice_update" else node
+    shown = node.inputs[1] if node.op.traits.writes_slice else node
     seen = behind(shown, ("slice_update",))
     if seen is None or seen.base is shown or any(seen.fixed.values()):
         return None
     update = seen.base
-    array = node.inputs[0] if node.op.name == "slice_update" else None
+    array = node.inputs[0] if node.op.traits.writes_slice else None
     view = behind(update.inputs[0], (), array)
     if view is None or view.base is update.inputs[0] or (array or view.base).type is not node.type:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Location, Node
-from graphc.ir.op import Host
+from graphc.ir.op import STATE, Effect, Host
 from graphc.ir.place import Buffer, Constraint, Device, Spec, variable_group
 from graphc.passes.placement.place import unavailable
 from graphc.passes.reasons import record as explain
@@ -34,7 +34,7 @@ def spec_of(node: Node) -> Spec | None:
 
 def calls_python(node: Node) -> bool:
     """Is a node a call of Python, or a result of one?"""
-    made = node.inputs[0] if node.op.name == "item" else node
+    made = node.inputs[0] if node.op.traits.item else node
     return isinstance(made.op.lower, Host)
 
 
@@ -51,7 +51,7 @@ def _asked(node: Node) -> Spec | None:
 def ties_of(node: Node) -> list[str]:
     """What ties a node to others: the variable that it touches, and its colocation groups."""
     found = []
-    if node.op.name in ("read", "assign"):
+    if node.op.effect in STATE:
         found.append(variable_group(node.attrs["container"], node.attrs["name"]))
     if isinstance(node.place, Constraint):
         found += node.place.groups
@@ -80,7 +80,7 @@ class Classes:
     def add(self, item: int, node: Node) -> None:
         """Apply what a node of the item asks for, regions included. Raises GraphError."""
         spec, ties = spec_of(node), ties_of(node)
-        if node.op.name == "read" and isinstance(node.place, Constraint):
+        if node.op.effect is Effect.READ and isinstance(node.place, Constraint):
             self.late.append((item, node))
             spec, ties = None, ties[:1]
         if calls_python(node):
@@ -94,9 +94,9 @@ class Classes:
     def hear_late(self) -> None:
         """Apply what reads ask for, as far as their variables may still be there, and colocations
         of calls of Python, as far as they leave a CPU."""
-        reads = [(item, node) for item, node in self.late if node.op.name == "read"]
+        reads = [(item, node) for item, node in self.late if node.op.effect is Effect.READ]
         for item, node in self.late:
-            for tie in ties_of(node)[node.op.name == "read" :]:
+            for tie in ties_of(node)[node.op.effect is Effect.READ :]:
                 self.unite(self.ties.setdefault(tie, item), item, node, tie, soft=True)
         for item, node in reads:
             spec = spec_of(node)
@@ -236,7 +236,7 @@ def _reason(tied: Node, tie: str) -> str:
 
 def is_own(tie: str, node: Node) -> bool:
     """Is the tie that of the variable that a node reads or assigns?"""
-    return node.op.name in ("read", "assign") and tie == ties_of(node)[0]
+    return node.op.effect in STATE and tie == ties_of(node)[0]
 
 
 def touched(node: Node) -> str:

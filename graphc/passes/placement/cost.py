@@ -105,7 +105,7 @@ class CostModel:
             return True
         if not node.regions:
             return isinstance(node.op.lower, FREE) or self.work(node).exact
-        if node.op.name in ("while", "cond", "switch"):
+        if node.op.traits.branch or node.op.traits.tested:
             return False
         return all(self.exact(inner) for region in node.regions for inner in region.nodes)
 
@@ -155,10 +155,10 @@ class CostModel:
             measured = self.measured.get(key_of(node), {}).get(device.type)
             if measured is not None:
                 return measured
-        if node.op.name == "fused":
+        if node.op.traits.kernel:
             return self.seconds(self._fused_work(node), device)
         times = [sum(self.compute(n, device) for n in r.nodes) for r in node.regions]
-        if node.op.name in ("cond", "switch"):
+        if node.op.traits.branch:
             return max(times)
         return rounds_of(node) * sum(times)
 
@@ -171,12 +171,12 @@ class CostModel:
 
 def rounds_of(node: Node) -> int:
     """How often the regions of a node run (all of them in every round)."""
-    if node.op.name == "while":
+    if node.op.traits.tested:
         return tuned.guessed_rounds
-    if node.op.name == "scan":
+    if node.op.traits.counted:
         length = node.attrs["length"]
         return length if isinstance(length, int) else tuned.guessed_rounds
-    return math.prod(node.attrs["counts"]) if node.op.name == "blocked" else 1
+    return math.prod(node.attrs["counts"]) if node.op.traits.blocks else 1
 
 
 def signature(node: Node) -> tuple[object, ...]:

@@ -24,8 +24,8 @@ from typing import Protocol
 from graphc.errors import GraphError
 from graphc.ir.channels import spanning
 from graphc.ir.graph import Graph, Node, Program
-from graphc.ir.op import STORED
 from graphc.ir.place import Device, device_of
+from graphc.ir.regions import operands_of
 from graphc.ir.types import UNIT, AnyType, TupleType
 from graphc.passes.placement.cost import nbytes_of, rounds_of
 from graphc.passes.placement.events import NEVER, NO_RESOURCE, Tasks, run
@@ -148,7 +148,7 @@ class _Layout:
         """The task after which a node's value (or its mere end, of type UNIT) is on a device."""
         source = self.device[node]
         several = device_of(node.place) is None and isinstance(node.type, TupleType)
-        if source == device or several or node.op.name in STORED:
+        if source == device or several or node.op.traits.stored:
             return self.task[node]  # constants, and items of an op that spans devices, do not move
         number = self.moved.get((node, device))
         if number is None:
@@ -177,14 +177,14 @@ class _Layout:
                 else:
                     seconds = self.cost.compute(node, graph.device)
                 self.add(node, graph.device, seconds, resource)
-                if node.op.name == "send":
+                if node.op.traits.send:
                     sends[node.attrs["channel"]] = node
         task, edge = self.task, self.tasks.edge
         for node, number in task.items():
             for part in parts.get(node, (node,)):
                 for before in {*part.inputs, *part.after} if part.inputs or part.after else ():
                     edge(task[before], number)
-            if node.op.name == "recv":
+            if node.op.traits.recv:
                 self.add_transfer(node, sends)
 
     def add_transfer(self, recv: Node, sends: dict[str, Node]) -> None:
@@ -209,7 +209,7 @@ class _Layout:
         last: dict[Device, int] = {}
         transfers = {move.task for move in self.moves}
         for node, number in self.task.items():
-            if number in transfers or node.op.name == "param":
+            if number in transfers or node.op.traits.parameter:
                 continue
             device = self.device[node]
             before = last.get(device)
@@ -231,7 +231,7 @@ class _Layout:
         starts = {node: start[k] for node, k in self.task.items()}
         ends = {node: end[k] for node, k in self.task.items()}
         live = cache(partial(peaks, value, starts, ends, self.device, transfers))
-        guessed = [n for n in self.task if n.op.name != "param" and not self.cost.exact(n)]
+        guessed = [n for n in self.task if not n.op.traits.parameter and not self.cost.exact(n)]
         return Timeline(
             starts,
             ends,
@@ -269,7 +269,7 @@ def regions_seconds(
             value = Program(region.name, tuple(own))
         found = simulate(value, cost, links=links, in_order=in_order, returns=False)
         times.append(found.makespan)
-    return max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
+    return max(times) if node.op.traits.branch else rounds_of(node) * sum(times)
 
 
 def home_of(node: Node) -> Device:
@@ -288,4 +288,4 @@ def home_of(node: Node) -> Device:
 
 def _operands(node: Node) -> tuple[Node, ...]:
     """The operands that the parameters of a node's first region stand for."""
-    return node.inputs[1:] if node.op.name in ("cond", "switch") else node.inputs
+    return operands_of(node)

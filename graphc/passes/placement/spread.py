@@ -10,7 +10,6 @@ from functools import partial
 
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import STORED
 from graphc.ir.place import Device, Spec
 from graphc.passes.devices.region_devices import stack_origins
 from graphc.passes.placement.assignment import Problem, Run, evaluate
@@ -121,7 +120,7 @@ class Placement:
         regions = [self.inherited(region, node.place) for region in node.regions]
         made = [self.place(region, region=True) for region in regions]
         times = [seconds for _, seconds in made]
-        total = max(times) if node.op.name == "cond" else rounds_of(node) * sum(times)
+        total = max(times) if node.op.traits.branch else rounds_of(node) * sum(times)
         graphs = tuple(graph for graph, _ in made)
         device = next((r.place for r in graphs[-1].results if isinstance(r.place, Device)), None)
         return graphs, self.cost.devices.index(device) if device else 0, total
@@ -152,7 +151,7 @@ class Placement:
         self.summary(units, problem, before, run)
         for number, unit in enumerate(units.units):
             group = problem.group[number]
-            node = next((n for n in unit.nodes if n.op.name != "param"), None)
+            node = next((n for n in unit.nodes if not n.op.traits.parameter), None)
             if node is None or not any(problem.seconds[number]):
                 continue
             mark = "" if units.exact(unit) else " (inaccurate)"
@@ -227,7 +226,7 @@ class _Rewrite:
             return found
         for number, unit in enumerate(self.units.units):
             for source in unit.touched:
-                if source.op.name == "param":
+                if source.op.traits.parameter:
                     found.setdefault(source, self.where[number])
         return found
 
@@ -251,7 +250,7 @@ class _Rewrite:
         """A value as a node on a device reads it."""
         if node in self.made:
             return self.made[node]
-        if node.op.name in STORED:
+        if node.op.traits.stored:
             self.made[node] = self.put(node, device, node.id)
             return self.made[node]
         if (node, device) not in self.copies:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import STORED
 from graphc.ir.place import Device
 from graphc.passes.fusion.groups import Group, Groups
 from graphc.passes.placement.assignment import Problem
@@ -98,9 +97,9 @@ class Units:
 
     def add(self, node: Node) -> None:
         """A node outside the groups: with its operand, with its readers, or alone."""
-        if node.op.name in STORED and node not in self.results:
+        if node.op.traits.stored and node not in self.results:
             return
-        if node.op.name == "item":
+        if node.op.traits.item:
             self.put(node, self.of[node.inputs[0]])
         elif not self.groups.is_view(node) or spec_of(node) is not None or ties_of(node):
             self.put(node, len(self.units))
@@ -112,7 +111,7 @@ class Units:
 
     def kept(self, view: Node) -> int | None:
         """The unit that a view stays with: it is smaller than the one value it shows."""
-        shown = dict.fromkeys(s for s in self.sources(view.inputs) if s.op.name not in STORED)
+        shown = dict.fromkeys(s for s in self.sources(view.inputs) if not s.op.traits.stored)
         if len(shown) != 1 or (base := next(iter(shown))) not in self.of:
             return None
         smaller = nbytes_of(view.type) < nbytes_of(base.type) or view in self.results
@@ -139,7 +138,7 @@ class Units:
         pending = list(nodes)
         while pending:
             node = pending.pop()
-            if node in self.of or node.op.name in STORED or not self.groups.is_view(node):
+            if node in self.of or node.op.traits.stored or not self.groups.is_view(node):
                 yield node
             else:
                 pending.extend(node.inputs)
@@ -216,7 +215,7 @@ class Units:
         devices = self.cost.devices
         if unit.spans is not None:
             return (unit.spans[1],) * len(devices)
-        nodes = [n for n in unit.nodes if n.op.name != "param" and not self.groups.is_view(n)]
+        nodes = [n for n in unit.nodes if not n.op.traits.parameter and not self.groups.is_view(n)]
         work = self.work(nodes, unit, stored) if len(nodes) != 1 else None
         known: dict[str, float] = {}
         for device in devices:
@@ -242,5 +241,5 @@ class Units:
 
     def exact(self, unit: Unit) -> bool:
         return unit.spans is None and all(
-            self.cost.exact(n) for n in unit.nodes if n.op.name != "param"
+            self.cost.exact(n) for n in unit.nodes if not n.op.traits.parameter
         )

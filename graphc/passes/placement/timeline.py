@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import roots
-from graphc.ir.op import STORED, Alias
+from graphc.ir.op import Alias
 from graphc.ir.place import Device
 from graphc.passes.placement.cost import nbytes_of
 from graphc.record import record
@@ -14,7 +14,6 @@ from graphc.record import record
 Changes = dict[Device, list[tuple[float, int, int]]]  # time, 1 for more, how much
 
 # Values that are there before the run, and those that transfers hold.
-_HELD_ELSEWHERE = frozenset(("param", "read", "recv", *STORED))
 
 
 @record(frozen=True)
@@ -140,7 +139,7 @@ def peaks(
         _read(last[moved.source], (moved.node,), moved.end)
     held: Changes = {}
     for node, begin in start.items():
-        if node.op.name not in _HELD_ELSEWHERE and not _shares(node):
+        if not _is_elsewhere(node) and not _shares(node):
             home = device[node]
             until = max(end[node], last[home].get(node, 0.0))
             _hold(held, home, begin, until, nbytes_of(node.type))
@@ -154,9 +153,17 @@ def peaks(
     return _highest(held), _highest(arrived)
 
 
+def _is_elsewhere(node: Node) -> bool:
+    """Is the value held by the caller, the program or a channel?"""
+    traits = node.op.traits
+    return traits.parameter or traits.resident or traits.recv
+
+
 def _shares(node: Node) -> bool:
     """May the value lie in the memory of another?"""
-    return isinstance(node.op.lower, Alias) or node.op.name in ("item", "tuple", "push", "pop")
+    traits = node.op.traits
+    gathers = traits.item or traits.makes_tuple or traits.push or traits.pop
+    return gathers or isinstance(node.op.lower, Alias)
 
 
 def _read(last: dict[Node, float], nodes: Iterable[Node], until: float) -> None:

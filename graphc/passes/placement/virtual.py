@@ -126,7 +126,7 @@ class _Worker:
         device = device_of(graph.device)
         assert device is not None
         self.device = device
-        self.nodes = iter([node for node in graph.nodes if node.op.name != "recv"])
+        self.nodes = iter([node for node in graph.nodes if not node.op.traits.recv])
         self.head = next(self.nodes, None)
         self.busy = False
 
@@ -155,14 +155,14 @@ class _Worker:
     def run(self, node: Node) -> None:
         machine, operands = self.machine, self.operands(node)
         made = ()
-        if node.op.name != "send":
+        if not node.op.traits.send:
             made = evaluate_node(node, operands, machine.state)
         self.take(node, operands, made, machine.cost.compute(node, self.device))
 
     def take(self, node: Node, operands: list[Any], made: Any, seconds: float) -> None:
         """Be busy with the node for its time."""
         self.busy = True
-        machine, sends = self.machine, node.op.name == "send"
+        machine, sends = self.machine, node.op.traits.send
 
         def done() -> None:
             machine.values[node] = made
@@ -200,12 +200,12 @@ class _Post:
         self.busy: set[object] = set()
         for worker, graph in zip(machine.workers, program.graphs, strict=True):
             for node in graph.nodes:
-                if node.op.name == "recv":
+                if node.op.traits.recv:
                     self.expect(node, worker.device)
         self.number = {recv: k for k, recv in enumerate(self.target)}
 
     def expect(self, recv: Node, target: Device) -> None:
-        before = [node for node in dict.fromkeys(recv.after) if node.op.name != "param"]
+        before = [node for node in dict.fromkeys(recv.after) if not node.op.traits.parameter]
         for node in before:
             self.held.setdefault(node, []).append(recv)
         self.target[recv], self.recv[recv.attrs["channel"]] = target, recv
@@ -213,7 +213,7 @@ class _Post:
 
     def happened(self, node: Node) -> None:
         """Note that a node has run."""
-        sent = [self.recv[node.attrs["channel"]]] if node.op.name == "send" else []
+        sent = [self.recv[node.attrs["channel"]]] if node.op.traits.send else []
         for recv in (*self.held.get(node, ()), *sent):
             self.lacks[recv] -= 1
             if self.lacks[recv]:

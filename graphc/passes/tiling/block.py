@@ -123,7 +123,7 @@ def is_large(node: Node, room: Room) -> bool:
 
 def may_block(node: Node) -> bool:
     """A kernel that waits for nothing, and whose operands and results have elements."""
-    kernel = node.op.name == "fused" and node.attrs["kind"] in ("loop", "contract")
+    kernel = node.op.traits.kernel and node.attrs["kind"] in ("loop", "contract")
     if not kernel or node.after:
         return False
     kinds = (kind for n in (node, *node.inputs) for kind in leaves(n.type))
@@ -136,7 +136,7 @@ def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:
     kernels, pending = [last], [last]
     while pending:
         for source in pending.pop().inputs:
-            kernel = source.inputs[0] if source.op.name == "item" else source
+            kernel = source.inputs[0] if source.op.traits.item else source
             if kernel in kernels or not may_block(kernel):
                 continue
             values = values_of(kernel, readers)
@@ -151,7 +151,7 @@ def values_of(kernel: Node, readers: Readers) -> list[Node]:
     """The nodes that stand for the results of a kernel: itself or its items; none if unknown."""
     if isinstance(kernel.type, Type):
         return [kernel]
-    items = [r for r in readers[kernel] if r is not None and r.op.name == "item"]
+    items = [r for r in readers[kernel] if r is not None and r.op.traits.item]
     return items if len(items) == len(readers[kernel]) else []
 
 
@@ -168,7 +168,7 @@ def signature(kernels: list[Node]) -> object:
 
 
 def port(node: Node) -> int:
-    return node.attrs["index"] if node.op.name == "item" else -1
+    return node.attrs["index"] if node.op.traits.item else -1
 
 
 def chain_of(kernels: list[Node], room: Room) -> Chain | None:
@@ -211,7 +211,7 @@ class Chain:
         earlier = set(self.kernels[:-1])
         read = {source for kernel in self.kernels for source in kernel.inputs}
         return frozenset(
-            v for v in read if v in earlier or (v.op.name == "item" and v.inputs[0] in earlier)
+            v for v in read if v in earlier or (v.op.traits.item and v.inputs[0] in earlier)
         )
 
     def leaves(self, kernel: Node) -> list[Node | None]:

@@ -64,7 +64,7 @@ def chain_of(last: Node, reads: Counter[Node]) -> Chain | None:
 
 def is_kernel(node: Node, kind: str, name: str) -> bool:
     """A kernel of one result around one op of a name; the rest of it is element-wise."""
-    if node.op.name != "fused" or node.attrs["kind"] != kind or node.after:
+    if not node.op.traits.kernel or node.attrs["kind"] != kind or node.after:
         return False
     names = [n.op.name for n in node.regions[0].nodes]
     plain = all(

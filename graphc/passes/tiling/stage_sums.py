@@ -21,7 +21,7 @@ def stage_sums(graph: Graph, config: Config) -> Graph:
     kernels = {kernel.id for kernel, _ in over}
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        if node.op.name != "fused" or node.attrs["kind"] != "contract" or node.id not in kernels:
+        if not node.op.traits.kernel or node.attrs["kind"] != "contract" or node.id not in kernels:
             return None
         made = node.replace(attrs=node.op.coerce({"kind": "staged"}))
         record(node.id, "sums are kept apart: the result overwrites what the kernel reads")

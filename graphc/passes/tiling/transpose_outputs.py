@@ -28,7 +28,7 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
         readers[node] = readers.get(node, 0) + 1
     made: dict[int, tuple[Node, Node, Graph]] = {}
     for node in graph.nodes:
-        loop = node.op.name == "fused" and node.attrs["kind"] == "loop" and not node.after
+        loop = node.op.traits.kernel and node.attrs["kind"] == "loop" and not node.after
         if not loop or not isinstance(node.type, Type):
             continue
         for source in node.inputs:
@@ -58,7 +58,7 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
 
 def is_product(node: Node) -> bool:
     """A kernel of a contraction with one result."""
-    kernel = node.op.name == "fused" and node.attrs["kind"] == "contract" and not node.after
+    kernel = node.op.traits.kernel and node.attrs["kind"] == "contract" and not node.after
     return kernel and isinstance(node.type, Type) and not reduces(node.regions[0])
 
 
@@ -68,7 +68,7 @@ def pays(product: Node, reader: Node, shown: tuple[int, ...] | None) -> bool:
         return False
     region, after = product.regions[0], reader.regions[0]
     place = reader.inputs.index(product)
-    across = [n.inputs[0] for n in after.nodes if n.op.name == "transpose"]
+    across = [n.inputs[0] for n in after.nodes if n.op.traits.permutes]
     across = [n for n in across if n in after.params and n is not after.params[place]]
     if shown[-1:] != (len(shown) - 1,):
         if tensor_type(reader).dims[-1] < tuned.transposed_row:

@@ -18,7 +18,6 @@ import graphc as gc
 from graphc.errors import FeedError, RunError
 from graphc.frontend.session.partial_run import PartialRun
 from graphc.ir.graph import Graph
-from graphc.ir.op import STORED
 from graphc.ops.reference.interpreter import interpret
 
 CHAIN = """
@@ -53,7 +52,7 @@ def counts(handle: PartialRun) -> dict[int, int]:
     found: dict[int, int] = {}
     for graph in handle.graphs:
         for node in graph.nodes:
-            if node.op.name not in (*STORED, "item"):
+            if not (node.op.traits.stored or node.op.traits.item):
                 found[node.id] = found.get(node.id, 0) + 1
     return found
 
@@ -92,7 +91,7 @@ def test_any_order_of_calls_gives_the_step_and_runs_nothing_twice(
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
     assert h.finished
     whole = s.graph([f"%{n.id}" for n in fetches], list(arrays))
-    assert counts(h) == {n.id: 1 for n in whole.nodes if n.op.name not in STORED}
+    assert counts(h) == {n.id: 1 for n in whole.nodes if not n.op.traits.stored}
 
 
 def test_two_handles_in_a_row_and_interleaved() -> None:

@@ -29,7 +29,6 @@ import graphc as gc
 from graphc.errors import GraphError, VerifyError
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Program
-from graphc.ir.op import STORED
 from graphc.ir.parse import parse
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes.devices.partition import partition
@@ -79,10 +78,10 @@ def test_one_pair_for_each_value_and_destination(graph: Graph, seed: int, device
         (source, node.place)
         for node in given.nodes
         for source in node.inputs
-        if source.op.name not in STORED and home[source] != node.place
+        if not source.op.traits.stored and home[source] != node.place
     }
     crossings |= {
-        (r, CPUS[0]) for r in given.results if r.op.name not in STORED and home[r] != CPUS[0]
+        (r, CPUS[0]) for r in given.results if not r.op.traits.stored and home[r] != CPUS[0]
     }
     assert count(program, "send") == count(program, "recv") == len(crossings)
     same(graph, program, arguments(graph, seed))
@@ -189,7 +188,7 @@ def test_cse_never_joins_nodes_on_different_devices(graph: Graph, seed: int) -> 
     assert len(merged) <= len(given)
     assert cse(merged, config(3)) is merged
     before, after = (
-        {(n.op.name not in STORED and n.place, n.op, n.attrs, n.type) for n in g.nodes}
+        {(not n.op.traits.stored and n.place, n.op, n.attrs, n.type) for n in g.nodes}
         for g in (given, merged)
     )
     assert after == before
