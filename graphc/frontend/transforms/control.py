@@ -58,7 +58,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
             f"the predicate of cond has shape {list(flag.shape)}",
             hint="use np.where for a choice per element, or reduce with .any() or .all()",
         )
-    return _branches("cond", flag, (then, otherwise), operands)
+    return emit_branch("cond", (flag,), (then, otherwise), operands)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -77,7 +77,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if index.element.kind not in "iu" or index.shape != ():
         raise TraceError(f"the index of switch must be one integer, got {index.type}")
     number = index if index.element.name in ("i32", "i64") else functions.astype(index, "i64")
-    return _branches("switch", number, branches, operands)
+    return emit_branch("switch", (number,), branches, operands)
 
 
 def _require_functions(name: str, branches: Sequence[Any]) -> None:
@@ -89,9 +89,10 @@ def _require_functions(name: str, branches: Sequence[Any]) -> None:
             )
 
 
-def _branches(
-    name: str, chooser: Value, branches: Sequence[Callable[..., Any]], operands: Any
+def emit_branch(
+    name: str, choosers: Sequence[Value], branches: Sequence[Callable[..., Any]], operands: Any
 ) -> Any:
+    """Emit a branch op that runs one of some functions on the operands; `choosers` say which."""
     given = Operands(operands)
 
     def traced(targets: Sequence[DType | None]) -> list[Region]:
@@ -110,7 +111,7 @@ def _branches(
     targets = [_common(regions, k) for k in range(len(regions[0].types))]
     if any(target is not None for target in targets):
         regions = traced(targets)
-    return unflatten(regions[0].tree, emit_region(name, (chooser, *given.values), regions))
+    return unflatten(regions[0].tree, emit_region(name, (*choosers, *given.values), regions))
 
 
 def _require_one_tree(name: str, regions: Sequence[Region]) -> None:

@@ -169,17 +169,17 @@ def is_light(node: Node) -> bool:
 class Thread:
     """A stack that the forward part grows and the backward part empties.
 
-    An op returns the stacks it is given: a loop as the carries they are, a cond last and in order.
+    An op returns the stacks it is given: a loop as its carries, a branch last and in order.
     """
 
     def __init__(self, graph: Graph, late: list[bool], top: Node) -> None:
         self.top = top
         node, leaf = top, 0
         while node.op.name != "stack":
-            if node.op.name == "item":
+            if node.op.traits.item:
                 node, leaf = node.inputs[0], node.attrs["index"]
                 continue
-            if node.op.name == "cond":
+            if node.op.traits.branch:
                 leaf += len(node.inputs) - len(leaves(node.type))
             node, leaf = node.inputs[leaf], 0
         self.origin = node
@@ -199,7 +199,7 @@ def _left_by(stack: Node, readers: dict[int, list[Node]]) -> Node | None:
         if isinstance(node.type, StackType):
             return node
         leaf = node.inputs.index(stack)
-        if node.op.name == "cond":
+        if node.op.traits.branch:
             leaf -= len(node.inputs) - len(leaves(node.type))
         for item in readers.get(node.id, ()):
             if item.attrs["index"] == leaf:

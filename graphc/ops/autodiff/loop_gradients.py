@@ -28,7 +28,6 @@ from graphc.ops.autodiff.region_gradients import (
     types_of,
 )
 from graphc.ops.autodiff.vjp import (
-    STACK_NEEDS,
     Cotangents,
     Pullback,
     Sweep,
@@ -79,10 +78,7 @@ def _loop_needs(node: Node, active: set[int], wanted: set[int]) -> set[int]:
     return {*flow.carried, *flow.operands}
 
 
-STACK_NEEDS["scan"] = STACK_NEEDS["while"] = _loop_needs
-
-
-@pullback_of("scan")
+@pullback_of("scan", needs=_loop_needs)
 def scanned(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullback]:
     """Saved values are further ys; the backward scan runs in the other direction.
 
@@ -194,7 +190,7 @@ def _backward_step(
     return write
 
 
-@pullback_of("while")
+@pullback_of("while", needs=_loop_needs)
 def repeated(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullback]:
     """The forward loop counts its trips and pushes what a step saves; the backward loop pops."""
     trace, (test, body) = sweep.trace, node.regions

@@ -1,5 +1,5 @@
 """How branches and marked regions are differentiated: each rule emits a forward op that also saves
-what its backward op reads.  Of a cond the branch that ran runs backwards; the other branch saves
+what its backward op reads.  Of a branch the region that ran runs backwards; the others save
 zeros that nobody reads.  Loops: `loop_gradients.py`.
 """
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from graphc.ir.graph import Builder, Graph, Node, inline
 from graphc.ir.op import OPS
+from graphc.ir.regions import choosers
 from graphc.ir.types import AnyType, leaves
 from graphc.ops.autodiff.joint import Split, joint, split
 from graphc.ops.autodiff.vjp import (
-    STACK_NEEDS,
     Cotangents,
     Pullback,
     Sweep,
@@ -108,44 +108,59 @@ def customised(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pull
     return results, pullback
 
 
-@pullback_of("cond")
+def branch_needs(node: Node, active: set[int], wanted: set[int]) -> set[int]:
+    """The operands that some region needs for the results that are wanted."""
+    first = choosers(node)
+    inside = {k - first for k in active}
+    found: set[int] = set()
+    for branch in node.regions:
+        region = prepared(branch, inside, None)
+        needed = needed_leaves(region, wanted, active_nodes(region, inside))
+        found |= {k + first for k, param in enumerate(region.params) if needed[param.id]}
+    return found
+
+
+@pullback_of("cond", needs=branch_needs)
 def branched(sweep: Sweep, node: Node, operands: Values) -> tuple[Values, Pullback]:
-    """Each branch saves for itself; both return what either saves."""
-    trace, pred, rest = sweep.trace, operands[0], operands[1:]
-    active = [k for k, n in enumerate(node.inputs[1:]) if sweep.active[n.id]]
+    """Each branch saves for itself; all return what any of them saves."""
+    trace, first = sweep.trace, choosers(node)
+    flags, rest = operands[:first], operands[first:]
+    active = [k for k, n in enumerate(node.inputs[first:]) if sweep.active[n.id]]
     count = len(leaves(node.type))
     seeded = sorted(k for k in sweep.needed[node.id] if has_gradient(leaves(node.type)[k]))
     joints = [joint(region, active, seeded, sweep.note) for region in node.regions]
     parts = [split(j, len(rest), count, range(len(rest))) for j in joints]
-    read = sorted({*parts[0].kept, *parts[1].kept})
+    read = sorted({k for part in parts for k in part.kept})
     saved = [kind for part in parts for kind in part.saved]
     stacks = [kind for part in parts for kind in part.stacks]
-    forward = [_saving(parts, k, types_of(rest), count, stacks) for k in (0, 1)]
+    branches = range(len(parts))
+    forward = [_saving(parts, k, types_of(rest), count, stacks) for k in branches]
     own = new_stacks(trace, stacks)
-    made = apply(trace, "cond", [pred, *rest, *own], forward)
+    made = apply(trace, node.op.name, [*flags, *rest, *own], forward, **node.attrs)
     results, kept = made[:count], made[count:]
 
     def pullback(cotangents: Cotangents) -> Values:
         kinds = leaves(node.type)
         seeds = [or_zeros(trace, cotangents[k], kinds[k]) for k in seeded]
         inputs = [*(rest[k] for k in read), *kept[: len(saved)], *seeds, *kept[len(saved) :]]
-        backward = [_replaying(parts, k, types_of(inputs), read, len(seeds)) for k in (0, 1)]
-        found = dict(zip(active, apply(trace, "cond", [pred, *inputs], backward)))
-        return [None, *(found.get(k) for k in range(len(rest)))]
+        backward = [_replaying(parts, k, types_of(inputs), read, len(seeds)) for k in branches]
+        gradients = apply(trace, node.op.name, [*flags, *inputs], backward, **node.attrs)
+        found = dict(zip(active, gradients))
+        return [*(None for _ in flags), *(found.get(k) for k in range(len(rest)))]
 
     return results, pullback
 
 
 def _share(parts: Sequence[Split], k: int, field: str) -> slice:
-    """Where the saved values or stacks of branch k are among those of both."""
-    first = len(getattr(parts[0], field))
-    return slice(0, first) if k == 0 else slice(first, first + len(getattr(parts[1], field)))
+    """Where the saved values or stacks of branch k are among those of all."""
+    sizes = [len(getattr(part, field)) for part in parts]
+    return slice(sum(sizes[:k]), sum(sizes[: k + 1]))
 
 
 def _saving(
     parts: Sequence[Split], k: int, kinds: Sequence[AnyType], count: int, stacks: Sequence[AnyType]
 ) -> Graph:
-    """Branch k of the forward cond: results, saved values of both branches, stacks of both."""
+    """Branch k of the forward op: results, saved values of all branches, stacks of all."""
 
     def write(trace: Trace, values: Values) -> Values:
         rest, passed = values[: len(kinds)], values[len(kinds) :]
@@ -153,11 +168,11 @@ def _saving(
         made = inlined(trace, parts[k].forward, [*rest, *passed[mine]])
         size = len(parts[k].saved)
         passed[mine] = made[count + size :]
-        saved = [
-            made[count : count + size] if j == k else [zeros(trace, t) for t in part.saved]
-            for j, part in enumerate(parts)
-        ]
-        return [*made[:count], *saved[0], *saved[1], *passed]
+        saved: Values = []
+        for j, part in enumerate(parts):
+            own = made[count : count + size]
+            saved += own if j == k else [zeros(trace, kind) for kind in part.saved]
+        return [*made[:count], *saved, *passed]
 
     return region_of(parts[k].forward.name, [*kinds, *stacks], write)
 
@@ -165,10 +180,10 @@ def _saving(
 def _replaying(
     parts: Sequence[Split], k: int, kinds: Sequence[AnyType], read: Sequence[int], seeds: int
 ) -> Graph:
-    """Branch k of the backward cond: gradients of the active operands, then the stacks of both."""
+    """Branch k of the backward op: gradients of active operands, then the stacks of all."""
 
     def write(trace: Trace, values: Values) -> Values:
-        part, size = parts[k], len(parts[0].saved) + len(parts[1].saved)
+        part, size = parts[k], sum(len(p.saved) for p in parts)
         kept = dict(zip(read, values))
         rest = values[len(read) :]
         saved = rest[:size][_share(parts, k, "saved")]
@@ -181,16 +196,3 @@ def _replaying(
         return [*made[:count], *passed]
 
     return region_of(f"{parts[k].forward.name}_gradient", kinds, write)
-
-
-def _branch_needs(node: Node, active: set[int], wanted: set[int]) -> set[int]:
-    inside = {k - 1 for k in active}
-    found: set[int] = set()
-    for branch in node.regions:
-        region = prepared(branch, inside, None)
-        needed = needed_leaves(region, wanted, active_nodes(region, inside))
-        found |= {k + 1 for k, param in enumerate(region.params) if needed[param.id]}
-    return found
-
-
-STACK_NEEDS["cond"] = _branch_needs

@@ -36,15 +36,19 @@ STACK_NEEDS: dict[str, Needs] = {}  # which operands of a region op that takes s
 MOST_ROUNDS = 100
 
 
-def pullback_of(name: str) -> Callable[[RegionRule], RegionRule]:
-    """Register how a region op is differentiated: rule(sweep, node, operands).
+def pullback_of(*names: str, needs: Needs | None = None) -> Callable[[RegionRule], RegionRule]:
+    """Register how region ops are differentiated: rule(sweep, node, operands).
 
     The rule emits the forward op and returns its results, one per leaf, and a pullback from their
-    cotangents to those of the operands.
+    cotangents to those of the operands.  `needs` says which operands of an op that takes stacks
+    reach the results that are wanted.
     """
 
     def register(rule: RegionRule) -> RegionRule:
-        PULLBACKS[name] = rule
+        for name in names:
+            PULLBACKS[name] = rule
+            if needs is not None:
+                STACK_NEEDS[name] = needs
         return rule
 
     return register
