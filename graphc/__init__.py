@@ -108,7 +108,8 @@ _ERRORS = (
 
 
 def load(path: str | PathLike[str], **options: Any) -> Loaded:
-    """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx) or a program of PyTorch
+    (.pt2) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
@@ -124,6 +125,10 @@ def load(path: str | PathLike[str], **options: Any) -> Loaded:
         from graphc.formats.onnx.model import load as load_onnx
 
         return load_onnx(path, **options)
+    if str(path).endswith(".pt2"):
+        from graphc.formats.torch.model import load as load_torch
+
+        return load_torch(path, **options)
     from graphc.frontend.files.saved import load as load_graph
 
     return load_graph(path, **options)

@@ -187,7 +187,7 @@ def make_config(options: dict[str, Any]) -> Any:
 def load_graph(
     path: Path, config: Any = None, *, weights: bool = True, key: bytes | None = None
 ) -> LoadedGraph:
-    """A .gir or .onnx file, or the graph inside a .gcx file, as a LoadedGraph.
+    """A .gir, .onnx or .pt2 file, or the graph inside a .gcx file, as a LoadedGraph.
 
     The latter is for the devices that the file was compiled for, where none are given.  With a key
     it must be a .gcx file that was signed with it.
@@ -205,6 +205,11 @@ def load_graph(
         from graphc.formats.onnx.reader import read as read_onnx
 
         return OnnxModel(read_onnx(path), config)
+    if path.suffix == ".pt2":
+        from graphc.formats.torch.archive import read as read_torch
+        from graphc.formats.torch.model import TorchModel
+
+        return TorchModel(read_torch(path), config)
     text = text_of(path, key) if compiled else read_text(path)
     read = graph_of_text(path, text, weights=weights)
     unnamed = config is not None and config.devices == Config().devices and not _named_devices()

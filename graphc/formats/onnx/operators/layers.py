@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.known import axes_of, refuse
-from graphc.formats.onnx.operators.products import windows_of
 from graphc.formats.onnx.table import operator
+from graphc.formats.windows import cut_windows, lowest, windowed, windows_of
 from graphc.ops.record.value import emit
 from graphc.ops.record.value import functions as f
 
@@ -129,27 +128,6 @@ def local_response(
 # ------------------------------------------------------------------------------------ pooling
 
 
-def _windowed(
-    x: Any, window: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str, ceil: int
-) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
-    """Steps, dilations, paddings, and how much more is needed at the end of each axis so that
-    the last window, which may begin inside alone, fits."""
-    step, spread, pairs = windows_of(x.shape[2:], window, strides, dilations, pads, auto_pad)
-    more = []
-    for n, k, s, d, (low, high) in zip(x.shape[2:], window, step, spread, pairs):
-        room = n + low + high - (k - 1) * d - 1
-        refuse(room >= 0, f"a window of {k} does not fit an axis of {n}")
-        count = (-(-room // s) if ceil else room // s) + 1
-        if ceil and (count - 1) * s >= n + low:
-            count -= 1
-        more.append(max((count - 1) * s - room, 0))
-    return step, spread, pairs, more
-
-
-def _lowest(kind: np.dtype[Any]) -> Any:
-    return -np.inf if kind.kind not in "iu" else np.iinfo(kind).min
-
-
 def _pooled(x: Any, kind: str, window: Any, step: Any, spread: Any) -> Any:
     return emit("pool", x, kind=kind, window=tuple(window), stride=step, dilation=spread)
 
@@ -167,14 +145,14 @@ def max_pool(
     strides: Any = None,
     call: Any,
 ) -> Any:
-    step, spread, pairs, more = _windowed(
+    step, spread, pairs, more = windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
     kind = np.dtype(x.dtype)
     if call.wants(1):
         return _max_with_places(x, kernel_shape, step, spread, around, storage_order)
-    padded = f.pad(x, around, constant_values=_lowest(kind)) if any(map(any, around)) else x
+    padded = f.pad(x, around, constant_values=lowest(kind)) if any(map(any, around)) else x
     return _pooled(padded, "max", kernel_shape, step, spread)
 
 
@@ -183,30 +161,18 @@ def _max_with_places(
 ) -> Any:
     """The largest elements and their places in the flattened array."""
     refuse(math.prod(x.shape) * math.prod(window) <= 1 << 24, "places in a very large array")
-    wide = f.pad(x, around, constant_values=_lowest(np.dtype(x.dtype)))
+    wide = f.pad(x, around, constant_values=lowest(np.dtype(x.dtype)))
     numbers = np.arange(math.prod(x.shape), dtype=np.int64).reshape(x.shape)
     if column_major:
         inner = np.arange(math.prod(x.shape[2:]), dtype=np.int64).reshape(x.shape[:1:-1]).T
         outer = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
         numbers = outer * inner.size + inner
     places = np.pad(numbers, around)
-    read = _cut_windows(wide, window, step, spread)
+    read = cut_windows(wide, window, step, spread)
     found = f.expand_dims(f.argmax(read, axis=-1), -1)
-    at = np.ascontiguousarray(_cut_windows(places, window, step, spread))
+    at = np.ascontiguousarray(cut_windows(places, window, step, spread))
     largest = f.getitem(f.take_along_axis(read, found, -1), (..., 0))
     return largest, f.getitem(f.take_along_axis(at, found, -1), (..., 0))
-
-
-def _cut_windows(x: Any, window: Any, step: Any, spread: Any) -> Any:
-    """x[N, C, *places, elements of the window]."""
-    parts = []
-    for offset in np.ndindex(*window):
-        cut = [slice(None), slice(None)]
-        for n, k, s, d, o in zip(x.shape[2:], window, step, spread, offset):
-            count = (n - (k - 1) * d - 1) // s + 1
-            cut.append(slice(o * d, o * d + (count - 1) * s + 1, s))
-        parts.append(x[tuple(cut)] if isinstance(x, np.ndarray) else f.getitem(x, tuple(cut)))
-    return np.stack(parts, -1) if isinstance(x, np.ndarray) else f.stack(parts, -1)
 
 
 @operator("AveragePool")
@@ -221,7 +187,7 @@ def average_pool(
     pads: Any = None,
     strides: Any = None,
 ) -> Any:
-    step, spread, pairs, more = _windowed(
+    step, spread, pairs, more = windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
@@ -252,7 +218,7 @@ def lp_pool(
     strides: Any = None,
 ) -> Any:
     refuse(p > 0, f"norm {p}")
-    step, spread, pairs, more = _windowed(
+    step, spread, pairs, more = windowed(
         x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode
     )
     around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]

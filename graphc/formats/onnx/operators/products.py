@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.known import refuse
 from graphc.formats.onnx.table import MICROSOFT, operator
+from graphc.formats.windows import windows_of
 from graphc.ops.record.value import functions as f
-
-Pairs = list[tuple[int, int]]
 
 
 @operator("MatMul")
@@ -75,35 +73,6 @@ def det(x: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------ windows
-
-
-def windows_of(
-    extents: Sequence[int],
-    window: Sequence[int],
-    strides: Any,
-    dilations: Any,
-    pads: Any,
-    auto_pad: str,
-) -> tuple[tuple[int, ...], tuple[int, ...], Pairs]:
-    """Strides, dilations and (low, high) paddings of windows that slide over axes."""
-    rank = len(window)
-    step = tuple(strides) if strides else (1,) * rank
-    spread = tuple(dilations) if dilations else (1,) * rank
-    refuse(len(step) == len(spread) == rank == len(extents), "lists of different lengths")
-    refuse(min((*step, *spread, *window), default=1) > 0, "windows and steps are positive")
-    refuse(math.prod(window) <= 1 << 16, f"a window of {list(window)}")
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        reach = [(k - 1) * d + 1 for k, d in zip(window, spread)]
-        pairs = []
-        for n, r, s in zip(extents, reach, step):
-            total = max((-(-n // s) - 1) * s + r - n, 0)
-            small, large = total // 2, total - total // 2
-            pairs.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
-        return step, spread, pairs
-    refuse(auto_pad in ("NOTSET", "VALID", ""), f"no padding {auto_pad!r}")
-    given = tuple(pads) if pads and auto_pad != "VALID" else (0,) * (2 * rank)
-    refuse(len(given) == 2 * rank, f"{len(given)} paddings of {rank} axes")
-    return step, spread, list(zip(given[:rank], given[rank:]))
 
 
 def add_bias(x: Any, bias: Any) -> Any:

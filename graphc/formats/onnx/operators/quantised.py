@@ -9,9 +9,9 @@ import numpy as np
 from graphc.formats.known import axes_of, refuse
 from graphc.formats.narrow import Narrow, limits_of, rounded
 from graphc.formats.onnx.operators.products import conv as float_conv
-from graphc.formats.onnx.operators.products import windows_of
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import MICROSOFT, operator
+from graphc.formats.windows import windows_of
 from graphc.ops.record.value import functions as f
 
 

@@ -1,0 +1,65 @@
+"""TorchModel: a program of torch.export as a function of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from graphc.config import Config
+from graphc.formats.kinds import Kind
+from graphc.formats.model import ImportedModel
+from graphc.formats.torch.archive import read
+from graphc.formats.torch.interpret import Importer, require_supported
+from graphc.formats.torch.records import Program
+from graphc.record import record
+
+
+def load(path: str | PathLike[str], **options: Any) -> TorchModel:
+    """A file of torch.export as a callable: `gc.load("model.pt2")(x)`, options as for gc.compile.
+
+    PyTorch is not needed.  Results come in a dict: under the keys of the dict that the module
+    returns, or the names of the values in its graph.  Raises GraphError for a file that is
+    missing, damaged or holds pickled weights, and one that lists every operator that cannot be
+    imported.
+    """
+    return TorchModel(read(Path(path)), Config.create(**options))
+
+
+@record(frozen=True)
+class _Source:
+    """A program as something that can be traced."""
+
+    program: Program
+
+    @property
+    def title(self) -> str:
+        return self.program.name
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        return self.program.kinds
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        return self.program.result_names
+
+    @property
+    def node_count(self) -> int:
+        return len(self.program.block.nodes)
+
+    def results(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return Importer(self.program).results(feeds)
+
+
+class TorchModel(ImportedModel):
+    """A program of PyTorch. Raises GraphError that lists what cannot be imported."""
+
+    def __init__(self, program: Program, config: Config | None = None) -> None:
+        require_supported(program)
+        self.program = program
+        super().__init__(_Source(program), config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.program, super().__reduce__()[1][1])

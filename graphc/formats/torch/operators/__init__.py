@@ -1,0 +1,27 @@
+"""The operators of PyTorch by family; importing this package fills the table."""
+
+from graphc.formats.torch.operators import (
+    backward,
+    control,
+    elementwise,
+    indexing,
+    layers,
+    products,
+    random,
+    recurrent,
+    reductions,
+    shapes,
+)
+
+__all__ = [
+    "backward",
+    "control",
+    "elementwise",
+    "indexing",
+    "layers",
+    "products",
+    "random",
+    "recurrent",
+    "reductions",
+    "shapes",
+]

@@ -1,0 +1,162 @@
+"""Gradients that PyTorch has operators for: those of graphc for the operators they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from graphc.formats.torch.operators import layers, products
+from graphc.formats.torch.table import aten
+from graphc.frontend.transforms.grad import vjp
+
+
+def pulled(function: Callable[..., Any], gradient: Any, *operands: Any) -> tuple[Any, ...]:
+    """The gradients of a function by its operands, for that of its result."""
+    _, pullback = vjp(function, *operands)
+    return tuple(pullback(gradient))
+
+
+@aten("convolution_backward")
+def convolution_backward(
+    grad_output: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    from graphc.ops.record.value import functions as f
+
+    def forward(a: Any, b: Any) -> Any:
+        return products.convolution(
+            a, b, None, stride, padding, dilation, transposed, output_padding, groups
+        )
+
+    one, two = pulled(forward, grad_output, x, weight)
+    rest = tuple(k for k in range(grad_output.ndim) if k != 1)
+    bias = f.sum(grad_output, axis=rest) if output_mask[2] else None
+    return one if output_mask[0] else None, two if output_mask[1] else None, bias
+
+
+def _pool_backward(rank: int) -> Callable[..., Any]:
+    def max_pool_backward(
+        grad_output: Any,
+        x: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil_mode: bool,
+        indices: Any,
+    ) -> Any:
+        pool = layers._max_pool(rank, False)
+
+        def forward(a: Any) -> Any:
+            return pool(a, kernel_size, stride, padding, dilation, ceil_mode)
+
+        return pulled(forward, grad_output, x)[0]
+
+    return max_pool_backward
+
+
+def _avg_backward(rank: int) -> Callable[..., Any]:
+    def avg_pool_backward(
+        grad_output: Any,
+        x: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: Any,
+    ) -> Any:
+        pool = layers._avg_pool(rank)
+
+        def forward(a: Any) -> Any:
+            how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+            return pool(a, *how)
+
+        return pulled(forward, grad_output, x)[0]
+
+    return avg_pool_backward
+
+
+def _adaptive_backward(rank: int) -> Callable[..., Any]:
+    def adaptive_backward(grad_output: Any, x: Any) -> Any:
+        wanted = grad_output.shape[-rank:]
+        return pulled(lambda a: layers._adaptive_avg_pool(rank)(a, wanted), grad_output, x)[0]
+
+    return adaptive_backward
+
+
+for _rank in (2, 3):
+    aten(f"max_pool{_rank}d_with_indices_backward")(_pool_backward(_rank))
+    aten(f"avg_pool{_rank}d_backward")(_avg_backward(_rank))
+    aten(f"_adaptive_avg_pool{_rank}d_backward")(_adaptive_backward(_rank))
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu_backward")
+def attention_backward(
+    grad_out: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    logsumexp: Any,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> Any:
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        return products.attention(q, k, v, attn_mask, dropout_p, is_causal, scale)
+
+    return pulled(forward, grad_out, query, key, value)
+
+
+def _upsample_backward(mode: str) -> Callable[..., Any]:
+    def upsample_backward(
+        grad_output: Any,
+        output_size: Any,
+        input_size: Any,
+        align_corners: bool = False,
+        scales_h: Any = None,
+        scales_w: Any = None,
+    ) -> Any:
+        from graphc.ops.record.value import functions as f
+
+        given = [s for s in (scales_h, scales_w) if s is not None]
+        start = f.zeros(tuple(input_size), grad_output.dtype)
+
+        def forward(a: Any) -> Any:
+            return layers.upsampled(a, mode, output_size, align_corners, given)
+
+        return pulled(forward, grad_output, start)[0]
+
+    return upsample_backward
+
+
+aten("upsample_bilinear2d_backward")(_upsample_backward("linear"))
+aten("upsample_nearest2d_backward")(_upsample_backward("nearest"))
+aten("upsample_bicubic2d_backward")(_upsample_backward("cubic"))
+
+
+@aten("grid_sampler_2d_backward")
+def grid_sampler_backward(
+    grad_output: Any,
+    x: Any,
+    grid: Any,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> Any:
+    def forward(a: Any, g: Any) -> Any:
+        return layers.grid_sampler(a, g, interpolation_mode, padding_mode, align_corners)
+
+    return pulled(forward, grad_output, x, grid)

@@ -1,0 +1,549 @@
+"""Layers of networks: normalisation, pooling, resampling, embedding, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.known import refuse
+from graphc.formats.torch.operators.products import each
+from graphc.formats.torch.promotion import cast, dtype_of
+from graphc.formats.torch.table import aten
+from graphc.formats.windows import cut_windows, lowest, windowed
+from graphc.ops.nn.images import neighbours
+from graphc.ops.record.value import functions as f
+
+# ------------------------------------------------------------------------------------ normalisation
+
+
+def _mixed(old: Any, new: Any, momentum: float) -> Any:
+    kept, part = (cast(v, dtype_of(old)) for v in (1 - momentum, momentum))
+    return f.add(f.multiply(old, kept), f.multiply(new, part))
+
+
+def batch_normalised(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: float
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The result, the mean and 1 / spread that it used, and the new running statistics."""
+    if not training:
+        made = f.batch_norm(x, mean, var, weight, bias, axis=1, epsilon=eps)
+        return made, f.zeros((0,), x.dtype), f.zeros((0,), x.dtype), mean, var
+    axes = tuple(k for k in range(x.ndim) if k != 1)
+    own, spread = f.mean(x, axis=axes), f.var(x, axis=axes)
+    made = f.batch_norm(x, own, spread, weight, bias, axis=1, epsilon=eps)
+    sharp = f.rsqrt(f.add(spread, cast(eps, dtype_of(x))))
+    if mean is None:
+        return made, own, sharp, None, None
+    count = math.prod(x.shape) // x.shape[1]
+    fair = f.multiply(spread, cast(count / max(count - 1, 1), dtype_of(x)))
+    return made, own, sharp, _mixed(mean, own, momentum), _mixed(var, fair, momentum)
+
+
+@aten("batch_norm")
+def batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> Any:
+    made = batch_normalised(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if training and running_mean is not None:
+        running_mean.assign(made[3])
+        running_var.assign(made[4])
+    return made[0]
+
+
+@aten("_native_batch_norm_legit_no_training")
+def batch_norm_inference(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
+    return batch_normalised(x, weight, bias, running_mean, running_var, False, momentum, eps)[:3]
+
+
+@aten("native_batch_norm", "_native_batch_norm_legit")
+def native_batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    made = batch_normalised(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if training and running_mean is not None:
+        running_mean.assign(made[3])
+        running_var.assign(made[4])
+    return made[:3]
+
+
+@aten("_native_batch_norm_legit_functional")
+def functional_batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    return batch_normalised(x, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+@aten("instance_norm")
+def instance_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> Any:
+    if not use_input_stats:
+        return f.batch_norm(x, running_mean, running_var, weight, bias, axis=1, epsilon=eps)
+    return f.instance_norm(x, weight, bias, axis=1, epsilon=eps)
+
+
+@aten("group_norm")
+def group_norm(
+    x: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
+    return f.group_norm(x, num_groups, weight, bias, axis=1, epsilon=eps)
+
+
+@aten("native_group_norm")
+def native_group_norm(
+    x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
+) -> Any:
+    parts = f.reshape(x, (N, group, C // group * HxW))
+    spread = f.rsqrt(f.add(f.var(parts, axis=2), cast(eps, dtype_of(x))))
+    return group_norm(x, group, weight, bias, eps), f.mean(parts, axis=2), spread
+
+
+def _trailing(x: Any, normalized_shape: Any) -> tuple[int, ...]:
+    count = len(normalized_shape)
+    refuse(tuple(x.shape[x.ndim - count :]) == tuple(normalized_shape), "other trailing axes")
+    return tuple(range(x.ndim - count, x.ndim))
+
+
+@aten("layer_norm")
+def layer_norm(
+    x: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    return f.layer_norm(x, weight, bias, axis=_trailing(x, normalized_shape), epsilon=eps)
+
+
+@aten("native_layer_norm")
+def native_layer_norm(x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    axes = _trailing(x, normalized_shape)
+    made = f.layer_norm(x, weight, bias, axis=axes, epsilon=eps)
+    spread = f.rsqrt(f.add(f.var(x, axis=axes, keepdims=True), cast(eps, dtype_of(x))))
+    return made, f.mean(x, axis=axes, keepdims=True), spread
+
+
+@aten("rms_norm")
+def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    least = float(np.finfo(dtype_of(x)).eps) if eps is None else eps
+    return f.rms_norm(x, weight, axis=_trailing(x, normalized_shape), epsilon=least)
+
+
+@aten("_fused_rms_norm")
+def fused_rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
+    least = float(np.finfo(dtype_of(x)).eps) if eps is None else eps
+    axes = _trailing(x, normalized_shape)
+    size = f.mean(f.square(x), axis=axes, keepdims=True)
+    sharp = f.rsqrt(f.add(size, cast(least, dtype_of(x))))
+    return rms_norm(x, normalized_shape, weight, eps), sharp
+
+
+@aten("local_response_norm")
+def local_response_norm(
+    x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
+    return f.local_response_norm(x, size, alpha=alpha, beta=beta, k=k)
+
+
+@aten("cosine_similarity")
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    one, two = (
+        f.divide(v, f.maximum(f.vector_norm(v, axis=dim, keepdims=True), cast(eps, dtype_of(v))))
+        for v in (x1, x2)
+    )
+    return f.sum(f.multiply(one, two), axis=dim)
+
+
+# ------------------------------------------------------------------------------------ pooling
+
+
+def batched(rank: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of x[N, C, *spatial] that takes x[C, *spatial], too."""
+
+    def apply(x: Any, *rest: Any, **named: Any) -> Any:
+        if x.ndim == rank + 2:
+            return function(x, *rest, **named)
+        refuse(x.ndim == rank + 1, f"an array of rank {x.ndim}")
+        made = function(f.expand_dims(x, 0), *rest, **named)
+        return (
+            tuple(f.squeeze(v, 0) for v in made) if isinstance(made, tuple) else f.squeeze(made, 0)
+        )
+
+    return apply
+
+
+def largest_with_places(
+    x: Any, window: Any, step: Any, padding: Any, spread: Any, ceil_mode: bool
+) -> tuple[Any, Any]:
+    """The largest elements of windows, and their places in the flattened axes behind channels."""
+    *_, pairs, more = windowed(x, window, step, spread, (*padding, *padding), "", ceil_mode)
+    around = [(0, 0), (0, 0), *((low, high + m) for (low, high), m in zip(pairs, more))]
+    wide = f.pad(x, around, constant_values=lowest(dtype_of(x)))
+    read = cut_windows(wide, window, step, spread)
+    found = f.expand_dims(f.argmax(read, axis=-1), -1)
+    strides = [math.prod(x.shape[k + 1 :]) for k in range(2, x.ndim)]
+    inside = np.array([np.dot(at, np.multiply(spread, strides)) for at in np.ndindex(*window)])
+    first: Any = 0
+    for axis, (count, stride) in enumerate(zip(read.shape[2:-1], strides)):
+        begin = (np.arange(count) * step[axis] - padding[axis]) * stride
+        first = first + begin.reshape([-1 if k == axis else 1 for k in range(len(strides))])
+    chosen = f.getitem(found, (..., 0))
+    largest = f.getitem(f.take_along_axis(read, found, -1), (..., 0))
+    return largest, f.add(f.take(inside, chosen, axis=0), first)
+
+
+def _max_pool(rank: int, places: bool) -> Callable[..., Any]:
+    def pooled(
+        x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    ) -> Any:
+        window = each(kernel, rank)
+        step = each(stride, rank) if stride else window
+        sizes = window, step, each(padding, rank), each(dilation, rank)
+        if places:
+            return largest_with_places(x, *sizes, ceil_mode)
+        return f.max_pool(x, *sizes, ceil_mode)
+
+    def max_pool(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        return batched(rank, pooled)(x, kernel_size, stride, padding, dilation, ceil_mode)
+
+    return max_pool
+
+
+def _avg_pool(rank: int) -> Callable[..., Any]:
+    def avg_pool(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        window = each(kernel_size, rank)
+        step = each(stride, rank) if stride else window
+
+        def pooled(v: Any) -> Any:
+            made = f.avg_pool(v, window, step, each(padding, rank), ceil_mode, count_include_pad)
+            if divisor_override is None:
+                return made
+            refuse(not any(each(padding, rank)) and not ceil_mode, "a divisor beside padding")
+            return f.multiply(made, cast(math.prod(window) / divisor_override, dtype_of(v)))
+
+        return batched(rank, pooled)(x)
+
+    return avg_pool
+
+
+def _ends(extent: int, count: int) -> list[tuple[int, int]]:
+    """The windows that an axis is cut into: they may overlap."""
+    return [(k * extent // count, -(-(k + 1) * extent // count)) for k in range(count)]
+
+
+def _adaptive(x: Any, wanted: tuple[int, ...], kind: str) -> Any:
+    for axis, count in enumerate(wanted, start=2):
+        extent = x.shape[axis]
+        refuse(0 < count <= 1 << 12 and extent > 0, f"{count} parts of an axis of {extent}")
+        if count == extent:
+            continue
+        parts = []
+        if extent % count == 0:
+            cut = f.reshape(x, (*x.shape[:axis], count, extent // count, *x.shape[axis + 1 :]))
+            x = getattr(f, kind)(cut, axis=axis + 1)
+            continue
+        for first, last in _ends(extent, count):
+            part = f.getitem(x, (*(slice(None),) * axis, slice(first, last)))
+            parts.append(getattr(f, kind)(part, axis=axis, keepdims=True))
+        x = f.concatenate(parts, axis)
+    return x
+
+
+def _adaptive_avg_pool(rank: int) -> Callable[..., Any]:
+    def adaptive(x: Any, output_size: Any) -> Any:
+        return batched(rank, lambda v: _adaptive(v, each(output_size, rank), "mean"))(x)
+
+    return adaptive
+
+
+def _adaptive_max_pool(rank: int) -> Callable[..., Any]:
+    def adaptive(x: Any, output_size: Any) -> Any:
+        def pooled(v: Any) -> Any:
+            wanted = each(output_size, rank)
+            window = tuple(n // k for n, k in zip(v.shape[2:], wanted))
+            refuse(
+                all(n % k == 0 for n, k in zip(v.shape[2:], wanted)),
+                "windows of different sizes are not supported",
+            )
+            return largest_with_places(v, window, window, (0,) * rank, (1,) * rank, False)
+
+        return batched(rank, pooled)(x)
+
+    return adaptive
+
+
+for _rank in (1, 2, 3):
+    aten(f"max_pool{_rank}d")(_max_pool(_rank, False))
+    aten(f"max_pool{_rank}d_with_indices")(_max_pool(_rank, True))
+    aten(f"avg_pool{_rank}d")(_avg_pool(_rank))
+    aten(f"adaptive_avg_pool{_rank}d", f"_adaptive_avg_pool{_rank}d")(_adaptive_avg_pool(_rank))
+    aten(f"adaptive_max_pool{_rank}d")(_adaptive_max_pool(_rank))
+
+
+# ------------------------------------------------------------------------------------ resampling
+
+
+def upsampled(
+    x: Any, mode: str, size: Any, corners: bool, factors: Any, antialias: bool = False
+) -> Any:
+    """x[N, C, *spatial] at other sizes; a factor that is given counts for where elements lie."""
+    rank = x.ndim - 2
+    if size is None:
+        refuse(len(factors) == rank and all(0 < s < 1e6 for s in factors), f"factors {factors}")
+        size = [math.floor(n * s) for n, s in zip(x.shape[2:], factors)]
+    wanted = each(size, rank)
+    refuse(min(wanted) > 0 and math.prod(wanted) <= 1 << 26, f"sizes {list(wanted)}")
+    given = list(factors) if factors else [None] * rank
+    for axis, (count, factor) in enumerate(zip(wanted, given), start=2):
+        x = _resampled(x, axis, count, factor, mode, corners, antialias)
+    return x
+
+
+def _resampled(
+    x: Any, axis: int, count: int, factor: float | None, mode: str, corners: bool, antialias: bool
+) -> Any:
+    extent = x.shape[axis]
+    if count == extent and factor in (None, 1):
+        return x
+    refuse(extent > 0, "an axis without elements")
+    scale = count / extent if factor is None else factor
+    steps = np.arange(count, dtype=np.float64)
+    if mode.startswith("nearest"):
+        at = np.floor((steps + (0.5 if mode == "nearest_exact" else 0)) / scale)
+        return f.take(x, np.clip(at.astype(np.int64), 0, extent - 1), axis=axis)
+    if corners:
+        at = steps * (extent - 1) / max(count - 1, 1)
+    else:
+        at = (steps + 0.5) / scale - 0.5
+    at = np.maximum(at, 0) if mode == "linear" and not antialias else at
+    around = neighbours(at, extent, mode, scale, antialias, exclude_outside=antialias)
+    return f.resample(x, axis, *around)
+
+
+def _upsample(mode: str, antialias: bool = False) -> Callable[..., Any]:
+    def upsample(
+        x: Any,
+        output_size: Any = None,
+        align_corners: bool = False,
+        scale_factors: Any = None,
+        scales: Any = None,
+        scales_h: Any = None,
+        scales_w: Any = None,
+        scales_d: Any = None,
+    ) -> Any:
+        given = [s for s in (scales_d, scales_h, scales_w, scales) if s is not None]
+        return upsampled(x, mode, output_size, align_corners, scale_factors or given, antialias)
+
+    return upsample
+
+
+for _rank, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
+    aten(f"upsample_{_linear}")(_upsample("linear"))
+    aten(f"upsample_nearest{_rank}d")(_upsample("nearest"))
+    aten(f"_upsample_nearest_exact{_rank}d")(_upsample("nearest_exact"))
+aten("upsample_bicubic2d")(_upsample("cubic"))
+aten("_upsample_bilinear2d_aa")(_upsample("linear", True))
+aten("_upsample_bicubic2d_aa")(_upsample("cubic", True))
+
+
+@aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sampler(
+    x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    mode = ("linear", "nearest", "cubic")[interpolation_mode]
+    padding = ("zeros", "border", "reflection")[padding_mode]
+    return f.grid_sample(x, grid, mode, padding, align_corners)
+
+
+@aten("affine_grid_generator")
+def affine_grid(theta: Any, size: Any, align_corners: bool) -> Any:
+    refuse(math.prod(size[2:]) <= 1 << 21, f"sizes {list(size)}")
+    return f.affine_grid(theta, tuple(size[2:]), align_corners)
+
+
+# ------------------------------------------------------------------------------------ embedding
+
+
+@aten("embedding")
+def embedding(
+    weight: Any,
+    indices: Any,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    return f.take(weight, indices, axis=0)
+
+
+@aten("one_hot")
+def one_hot(x: Any, num_classes: int = -1) -> Any:
+    refuse(num_classes >= 0, "the number of classes is not given")
+    return f.one_hot(x, num_classes, dtype=np.int64)
+
+
+@aten("dropout", "feature_dropout", "alpha_dropout", "native_dropout", "feature_alpha_dropout")
+def dropout(x: Any, p: float = 0.5, train: bool = False) -> Any:
+    refuse(not train or not p, "dropout in training: export the module in eval()")
+    return x
+
+
+# ------------------------------------------------------------------------------------ losses
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _reduced(x: Any, reduction: int) -> Any:
+    return x if reduction == 0 else f.mean(x) if reduction == 1 else f.sum(x)
+
+
+@aten("mse_loss")
+def mse_loss(x: Any, target: Any, reduction: int = 1) -> Any:
+    return _reduced(f.square(f.subtract(x, target)), reduction)
+
+
+@aten("l1_loss")
+def l1_loss(x: Any, target: Any, reduction: int = 1) -> Any:
+    return _reduced(f.abs(f.subtract(x, target)), reduction)
+
+
+@aten("huber_loss")
+def huber_loss(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> Any:
+    return f.huber(x, target, delta=delta, reduction=_REDUCTIONS[reduction])
+
+
+@aten("smooth_l1_loss")
+def smooth_l1_loss(x: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
+    if not beta:
+        return l1_loss(x, target, reduction)
+    made = f.huber(x, target, delta=beta, reduction=_REDUCTIONS[reduction])
+    return f.divide(made, cast(beta, dtype_of(x)))
+
+
+@aten("binary_cross_entropy")
+def binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1) -> Any:
+    made = f.binary_cross_entropy(x, target, reduction="none")
+    return _reduced(made if weight is None else f.multiply(made, weight), reduction)
+
+
+@aten("binary_cross_entropy_with_logits")
+def bce_with_logits(
+    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 1
+) -> Any:
+    refuse(pos_weight is None, "weights of positive examples are not supported")
+    made = f.binary_cross_entropy_with_logits(x, target, reduction="none")
+    return _reduced(made if weight is None else f.multiply(made, weight), reduction)
+
+
+@aten("nll_loss", "nll_loss_nd", "nll_loss2d")
+def nll_loss(
+    x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100
+) -> Any:
+    return nll_loss_forward(x, target, weight, reduction, ignore_index)[0]
+
+
+@aten("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss_forward(
+    x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100
+) -> Any:
+    axis = 1 if x.ndim > 1 else 0
+    counted = f.not_equal(target, ignore_index)
+    safe = f.where(counted, target, 0)
+    picked = f.take_along_axis(x, f.expand_dims(safe, axis), axis)
+    losses = f.negative(f.squeeze(picked, axis))
+    factors = f.astype(counted, dtype_of(x))
+    if weight is not None:
+        factors = f.multiply(factors, f.take(weight, safe, axis=0))
+    losses = f.multiply(losses, factors)
+    total = f.sum(factors)
+    if reduction == 0:
+        return losses, f.zeros((), x.dtype)
+    made = f.sum(losses)
+    return (f.divide(made, total) if reduction == 1 else made), total
+
+
+@aten("cross_entropy_loss")
+def cross_entropy_loss(
+    x: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    axis = 1 if x.ndim > 1 else 0
+    if weight is None and dtype_of(target).kind in "iu":
+        return f.cross_entropy(
+            x,
+            target,
+            axis=axis,
+            label_smoothing=label_smoothing,
+            reduction=_REDUCTIONS[reduction],
+            ignore_index=ignore_index,
+        )
+    refuse(not label_smoothing and dtype_of(target).kind in "iu", "weights beside smoothed labels")
+    return nll_loss(f.log_softmax(x, axis), target, weight, reduction, ignore_index)
+
+
+@aten("kl_div")
+def kl_div(x: Any, target: Any, reduction: int = 1, log_target: bool = False) -> Any:
+    if log_target:
+        return _reduced(f.multiply(f.exp(target), f.subtract(target, x)), reduction)
+    zero = f.equal(target, 0)
+    part = f.multiply(target, f.log(f.where(zero, cast(1, dtype_of(target)), target)))
+    return _reduced(f.subtract(part, f.multiply(target, x)), reduction)

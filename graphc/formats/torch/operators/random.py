@@ -1,0 +1,76 @@
+"""Random numbers: drawn from a key made of the node's place, so a model gives the same in every
+call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.known import refuse
+from graphc.formats.torch.operators.elementwise import element_of
+from graphc.formats.torch.operators.shapes import extents_of
+from graphc.formats.torch.promotion import DEFAULT, cast, dtype_of
+from graphc.formats.torch.records import Element
+from graphc.formats.torch.table import aten
+from graphc.ops.random import random
+from graphc.ops.record.value import functions as f
+
+
+def _key(call: Any) -> Any:
+    return random.key(call.node.index)
+
+
+@aten("rand", "rand_like")
+def rand(size: Any = None, x: Any = None, dtype: Element | None = None, *, call: Any) -> Any:
+    shape = extents_of(size) if x is None else x.shape
+    kind = element_of(dtype, DEFAULT if x is None else dtype_of(x))
+    return f.astype(random.uniform(_key(call), shape, "f32"), kind)
+
+
+@aten("randn", "randn_like")
+def randn(size: Any = None, x: Any = None, dtype: Element | None = None, *, call: Any) -> Any:
+    shape = extents_of(size) if x is None else x.shape
+    kind = element_of(dtype, DEFAULT if x is None else dtype_of(x))
+    return f.astype(random.normal(_key(call), shape, "f32"), kind)
+
+
+@aten("randint", "randint_like")
+def randint(
+    high: int = 0,
+    low: int = 0,
+    size: Any = None,
+    x: Any = None,
+    dtype: Element | None = None,
+    *,
+    call: Any,
+) -> Any:
+    refuse(low < high, f"integers in {low}..{high}")
+    shape = extents_of(size) if x is None else x.shape
+    kind = element_of(dtype, np.dtype(np.int64) if x is None else dtype_of(x))
+    return f.astype(random.randint(_key(call), shape, low, high), kind)
+
+
+@aten("randperm")
+def randperm(n: int, dtype: Element | None = None, *, call: Any) -> Any:
+    made = random.permutation(_key(call), n)
+    return f.astype(made, element_of(dtype, np.dtype(np.int64)))
+
+
+@aten("bernoulli")
+def bernoulli(x: Any, p: Any = None, *, call: Any) -> Any:
+    drawn = random.uniform(_key(call), x.shape, "f32")
+    chance = cast(x if p is None else p, np.dtype(np.float32))
+    return f.astype(f.less(drawn, chance), dtype_of(x))
+
+
+@aten("uniform")
+def uniform(x: Any, low: float = 0.0, to: float = 1.0, *, call: Any) -> Any:
+    drawn = random.uniform(_key(call), x.shape, "f32")
+    return f.astype(f.add(f.multiply(drawn, np.float32(to - low)), np.float32(low)), dtype_of(x))
+
+
+@aten("normal", "normal_functional")
+def normal(x: Any, mean: float = 0.0, std: float = 1.0, *, call: Any) -> Any:
+    drawn = random.normal(_key(call), x.shape, "f32")
+    return f.astype(f.add(f.multiply(drawn, np.float32(std)), np.float32(mean)), dtype_of(x))

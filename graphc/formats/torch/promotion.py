@@ -1,0 +1,99 @@
+"""PyTorch's promotion: arrays with axes decide before those without, and both before numbers.
+
+i64[3] + f32[]  ->  f32      f32[3] + f64[]  ->  f32      i64[3] + 1.5  ->  f32 (the default)
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.ops.record.value import functions as f
+
+DType = np.dtype[Any]
+DEFAULT = np.dtype(np.float32)
+BFLOAT16: DType = np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_of(x: Any) -> DType:
+    kind: DType = np.dtype(x.dtype)
+    return kind
+
+
+def category(kind: DType) -> int:
+    """0 bools, 1 integers, 2 floats, 3 complex numbers."""
+    return 2 if kind == BFLOAT16 else {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}[kind.kind]
+
+
+def is_float(x: Any) -> bool:
+    return category(dtype_of(x)) >= 2
+
+
+def _wider(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    if category(a) != category(b):
+        low, high = sorted((a, b), key=category)
+        return np.promote_types(low, high) if category(low) == 2 else high
+    if BFLOAT16 in (a, b):
+        return max(np.dtype(np.float32), *(k for k in (a, b) if k != BFLOAT16))
+    made = np.promote_types(a, b)
+    if category(made) > category(a):
+        raise GraphError(f"{a} and {b} have no common type")
+    return made
+
+
+def _number_type(value: Any) -> DType:
+    if isinstance(value, bool):
+        return np.dtype(bool)
+    if isinstance(value, complex):
+        return np.dtype(np.complex64)
+    return DEFAULT if isinstance(value, float) else np.dtype(np.int64)
+
+
+def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+    if higher is None or lower is None:
+        return higher if lower is None else lower
+    if category(higher) == 2 and category(lower) == 3:
+        return np.promote_types(higher if higher != BFLOAT16 else DEFAULT, np.complex64)
+    if category(higher) >= category(lower):
+        return higher
+    return lower if category(higher) < 2 else _wider(higher, lower)
+
+
+def common(*operands: Any) -> DType:
+    """The type in which an operator computes on these arrays and numbers."""
+    groups: list[list[DType]] = [[], [], []]
+    for x in operands:
+        if isinstance(x, bool | int | float | complex):
+            groups[2].append(_number_type(x))
+        elif x is not None:
+            groups[0 if x.ndim else 1].append(dtype_of(x))
+    axes, none, numbers = (reduce(_wider, group) if group else None for group in groups)
+    made = _combined(axes, _combined(none, numbers))
+    assert made is not None
+    return made
+
+
+def cast(x: Any, kind: DType) -> Any:
+    """x in a type; a number becomes an array without axes."""
+    if isinstance(x, bool | int | float | complex):
+        return np.asarray(x).astype(kind)
+    return x if dtype_of(x) == kind else f.astype(x, kind)
+
+
+def promoted(*operands: Any, floats: bool = False) -> list[Any]:
+    """The operands in their common type; with `floats`, integers become the default float."""
+    kind = common(*operands)
+    if floats and category(kind) < 2:
+        kind = DEFAULT
+    return [cast(x, kind) for x in operands]
+
+
+def as_float(x: Any) -> Any:
+    """An array as one of floats."""
+    return x if is_float(x) else f.astype(x, DEFAULT)

@@ -1,0 +1,81 @@
+"""The table of operators: a name of PyTorch -> a function.
+
+A rule is a plain function over graphc's public functions whose arguments are called as in the
+operator's schema, `self` and `input` being `x`:
+
+    @aten("add")
+    def add(x, other, *, alpha=1): ...
+
+It holds for every overload ("add.Tensor", "add.Scalar"), unless one has a rule of its own, and for
+the operator that works in place ("add_"), whose result is written to x.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from graphc.record import record
+
+Function = Callable[..., Any]
+
+
+@record(frozen=True)
+class Rule:
+    """What an operator computes.
+
+    names     of the arguments of its function; None where it takes them in their order alone
+    views     its result is memory of its first argument: what is written to one, both see
+    in_place  its result is written to its first argument
+    """
+
+    function: Function
+    names: frozenset[str] | None
+    views: bool = False
+    in_place: bool = False
+
+    @property
+    def takes_call(self) -> bool:
+        return self.names is not None and "call" in self.names
+
+
+RULES: dict[str, Rule] = {}
+SAME_NAMES = {"self": "x", "input": "x", "A": "x", "from": "low", "lambda": "lambd"}
+
+
+def aten(*names: str, views: bool = False, space: str = "aten") -> Callable[[Function], Function]:
+    """Enter a function in the table under these names of operators."""
+
+    def enter(function: Function) -> Function:
+        known = frozenset(inspect.signature(function).parameters)
+        for name in names:
+            RULES[f"{space}.{name}"] = Rule(function, known, views)
+        return function
+
+    return enter
+
+
+def ordered(*names: str) -> Callable[[Function], Function]:
+    """The same for operators that take their arguments in order: of Python, or of graphs."""
+
+    def enter(function: Function) -> Function:
+        named = "call" in inspect.signature(function).parameters
+        for name in names:
+            RULES[name] = Rule(function, frozenset({"call"}) if named else None)
+        return function
+
+    return enter
+
+
+def find(target: str) -> Rule | None:
+    """The rule of an operator: "aten.add_.Tensor" is that of "aten.add", in place."""
+    rule = RULES.get(target)
+    if rule is not None:
+        return rule
+    base = ".".join(target.split(".")[:2])
+    rule = RULES.get(base)
+    if rule is None and base.endswith("_") and not base.endswith("__"):
+        pure = find(target.replace(base, base[:-1], 1))
+        return None if pure is None else Rule(pure.function, pure.names, in_place=True)
+    return rule

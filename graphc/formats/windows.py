@@ -1,0 +1,76 @@
+"""Windows that slide over the axes of an array: paddings, what a last one lacks, their elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.formats.known import refuse
+from graphc.ops.record.value import functions as f
+
+Pairs = list[tuple[int, int]]
+
+
+def windows_of(
+    extents: Sequence[int],
+    window: Sequence[int],
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    auto_pad: str,
+) -> tuple[tuple[int, ...], tuple[int, ...], Pairs]:
+    """Strides, dilations and (low, high) paddings of windows that slide over axes."""
+    rank = len(window)
+    step = tuple(strides) if strides else (1,) * rank
+    spread = tuple(dilations) if dilations else (1,) * rank
+    refuse(len(step) == len(spread) == rank == len(extents), "lists of different lengths")
+    refuse(min((*step, *spread, *window), default=1) > 0, "windows and steps are positive")
+    refuse(math.prod(window) <= 1 << 16, f"a window of {list(window)}")
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        reach = [(k - 1) * d + 1 for k, d in zip(window, spread)]
+        pairs = []
+        for n, r, s in zip(extents, reach, step):
+            total = max((-(-n // s) - 1) * s + r - n, 0)
+            small, large = total // 2, total - total // 2
+            pairs.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
+        return step, spread, pairs
+    refuse(auto_pad in ("NOTSET", "VALID", ""), f"no padding {auto_pad!r}")
+    given = tuple(pads) if pads and auto_pad != "VALID" else (0,) * (2 * rank)
+    refuse(len(given) == 2 * rank, f"{len(given)} paddings of {rank} axes")
+    return step, spread, list(zip(given[:rank], given[rank:]))
+
+
+def windowed(
+    x: Any, window: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str, ceil: int
+) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
+    """Steps, dilations, paddings, and how much more is needed at the end of each axis so that
+    the last window, which may begin inside alone, fits."""
+    step, spread, pairs = windows_of(x.shape[2:], window, strides, dilations, pads, auto_pad)
+    more = []
+    for n, k, s, d, (low, high) in zip(x.shape[2:], window, step, spread, pairs):
+        room = n + low + high - (k - 1) * d - 1
+        refuse(room >= 0, f"a window of {k} does not fit an axis of {n}")
+        count = (-(-room // s) if ceil else room // s) + 1
+        if ceil and (count - 1) * s >= n + low:
+            count -= 1
+        more.append(max((count - 1) * s - room, 0))
+    return step, spread, pairs, more
+
+
+def lowest(kind: np.dtype[Any]) -> Any:
+    return -np.inf if kind.kind not in "iu" else np.iinfo(kind).min
+
+
+def cut_windows(x: Any, window: Any, step: Any, spread: Any) -> Any:
+    """x[N, C, *places, elements of the window]."""
+    parts = []
+    for offset in np.ndindex(*window):
+        cut = [slice(None), slice(None)]
+        for n, k, s, d, o in zip(x.shape[2:], window, step, spread, offset):
+            count = (n - (k - 1) * d - 1) // s + 1
+            cut.append(slice(o * d, o * d + (count - 1) * s + 1, s))
+        parts.append(x[tuple(cut)] if isinstance(x, np.ndarray) else f.getitem(x, tuple(cut)))
+    return np.stack(parts, -1) if isinstance(x, np.ndarray) else f.stack(parts, -1)
