@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from graphc.cli.common import MODEL, json_option, load_graph, print_json, print_table
+from graphc.cli.compile import binding_option, parse_bindings
 from graphc.ir.op import STATE
 
 _MOST_CONSTANTS = 40
@@ -17,11 +18,12 @@ _MOST_CONSTANTS = 40
 
 @click.command("audit")
 @click.argument("model", type=MODEL)
+@binding_option
 @json_option
-def audit_command(model: Path, as_json: bool) -> None:
+def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None:
     """Count the parameters per variable and constant, bytes and flops of MODEL."""
     loaded = load_graph(model, weights=False)
-    record = audit(loaded.graph)
+    record = audit(loaded.bound(parse_bindings(bindings)) if bindings else loaded.graph)
     if as_json:
         print_json(record)
         return
@@ -57,6 +59,8 @@ def audit(value: Any) -> dict[str, Any]:
     counts: dict[str, int] = defaultdict(int)
     constants: dict[Any, dict[str, Any]] = {}
     variables: dict[Any, dict[str, Any]] = {}
+    named = getattr(value, "names", {})  # a program has none of its own
+    names = {id: name for name, id in named.items()}
     for node in nodes_of(value):
         counts[node.op.name] += 1
         work, traffic = cost_of(node)
@@ -64,7 +68,8 @@ def audit(value: Any) -> dict[str, Any]:
         moved[node.op.name] += traffic
         if node.op.traits.constant and node.type.shape:
             literal = node.attrs["value"]
-            constants.setdefault(literal.key, _tensor(f"%{node.id}", node.type))
+            title = names.get(node.id, f"%{node.id}")
+            constants.setdefault(literal.key, _tensor(title, node.type))
         elif node.op.effect in STATE:
             name = f"{node.attrs['container']}/{node.attrs['name']}"
             variables.setdefault(name, _tensor(name, node.type))

@@ -208,7 +208,9 @@ def test_mutated_files_raise_nothing_else(tmp_path: Path) -> None:
             gc.load(path).bound({"s0": 1})
 
 
-def test_the_command_line_takes_programs(tmp_path: Path) -> None:
+def test_the_command_line_takes_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, w, b = dense(tmp_path / "net.pt2")
     x = np.ones((2, 3), np.float32)
     np.save(tmp_path / "x.npy", x)
@@ -221,5 +223,6 @@ def test_the_command_line_takes_programs(tmp_path: Path) -> None:
         ["compile", str(path), "-o", str(compiled), "--bind", "s0=2"],
     ):
         main(line)  # exits where it fails
+    assert "l.w" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(out)["y"], reference(x, w, b), rtol=1e-5)
     np.testing.assert_allclose(gc.load(compiled)(x)["y"], reference(x, w, b), rtol=1e-5)
