@@ -82,7 +82,8 @@ from graphc.runtime.files.loaded import Loaded as Loaded
 __version__: str
 
 def load(path: str | PathLike[str], **options: Any) -> Loaded:
-    """A saved graph (.gir), a compiled one (.gcx) or an ONNX model (.onnx) as a callable.
+    """A saved graph (.gir), a compiled one (.gcx), an ONNX model (.onnx) or a program of PyTorch
+    (.pt2) as a callable.
 
     It takes NumPy arrays, in order or by the file's names, and returns arrays.  A .gcx file runs
     without any part of the compiler being imported; its options are `threads`, `share` and
@@ -1268,7 +1269,11 @@ def mod(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDA
 def modf(x: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """(fraction, whole part) of floats, both with the sign of x."""
 
-def moveaxis(x: ArrayLike, source: ArrayLike, destination: ArrayLike) -> NDArray[Any]:
+def moveaxis(
+    x: ArrayLike,
+    source: int | Sequence[int],
+    destination: int | Sequence[int],
+) -> NDArray[Any]:
     """x with some axes moved to new positions, the others in their order."""
 
 def mse(x: ArrayLike, y: ArrayLike, reduction: str = 'mean') -> NDArray[Any]:

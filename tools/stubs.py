@@ -62,7 +62,13 @@ RESULTS = {
     "meshgrid": f"tuple[{ARRAY}, ...]",
     "shape": "tuple[int, ...]",
 }
-ARRAYS = {"Any", "ArrayLike", "Value", "object"}  # what the name of the argument says better
+ARRAYS = {
+    "Any",
+    "ArrayLike",
+    "Tensor",
+    "Value",
+    "object",
+}  # what the name of the argument says better
 ALIASES = {
     "Dimension": "int",
     "Dims": "int",

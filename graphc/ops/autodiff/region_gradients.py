@@ -48,7 +48,7 @@ def inlined(trace: Trace, region: Graph, values: Sequence[Value]) -> Values:
     return [trace.wrap(n) for n in inline(trace.builder, region, [v.node for v in values])]
 
 
-def listed(made: Any) -> Values:
+def listed(made: Value | tuple[Value, ...]) -> Values:
     return list(made) if isinstance(made, tuple) else [made]
 
 

@@ -197,7 +197,7 @@ class Sweep:
         nodes = tuple(map(self.single, inputs))
         return self.trace.emit(node.op, nodes, node.attrs, after=after, regions=node.regions)
 
-    def single(self, value: Any) -> Node:
+    def single(self, value: Value | Sequence[Value]) -> Node:
         """The node of a value; several are gathered in a tuple."""
         if isinstance(value, Value):
             return value.node

@@ -17,7 +17,7 @@ from graphc.ir.op import EXTENT, Attr, Compute, Sample
 from graphc.ir.types import AnyType, Dim, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.index.scatter import require_index_types
-from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
 from graphc.ops.record.dims import (
     Shape,
     both,
@@ -52,7 +52,7 @@ def _starts(read: Read, first: int, dims: Shape, sizes: Shape) -> list[Any]:
     ]
 
 
-def _legal_starts(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> list[int]:
+def _legal_starts(x: Tensor, starts: Sequence[Any], sizes: Sequence[int]) -> list[int]:
     return [int(np.clip(int(s), 0, n - size)) for s, n, size in zip(starts, x.shape, sizes)]
 
 
@@ -200,7 +200,7 @@ def _scalars(starts: Any, rank: int) -> list[Any]:
 
 
 @public(name="dynamic_slice")
-def dynamic_slice(x: Any, starts: Any, sizes: Any) -> Any:
+def dynamic_slice(x: ArrayLike, starts: Any, sizes: Any) -> Any:
     """x[s0:s0+n0, ...] with traced starts (a vector or a sequence of scalars) and fixed sizes.
 
     A block that sticks out is moved inside x.

@@ -20,7 +20,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.types import BOOL, Dim, Dimension
 from graphc.ops.index.gather import emit_gather
-from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import broadcast_dims
 from graphc.ops.record.value import Value, is_python_number, public
@@ -146,7 +146,7 @@ def _is_mask(part: Any) -> bool:
     return np.asarray(part).dtype == np.bool_
 
 
-def _mask_parts(mask: Any) -> list[Any]:
+def _mask_parts(mask: Tensor) -> list[Any]:
     if isinstance(mask, Value):
         raise TraceError("a traced boolean mask cannot index an array", hint=MASK_HINT)
     array = np.asarray(mask)
@@ -280,7 +280,7 @@ def getitem(x: ArrayLike, index: Any, mode: str = "raise") -> Any:
     return select(x, parse_index(index, shape_of(x)), mode)
 
 
-def select(x: Any, chosen: Selection, mode: str) -> Any:
+def select(x: ArrayLike, chosen: Selection, mode: str) -> Any:
     """The elements that a parsed index selects."""
     made = emit_slice(x, chosen.starts, chosen.stops, chosen.steps)
     made = reshape(made, tuple(chosen.extents))

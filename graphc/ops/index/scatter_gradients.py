@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import I64
-from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.value import Value, emit, functions
 from graphc.ops.shape.shape import reshape
 from graphc.record import record
@@ -41,11 +41,11 @@ class Rows:
         made = emit("gather", source, place, axes=(0,), mode="clip")
         return f.where(self.column(legal, source), made, f.zeros_like(made))
 
-    def column(self, flags: Any, source: Any) -> Any:
+    def column(self, flags: Any, source: Tensor) -> Any:
         """What there is one of per position, to broadcast against rows of an array."""
         return reshape(flags, (*self.index.shape, *(1,) * (len(source.shape) - 1)))
 
-    def write(self, target: Any, updates: Any, mode: str) -> Any:
+    def write(self, target: Tensor, updates: Any, mode: str) -> Any:
         return emit("scatter", target, self.index, updates, mode=mode, drop=self.drop)
 
     def distinct(self, count: int) -> bool:

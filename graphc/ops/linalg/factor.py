@@ -31,7 +31,7 @@ from graphc.ir.types import (
 from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
-from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.arguments import Array, ArrayLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     broadcast_dims,
@@ -81,7 +81,7 @@ def _samples(*bad: ArrayLike) -> Callable[[], list[Sample]]:
 # ------------------------------------------------------------------------------------ lu
 
 
-def _factorise(x: Any, packed: Any, perm: Any, sign: Any, n: int) -> None:
+def _factorise(x: Array, packed: Array, perm: Array, sign: Array, n: int) -> None:
     for unit in range(len(sign)):
         base, first = unit * n * n, unit * n
         for k in range(n * n):
@@ -300,7 +300,7 @@ def inv(a: ArrayLike) -> Any:
 
 
 @public(np.linalg.tensorsolve, name="linalg.tensorsolve")
-def tensorsolve(a: Any, b: ArrayLike, axes: Any = None) -> Any:
+def tensorsolve(a: Tensor, b: ArrayLike, axes: Any = None) -> Any:
     """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
     a, b = as_value(a), as_value(b)
     if axes is not None:

@@ -268,7 +268,7 @@ class LU(Panels):
             b.store(buffer, here, b.read(y))
             b.store(buffer, there, b.read(x))
 
-    def update(self, first: Any, after: Any) -> None:
+    def update(self, first: Expr | int, after: Expr | int) -> None:
         b = self.b
         columns = after, b.integer(self.size)
         with b.when(after < columns[1]):
@@ -315,7 +315,7 @@ class Cholesky(Panels):
             factor, columns = self.of_panel(begin, step), (begin, b.integer(self.size))
             self.eliminate(self.panel, self.pitch, other, step, factor, columns)
 
-    def update(self, first: Any, after: Any) -> None:
+    def update(self, first: Expr | int, after: Expr | int) -> None:
         columns = after, self.b.integer(self.size)
         place = self.of_panel
         self.subtract(

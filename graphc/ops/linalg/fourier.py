@@ -21,7 +21,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import C64, C128, F32, Dim, DType
-from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
@@ -46,7 +46,7 @@ def _factor(n: int) -> int:
     return max(d for d in range(1, min(n, tuned.root_matrix) + 1) if n % d == 0)
 
 
-def _forward(x: Any, n: int, element: DType) -> Any:
+def _forward(x: Tensor, n: int, element: DType) -> Any:
     """The transform of rows of n complex numbers, not scaled."""
     f = functions
     if n <= tuned.root_matrix:
@@ -61,7 +61,7 @@ def _forward(x: Any, n: int, element: DType) -> Any:
     return reshape(f.swapaxes(y, -1, -2), (*lead, n))
 
 
-def _chirped(x: Any, n: int, element: DType) -> Any:
+def _chirped(x: Tensor, n: int, element: DType) -> Any:
     """2 j k = j**2 + k**2 - (k - j)**2 makes the transform a convolution."""
     f, squares = functions, np.arange(n) ** 2
     chirp, size = _roots(squares, 2 * n), 1 << (2 * n - 2).bit_length()
@@ -75,7 +75,7 @@ def _chirped(x: Any, n: int, element: DType) -> Any:
     return f.multiply(made, (chirp / size).astype(element.numpy))
 
 
-def _extent(name: str, x: Any, axis: int) -> int:
+def _extent(name: str, x: Tensor, axis: int) -> int:
     extent = shape_of(x)[axis]
     if isinstance(extent, Dim):
         raise TypeRuleError(f"{name}: the extent {extent} is not known")
@@ -88,14 +88,14 @@ def _scale(n: int, norm: str | None, inverse: bool) -> float:
     return 1 / math.sqrt(n) if norm == "ortho" else 1 / n if divided else 1.0
 
 
-def _fitted(x: Any, n: int) -> Any:
+def _fitted(x: Tensor, n: int) -> Any:
     """The first n of each row, or zeros behind it."""
     have = _extent("fft", x, -1)
     x = x[..., :n] if n < have else x
     return functions.pad(x, [(0, 0)] * (rank_of(x) - 1) + [(0, n - have)]) if n > have else x
 
 
-def _complex(x: Any) -> tuple[Any, DType]:
+def _complex(x: Tensor) -> tuple[Any, DType]:
     element = common_element(x)[0]
     narrow = element in (F32, C64) or (element.is_float and element.itemsize == 2)
     return functions.astype(x, C64 if narrow else C128), C64 if narrow else C128
@@ -171,7 +171,7 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
 # ------------------------------------------------------------------------------------ several axes
 
 
-def _axes(name: str, x: Any, s: Any, axes: Any) -> list[tuple[Any, int]]:
+def _axes(name: str, x: Tensor, s: Any, axes: Any) -> list[tuple[Any, int]]:
     """The (length or None, axis) of each transform."""
     rank = rank_of(x)
     if axes is None:
@@ -228,7 +228,9 @@ def irfftn(
 
 
 def _publish_plane(name: str, numpy_function: Callable[..., Any], of_axes: Any) -> None:
-    def function(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    def function(
+        a: ArrayLike, s: Any = None, axes: Axes = (-2, -1), norm: str | None = None
+    ) -> Any:
         return of_axes(a, s, axes, norm)
 
     function.__doc__ = f"{name}: over two axes, the last ones by default."

@@ -168,7 +168,7 @@ def contract(op: str, a: ArrayLike, b: ArrayLike, **attrs: Any) -> Any:
 def _complex_contract(
     op: str, a: ArrayLike, b: ArrayLike, element: DType, attrs: dict[str, Any]
 ) -> Any:
-    def product(x: Any, y: Any) -> Any:
+    def product(x: ArrayLike, y: ArrayLike) -> Any:
         return emit_promoted(op, x, y, element=element.real, **attrs)
 
     (ar, ai), (br, bi) = (_parts(x) for x in (a, b))

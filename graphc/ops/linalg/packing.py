@@ -93,14 +93,14 @@ def _infer_unpack(
     return tensor(panels.dtype, shape)
 
 
-def _matrices(flat: Any, offset: int, *groups: Pairs) -> Any:
+def _matrices(flat: Array, offset: int, *groups: Pairs) -> Any:
     """The constant seen as [batch..., k..., n...]; the type rule has checked the bounds."""
     pairs = sum(groups, ())
     strides = [stride * flat.itemsize for stride in pairs[1::2]]
     return np.lib.stride_tricks.as_strided(flat[offset:], pairs[::2], strides)
 
 
-def _body(panels: Any, rows: int, columns: int, together: int) -> Any:
+def _body(panels: Array, rows: int, columns: int, together: int) -> Any:
     """The used part of [batch, panel, step] as [batch, k // together, together, panel, column]."""
     batches, count, _ = panels.shape
     deep = -(-rows // together)

@@ -93,7 +93,7 @@ def tensordot_operands(a: Value, b: Value, axes: Any) -> tuple[Any, ...]:
 
 
 @public(np.inner)
-def inner(a: Any, b: Any) -> Any:
+def inner(a: ArrayLike, b: Any) -> Any:
     """Sum over the last axes of both; a product where one is a scalar."""
     if rank_of(a) == 0 or rank_of(b) == 0:
         return functions.multiply(a, b)
@@ -101,7 +101,7 @@ def inner(a: Any, b: Any) -> Any:
 
 
 @public(np.outer)
-def outer(a: Any, b: Any) -> Any:
+def outer(a: ArrayLike, b: Any) -> Any:
     """All products of the elements of two flattened arrays."""
     return functions.multiply(reshape(a, -1, 1), reshape(b, 1, -1))
 

@@ -23,6 +23,7 @@ from graphc.ops.linalg.factor_nests import (
     pitch,
     square_workspace,
 )
+from graphc.ops.record.arguments import Applied
 from graphc.ops.tuning import tuned
 
 OUT_OF_RANGE = 1  # the status of an index
@@ -50,7 +51,7 @@ class Solve(Square):
             self.results(unit, turned)
 
     @staticmethod
-    def sides(node: Any) -> tuple[int, DType]:
+    def sides(node: Applied) -> tuple[int, DType]:
         """Elements and type of a row of right sides, or of one of few right sides."""
         *_, n, width = node.type.dims
         return (padded(n) if width <= tuned.solved_alone else width), node.type.dtype
@@ -145,7 +146,7 @@ class Solve(Square):
         columns = self.b.integer(0), self.b.integer(self.width)
         self.eliminate(self.right, self.stride, row, other, self.get(row, other), columns)
 
-    def take_panel_off(self, first: Any, rows: Span) -> None:
+    def take_panel_off(self, first: Expr | int, rows: Span) -> None:
         """From other rows, what the rows of a solved panel contribute."""
         b, sides = self.b, self.right
         columns = b.integer(0), b.integer(self.width)
@@ -168,7 +169,7 @@ class Solve(Square):
             b.store(sides, here, b.load(sides, here) / b.read(pivot))
 
 
-def solve_workspace(node: Any) -> Workspace:
+def solve_workspace(node: Applied) -> Workspace:
     """The padded matrix, right sides, and a mark for each row."""
     *_, n, width = node.type.dims
     rows = width if width <= tuned.solved_alone else padded(n)

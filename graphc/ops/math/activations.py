@@ -16,7 +16,7 @@ from graphc.loops import vecmath
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import fma, maximum, minimum, where
 from graphc.ops.math.transcendental import f64_of_integers, in_f64
-from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.arguments import Array, ArrayLike, Tensor
 from graphc.ops.record.derivatives import Rule, over, times, where_true
 from graphc.ops.record.families import FLOATS, REAL, elementwise, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, functions, public
@@ -87,15 +87,15 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
-def _sigmoid_of(x: Any) -> Any:
+def _sigmoid_of(x: Tensor) -> Any:
     return np.exp(-np.logaddexp(0, -x))
 
 
-def _celu_of(x: Any, alpha: float) -> Any:
+def _celu_of(x: Tensor, alpha: float) -> Any:
     return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
 
 
-def _gelu_of(x: Any, tanh: bool) -> Any:
+def _gelu_of(x: Tensor, tanh: bool) -> Any:
     if tanh:
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     return 0.5 * x * (1 + _erf(x / np.sqrt(2)))

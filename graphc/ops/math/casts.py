@@ -113,13 +113,13 @@ define(
 
 @public(np.astype, method=True)
 def astype(
-    x: Any,
-    dtype: Any,
+    x: ArrayLike,
+    dtype: DTypeLike | None,
     order: str = "K",
     casting: str = "unsafe",
     subok: bool = True,
     copy: bool = True,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """x with another element type (see the op `cast`). Raises TypeRuleError where `casting` does
     not allow it.

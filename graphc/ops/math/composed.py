@@ -11,7 +11,7 @@ import numpy as np
 
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
-from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike
+from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.families import (
     bad_samples,
     define,
@@ -157,7 +157,7 @@ def spacing(x: ArrayLike) -> Any:
 
 @public(np.unwrap)
 def unwrap(
-    p: Any, discont: ArrayLike | None = None, axis: int = -1, *, period: float = 2 * math.pi
+    p: Tensor, discont: ArrayLike | None = None, axis: int = -1, *, period: float = 2 * math.pi
 ) -> Any:
     """Angles without jumps: steps of more than `discont` (half a period) become shorter ones."""
     f, p = functions, as_value(p)
@@ -313,7 +313,7 @@ def _edge(value: ArrayLike, x: Value, axis: int) -> Any:
 
 
 @public(np.trapezoid)
-def trapezoid(y: Any, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: Tensor, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of y by the trapezoidal rule, over positions x or steps of dx."""
     f, y = functions, as_value(y)
     place = normalise_axis(axis, len(y.shape), "trapezoid")

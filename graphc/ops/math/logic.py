@@ -239,7 +239,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
 
 @public(np.nan_to_num)
 def nan_to_num(
-    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
+    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     """x with NaN replaced by `nan` and infinities by the largest finite values or those given."""
     f, element = functions, element_of(x)[0]

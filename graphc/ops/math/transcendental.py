@@ -55,7 +55,7 @@ def _atanh_inverse_slope(x: Value, y: Value) -> Any:
     return (1 - x) * (1 + x)
 
 
-def _expm1(x: Any) -> Any:
+def _expm1(x: Array) -> Any:
     """NumPy's, but exp(x) - 1 for complex numbers far from 0, where NumPy's limits are NaN."""
     if x.dtype.kind != "c":
         return np.expm1(x)

@@ -21,6 +21,7 @@ from graphc.ops.autodiff.adjoints import sum_to
 from graphc.ops.autodiff.region_gradients import region_of
 from graphc.ops.linalg.matmul import left_gradient, right_gradient
 from graphc.ops.nn.attention_scores import bands_of, default_scale, scores, share_heads, visible
+from graphc.ops.record.arguments import Tensor
 from graphc.ops.record.value import Value, element_of, emit, functions
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
@@ -77,7 +78,7 @@ def _fitting(x: Any, operand: Value) -> Any:
 # ------------------------------------------------------------------------------------- heads
 
 
-def _can_loop(q: Any, masks: tuple[Any, ...]) -> bool:
+def _can_loop(q: Tensor, masks: tuple[Any, ...]) -> bool:
     """Several heads, known while compiling, and masks that need not be repeated for each."""
     lead = q.shape[:-2]
     if not all(isinstance(n, int) for n in lead) or math.prod(lead) < 2:
@@ -90,7 +91,7 @@ def _is_shared(mask: Value) -> bool:
     return element_of(mask)[0] is BOOL and all(n == 1 for n in mask.shape[:-2])
 
 
-def _moves(mask: Any, q: Any) -> bool:
+def _moves(mask: Tensor, q: Tensor) -> bool:
     """A mask of each head, or one that is small: of whole rows or columns."""
     return bool(mask.shape[:-2] == q.shape[:-2] or 1 in mask.shape[-2:])
 
@@ -150,7 +151,7 @@ def _part(mask: Any, start: Any, stop: Any, seen: Any) -> Any:
     return mask if columns == 1 else slice_axis(mask, mask.ndim - 1, 0, seen)
 
 
-def _continued(x: Any, length: Any) -> Any:
+def _continued(x: Tensor, length: Any) -> Any:
     """x with zeros for the keys that its band does not see."""
     pairs = [(0, 0)] * x.ndim
     pairs[-2] = (0, length - x.shape[-2])

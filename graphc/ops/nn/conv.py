@@ -151,7 +151,7 @@ def _conv_reference(x: Array, w: Array, stride: Ints, dilation: Ints, groups: in
 
 
 def _conv_samples() -> list[Sample]:
-    def attrs(spatial: int, **given: Any) -> dict[str, Any]:
+    def attrs(spatial: int, **given: object) -> dict[str, Any]:
         return {"stride": (1,) * spatial, "dilation": (1,) * spatial, "groups": 1, **given}
 
     return samples_of(

@@ -123,7 +123,7 @@ def _reached(x: Value, y: Value, window: Ints, stride: Ints, dilation: Ints) -> 
 
 
 def _samples() -> list[Sample]:
-    def attrs(window: Ints, **given: Any) -> dict[str, Any]:
+    def attrs(window: Ints, **given: object) -> dict[str, Any]:
         ones = (1,) * len(window)
         return {"window": window, "stride": ones, "dilation": ones, "groups": 1, **given}
 

@@ -20,7 +20,7 @@ from graphc.ir.op import EXTENT, POSITIVE, Attr, Loops
 from graphc.ir.types import AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
-from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
+from graphc.ops.record.arguments import Applied, Array, ReadAt, Tensor, Write
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
 from graphc.ops.tuning import tuned
@@ -127,7 +127,7 @@ def _reference(
     return made.reshape(len(x), -1, *out).astype(x.dtype)
 
 
-def _read(x: Any, axis: int, places: Any) -> Any:
+def _read(x: Tensor, axis: int, places: Any) -> Any:
     """The elements at these places of an axis, zeros where there is none."""
     inside = (places >= 0) & (places < x.shape[axis])
     made = np.take(x, np.where(inside, places, 0), axis)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ops.record.arguments import ArrayLike
+from graphc.ops.record.arguments import ArrayLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, functions, public
@@ -303,7 +303,7 @@ def _tapped(x: Any, taps: list[Taps], padding: str, align_corners: bool) -> Any:
     return total
 
 
-def _read(flat: Any, place: Any) -> Any:
+def _read(flat: Tensor, place: Any) -> Any:
     """flat[N, C, :] at places[N, ...]: [N, C, ...]."""
     f = functions
     dims = shape_of(place)

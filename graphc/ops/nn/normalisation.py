@@ -14,7 +14,7 @@ from graphc.ir.op import AXIS, NOT_NEGATIVE, Attr, Composite, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.ops.autodiff.adjoints import sum_to
 from graphc.ops.nn.softmax import float_value
-from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.arguments import Array, ArrayLike, Axes, Tensor
 from graphc.ops.record.families import (
     FLOATS,
     broadcast_dims,
@@ -207,7 +207,7 @@ def _norm(
         x: Value,
         weight: ArrayLike | None = None,
         bias: ArrayLike | None = None,
-        axis: Any = -1,
+        axis: Axes = -1,
         epsilon: float = 1e-5,
     ) -> Any:
         x = float_value(x)
@@ -287,7 +287,7 @@ def instance_norm(
 
 @public()
 def local_response_norm(
-    x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
     """x[N, C, ...] / (k + alpha / size * s) ** beta, where s sums x² over `size` neighbours."""
     x = float_value(x)

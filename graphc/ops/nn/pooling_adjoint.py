@@ -23,7 +23,7 @@ from graphc.loops.scalars import is_nan, where
 from graphc.ops.autodiff.adjoints import fitted
 from graphc.ops.linalg.matmul import accumulable
 from graphc.ops.nn.conv import Ints, window_extent
-from graphc.ops.record.arguments import Applied, Array, Read, ReadAt, Write
+from graphc.ops.record.arguments import Applied, Array, Read, ReadAt, Tensor, Write
 from graphc.ops.record.dims import (
     clamp,
     row_major_strides,
@@ -75,7 +75,7 @@ def pool_type(
     return (*x.shape[:lead], *extents)
 
 
-def sliding_windows(x: Any, window: Ints, stride: Ints, dilation: Ints) -> Any:
+def sliding_windows(x: Tensor, window: Ints, stride: Ints, dilation: Ints) -> Any:
     """A view of an array: the elements of each window as further axes."""
     lead = x.ndim - len(window)
     reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation))
@@ -193,7 +193,9 @@ def _spread_reference(index: Array, x: Array, extent: int) -> Any:
     return made.astype(x.dtype)
 
 
-def _spread_gradient(ct: Any, result: Any, index: Any, x: Any, *, extent: int) -> tuple[None, Any]:
+def _spread_gradient(
+    ct: Value, result: Value, index: Any, x: Any, *, extent: int
+) -> tuple[None, Any]:
     return None, emit("take_along", ct, index, axis=1, mode="clip")
 
 

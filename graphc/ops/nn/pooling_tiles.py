@@ -56,16 +56,16 @@ class _Planes:
     def plane(self) -> Any:
         return self.b.loop(self.images * self.channels, "parallel")
 
-    def place(self, plane: Any) -> tuple[Any, Any]:
+    def place(self, plane: Expr) -> tuple[Any, Any]:
         count = self.b.integer(self.channels)
         return plane // count, plane % count
 
-    def row(self, plane: Any, line: Any, k: int) -> Any:
+    def row(self, plane: Expr, line: Expr, k: int) -> Any:
         """Where row k of a line of windows begins in x."""
         terms = [(plane, self.height * self.width), (line, self.down * self.width)]
         return self.b.affine(terms, k * self.width)
 
-    def value(self, start: Any, column: Any) -> Any:
+    def value(self, start: Expr, column: Expr) -> Any:
         return self.read(0, start + column).cast(self.element.compute)
 
     def combined(self, values: Iterator[Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from graphc.ir.op import AXIS, Attr, Composite, Range, Sample
 from graphc.ir.types import F64, I64, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.index.gather import checked_labels
-from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.arguments import Array, ArrayLike, Tensor
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import (
     FLOATS,
@@ -201,7 +201,7 @@ def _cross_entropy_gradient(
     return f.astype(f.multiply(wide, made), element), f.astype(to_labels, element_of(labels)[0])
 
 
-def _is_label(labels: Any, count: Any, axis: int, rank: int) -> Any:
+def _is_label(labels: Tensor, count: Any, axis: int, rank: int) -> Any:
     """Whether an element along the axis is the one labelled."""
     f = functions
     places = f.expand_dims(checked_labels("cross_entropy", labels, count), axis)
@@ -253,7 +253,7 @@ define(
 # ------------------------------------------------------------------------------------ public losses
 
 
-def reduced(losses: Any, reduction: str) -> Any:
+def reduced(losses: ArrayLike, reduction: str) -> Any:
     """The losses themselves ("none"), their mean or their sum."""
     require(reduction in ("none", "mean", "sum"), f"no reduction named {reduction!r}")
     return losses if reduction == "none" else getattr(functions, reduction)(losses)
@@ -294,7 +294,7 @@ def _without(labels: ArrayLike, ignore_index: int | None) -> tuple[Any, Any]:
     return f.where(kept, labels, 0), kept
 
 
-def _reduced_kept(losses: Any, kept: Any, reduction: str) -> Any:
+def _reduced_kept(losses: Any, kept: Tensor | None, reduction: str) -> Any:
     """`reduced` over the rows that are kept."""
     if kept is None:
         return reduced(losses, reduction)

@@ -46,7 +46,7 @@ def dft(
     cos, sin = _tables(count, kept, inverse, kind)
     cos, sin = cos[:used], sin[:used]
 
-    def rows(x: Any) -> Any:
+    def rows(x: ArrayLike) -> Any:
         moved = f.moveaxis(x, axis, -1)
         return f.getitem(moved, (..., slice(0, used)))
 
@@ -74,7 +74,7 @@ def stft(
     extent = int(shape_of(x)[-1])  # type: ignore[arg-type]
     require(0 < length <= extent and step > 0, f"stft: windows of {length} by {step}")
 
-    def frames(v: Any) -> Any:
+    def frames(v: ArrayLike) -> Any:
         cut = f.sliding_window_view(v, length, axis=-1)
         cut = f.getitem(cut, (..., slice(0, None, step), slice(None)))
         return cut if window is None else f.multiply(cut, window)

@@ -19,7 +19,7 @@ from graphc.ops.random.threefry import (
     key_samples,
     shape_attrs,
 )
-from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
+from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike, Tensor
 from graphc.ops.record.dims import size_of
 from graphc.ops.record.families import FLOATS, define, require
 from graphc.ops.record.value import Value, as_value, element_of, emit, functions
@@ -96,7 +96,7 @@ def _dims(shape: Shape) -> Dims:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def key(seed: Any) -> Any:
+def key(seed: ArrayLike) -> Any:
     """A key (u32[2]) from an integer: a Python int or a traced one."""
     if isinstance(seed, int | np.integer):
         word = int(seed) & (2**64 - 1)
@@ -123,7 +123,11 @@ def bits(key: Value, shape: Shape = (), dtype: DTypeLike = "u32") -> Any:
 
 
 def uniform(
-    key: Any, shape: Shape = (), dtype: Any = "f32", minval: Any = 0.0, maxval: Any = 1.0
+    key: ArrayLike,
+    shape: Shape = (),
+    dtype: DTypeLike | None = "f32",
+    minval: Any = 0.0,
+    maxval: Any = 1.0,
 ) -> Any:
     """Uniform floats in [minval, maxval)."""
     f, made = functions, emit("random_uniform", key, dims=_dims(shape), dtype=_dtype(dtype))
@@ -138,7 +142,7 @@ def normal(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
 
 
 def truncated_normal(
-    key: Any, lower: float, upper: float, shape: Shape = (), dtype: Any = "f32"
+    key: ArrayLike, lower: float, upper: float, shape: Shape = (), dtype: DTypeLike | None = "f32"
 ) -> Any:
     """Standard normal floats given that they lie in [lower, upper]."""
     f, root = functions, math.sqrt(2)
@@ -158,7 +162,7 @@ def gumbel(key: Value, shape: Shape = (), dtype: DTypeLike = "f32") -> Any:
     return functions.negative(functions.log(drawn))
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
+def bernoulli(key: Tensor, p: Any = 0.5, shape: Shape | None = None) -> Any:
     """True with probability p; the shape defaults to p's."""
     p = as_value(p)
     element = element_of(p)[0]

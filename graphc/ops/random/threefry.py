@@ -17,9 +17,9 @@ import numpy as np
 
 from graphc.ir.op import EXTENT, Attr, Compute, Sample
 from graphc.ir.types import U32, U64, AnyType, Dimension, DType, Type, tensor
-from graphc.loops.nest import Expr
+from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import where
-from graphc.ops.record.arguments import Applied, Array
+from graphc.ops.record.arguments import Applied, Array, Index, Read
 from graphc.ops.record.families import UNSIGNED, define, require
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -66,7 +66,7 @@ def threefry_reference(key: Array, high: Array, low: Array) -> tuple[Any, Any]:
     return a, c
 
 
-def _key_words(b: Any, read: Any) -> Words:
+def _key_words(b: Scalars, read: Read) -> Words:
     return read(0, (b.integer(0),)), read(0, (b.integer(1),))
 
 
@@ -97,7 +97,7 @@ def _infer_bits(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
     return tensor(dtype, dims)
 
 
-def _bits(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _bits(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
     dims, element = node.type.dims, node.type.dtype
     position = b.integer(0)
     for extent, i in zip(dims, index, strict=True):
@@ -159,7 +159,7 @@ def _infer_split(key: AnyType, *, count: int) -> Type:
     return tensor(U32, (count, 2))
 
 
-def _split(b: Any, node: Any, read: Any, index: tuple[Any, ...]) -> Any:
+def _split(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
     high, low = threefry(_key_words(b, read), _counter(b, index[0], node.type.dims[0]))
     return where(index[1] == 0, high, low)
 
@@ -184,7 +184,7 @@ def _infer_fold(key: AnyType, data: AnyType) -> Type:
     return KEY
 
 
-def _fold(b: Any, node: Applied, read: Any, index: tuple[Any, ...]) -> Any:
+def _fold(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
     high, low = threefry(_key_words(b, read), (b.const(MASK, U32), read(1, ())))
     return where(index[0] == 0, high, low)
 

@@ -22,6 +22,10 @@ Axes = int | Sequence[int] | None
 # of references, which get arrays and give them, and of kernels that Numba compiles
 Array = np.ndarray[Any, Any]
 
+# of what works on traced values and on arrays, by what both can; a public function that lifts its
+# argument (`x = as_value(x)`) states what it is from there on
+Tensor = Value | Array
+
 # of lowerings
 Index = tuple[Expr, ...]  # one i64 expression for each dimension
 Read = Callable[[int, Index], Any]  # operand and index -> Expr, or Pair of what is complex

@@ -271,7 +271,7 @@ class Stateful:
 # ------------------------------------------------------------------------------------ emitting
 
 
-def is_python_number(value: Any) -> bool:
+def is_python_number(value: object) -> bool:
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
@@ -286,7 +286,7 @@ def number_dtype(value: Any) -> DType:
     return F64 if isinstance(value, float) else C128
 
 
-def trace_of(*operands: Any) -> Trace | None:
+def trace_of(*operands: object) -> Trace | None:
     """The trace that an operation on these operands joins: the innermost active one."""
     trace = current()
     if trace is None:
@@ -295,7 +295,7 @@ def trace_of(*operands: Any) -> Trace | None:
     return trace
 
 
-def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
+def lift(operand: object, trace: Trace, element: DType | None = None) -> Value:
     """The operand as a Value of this trace, cast to `element` if given."""
     if isinstance(operand, Value):
         array = operand.known
@@ -317,7 +317,7 @@ def lift(operand: Any, trace: Trace, element: DType | None = None) -> Value:
     return made if element is None else cast_value(made, element)
 
 
-def as_value(operand: Any) -> Any:
+def as_value(operand: object) -> Any:
     """The operand itself where an op would be the identity: a Value in a trace, an array
     outside.
     """
@@ -325,7 +325,7 @@ def as_value(operand: Any) -> Any:
     return np.asarray(operand) if trace is None else lift(operand, trace)
 
 
-def _array(operand: Any) -> np.ndarray[Any, Any]:
+def _array(operand: object) -> np.ndarray[Any, Any]:
     if isinstance(operand, list | tuple) and any(isinstance(o, Value) for o in operand):
         raise TraceError("a list of traced arrays is not an array", hint="use np.stack(list)")
     return np.asarray(operand)
@@ -344,7 +344,7 @@ def cast_value(value: Value, element: DType) -> Value:
     return value.owner.emit(OPS["cast"], (value.node,), {"dtype": element})  # type: ignore[no-any-return]
 
 
-def element_of(operand: Any) -> tuple[DType, bool]:
+def element_of(operand: object) -> tuple[DType, bool]:
     """(dtype, weak) of anything that can be an operand."""
     if isinstance(operand, Value):
         return operand.element, operand.weak
@@ -355,7 +355,7 @@ def element_of(operand: Any) -> tuple[DType, bool]:
     return dtype(_array(operand).dtype), False
 
 
-def common_element(*operands: Any) -> tuple[DType, bool]:
+def common_element(*operands: object) -> tuple[DType, bool]:
     """The promoted dtype of operands and whether it is still weak (all were Python numbers)."""
     strong: DType | None = None
     weak: DType | None = None
@@ -370,7 +370,7 @@ def common_element(*operands: Any) -> tuple[DType, bool]:
     return (strong if weak is None else weak_promote(strong, weak)), False
 
 
-def emit(op: Op | str, *operands: Any, **attrs: Any) -> Any:
+def emit(op: Op | str, *operands: object, **attrs: object) -> Any:
     """Apply an op to values, arrays or numbers exactly as they are (no promotion).
 
     Inside a trace: a Value, or a tuple of Values for an op with several results.  Outside: the
@@ -404,7 +404,9 @@ def literal_type(array: np.ndarray[Any, Any]) -> Type:
     return tensor(dtype(array.dtype), array.shape)
 
 
-def emit_promoted(op: Op | str, *operands: Any, element: DType | None = None, **attrs: Any) -> Any:
+def emit_promoted(
+    op: Op | str, *operands: object, element: DType | None = None, **attrs: Any
+) -> Any:
     """Apply an op after casting every operand to their common dtype (or to `element`)."""
     target, weak = common_element(*operands)
     if element is not None:

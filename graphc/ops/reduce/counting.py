@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TraceError
 from graphc.ir.types import BOOL, F32, F64, I64, Dimension
 from graphc.ops.index.scatter import scatter_rows
-from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
@@ -34,7 +34,7 @@ def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) ->
 
 @public(np.bincount)
 def bincount(
-    x: Any, weights: ArrayLike | None = None, minlength: int = 0, length: int | None = None
+    x: Tensor, weights: ArrayLike | None = None, minlength: int = 0, length: int | None = None
 ) -> Any:
     """How often each of 0..length-1 occurs in x, or the sum of its weights; others are ignored.
 
@@ -64,7 +64,7 @@ def bincount(
 
 @public(np.histogram_bin_edges)
 def histogram_bin_edges(
-    x: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
+    x: Tensor, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
 ) -> Any:
     """The edges of equal bins between the extremes of x or over a range; or the edges given."""
     if np.ndim(bins) or isinstance(bins, Value):
@@ -231,7 +231,7 @@ def _changes(ordered: Value, equal_nan: bool) -> Any:
 def _publish_unique(name: str, numpy_function: Callable[..., Any], *asked: str) -> None:
     kind: Any = type(numpy_function(np.zeros(1)))  # NumPy's named tuple
 
-    def function(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    def function(x: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Any:
         options = dict.fromkeys(asked, True)
         need_size(name, size, x)
         made = unique(x, size=size, fill_value=fill_value, equal_nan=False, **options)
@@ -275,8 +275,8 @@ def _joined(a: ArrayLike, b: ArrayLike) -> Any:
 
 @public(np.intersect1d)
 def intersect1d(
-    ar1: Any,
-    ar2: Any,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     return_indices: bool = False,
     size: int | None = None,
@@ -296,7 +296,11 @@ def intersect1d(
 
 @public(np.setdiff1d)
 def setdiff1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, size: int | None = None, fill_value: Any = None
+    ar1: Tensor,
+    ar2: Tensor,
+    assume_unique: bool = False,
+    size: int | None = None,
+    fill_value: Any = None,
 ) -> Any:
     """The elements of ar1 that are not in ar2, in ascending order and each once: the first
     `size`."""
@@ -309,7 +313,11 @@ def setdiff1d(
 
 @public(np.setxor1d)
 def setxor1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, size: int | None = None, fill_value: Any = None
+    ar1: Tensor,
+    ar2: Tensor,
+    assume_unique: bool = False,
+    size: int | None = None,
+    fill_value: Any = None,
 ) -> Any:
     """The elements in one but not in both, in ascending order and each once: the first `size`."""
     need_size("setxor1d", size, ar1, ar2)
@@ -362,7 +370,7 @@ def select(conditions: Any, choices: Any, default: ArrayLike = 0) -> Any:
 
 
 @public(np.compress, method=True)
-def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
+def compress(condition: Tensor, x: Tensor, axis: int | None = None) -> Any:
     """Sub-arrays along an axis where a condition, known while tracing, is true."""
     if isinstance(condition, Value):
         need_size("nonzero", None, condition)

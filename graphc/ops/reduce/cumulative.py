@@ -135,7 +135,7 @@ class Scan:
             for total, place in zip(totals, places, strict=True):
                 self.put(place, b.read(total))
 
-    def lanes(self, outer: Expr, first: Expr, stop: Any) -> None:
+    def lanes(self, outer: Expr, first: Expr, stop: Expr | int) -> None:
         """Carry the totals of one block of lanes along the axis."""
         b, (totals,) = self.b, self.scratch
         with b.loop(stop, "vector", first) as lane:
@@ -146,7 +146,7 @@ class Scan:
             b.store(totals, slot, b.read(total))
             self.put(place, b.read(total))
 
-    def place(self, outer: Any, step: Any, lane: Any) -> tuple[Any, Any, Any]:
+    def place(self, outer: Expr | int, step: Expr | int, lane: Expr | int) -> tuple[Any, Any, Any]:
         """The index of the step's element in [outer, extent, inner]."""
         if self.node.attrs["reverse"]:
             step = _shape(self.node)[1] - 1 - step

@@ -17,7 +17,7 @@ from typing import Any
 
 from graphc.gpu import cuda, device, offset
 from graphc.ir.types import DTYPES, DType
-from graphc.ops.record.arguments import Array
+from graphc.ops.record.arguments import Array, Tensor
 from graphc.ops.record.grid_cuda import Kernel
 from graphc.ops.reduce.reduce import IDENTITY
 from graphc.ops.reduce.scan_launches import COMBINE, FOLD, SCAN, carried_type
@@ -31,11 +31,11 @@ def _product(x: float, y: float) -> Any:
     return x * y
 
 
-def _maximum(x: Any, y: Any) -> Any:
+def _maximum(x: float, y: float) -> Any:
     return x if x > y or x != x else y
 
 
-def _minimum(x: Any, y: Any) -> Any:
+def _minimum(x: float, y: float) -> Any:
     return x if x < y or x != x else y
 
 
@@ -65,7 +65,7 @@ def _chunks(name: str, carried: str, start: int) -> tuple[Kernel, Kernel]:
         return product, total
 
     def scan(
-        a: Any,
+        a: Tensor,
         b: Any,
         to: Any,
         base: int,

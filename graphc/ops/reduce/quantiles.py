@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.promotion import promote, weak_promote
 from graphc.ir.types import F64, I64, Dim, DType
-from graphc.ops.record.arguments import ArrayLike, Axes
+from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require, require_options
 from graphc.ops.record.value import (
@@ -40,7 +40,7 @@ _PLOTTED = {
 _METHODS = (*_PLOTTED, *_PICKED)
 
 
-def _place(q: Any, count: Any, method: str) -> Any:
+def _place(q: Tensor, count: Any, method: str) -> Any:
     """The fractional place of a quantile among a number of sorted elements."""
     before, behind = _PLOTTED.get(method, (1.0, 1.0))
     if before == behind == 1:
@@ -95,7 +95,12 @@ def _checked(
 
 @public(np.quantile)
 def quantile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+    x: Any,
+    q: Any,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: object,
 ) -> Any:
     """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
     x, q, element = _checked("quantile", x, q, method, options)
@@ -123,7 +128,12 @@ def _with_q_first(made: Value, q: Value, kept: tuple[Any, ...] | None) -> Any:
 
 @public(np.nanquantile)
 def nanquantile(
-    x: Any, q: Any, axis: Any = None, method: str = "linear", keepdims: bool = False, **options: Any
+    x: Any,
+    q: Any,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: object,
 ) -> Any:
     """Quantiles of what is not NaN; NaN where nothing is."""
     if not common_element(x)[0].is_float:

@@ -274,7 +274,7 @@ for _name, _extreme, _function in (("argmax", "max", np.argmax), ("argmin", "min
 # --------------------------------------------------------------------------------- public functions
 
 
-def reduce_axes(op: str, x: Value, axis: Any, keepdims: bool) -> Any:
+def reduce_axes(op: str, x: Value, axis: Axes, keepdims: bool) -> Any:
     """Apply a reduction op over `axis` (None: all)."""
     x = as_value(x)
     return emit(op, x, axes=reduced_axes(axis, len(x.shape), op), keepdims=bool(keepdims))
@@ -312,7 +312,7 @@ def _publish_total(
         out: ArrayLike | None = None,
         keepdims: bool = False,
         initial: ArrayLike | None = None,
-        where: Any = True,
+        where: ArrayLike = True,
     ) -> Any:
         no_out(op, out)
         element = accumulating(element_of(a)[0]) if dtype is None else as_dtype(dtype)
@@ -336,7 +336,7 @@ def _publish_extreme(
         out: ArrayLike | None = None,
         keepdims: bool = False,
         initial: Any = None,
-        where: Any = True,
+        where: ArrayLike = True,
     ) -> Any:
         no_out(op, out)
         x = as_value(a)
@@ -359,12 +359,12 @@ def _publish_extreme(
 
 def _publish_logical(op: str, *numpy_functions: Callable[..., Any]) -> None:
     def function(
-        a: Any,
+        a: ArrayLike,
         axis: Any = None,
         out: Value | None = None,
         keepdims: bool = False,
         *,
-        where: Any = True,
+        where: ArrayLike = True,
     ) -> Any:
         no_out(op, out)
         return reduce_axes(
@@ -407,9 +407,9 @@ _publish_index("argmin", np.argmin)
 
 @public(np.mean, method=True)
 def mean(
-    a: Any,
+    a: ArrayLike,
     axis: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
     *,

@@ -26,7 +26,7 @@ def block_scan(threads: int) -> Kernel:
     Source: Hillis, Steele, "Data parallel algorithms" (1986).
     """
 
-    def scan(value: Any) -> tuple[Any, Any]:
+    def scan(value: int) -> tuple[Any, Any]:
         held = cuda.shared.array(threads, INT)
         thread = cuda.threadIdx.x
         cuda.syncthreads()  # a scan before may still be read

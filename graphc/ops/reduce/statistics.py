@@ -93,7 +93,7 @@ def _axes_samples(dtypes: tuple[str, ...], **attrs: object) -> Callable[[], list
 
 
 def _spread_gradient(
-    ct: Any, x: Any, root: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float
+    ct: Value, x: Value, root: Any, *, axes: tuple[int, ...], keepdims: bool, correction: float
 ) -> list[Any]:
     """2 (x - mean) / (count - correction), halved and over the root for std."""
     f, (y, element) = functions, in_compute_type(x)
@@ -104,7 +104,7 @@ def _spread_gradient(
     return [f.astype(f.multiply(scale, centred), element)]
 
 
-def _var_gradient(ct: Any, result: Any, x: Any, **attrs: Any) -> list[Any]:
+def _var_gradient(ct: Value, result: Value, x: Value, **attrs: Any) -> list[Any]:
     return _spread_gradient(ct, x, 1, **attrs)
 
 
@@ -240,7 +240,7 @@ def ptp(
 @public(np.average)
 def average(
     a: ArrayLike,
-    axis: Any = None,
+    axis: Axes = None,
     weights: Any = None,
     returned: bool = False,
     *,
@@ -372,7 +372,9 @@ def nanvar(
 
 
 @public(np.nanstd)
-def nanstd(a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, **options: Any) -> Any:
+def nanstd(
+    a: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, **options: object
+) -> Any:
     """The standard deviation of what is not NaN; the options are those of nanvar."""
     return functions.sqrt(nanvar(a, axis, dtype, **options))
 

@@ -217,7 +217,7 @@ def full(
     fill_value: ArrayLike,
     dtype: DTypeLike | None = None,
     order: str = "C",
-    **options: Any,
+    **options: object,
 ) -> Any:
     """An array of one value, which may be traced and broadcasts to the shape."""
     require_options("full", {"order": order, **options})
@@ -231,21 +231,21 @@ def _filled(shape: ShapeLike, value: int, dtype: DType) -> Any:
 
 
 @public(np.zeros)
-def zeros(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+def zeros(shape: Any, dtype: Any = None, order: str = "C", **options: object) -> Any:
     """Zeros; f64 by default as in NumPy."""
     require_options("zeros", {"order": order, **options})
     return _filled(shape, 0, dtype)
 
 
 @public(np.ones)
-def ones(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+def ones(shape: Any, dtype: Any = None, order: str = "C", **options: object) -> Any:
     """Ones; f64 by default as in NumPy."""
     require_options("ones", {"order": order, **options})
     return _filled(shape, 1, dtype)
 
 
 @public(np.empty)
-def empty(shape: Any, dtype: Any = None, order: str = "C", **options: Any) -> Any:
+def empty(shape: Any, dtype: Any = None, order: str = "C", **options: object) -> Any:
     """Zeros: graphc has no undefined contents."""
     require_options("empty", {"order": order, **options})
     return _filled(shape, 0, dtype)
@@ -259,7 +259,7 @@ def full_like(
     order: str = "K",
     subok: bool = True,
     shape: ShapeLike | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """One value in the shape and dtype of x."""
     require_options("full_like", {"order": order, "subok": subok, **options})
@@ -276,7 +276,7 @@ def zeros_like(
     order: str = "K",
     subok: bool = True,
     shape: ShapeLike | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Zeros in the shape and dtype of x."""
     require_options("zeros_like", {"order": order, "subok": subok, **options})
@@ -290,7 +290,7 @@ def ones_like(
     order: str = "K",
     subok: bool = True,
     shape: ShapeLike | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Ones in the shape and dtype of x."""
     require_options("ones_like", {"order": order, "subok": subok, **options})
@@ -304,7 +304,7 @@ def empty_like(
     order: str = "K",
     subok: bool = True,
     shape: ShapeLike | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Zeros in the shape and dtype of x: graphc has no undefined contents."""
     require_options("empty_like", {"order": order, "subok": subok, **options})

@@ -12,7 +12,7 @@ from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.promotion import promote
 from graphc.ir.types import I64, Dim
 from graphc.ops.index.update import index_update
-from graphc.ops.record.arguments import ArrayLike, Axes
+from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import alias, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
@@ -113,7 +113,7 @@ def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Any:
 # ------------------------------------------------------------------------------------ in place
 
 
-def _assign(name: str, x: Any, value: Any) -> None:
+def _assign(name: str, x: Any, value: Tensor) -> None:
     if not hasattr(x, "assign"):
         raise TraceError(f"{name} changes an array that is not traced", hint="use gc.zeros(...)")
     x.assign(value)
@@ -152,7 +152,7 @@ def putmask(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
 
 
 @public(np.place)
-def place(x: Any, mask: Any, values: Any) -> None:
+def place(x: Tensor, mask: ArrayLike, values: Any) -> None:
     """Set the elements of a traced array where a mask holds to the values one after the other,
     which start again where there are too few."""
     values = functions.ravel(as_value(values))

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import Dim, Dimension
-from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import broadcast_dims, normalise_axes, normalise_axis, require
 from graphc.ops.record.value import Value, common_element, functions, public
@@ -23,7 +23,7 @@ public(np.ndim, name="ndim")(rank_of)
 
 
 @public(np.size)
-def size(x: Any, axis: int | None = None) -> Dimension:
+def size(x: Tensor, axis: int | None = None) -> Dimension:
     """The number of elements, or the extent of one axis."""
     return size_of(shape_of(x)) if axis is None else shape_of(x)[axis]
 
@@ -114,7 +114,7 @@ def matrix_transpose(x: ArrayLike) -> Any:
 
 
 @public(np.moveaxis)
-def moveaxis(x: ArrayLike, source: Any, destination: Any) -> Any:
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """x with some axes moved to new positions, the others in their order."""
     rank = rank_of(x)
     sources = [normalise_axis(a, rank, "moveaxis") for a in np.atleast_1d(source)]
@@ -191,7 +191,7 @@ def hstack(arrays: Any, dtype: DTypeLike | None = None, casting: str = "same_kin
 
 
 @public(np.vstack)
-def vstack(arrays: Any, dtype: Any = None, casting: str = "same_kind") -> Any:
+def vstack(arrays: Any, dtype: DTypeLike | None = None, casting: str = "same_kind") -> Any:
     """Arrays joined along axis 0; vectors are rows."""
     return concatenate([atleast_2d(a) for a in arrays], 0, dtype, casting)
 
@@ -310,7 +310,7 @@ def tile(x: ArrayLike, reps: Any) -> Any:
 
 
 @public(np.repeat, method=True)
-def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
     """Every element (or sub-array along an axis) repeated; counts are known before tracing."""
     require(
         not isinstance(repeats, Value),

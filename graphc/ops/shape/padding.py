@@ -111,7 +111,7 @@ pad_op = define(
 )
 
 
-def emit_pad(x: Any, value: Any, pairs: Pairs, interior: Ints = ()) -> Any:
+def emit_pad(x: ArrayLike, value: ArrayLike, pairs: Pairs, interior: Ints = ()) -> Any:
     """pad, or x itself when nothing is added."""
     if not any(map(any, pairs)) and not any(interior):
         return x
@@ -120,7 +120,7 @@ def emit_pad(x: Any, value: Any, pairs: Pairs, interior: Ints = ()) -> Any:
     return emit_promoted("pad", x, value, element=element, low=low, high=high, interior=interior)
 
 
-def pad_zeros(x: Any, pairs: Pairs, interior: Ints = ()) -> Any:
+def pad_zeros(x: ArrayLike, pairs: Pairs, interior: Ints = ()) -> Any:
     """x surrounded by zeros (False for bool)."""
     return emit_pad(x, False if common_element(x)[0].kind == "b" else 0, pairs, interior)
 

@@ -16,7 +16,7 @@ from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
-from graphc.ops.record.arguments import Applied, ArrayLike, Axes, Read, ShapeLike
+from graphc.ops.record.arguments import Applied, ArrayLike, Axes, Read, ShapeLike, Tensor
 from graphc.ops.record.dims import (
     Shape,
     rank_of,
@@ -69,7 +69,7 @@ reshape_op = define(
 
 
 @public(np.reshape, method=True)
-def reshape(x: Any, *dims: Any, shape: Any = None, order: str = "C", copy: Any = None) -> Any:
+def reshape(x: Tensor, *dims: Any, shape: Any = None, order: str = "C", copy: Any = None) -> Any:
     """The elements of x in row-major order under a new shape; one extent may be -1."""
     if dims and isinstance(dims[-1], str):
         *dims, order = dims  # type: ignore[assignment]

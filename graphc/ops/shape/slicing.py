@@ -12,7 +12,7 @@ from graphc.ir.op import AXIS, OFFSET, Attr, Compute
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
-from graphc.ops.record.arguments import Applied, Array, DTypeLike, Read
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, DTypeLike, Read
 from graphc.ops.record.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import as_dtype, define, normalise_axis, require, require_castable
 from graphc.ops.record.value import Value, element_of, emit, emit_promoted, functions, public
@@ -108,7 +108,7 @@ slice_op = define(
 )
 
 
-def slice_axis(x: Any, axis: int, start: Dimension, stop: Dimension, step: int = 1) -> Any:
+def slice_axis(x: ArrayLike, axis: int, start: Dimension, stop: Dimension, step: int = 1) -> Any:
     """A slice along one axis, bounds as in the op."""
     dims = shape_of(x)
     starts: list[Dimension] = [0] * len(dims)
@@ -117,7 +117,7 @@ def slice_axis(x: Any, axis: int, start: Dimension, stop: Dimension, step: int =
     return emit_slice(x, starts, stops, steps)
 
 
-def emit_slice(x: Any, starts: Any, stops: Any, steps: Any) -> Any:
+def emit_slice(x: ArrayLike, starts: Any, stops: Any, steps: Any) -> Any:
     """The slice, or x itself when the slice is all of it."""
     whole = all(a == 0 for a in starts) and all(s == 1 for s in steps)
     if whole and tuple(stops) == shape_of(x) and isinstance(x, Value):
@@ -174,7 +174,7 @@ def _concat_pieces(node: Applied) -> list[tuple[int, tuple[int, ...]]]:
     return made
 
 
-def _concat_gradient(ct: Any, result: Any, *parts: Any, axis: int) -> list[Any]:
+def _concat_gradient(ct: Value, result: Value, *parts: Any, axis: int) -> list[Any]:
     made, begin = [], 0
     for part in parts:
         end = begin + part.shape[axis]

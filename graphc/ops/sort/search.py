@@ -15,7 +15,7 @@ from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
 from graphc.ir.types import BOOL, C128, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import is_nan, minimum, where
-from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -126,7 +126,7 @@ def searchsorted(
 
 
 @public(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+def digitize(x: Tensor, bins: Tensor, right: bool = False) -> Any:
     """The number of the bin that each value falls into; traced bins are taken to increase."""
     side = "left" if right else "right"
     if not isinstance(bins, Value) and len(bins) > 1 and bins[0] > bins[-1]:
@@ -230,7 +230,7 @@ def true_places(x: ArrayLike, size: int) -> tuple[Any, Any]:
 
 
 @public(np.flatnonzero)
-def flatnonzero(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
+def flatnonzero(x: Tensor, size: int | None = None, fill_value: int = 0) -> Any:
     """Row-major positions of what is not zero: the first `size`, then fill_value."""
     need_size("flatnonzero", size, x)
     if size is None:
@@ -240,7 +240,7 @@ def flatnonzero(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
 
 
 @public(np.nonzero, method=True)
-def nonzero(x: Any, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:
+def nonzero(x: Tensor, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:
     """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
     need_size("nonzero", size, x)
     if size is None:
@@ -252,14 +252,14 @@ def nonzero(x: Any, size: int | None = None, fill_value: int = 0) -> tuple[Any, 
 
 
 @public(np.argwhere)
-def argwhere(x: Any, size: int | None = None, fill_value: int = 0) -> Any:
+def argwhere(x: Tensor, size: int | None = None, fill_value: int = 0) -> Any:
     """nonzero as the rows of a matrix."""
     need_size("argwhere", size, x)
     return functions.stack(nonzero(x, size, fill_value), 1) if rank_of(x) else np.argwhere(x)
 
 
 @public(np.unravel_index)
-def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+def unravel_index(indices: Tensor, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """Positions in an array as one position per axis; they are not checked."""
     require(order in ("C", "F"), f"unravel_index: the order must be 'C' or 'F', got {order!r}")
     extents = tuple(shape) if np.ndim(shape) else (shape,)

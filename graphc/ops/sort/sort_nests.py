@@ -95,7 +95,7 @@ class Network:
         (keys,) = self.scratch
         self.write(self.index(row, k), self.b.load(keys, place))
 
-    def index(self, row: Any, k: Any) -> tuple[Any, ...]:
+    def index(self, row: Expr | int, k: Expr | int) -> tuple[Any, ...]:
         return (*unravel(row, self.node.type.dims[:-1]), k)
 
 
@@ -108,7 +108,7 @@ class Places(Network):
         high = key << 32
         b.store(keys, place, high | k.cast(U64))
 
-    def store(self, row: Any, k: Any, place: Expr | int) -> None:
+    def store(self, row: Expr | int, k: Expr | int, place: Expr | int) -> None:
         b, (keys,) = self.b, self.scratch
         low = b.load(keys, place) & ((1 << 32) - 1)
         self.write(self.index(row, k), low.cast(I64))
