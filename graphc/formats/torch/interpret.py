@@ -17,7 +17,7 @@ import numpy as np
 from graphc.errors import FeedError, GraphError, LimitError
 from graphc.formats.known import DecidedInside, Needed, number
 from graphc.formats.narrow import Narrow
-from graphc.formats.torch.records import Block, Name, Node, Program
+from graphc.formats.torch.records import Block, Name, Node, Program, Whole
 from graphc.formats.torch.table import SAME_NAMES, Rule, find
 from graphc.frontend.trace.trace import FunctionTrace, give_name
 from graphc.frontend.trace.tracer import Tracer
@@ -196,6 +196,11 @@ class Importer:
         self, names: Sequence[Any], made: Any, scope: Scope, trace: Trace, node: Node
     ) -> None:
         """Enter results under their names."""
+        if names and isinstance(names[0], Whole):
+            if isinstance(made, list | tuple):
+                scope.maps[0][names[0].name] = made
+                return
+            names = [names[0].name]
         if len(names) == 1 and isinstance(names[0], tuple):
             names = names[0]
         values = list(made) if isinstance(made, list | tuple) else [made]

@@ -32,6 +32,13 @@ class Name:
 
 
 @record(frozen=True)
+class Whole:
+    """The name of all results of a node together, of which others take their parts."""
+
+    name: str
+
+
+@record(frozen=True)
 class Element:
     """An element type as an argument; its name is NumPy's or that of a narrower one."""
 
@@ -44,7 +51,8 @@ class Node:
 
     inputs   (name in the operator's schema or "" for one that has none, value): numbers, strings,
              None, `Name`, `Element`, `Block`, or lists of them
-    outputs  names, None for a result that has none, a tuple of them where a result is a list
+    outputs  names, None for a result that has none, a tuple of them where a result is a list; or
+             one `Whole`
     """
 
     index: int
@@ -56,7 +64,9 @@ class Node:
     @property
     def title(self) -> str:
         """How messages call it: the operator and what it makes."""
-        name = next((n for n in self.outputs if isinstance(n, str)), f"#{self.index}")
+        first = self.outputs[0] if self.outputs else None
+        name = first.name if isinstance(first, Whole) else first
+        name = name if isinstance(name, str) else f"#{self.index}"
         return f"{self.target} (node {name!r})"
 
 

@@ -437,12 +437,6 @@ def one_hot(x: Any, num_classes: int = -1) -> Any:
     return f.one_hot(x, num_classes, dtype=np.int64)
 
 
-@aten("dropout", "feature_dropout", "alpha_dropout", "native_dropout", "feature_alpha_dropout")
-def dropout(x: Any, p: float = 0.5, train: bool = False) -> Any:
-    refuse(not train or not p, "dropout in training: export the module in eval()")
-    return x
-
-
 # ------------------------------------------------------------------------------------ losses
 
 _REDUCTIONS = ("none", "mean", "sum")

@@ -1,5 +1,6 @@
-"""Random numbers: drawn from a key made of the node's place, so a model gives the same in every
-call."""
+"""Random numbers: drawn from a key made of the node's place, so a program gives the same in every
+call, unless it is given a seed.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ from graphc.formats.torch.table import aten
 from graphc.ops.random import random
 from graphc.ops.record.value import functions as f
 
+SEED = "graphc_seed"  # the input of programs that draw anew in every call
+
 
 def _key(call: Any) -> Any:
-    return random.key(call.node.index)
+    seed = call.scope.get(SEED)
+    return (
+        random.key(call.node.index)
+        if seed is None
+        else random.fold_in(random.key(seed), call.node.index)
+    )
 
 
 @aten("rand", "rand_like")
@@ -74,3 +82,23 @@ def uniform(x: Any, low: float = 0.0, to: float = 1.0, *, call: Any) -> Any:
 def normal(x: Any, mean: float = 0.0, std: float = 1.0, *, call: Any) -> Any:
     drawn = random.normal(_key(call), x.shape, "f32")
     return f.astype(f.add(f.multiply(drawn, np.float32(std)), np.float32(mean)), dtype_of(x))
+
+
+@aten("native_dropout")
+def native_dropout(x: Any, p: float, train: bool | None = None, *, call: Any) -> Any:
+    if train is False or not p:
+        return x, f.ones(x.shape, bool)
+    kept = f.greater_equal(random.uniform(_key(call), x.shape, "f32"), np.float32(p))
+    scale = cast(1 / (1 - p) if p < 1 else 0.0, dtype_of(x))
+    return f.where(kept, f.multiply(x, scale), np.zeros((), dtype_of(x))), kept
+
+
+@aten("dropout")
+def dropout(x: Any, p: float = 0.5, train: bool = False, *, call: Any) -> Any:
+    return native_dropout(x, p, True, call=call)[0] if train and p else x
+
+
+@aten("feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def other_dropout(x: Any, p: float = 0.5, train: bool = False) -> Any:
+    refuse(not train or not p, "this kind of dropout in training is not supported")
+    return x

@@ -1,0 +1,269 @@
+"""Programs in memory: graphs of torch.fx become the records that files become.
+
+PyTorch is imported here alone, and only when one of these functions is called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import FeedError, GraphError
+from graphc.formats.kinds import Kind
+from graphc.formats.torch.model import TorchModel
+from graphc.formats.torch.records import Array, Block, Element, Location, Name, Node, Program, Whole
+from graphc.record import record
+
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+
+
+def torch_package() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise GraphError("this needs PyTorch", hint="pip install torch") from None
+    return torch
+
+
+def array_of(tensor: Any) -> Array:
+    """A tensor of the CPU as an array over the same memory. Raises GraphError for another one."""
+    torch = torch_package()
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise GraphError(
+            f"a tensor is on {tensor.device} in layout {tensor.layout}",
+            hint="move the module to the CPU: module.cpu()",
+        )
+    held = tensor.detach().resolve_conj().resolve_neg()
+    if held.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        made: Array = held.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return made
+    return held.numpy()  # type: ignore[no-any-return]
+
+
+def tensor_of(array: Array) -> Any:
+    """An array as a tensor over the same memory."""
+    torch = torch_package()
+    if not array.flags.writeable:
+        array = array.copy()
+    if str(array.dtype) == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def element_name(kind: Any) -> str:
+    """The name of an element type of PyTorch."""
+    return str(kind).removeprefix("torch.")
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+def target_of(function: Any) -> str:
+    """What files call an operator."""
+    torch = torch_package()
+    if isinstance(function, torch._ops.OpOverload):
+        return str(function)
+    module = str(function.__module__).replace("torch._ops.", "")
+    return f"{module}.{function.__name__}"
+
+
+class Reader:
+    """Turns the graph of a module of torch.fx into a block; tensors that it holds are collected."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Any] = {}
+
+    def block(self, module: Any) -> Block:
+        inputs: list[str] = []
+        nodes: list[Node] = []
+        outputs: Sequence[Any] = ()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                inputs.append(node.name)
+            elif node.op == "output":
+                given = node.args[0]
+                outputs = given if isinstance(given, list | tuple) else (given,)
+            elif node.op == "call_function":
+                nodes.append(self._node(len(nodes), node, module))
+            elif node.op != "get_attr":
+                raise GraphError(f"the graph holds a {node.op}, which torch.export removes")
+        return Block(tuple(inputs), tuple(nodes), tuple(self._value(v, module) for v in outputs))
+
+    def _node(self, index: int, node: Any, module: Any) -> Node:
+        names: Iterable[str] = ()
+        if hasattr(node.target, "_schema"):
+            names = [a.name for a in node.target._schema.arguments]
+        titles = [*names, *[""] * len(node.args)]
+        inputs = [(t, self._value(v, module)) for t, v in zip(titles, node.args)]
+        inputs += [(name, self._value(v, module)) for name, v in node.kwargs.items()]
+        outputs = (Whole(node.name),)
+        return Node(index, target_of(node.target), tuple(inputs), outputs, _location(node))
+
+    def _value(self, given: Any, module: Any) -> Any:
+        torch = torch_package()
+        if isinstance(given, torch.fx.Node):
+            return self._attribute(given, module) if given.op == "get_attr" else Name(given.name)
+        if isinstance(given, list | tuple):
+            return [self._value(item, module) for item in given]
+        if isinstance(given, torch.dtype):
+            return Element(element_name(given))
+        if given is None or isinstance(given, bool | int | float | complex | str):
+            return given
+        if isinstance(given, torch.device | torch.layout | torch.memory_format):
+            return None
+        raise GraphError(f"an argument is {type(given).__name__}, which is not supported")
+
+    def _attribute(self, node: Any, module: Any) -> Any:
+        """A graph, or a tensor that the graph holds."""
+        held = module
+        for part in node.target.split("."):
+            held = getattr(held, part)
+        if isinstance(held, torch_package().Tensor):
+            self.held[node.name] = held
+            return Name(node.name)
+        return self.block(held)
+
+
+def _location(node: Any) -> Location | None:
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return (frames[-1][0], int(frames[-1][1])) if frames else None
+
+
+def kind_of(value: Any) -> Kind:
+    """What an input is, from the value that a graph was made with."""
+    torch = torch_package()
+    if isinstance(value, torch.Tensor):
+        sizes = tuple(n if isinstance(n, int) else _symbol(n) for n in value.shape)
+        return Kind("tensor", element_name(value.dtype), sizes)
+    floats = isinstance(value, float | torch.SymFloat)
+    return Kind("tensor", "float64" if floats else "int64", ())
+
+
+def _symbol(size: Any) -> str | None:
+    """The name of a size; None for one that follows from others."""
+    text = str(size)
+    return text if text.isidentifier() else None
+
+
+# ------------------------------------------------------------------------------------ programs
+
+
+def from_exported(program: Any, name: str) -> Program:
+    """The records of a torch.export.ExportedProgram; weights are shared with it."""
+    block = (reader := Reader()).block(program.graph_module)
+    fixed: dict[str, Any] = {title: array_of(t) for title, t in reader.held.items()}
+    kinds: dict[str, Kind] = {}
+    titles: dict[str, str] = {}
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    stored = {**dict(program.state_dict), **dict(program.constants)}
+    for spec in program.graph_signature.input_specs:
+        form, given = spec.kind.name, spec.arg
+        if form in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            fixed[given.name] = array_of(stored[spec.target])
+            titles[given.name] = spec.target
+        elif form != "USER_INPUT":
+            raise GraphError(f"input {given.name!r} is a {form.lower().replace('_', ' ')}")
+        elif type(given).__name__ == "ConstantArgument":
+            fixed[given.name] = given.value
+        else:
+            kinds[given.name] = kind_of(values[given.name])
+    specs = program.graph_signature.output_specs
+    wanted = [v for s, v in zip(specs, block.outputs) if s.kind.name in _RESULTS]
+    names = [v.name if isinstance(v, Name) else f"result_{k}" for k, v in enumerate(wanted)]
+    inner = Block(block.inputs, block.nodes, tuple(wanted))
+    return Program(name, inner, kinds, fixed, _distinct(names), titles, _ranges(program))
+
+
+_RESULTS = ("USER_OUTPUT", "LOSS_OUTPUT")
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    made: list[str] = []
+    for name in names:
+        made.append(name + "_" * made.count(name))
+    return tuple(made)
+
+
+def _ranges(program: Any) -> Mapping[str, tuple[int | None, int | None]]:
+    def bound(value: Any) -> int | None:
+        number = int(value) if getattr(value, "is_Integer", False) else None
+        return number
+
+    constraints = program.range_constraints.items()
+    return {str(name): (bound(held.lower), bound(held.upper)) for name, held in constraints}
+
+
+class LiveModel(TorchModel):
+    """A program whose results nest as those of the module that it was made of."""
+
+    def __init__(self, program: Program, config: Config | None, nest: Nesting) -> None:
+        super().__init__(program, config)
+        self.nesting = nest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TorchModel, (self.program, super().__reduce__()[1][1])
+
+    def __call__(self, *args: Any, **feeds: Any) -> Any:
+        """Arguments nest as the module's do, keywords are names of the graph."""
+        named = super().__call__(*self.nesting.arguments(args), **feeds)
+        return self.nesting.results([named[name] for name in self.result_names])
+
+
+@record(frozen=True)
+class Nesting:
+    """How the arguments and results of a module nest.
+
+    given    which leaves of the arguments the program takes; the others were fixed
+    results  puts results together
+    """
+
+    given: tuple[bool, ...]
+    results: Callable[[list[Any]], Any]
+
+    def arguments(self, args: tuple[Any, ...]) -> list[Any]:
+        """The leaves of the arguments that the program takes."""
+        from torch.utils import _pytree as pytree
+
+        leaves = pytree.tree_leaves(args)
+        if len(leaves) > len(self.given):
+            raise FeedError(f"the module takes {len(self.given)} values, got {len(leaves)}")
+        return [leaf for leaf, taken in zip(leaves, self.given) if taken]
+
+
+def from_torch(
+    module: Any, *examples: Any, dynamic_shapes: Any = None, name: str = "", **options: Any
+) -> LiveModel:
+    """A module of PyTorch as a callable for arrays, exported by torch.export on example arguments.
+
+    Its arguments and results nest as the module's do.  `dynamic_shapes` says which sizes may
+    change, as for torch.export.export; the other options are those of gc.compile.  A module is
+    exported as it is: call its eval() first.  Raises GraphError without PyTorch, for what
+    torch.export refuses, and one that lists every operator that cannot be imported.
+    """
+    torch = torch_package()
+    from torch.utils import _pytree as pytree
+
+    if isinstance(module, torch.export.ExportedProgram):
+        program = module
+    else:
+        try:
+            program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
+        except Exception as error:  # whatever the module's own code raises
+            reason = str(error).strip().split("\n")[0]
+            raise GraphError(
+                f"torch.export refuses {type(module).__name__}: {reason[:300]}",
+                hint="a module is exported with examples that it runs on",
+            ) from error
+    title = name or type(module).__name__
+    specs = program.graph_signature.input_specs
+    users = [s for s in specs if s.kind.name == "USER_INPUT"]
+    given = tuple(type(s.arg).__name__ != "ConstantArgument" for s in users)
+    tree = program.call_spec.out_spec
+    nest = Nesting(given, lambda leaves: pytree.tree_unflatten(leaves, tree))
+    return LiveModel(from_exported(program, title), Config.create(**options), nest)

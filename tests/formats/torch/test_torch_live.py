@@ -1,0 +1,106 @@
+"""Modules of PyTorch in memory: gc.from_torch, and graphc as a backend of torch.compile."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+nn = torch.nn
+
+
+class Net(nn.Module):  # type: ignore[misc, name-defined]
+    """Writes in place, to views, too; returns a nesting; takes a flag that is fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x: Any, double: bool = False) -> Any:
+        y = torch.relu_(self.norm(self.conv(x)))
+        y[:, 0] *= 2
+        means = y.mean((2, 3)) + self.table
+        return {"means": means * 2 if double else means, "rows": [y.sum(1), means.argmax(1)]}
+
+
+def same(made: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(np.asarray(made), wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_becomes_a_function_of_arrays() -> None:
+    torch.manual_seed(0)
+    module = Net().eval()
+    sizes = {"x": {0: torch.export.Dim("batch", max=8)}, "double": None}
+    model = gc.from_torch(module, torch.randn(2, 2, 4, 4), True, dynamic_shapes=sizes)
+    for batch in (2, 5):
+        x = torch.randn(batch, 2, 4, 4)
+        made, wanted = model(x.numpy(), True), module(x, True)
+        same(made["means"], wanted["means"])
+        same(made["rows"][0], wanted["rows"][0])
+        same(made["rows"][1], wanted["rows"][1])
+    with pytest.raises(gc.GraphError, match="exported for"):
+        model(np.zeros((9, 2, 4, 4), np.float32), True)
+    assert "conv.weight" in model.bound({model.types[0].shape[0].symbols().pop(): 1}).names
+
+
+def test_what_torch_export_refuses_is_told() -> None:
+    class Branches(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(gc.GraphError, match=r"torch\.export refuses Branches"):
+        gc.from_torch(Branches(), torch.ones(2))
+
+
+def test_a_module_differentiates_inside_a_function() -> None:
+    linear = nn.Linear(3, 1)
+    model = gc.from_torch(linear, torch.ones(2, 3))
+    gradient = gc.compile(gc.grad(lambda x: np.sum(model(x))))(np.ones((2, 3), np.float32))
+    same(gradient, linear.weight.expand(2, 3))
+
+
+def test_torch_compile_trains_to_the_losses_of_eager() -> None:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    eager = nn.Sequential(*layers, nn.Linear(36, 5))
+    twin = copy.deepcopy(eager)
+    compiled = torch.compile(twin, backend=gc.torch_backend)
+    x, y = torch.randn(16, 1, 8, 8), torch.randint(0, 5, (16,))
+    losses: list[list[float]] = []
+    for model, parameters in ((eager, eager.parameters()), (compiled, twin.parameters())):
+        optimiser = torch.optim.SGD(parameters, 0.1, momentum=0.9)
+        losses.append([])
+        for _ in range(5):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimiser.step()
+            losses[-1].append(loss.item())
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    same(twin[1].running_var.numpy(), eager[1].running_var)
+
+
+def test_dropout_of_a_compiled_module_draws_anew() -> None:
+    torch.manual_seed(0)
+    drop = torch.compile(nn.Dropout(0.5), backend=gc.torch_backend)
+    one, two = drop(torch.ones(400)), drop(torch.ones(400))
+    assert (one != two).any() and 0.3 < (one == 0).float().mean() < 0.7
+
+
+def test_numbers_that_a_compiled_function_returns_stay_numbers() -> None:
+    @torch.compile(backend=gc.torch_backend, dynamic=True)
+    def scaled(x: Any) -> Any:
+        return x * x.shape[0], x.shape[0] + 1, x
+
+    for count in (2, 3):
+        x = torch.ones(count)
+        made, number, handed_back = scaled(x)
+        assert made.tolist() == [count] * count and number == count + 1
+        assert handed_back.tolist() == x.tolist()
