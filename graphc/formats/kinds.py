@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphc.errors import GraphError
-from graphc.formats.narrow import CARRIED
+from graphc.formats.carried import CARRIED, STRINGS
 from graphc.frontend.trace.trace import identifier
-from graphc.ir.types import Dimension, Type, dtype, symbol, tensor
+from graphc.ir.types import I64, Dimension, Type, dtype, symbol, tensor
 from graphc.record import record
 
 
@@ -24,16 +24,17 @@ class Kind:
 
 
 def type_of(name: str, kind: Kind) -> Type | None:
-    """The declared type of an input; None for a sequence or optional. Raises GraphError."""
+    """The type of the array that carries an input; None for a sequence or optional.
+
+    Raises GraphError for an input without a declared type.
+    """
     if kind.form in ("sequence", "optional"):
         return None
     if kind.form != "tensor" or kind.shape is None or not kind.element:
         raise GraphError(
             f"input {name!r} has no declared type", hint="infer shapes with onnx and save it again"
         )
-    if kind.element in ("string", "object"):
-        raise GraphError(f"input {name!r} holds strings, which graphs have none of")
-    element = dtype(CARRIED.get(kind.element, kind.element))
+    element = I64 if kind.element in STRINGS else dtype(CARRIED.get(kind.element, kind.element))
     dims = [_dimension(name, k, extent) for k, extent in enumerate(kind.shape)]
     return tensor(element, dims)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.formats.carried import Carried
 from graphc.ops.record.value import Value
 
 
@@ -51,9 +52,9 @@ def deciding(decide: Callable[[Value], np.ndarray[Any, Any]]) -> Iterator[None]:
 
 
 def is_known(x: Any) -> bool:
-    return not isinstance(x, Value) and not (
-        isinstance(x, list | tuple) and any(not is_known(item) for item in x)
-    )
+    if isinstance(x, list | tuple):
+        return all(map(is_known, x))
+    return not isinstance(x.value if isinstance(x, Carried) else x, Value)
 
 
 def known(x: Any) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ goes on with what it gave.  Each answer has a compilation of its own.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -20,9 +20,20 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.errors import FeedError, GraphError
+from graphc.formats.carried import (
+    CARRIED,
+    STRINGS,
+    Carried,
+    Narrow,
+    Text,
+    UnnamedWords,
+    carriers,
+    restored,
+    rewrapped,
+    text_of,
+)
 from graphc.formats.kinds import Kind, type_of
 from graphc.formats.known import DecidedInside, Needed, deciding
-from graphc.formats.narrow import CARRIED, Narrow, restored
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
 from graphc.frontend.compile.signature import as_array
@@ -52,6 +63,11 @@ class Stage:
     outline: Any = None
     answers: OrderedDict[tuple[Any, ...], Stage] = field(default_factory=OrderedDict)
 
+    @property
+    def plain(self) -> bool:
+        """Whether its results are arrays, one each."""
+        return all(form == _ARRAY for form in self.outline)
+
 
 class Imported(Protocol):
     """What an importer makes of a file: a function that can be traced for any sizes.
@@ -80,17 +96,23 @@ class ImportedModel(LoadedGraph):
 
     params        names of its inputs, types the types of those that are tensors
     result_names  names of its results
+    words         strings that it knows: those fed to it are told apart by them
     """
 
-    def __init__(self, source: Imported, config: Config | None = None) -> None:
+    def __init__(
+        self, source: Imported, config: Config | None = None, words: Iterable[str] = ()
+    ) -> None:
         import graphc.ops  # noqa: F401  (fills the op table)
 
         self.source = source
         self.kinds = source.kinds
         types = [type_of(name, kind) for name, kind in self.kinds.items()]
+        self._takes_strings = any(kind.element in STRINGS for kind in self.kinds.values())
+        self._words = (*sorted(words), None) if self._takes_strings else ()
         self._stages: dict[tuple[Any, ...], Stage] = {}
         self._ready: dict[tuple[Any, ...], Stage] = {}  # for arrays alone, which go in as they are
         self._traced: dict[tuple[tuple[str, int], ...], Graph] = {}
+        self._outlines: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._adopt(
             identifier(source.title),
             tuple(self.kinds),
@@ -131,13 +153,26 @@ class ImportedModel(LoadedGraph):
         key = tuple([(v.dtype, v.shape) if type(v) is np.ndarray else None for v in values])
         ready = self._ready.get(key)
         if ready is not None:
-            return self._execute(ready, values)
-        leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
-        stage, arrays = self._stage(leaves)
+            made = self._execute(ready, values)
+            return made if ready.plain else _together(ready.outline, made)
+        stage, arrays = self._staged(values)
         own = all(a is v for a, v in zip(arrays, values)) and len(arrays) == len(values)
-        if own and stage in self._stages.values() and all(form == _ARRAY for form in stage.outline):
+        if own and not self._takes_strings and stage in self._stages.values():
             self._ready[key] = stage
         return _together(stage.outline, self._execute(stage, arrays))
+
+    def _staged(self, values: Sequence[Any]) -> tuple[Stage, list[Array]]:
+        """What runs these feeds, and the arrays it takes.
+
+        Strings go in as places among those that the file names, so that one compilation serves all;
+        where that is not enough to know about them, as places among their own.
+        """
+        while True:
+            leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
+            try:
+                return self._stage(leaves)
+            except UnnamedWords:
+                self._words = ()
 
     def _leaf(self, name: str, value: Any) -> Any:
         """A feed as an array, a list of arrays, or None."""
@@ -150,6 +185,11 @@ class ImportedModel(LoadedGraph):
             return None
         if kind.form == "optional":
             return as_array(value)
+        if kind.element in STRINGS:
+            text = text_of(value, self._words)
+            declared = type_of(name, kind)
+            assert declared is not None
+            return Text(self._checked(name, declared, text.value), text.words)
         if kind.element in CARRIED:
             return Narrow(as_array(np.asarray(value).astype(CARRIED[kind.element])), kind.element)
         declared = type_of(name, kind)
@@ -159,8 +199,8 @@ class ImportedModel(LoadedGraph):
     def prepared(self, args: tuple[Any, ...], feeds: dict[str, Any]) -> tuple[Built, list[Array]]:
         """The compilation for a call, and the arrays that its executable takes."""
         values = self.arrange(args, feeds)
-        leaves = [self._leaf(name, value) for name, value in zip(self.params, values)]
-        stage, arrays = self._stage(leaves)
+        stage, arrays = self._staged(values)
+        self._require_arrays(stage.outline)
         return stage.built, arrays
 
     # -------------------------------------------------------------------------------- compiling
@@ -168,10 +208,10 @@ class ImportedModel(LoadedGraph):
     def _stage(self, values: Sequence[Any]) -> tuple[Stage, list[Array]]:
         """What runs these values, compiled as far as it is not yet, and the arrays it takes."""
         if self.plain:
-            self.bind([v.value.shape if isinstance(v, Narrow) else v.shape for v in values])
+            self.bind([v.value.shape if isinstance(v, Carried) else v.shape for v in values])
         arrays: list[Array] = []
         outline = [_outline(v, arrays) for v in values]
-        key = (repr(outline), *((a.dtype.str, a.shape) for a in arrays))
+        key = (_frozen(outline), *((a.dtype.str, a.shape) for a in arrays))
         with self._lock:
             stage = self._stages.get(key)
             if stage is None:
@@ -191,8 +231,9 @@ class ImportedModel(LoadedGraph):
         return stage, arrays
 
     def _execute(self, stage: Stage, arrays: Sequence[Array]) -> list[Array]:
-        made: list[Array] = stage.built.executable.run(arrays)
-        return made
+        executable = stage.built.executable
+        made = executable(*arrays)
+        return [made] if len(executable.results) == 1 else list(made)
 
     def _compile(self, outline: list[Any], arrays: Sequence[Array], answers: list[Array]) -> Stage:
         names = self._leaf_names(outline)
@@ -206,6 +247,12 @@ class ImportedModel(LoadedGraph):
     def _compiled(self, graph: Graph) -> Built:
         check_memory(graph)
         return build(graph, self.config)
+
+    def _form(self, kind: Kind) -> Any:
+        """How a tensor of such a kind goes in."""
+        if kind.element in STRINGS:
+            return "text", self._words
+        return ("narrow", kind.element) if kind.element in CARRIED else _ARRAY
 
     def _leaf_names(self, outline: list[Any]) -> list[str]:
         names = []
@@ -234,6 +281,9 @@ class ImportedModel(LoadedGraph):
             feeds = dict(zip(self.params, _together(outline, list(tracers))))
             with deciding(oracle.decide):
                 results = self.source.results(feeds)
+            for text in carriers(results):
+                if isinstance(text, Text):
+                    text.spelled()
             made: list[Any] = []
             shapes.extend(_outline(value, made) for value in results)
             return {str(k): value for k, value in enumerate(made)}
@@ -257,15 +307,18 @@ class ImportedModel(LoadedGraph):
         key = tuple(sorted(binding.items()))
         if key not in self._traced:
             kinds = [substitute(kind, binding) for kind in self.types]
-            outline = [
-                _ARRAY if k.element not in CARRIED else _narrow(k) for k in self.kinds.values()
-            ]
+            outline = [self._form(kind) for kind in self.kinds.values()]
             if not self.plain:
                 raise GraphError(
                     f"{self.name} takes sequences", hint="call it with lists: gc.load(...)"
                 )
             try:
-                graph, _ = self._trace(self.params, kinds, outline, [])  # type: ignore[arg-type]
+                graph, results = self._trace(self.params, kinds, outline, [])  # type: ignore[arg-type]
+            except UnnamedWords:
+                raise GraphError(
+                    f"{self.name}: strings that only a run can tell decide results",
+                    hint="call it from Python: gc.load(...) compiles for what it is given",
+                ) from None
             except _Query as query:
                 raise GraphError(
                     f"{self.name}: the elements of a value decide sizes, a run alone can tell",
@@ -273,6 +326,7 @@ class ImportedModel(LoadedGraph):
                     hint="call it from Python: gc.load(...) compiles for what it is given",
                 ) from None
             self._traced[key] = graph
+            self._outlines[key] = results
         return self._traced[key]
 
     def build(self, *shapes: tuple[int, ...]) -> Built:
@@ -283,8 +337,20 @@ class ImportedModel(LoadedGraph):
         key = tuple(sorted(binding.items()))
         with self._lock:
             if key not in self._built:
-                self._built[key] = self._compiled(self.bound(binding))
+                graph = self.bound(binding)
+                self._require_arrays(self._outlines[key])
+                self._built[key] = self._compiled(graph)
             return self._built[key]
+
+    def _require_arrays(self, outline: list[Any]) -> None:
+        """Raise GraphError for results that compiled files and the command line cannot give."""
+        for name, form in zip(self.result_names, outline):
+            if isinstance(form, tuple) and form[0] in ("text", "maps"):
+                what = "strings" if form[0] == "text" else "dictionaries"
+                raise GraphError(
+                    f"{self.name}: the result {name!r} holds {what}",
+                    hint="call it from Python: gc.load(...)(...)",
+                )
 
     def _inside(self, values: Sequence[Any]) -> list[Any]:
         """The model as part of what is traced."""
@@ -310,21 +376,22 @@ class ImportedModel(LoadedGraph):
 _ARRAY = "array"
 
 
-def _narrow(kind: Kind) -> Any:
-    return "narrow", kind.element
-
-
 def _outline(value: Any, arrays: list[Any]) -> Any:
     """How a value is put together; its arrays are appended to a list."""
     if isinstance(value, list):
         return [_outline(item, arrays) for item in value]
     if value is None:
         return None
-    if isinstance(value, Narrow):
+    if isinstance(value, Carried):
         arrays.append(value.value)
-        return "narrow", value.element
+        return value.form
     arrays.append(value)
     return _ARRAY
+
+
+def _frozen(outline: Any) -> Any:
+    """An outline as a key."""
+    return tuple(map(_frozen, outline)) if isinstance(outline, list) else outline
 
 
 def _together(outline: Any, arrays: list[Any]) -> list[Any]:
@@ -338,7 +405,7 @@ def _together(outline: Any, arrays: list[Any]) -> list[Any]:
         value = next(rest)
         if form == _ARRAY:
             return value
-        return restored(value, form[1]) if isinstance(value, np.ndarray) else Narrow(value, form[1])
+        return restored(form, value) if isinstance(value, np.ndarray) else rewrapped(form, value)
 
     rest = iter(arrays)
     return [made(form) for form in outline]

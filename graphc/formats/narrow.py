@@ -1,7 +1,6 @@
-"""Element types narrower than graphs have: they are carried in wider ones, and rounded when made.
+"""Element types narrower than graphs have: how numbers are rounded to them.
 
-int4 is carried as i8, float8 as f32: every value is exact there.  Only what makes such values
-(Cast, QuantizeLinear) has to know.
+Only what makes such values (Cast, QuantizeLinear) has to know.
 """
 
 from __future__ import annotations
@@ -11,43 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from graphc.formats.carried import CARRIED
 from graphc.ops.record.value import functions as f
-from graphc.record import record
-
-Array = np.ndarray[Any, Any]
-
-CARRIED = {
-    "int2": "int8",
-    "int4": "int8",
-    "uint2": "uint8",
-    "uint4": "uint8",
-    "float8_e4m3fn": "float32",
-    "float8_e4m3fnuz": "float32",
-    "float8_e5m2": "float32",
-    "float8_e5m2fnuz": "float32",
-    "float4_e2m1fn": "float32",
-    "float8_e8m0fnu": "float32",
-}
-
-
-@record(frozen=True)
-class Narrow:
-    """A value of a narrow element type, carried in a wider one."""
-
-    value: Any
-    element: str
-
-
-def carried(array: Any) -> Any:
-    """An array of the file as a value: narrow elements are widened."""
-    name = str(array.dtype)
-    wide = CARRIED.get(name)
-    return array if wide is None else Narrow(array.astype(wide), name)
-
-
-def restored(array: Array, element: str) -> Array:
-    """A carried array in its own element type again."""
-    return array.astype(np.dtype(getattr(ml_dtypes, element)))
 
 
 def limits_of(element: str) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError, LimitError
+from graphc.formats.carried import Carried, Text, carried, carriers, common_form, laid_bare, wrapped
 from graphc.formats.kinds import Kind
 from graphc.formats.known import DecidedInside, Needed, is_known
-from graphc.formats.narrow import Narrow, carried
 from graphc.formats.onnx.reader import MALFORMED, File, Node, Reference, Subgraph
 from graphc.formats.onnx.schemas import body_of, check_call
 from graphc.formats.onnx.table import Rule, find
@@ -158,16 +158,16 @@ class Importer:
         return self._ruled(rule, arguments, keywords)
 
     def _ruled(self, rule: Rule, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        narrow = next((a.element for a in arguments if isinstance(a, Narrow)), None)
-        if narrow is not None and rule.moves:
-            plain = [a.value if isinstance(a, Narrow) else a for a in arguments]
-            made = self._ruled(rule, plain, keywords)
-            wrapped = [Narrow(value, narrow) for value in _listed(made)]
-            return wrapped
-        if rule.folds and narrow is None and all(map(is_known, arguments)):
-            found = _folded(rule.function, arguments, keywords)
-            if found is not None:
-                return found
+        found = list(carriers(arguments))
+        if found and rule.moves:
+            form = common_form(found)
+            return wrapped(self._ruled(rule, laid_bare(arguments, form), keywords), form)
+        if rule.folds and not rule.carried and any(isinstance(value, Text) for value in found):
+            raise GraphError("strings are not supported here")
+        if rule.folds and not found and all(map(is_known, arguments)):
+            known = _folded(rule.function, arguments, keywords)
+            if known is not None:
+                return known
         return rule.function(*arguments, **keywords)
 
     def _inline(
@@ -276,7 +276,7 @@ def _folded(
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, list | Narrow):
+    if value is None or isinstance(value, list | Carried):
         return value
     return np.asarray(value)
 

@@ -12,7 +12,7 @@ from graphc.formats.kinds import Kind
 from graphc.formats.model import ImportedModel
 from graphc.formats.onnx.interpret import Importer
 from graphc.formats.onnx.reader import File, read
-from graphc.formats.onnx.support import require_supported
+from graphc.formats.onnx.support import require_supported, words_of
 from graphc.record import record
 
 
@@ -59,7 +59,7 @@ class OnnxModel(ImportedModel):
     def __init__(self, file: File, config: Config | None = None) -> None:
         require_supported(file)
         self.file = file
-        super().__init__(_Source(file), config)
+        super().__init__(_Source(file), config, words_of(file))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxModel, (self.file, super().__reduce__()[1][1])

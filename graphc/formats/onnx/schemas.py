@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.formats.carried import Narrow
 from graphc.formats.kinds import Kind
-from graphc.formats.narrow import Narrow
 from graphc.formats.onnx.reader import Node, Subgraph, _Reader
 from graphc.ops.record.value import Value
 

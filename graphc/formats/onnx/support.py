@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from graphc.errors import GraphError
 from graphc.formats.onnx.reader import File, Node, Subgraph
@@ -24,6 +27,29 @@ def nodes_of(graph: Subgraph) -> Iterator[Node]:
                 for item in value:
                     if isinstance(item, Subgraph):
                         yield from nodes_of(item)
+
+
+def words_of(file: File) -> set[str]:
+    """All strings that the file names: in constants and in attributes."""
+    found: set[str] = set()
+    for graph in (file.graph, *file.functions.values()):
+        values: list[Any] = list(graph.constants.values())
+        for node in nodes_of(graph):
+            values += node.attributes.values()
+            inner = (v for v in node.attributes.values() if isinstance(v, Subgraph))
+            values += [constant for each in inner for constant in each.constants.values()]
+        for value in values:
+            found |= _words(value)
+    check_within("folded_elements", len(found), f"{file.name} names {len(found)} strings")
+    return found
+
+
+def _words(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, np.ndarray):
+        return set(value.reshape(-1).tolist()) if value.dtype == object else set()
+    return {item for item in value if isinstance(item, str)} if isinstance(value, tuple) else set()
 
 
 def unsupported(file: File) -> list[Node]:

@@ -28,6 +28,7 @@ class Rule:
     takes_call   its function wants the node, too
     folds        on values that are known while tracing it may be computed at once
     moves        it only moves elements about, whatever they are
+    carried      it takes strings and narrow elements as they are carried
     """
 
     function: Function
@@ -35,13 +36,19 @@ class Rule:
     takes_call: bool
     folds: bool
     moves: bool
+    carried: bool
 
 
 TABLE: dict[tuple[str, str], list[Rule]] = {}
 
 
 def operator(
-    *names: str, domain: str = "", since: int = 1, folds: bool = True, moves: bool = False
+    *names: str,
+    domain: str = "",
+    since: int = 1,
+    folds: bool = True,
+    moves: bool = False,
+    carried: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function in the table under these operator names."""
 
@@ -50,7 +57,7 @@ def operator(
         keywords = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name in names:
             rules = TABLE.setdefault((domain, name), [])
-            rules.append(Rule(function, since, "call" in keywords, folds, moves))
+            rules.append(Rule(function, since, "call" in keywords, folds, moves, carried))
             rules.sort(key=lambda rule: -rule.since)
         return function
 

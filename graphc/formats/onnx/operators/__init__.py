@@ -16,6 +16,8 @@ from graphc.formats.onnx.operators import (
     sequences,
     shapes,
     signal,
+    support_vectors,
+    texts,
     training,
 )
 
@@ -35,5 +37,7 @@ __all__ = [
     "sequences",
     "shapes",
     "signal",
+    "support_vectors",
+    "texts",
     "training",
 ]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from graphc.formats.known import refuse
-from graphc.formats.narrow import CARRIED, Narrow, rounded
+from graphc.formats.carried import CARRIED, STRINGS, Narrow, Text, common_form, laid_bare, text_of
+from graphc.formats.known import known, refuse
+from graphc.formats.narrow import rounded
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import MICROSOFT, operator
 from graphc.ops.record.value import functions as f
@@ -27,7 +28,7 @@ _SAME = {
     "Neg": "negative", "Not": "logical_not", "Or": "logical_or", "Reciprocal": "reciprocal",
     "Relu": "relu", "Round": "rint", "Sigmoid": "sigmoid", "Sign": "sign",
     "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
-    "Sub": "subtract", "Tan": "tan", "Tanh": "tanh", "Where": "where", "Xor": "logical_xor",
+    "Sub": "subtract", "Tan": "tan", "Tanh": "tanh", "Xor": "logical_xor",
 }  # fmt: skip
 
 
@@ -136,6 +137,21 @@ def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any
 @operator("Identity", moves=True)
 def identity(x: Any) -> Any:
     return x
+
+
+@operator("Where", moves=True)
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return f.where(condition, x, y)
+
+
+@operator("Equal", since=19, carried=True)
+def equal(a: Any, b: Any) -> Any:
+    if not isinstance(a, Text) or not isinstance(b, Text):
+        return f.equal(a, b)
+    if None in a.words:  # two strings that the file does not name are equal or not
+        b.spelled()
+    form = common_form([a, b])
+    return f.equal(laid_bare(a, form), laid_bare(b, form))
 
 
 @operator("Clip", since=11)
@@ -267,21 +283,44 @@ def bias_gelu(x: Any, bias: Any) -> Any:
 
 def cast_to(x: Any, element: str, saturate: bool = True) -> Any:
     """x in an element type of the format, by its name."""
+    if isinstance(x, Text):
+        return x if element in STRINGS else _parsed(x, element)
     plain = x.value if isinstance(x, Narrow) else x
-    refuse(element not in ("string", "object") and plain.dtype != object, "strings are not cast")
+    if element in STRINGS:
+        array = known(plain)
+        made = np.empty(array.shape, object)
+        made.reshape(-1)[:] = [_printed(number) for number in array.reshape(-1)]
+        return text_of(made)
     if element in CARRIED:
         return Narrow(rounded(plain, element, saturate), element)
     target = np.dtype(element) if element != "bfloat16" else element
     return f.astype(plain, target)
 
 
-@operator("Cast")
+def _parsed(text: Text, element: str) -> Any:
+    """Numbers that strings spell."""
+    words = text.spelled()
+    refuse(not any("_" in word for word in words), "a string that is no number")
+    kind = np.dtype(element)
+    if kind.kind in "iu":
+        return text.through(np.array([int(word) for word in words], kind), kind)
+    return text.through(np.array([float(word) for word in words], kind), kind)
+
+
+def _printed(number: Any) -> str:
+    """A number as the format spells it: the fewest digits that tell it apart."""
+    return str(number.item() if number.dtype.kind in "biu" else number)
+
+
+@operator("Cast", carried=True)
 def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     return cast_to(x, element_name(to), bool(saturate))
 
 
-@operator("CastLike")
+@operator("CastLike", carried=True)
 def cast_like(x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    if isinstance(like, Text):
+        return cast_to(x, "string")
     element = like.element if isinstance(like, Narrow) else str(like.dtype)
     return cast_to(x, element, bool(saturate))
 

@@ -11,18 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.carried import Maps, Text
 from graphc.formats.known import refuse
 from graphc.formats.onnx.table import ML, operator
+from graphc.limits import check_within
 from graphc.ops.record.value import functions as f
 
 Array = np.ndarray[Any, Any]
 
 
-def _floats(values: Any) -> Array:
+def floats(values: Any) -> Array:
     return np.asarray(values, np.float32)
 
 
-def _matrix(x: Any) -> Any:
+def matrix(x: Any) -> Any:
     made = f.astype(x, np.float32) if np.dtype(x.dtype).kind != "f" else x
     return f.reshape(made, (1, -1)) if made.ndim == 1 else made
 
@@ -33,8 +35,8 @@ def _matrix(x: Any) -> Any:
 @operator("Scaler", domain=ML)
 def scaler(x: Any, *, offset: Any = (), scale: Any = ()) -> Any:
     wide = f.astype(x, np.float32)
-    made = f.subtract(wide, _floats(offset)) if len(offset) else wide
-    return f.multiply(made, _floats(scale)) if len(scale) else made
+    made = f.subtract(wide, floats(offset)) if len(offset) else wide
+    return f.multiply(made, floats(scale)) if len(scale) else made
 
 
 @operator("Normalizer", domain=ML)
@@ -75,7 +77,7 @@ def imputer(
     return f.where(missing, np.asarray(imputed_value_int64s, x.dtype), x)
 
 
-@operator("ArrayFeatureExtractor", domain=ML)
+@operator("ArrayFeatureExtractor", domain=ML, moves=True)
 def array_feature_extractor(x: Any, indices: Any) -> Any:
     flat = f.reshape(f.astype(indices, np.int64), (-1,))
     made = f.take(x, flat, axis=x.ndim - 1)
@@ -84,23 +86,25 @@ def array_feature_extractor(x: Any, indices: Any) -> Any:
 
 @operator("FeatureVectorizer", domain=ML)
 def feature_vectorizer(*arrays: Any, inputdimensions: Any = ()) -> Any:
-    rows = [_matrix(x) for x in arrays]
+    rows = [matrix(x) for x in arrays]
     wanted = list(inputdimensions) or [x.shape[1] for x in rows]
     cut = [f.getitem(x, (slice(None), slice(0, n))) for x, n in zip(rows, wanted)]
     return f.concatenate([f.astype(x, np.float32) for x in cut], 1)
 
 
-@operator("OneHotEncoder", domain=ML)
+@operator("OneHotEncoder", domain=ML, carried=True)
 def one_hot_encoder(
     x: Any, *, cats_int64s: Any = (), cats_strings: Any = (), zeros: int = 1
 ) -> Any:
-    refuse(not cats_strings, "categories that are strings")
+    if isinstance(x, Text):
+        same = [[word == category for category in cats_strings] for word in x.words]
+        return x.through(same, np.float32)
     classes = np.asarray(cats_int64s, np.int64)
     wide = f.expand_dims(f.astype(x, np.int64), -1)
     return f.astype(f.equal(wide, classes), np.float32)
 
 
-@operator("LabelEncoder", domain=ML, since=2)
+@operator("LabelEncoder", domain=ML, since=2, carried=True)
 def label_encoder(
     x: Any,
     *,
@@ -115,35 +119,65 @@ def label_encoder(
     default_int64: int = -1,
     default_float: float = -0.0,
     default_tensor: Any = None,
-    default_string: str = "",
+    default_string: str = "_Unused",
 ) -> Any:
-    refuse(keys_strings is None and values_strings is None, "labels that are strings")
-    keys = _first(keys_int64s, keys_floats, keys_tensor)
-    refuse(keys.dtype != object, "labels that are strings")
-    values = _first(
-        None if values_int64s is None else np.asarray(values_int64s, np.int64),
-        None if values_floats is None else np.asarray(values_floats, np.float32),
-        values_tensor,
-    )
-    refuse(values.dtype != object, "labels that are strings")
-    default = (
-        default_tensor
-        if default_tensor is not None
-        else (default_float if values.dtype.kind == "f" else default_int64)
-    )
-    wide = f.expand_dims(x, -1)
-    equal = f.equal(wide, keys.astype(x.dtype))
-    if keys.dtype.kind == "f":
-        equal = f.logical_or(equal, f.logical_and(f.isnan(wide), np.isnan(keys)))
-    found = f.take(values, f.argmax(equal, axis=-1), axis=0)
-    fill = np.asarray(default, values.dtype).reshape(())
-    return f.where(f.any(equal, axis=-1), found, fill)
+    keys = _first(keys_strings, keys_int64s, keys_floats, keys_tensor)
+    place = _place_of(x, keys)
+    if values_strings is None and (values_tensor is None or values_tensor.dtype != object):
+        values = _first(
+            None if values_int64s is None else np.asarray(values_int64s, np.int64),
+            None if values_floats is None else np.asarray(values_floats, np.float32),
+            values_tensor,
+        )
+        plain = default_float if values.dtype.kind == "f" else default_int64
+        default = plain if default_tensor is None else default_tensor.reshape(-1)[0]
+        return f.take(np.append(values, np.asarray(default, values.dtype)), place, axis=0)
+    words = _first(values_strings, values_tensor).tolist()
+    other = default_string if default_tensor is None else default_tensor.reshape(-1)[0]
+    return Text(place, (*words, other))
 
 
 def _first(*given: Any) -> Array:
     found = [np.asarray(v) for v in given if v is not None]
     refuse(bool(found), "has no keys or values")
     return found[0].reshape(-1)
+
+
+def _place_of(x: Any, keys: Array) -> Any:
+    """Where each element is among the keys; their number where it is not."""
+    refuse(isinstance(x, Text) == (keys.dtype.kind in "OU"), "keys of another type")
+    if isinstance(x, Text):
+        places = {key: k for k, key in reversed(list(enumerate(keys.tolist())))}
+        return x.through([places.get(word, len(keys)) for word in x.words], np.int64)
+    wide = f.expand_dims(x, -1)
+    equal = f.equal(wide, keys.astype(x.dtype))
+    if keys.dtype.kind == "f":
+        equal = f.logical_or(equal, f.logical_and(f.isnan(wide), np.isnan(keys)))
+    found = f.astype(f.argmax(equal, axis=-1), np.int64)
+    return f.where(f.any(equal, axis=-1), found, np.int64(len(keys)))
+
+
+@operator("CategoryMapper", domain=ML, carried=True)
+def category_mapper(
+    x: Any,
+    *,
+    cats_int64s: Any = (),
+    cats_strings: Any = (),
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Any:
+    if isinstance(x, Text):
+        place = _place_of(x, np.asarray(cats_strings, object))
+        return f.take(np.array([*cats_int64s, default_int64], np.int64), place, axis=0)
+    place = _place_of(x, np.asarray(cats_int64s, np.int64))
+    return Text(place, (*cats_strings, default_string))
+
+
+@operator("ZipMap", domain=ML)
+def zip_map(x: Any, *, classlabels_int64s: Any = (), classlabels_strings: Any = ()) -> Any:
+    keys = tuple(classlabels_strings) or tuple(map(int, classlabels_int64s))
+    refuse(x.ndim in (1, 2) and x.shape[-1] == len(keys), f"{len(keys)} keys for each row")
+    return Maps(x, keys)
 
 
 # ------------------------------------------------------------------------------------ linear
@@ -176,9 +210,9 @@ def linear_regressor(
     post_transform: str = "NONE",
     targets: int = 1,
 ) -> Any:
-    weights = _floats(coefficients).reshape(targets, -1)
-    made = f.matmul(f.astype(_matrix(x), np.float32), np.ascontiguousarray(weights.T))
-    made = f.add(made, _floats(intercepts)) if len(intercepts) else made
+    weights = floats(coefficients).reshape(targets, -1)
+    made = f.matmul(f.astype(matrix(x), np.float32), np.ascontiguousarray(weights.T))
+    made = f.add(made, floats(intercepts)) if len(intercepts) else made
     return transformed(made, post_transform)
 
 
@@ -193,29 +227,48 @@ def linear_classifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> Any:
-    refuse(not classlabels_strings, "labels that are strings")
-    labels = np.asarray(classlabels_ints, np.int64)
-    wide = f.astype(_matrix(x), np.float32)
-    weights = _floats(coefficients).reshape(-1, wide.shape[1])
+    labels = Labels(classlabels_ints, classlabels_strings)
+    wide = f.astype(matrix(x), np.float32)
+    weights = floats(coefficients).reshape(-1, wide.shape[1])
     scores = f.matmul(wide, np.ascontiguousarray(weights.T))
-    scores = f.add(scores, _floats(intercepts)) if len(intercepts) else scores
-    return _classified(scores, labels, post_transform)
+    scores = f.add(scores, floats(intercepts)) if len(intercepts) else scores
+    return classified(scores, labels, post_transform)
 
 
-def _classified(scores: Any, labels: Array, post: str) -> Any:
+class Labels:
+    """What the classes of a model are called: integers or strings."""
+
+    def __init__(self, integers: Any, strings: Any) -> None:
+        self.words = tuple(strings)
+        self.numbers = np.asarray(integers, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.words) or len(self.numbers)
+
+    def at(self, place: Any) -> Any:
+        """The labels of classes by their places."""
+        if self.words:
+            return Text(f.astype(place, np.int64), self.words)
+        return f.take(self.numbers, place, axis=0)
+
+    def second(self, condition: Any) -> Any:
+        """The second label where a condition holds, else the first."""
+        return self.at(f.astype(condition, np.int64))
+
+
+def classified(scores: Any, labels: Labels, post: str) -> Any:
     """Labels and transformed scores; one score for two labels is that of the second."""
     if scores.shape[1] == 1 and len(labels) == 2:
         second = f.greater(f.getitem(scores, (slice(None), 0)), np.float32(0))
         one = transformed(scores, post if post in ("LOGISTIC", "PROBIT") else "NONE")
-        label = f.where(second, labels[1], labels[0])
-        return label, f.concatenate([f.subtract(1, one), one], 1)
-    label = f.take(labels, f.argmax(scores, axis=1), axis=0)
-    return label, transformed(scores, post)
+        return labels.second(second), f.concatenate([f.subtract(1, one), one], 1)
+    return labels.at(f.argmax(scores, axis=1)), transformed(scores, post)
 
 
 # ------------------------------------------------------------------------------------ trees
 
 _TESTS = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_MEMBER = len(_TESTS)
 
 
 class _Trees:
@@ -223,6 +276,7 @@ class _Trees:
 
     feature, test, edge, yes, no   of each node; a leaf goes to itself
     weights                        what a leaf adds to each target
+    members                        of each node, the numbers it looks for, filled up with NaN
     """
 
     def __init__(
@@ -235,10 +289,11 @@ class _Trees:
         missing: Array,
         roots: Array,
         weights: Array,
+        members: Array | None = None,
     ) -> None:
         self.feature, self.test, self.edge = feature, test, edge
         self.yes, self.no, self.missing, self.roots = yes, no, missing, roots
-        self.weights = weights
+        self.weights, self.members = weights, members
         self.depth = self._depth()
 
     def _depth(self) -> int:
@@ -277,10 +332,17 @@ class _Trees:
         kinds = np.unique(self.test)
         made: Any = None
         for kind in kinds:
-            one = compare[int(kind)](value, edge)
+            if kind == _MEMBER:
+                one = self._is_member(value, at)
+            else:
+                one = compare[int(kind)](value, edge)
             own = f.equal(f.take(self.test, at, axis=0), kind)
             made = one if made is None else f.where(own, one, made)
         return made
+
+    def _is_member(self, value: Any, at: Any) -> Any:
+        sets = f.take(self.members, at, axis=0)
+        return f.any(f.equal(f.expand_dims(value, -1), sets), axis=-1)
 
     def scores(self, x: Any, aggregate: str) -> Any:
         """What the leaves give each target: [rows, targets]."""
@@ -407,8 +469,7 @@ def tree_classifier(
 ) -> Any:
     kind = _kind(nodes_values_as_tensor)
     given = _listed({k: v for k, v in locals().items() if k not in ("x", "kind")}, kind)
-    refuse(not classlabels_strings, "labels that are strings")
-    labels = np.asarray(classlabels_int64s, np.int64)
+    labels = Labels(classlabels_int64s, classlabels_strings)
     count = max(int(max(class_ids)) + 1, 1)
     binary = len(labels) == 2 and len(set(class_ids)) == 1
     columns = 1 if binary else max(count, len(labels))
@@ -422,20 +483,19 @@ def tree_classifier(
         made = f.add(made, base[-1:] if binary else base)
     scores = f.astype(made, np.float32)
     if not binary:
-        return _classified(scores, labels, post_transform)
+        return classified(scores, labels, post_transform)
     return _binary_trees(scores, labels, post_transform, given["class_weights"])
 
 
-def _binary_trees(scores: Any, labels: Array, post: str, weights: Sequence[float]) -> Any:
+def _binary_trees(scores: Any, labels: Labels, post: str, weights: Sequence[float]) -> Any:
     """Two classes by one score: a probability where no weight is negative, else a margin."""
     one = transformed(scores, post)
     is_probability = min(map(float, weights), default=0.0) >= 0
     edge = 0.5 if is_probability else 0.0
     second = f.greater(f.getitem(scores, (slice(None), 0)), np.float32(edge))
-    label = f.where(second, labels[1], labels[0])
     minus = post in ("LOGISTIC", "PROBIT") or (post == "NONE" and is_probability)
     other = f.subtract(1, one) if minus else f.negative(one)
-    return label, f.concatenate([other, one], 1)
+    return labels.second(second), f.concatenate([other, one], 1)
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
@@ -460,7 +520,7 @@ def tree_ensemble(
     tree_roots: Any,
 ) -> Any:
     modes = np.asarray(nodes_modes, np.int64).reshape(-1)
-    refuse(int(modes.max(initial=0)) <= 5, "tests of membership are not supported")
+    refuse(int(modes.min(initial=0)) >= 0 and int(modes.max(initial=0)) <= _MEMBER, "no such test")
     inner, outer = len(modes), len(leaf_targetids)
     kind = np.asarray(nodes_splits).dtype
     leaf = np.arange(outer, dtype=np.int64) + inner
@@ -487,6 +547,7 @@ def tree_ensemble(
         padded(nodes_missing_value_tracks_true, bool),
         np.asarray(tree_roots, np.int64),
         weights,
+        _members(modes, membership_values, inner + outer, kind),
     )
     names = ("AVERAGE", "SUM", "MIN", "MAX")
     refuse(0 <= aggregate_function < 4 and 0 <= post_transform < 5, "no such aggregate")
@@ -495,45 +556,18 @@ def tree_ensemble(
     return transformed(made, posts[post_transform])
 
 
-# ------------------------------------------------------------------------------------ kernels
-
-
-def _kernel(x: Any, vectors: Array, kind: str, parameters: Any) -> Any:
-    """The kernel of each row with each support vector."""
-    gamma, offset, degree = (*map(float, parameters), 0.0, 0.0, 3.0)[:3]
-    if kind == "RBF":
-        squares = f.add(f.sum(f.multiply(x, x), axis=1, keepdims=True), (vectors**2).sum(1)[None])
-        cross = f.multiply(f.matmul(x, np.ascontiguousarray(vectors.T)), np.float32(2))
-        return f.exp(f.multiply(f.subtract(squares, cross), np.float32(-gamma)))
-    dot = f.matmul(x, np.ascontiguousarray(vectors.T))
-    if kind == "LINEAR":
-        return dot
-    line = f.add(f.multiply(dot, np.float32(gamma)), np.float32(offset))
-    refuse(kind in ("POLY", "SIGMOID"), f"no kernel {kind!r}")
-    return f.power(line, np.float32(degree)) if kind == "POLY" else f.tanh(line)
-
-
-@operator("SVMRegressor", domain=ML)
-def svm_regressor(
-    x: Any,
-    *,
-    coefficients: Any = (),
-    kernel_params: Any = (),
-    kernel_type: str = "LINEAR",
-    n_supports: int = 0,
-    one_class: int = 0,
-    post_transform: str = "NONE",
-    rho: Any = (0.0,),
-    support_vectors: Any = (),
-) -> Any:
-    wide = f.astype(_matrix(x), np.float32)
-    if n_supports:
-        vectors = _floats(support_vectors).reshape(n_supports, -1)
-        seen = _kernel(wide, vectors, kernel_type, kernel_params)
-        made = f.matmul(seen, _floats(coefficients).reshape(-1, 1))
-    else:
-        made = f.matmul(wide, _floats(coefficients).reshape(-1, 1))
-    made = f.add(made, _floats(rho[:1]))
-    if one_class:
-        return f.where(f.greater(made, 0), np.float32(1), np.float32(-1))
-    return transformed(made, post_transform)
+def _members(modes: Array, values: Any, count: int, kind: Any) -> Array | None:
+    """What each node looks for: the lists stand one after another, a NaN ends each."""
+    nodes = np.flatnonzero(modes == _MEMBER)
+    if not len(nodes):
+        return None
+    flat = np.asarray(() if values is None else values, kind).reshape(-1)
+    ends = np.flatnonzero(np.isnan(flat))
+    refuse(len(ends) == len(nodes), f"{len(ends)} lists of members for {len(nodes)} tests")
+    lists = np.split(flat, ends + 1)[:-1]
+    most = max(map(len, lists))
+    check_within("folded_elements", most * count, "members of sets")
+    made = np.full((count, most), np.nan, kind)
+    for node, members in zip(nodes, lists):
+        made[node, : len(members)] = members
+    return made

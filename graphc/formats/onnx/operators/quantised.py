@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.carried import Narrow
 from graphc.formats.known import axes_of, refuse
-from graphc.formats.narrow import Narrow, limits_of, rounded
+from graphc.formats.narrow import limits_of, rounded
 from graphc.formats.onnx.operators.products import conv as float_conv
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import MICROSOFT, operator

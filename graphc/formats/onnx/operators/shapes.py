@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from graphc.formats.carried import Carried, Narrow, carried
 from graphc.formats.known import axes_of, ints, number, refuse
-from graphc.formats.narrow import Narrow
 from graphc.formats.onnx.reader import element_name
 from graphc.formats.onnx.table import operator
 from graphc.ops.record.value import functions as f
 
 
 def _plain(x: Any) -> Any:
-    return x.value if isinstance(x, Narrow) else x
+    return x.value if isinstance(x, Carried) else x
 
 
 @operator("Constant", folds=False)
@@ -30,8 +30,6 @@ def constant(
     value_strings: Any = None,
     sparse_value: Any = None,
 ) -> Any:
-    from graphc.formats.narrow import carried
-
     if value is not None or sparse_value is not None:
         return carried(value if value is not None else sparse_value)
     for given, kind in (
@@ -43,7 +41,7 @@ def constant(
         (value_strings, object),
     ):
         if given is not None:
-            return np.array(given, kind)
+            return carried(np.array(given, kind))
     refuse(False, "has no value")
     return None
 
@@ -120,10 +118,8 @@ def unsqueeze_attribute(x: Any, *, axes: tuple[int, ...]) -> Any:
     return f.expand_dims(x, axes_of(axes, x.ndim + len(axes)))
 
 
-@operator("Concat")
+@operator("Concat", moves=True)
 def concat(*arrays: Any, axis: int = 1) -> Any:
-    if isinstance(arrays[0], Narrow):
-        return Narrow(f.concatenate([a.value for a in arrays], axis), arrays[0].element)
     return f.concatenate(list(arrays), axis) if len(arrays) > 1 else arrays[0]
 
 

@@ -1,14 +1,16 @@
-"""Steps of optimisers: ai.onnx.preview.training."""
+"""Gradients and steps of optimisers: ai.onnx.preview.training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.formats.known import refuse
+from graphc.formats.onnx.reader import Node, Subgraph
 from graphc.formats.onnx.table import operator
+from graphc.frontend.transforms.grad import grad
 from graphc.ops.record.value import functions as f
 
 TRAINING = "ai.onnx.preview.training"
@@ -96,3 +98,30 @@ def adam(
         return f.multiply(new, np.float32(1 - norm_coefficient_post)), v, h
 
     return _each(values, 4, step)
+
+
+@operator("Gradient", domain=TRAINING, folds=False)
+def gradient(*values: Any, xs: Sequence[str], zs: Sequence[str] = (), y: str, call: Any) -> Any:
+    """The gradient of a value of the graph with respect to other values of it, at these values."""
+    names = (*xs, *zs)
+    refuse(len(values) == len(names) == len(set(names)), f"{len(values)} values for {len(names)}")
+    nodes = _between(call.importer.file.graph, set(names), y)
+    part = Subgraph("gradient", nodes, names, (y,), {}, {})
+    whole = grad(lambda *given: f.sum(call.run(part, *given)[0]), wrt=tuple(range(len(xs))))
+    return tuple(whole(*values))
+
+
+def _between(graph: Subgraph, known: set[str], result: str) -> tuple[Node, ...]:
+    """The nodes of a graph that a value needs, from known values on."""
+    makers = {name: node for node in graph.nodes for name in node.outputs if name}
+    seen, waiting = set(known), [result]
+    found: dict[int, Node] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in makers:
+            continue
+        node = makers[name]
+        seen.update(node.outputs)
+        found[node.index] = node
+        waiting += node.inputs
+    return tuple(found[index] for index in sorted(found))
