@@ -9,11 +9,16 @@ vectors, patches of an image move row segments, and anything else still moves el
     block of A:     row 0: [ k0 k1 ... kc ] pad   row 1: ...      the pad spreads cache sets
 """
 
+from collections.abc import Callable
+
 from graphc.codegen.gemm.emit import Body
 from graphc.codegen.gemm.layout import DIM_WORDS, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
 
+TurnRows = Callable[[Core, Body, str, str], None]  # (.., line, group of lines)
+CopyRow = Callable[[Core, Body, str], None]  # (.., line)
+PackColumns = Callable[[Core, Body, str, str, str, tuple[str, str]], None]  # panel line width span
 ROW_CHUNK = 16
 
 
@@ -93,6 +98,16 @@ def _fill_runs(core: Core, body: Body, table: str) -> None:
         following.set(value)
 
 
+TRANSPOSE_ARGUMENTS = [
+    ("ptr", "to"),
+    ("i64", "to_step"),
+    ("ptr", "from"),
+    ("ptr", "offsets"),
+    ("i64", "limit"),
+    ("i64", "part"),
+]
+
+
 def emit_transpose(core: Core) -> None:
     """`transpose(to, to_step, from, offsets, limit, part)`: a square block, columns to rows.
 
@@ -100,17 +115,25 @@ def emit_transpose(core: Core) -> None:
     all sources becomes row r at to + r * to_step.
     """
     lanes, memory = core.kind.lanes, core.kind.memory
-    arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
-    body = Body("transpose", [*arguments, ("i64", "limit"), ("i64", "part")])
+
+    def read(body: Body, place: str) -> str:
+        core.prefetch(body, body.at(place, tuned.transpose_ahead), False)
+        return core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory))
+
+    transpose(core, read)
+
+
+def transpose(core: Core, read: Callable[[Body, str], str]) -> None:
+    """`emit_transpose` where `read` gives the source vector at a place."""
+    body = Body("transpose", TRANSPOSE_ARGUMENTS)
     last = body.sub("%limit", 1)
     rows = []
-    for source in range(lanes):
+    for source in range(core.kind.lanes):
         place = body.at("%from", body.word("%offsets", body.least(source, last)))
-        core.prefetch(body, body.at(place, tuned.transpose_ahead), False)
-        rows.append(core.widen(body, lanes, core.load_part(body, lanes, place, "%part", memory)))
+        rows.append(read(body, place))
     for number, row in enumerate(transposed(core, body, rows)):
         target = body.at("%to", body.mul("%to_step", number))
-        body.store(core.vector(lanes), row, target, core.size)
+        body.store(core.vector(core.kind.lanes), row, target, core.size)
     body.do("ret void")
     core.finish(body)
 
@@ -193,7 +216,13 @@ PACK_ARGUMENTS = [
 
 def emit_pack_a(core: Core) -> str:
     """Copy `lines` rows of A, `count` steps of k each, to rows that are `to_step` bytes apart."""
-    body = Body("pack_a", PACK_ARGUMENTS)
+    turn = _transpose_a if core.turns and not core.kind.pairs else None
+    return pack_a(core, "pack_a", turn, _copy_row)
+
+
+def pack_a(core: Core, name: str, turn: TurnRows | None, copy: CopyRow) -> str:
+    """The function that packs A: rows that are neighbours in memory turn, others are copied."""
+    body = Body(name, PACK_ARGUMENTS)
     start = body.local("i64", 0)
     scattered = body.test("eq", body.word("%k_run", 0), 1)
     with body.during(lambda: body.test("slt", start.get(), "%lines")):
@@ -201,14 +230,15 @@ def emit_pack_a(core: Core) -> str:
         group = body.least(body.sub("%lines", line), core.kind.lanes)
         enough = body.test("sge", body.word("%line_run", line), group)
         square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
-        if not core.turns or core.kind.pairs:
+        if turn is None:
             square = "false"
         advance = body.local("i64", 1)
         with body.when(square):
-            _transpose_a(core, body, line, group)
+            if turn is not None:
+                turn(core, body, line, group)
             advance.set(group)
         with body.when(body.negate(square)):
-            _copy_row(core, body, line)
+            copy(core, body, line)
         start.set(body.add(line, advance.get()))
     body.do("ret void")
     return core.finish(body)
@@ -216,8 +246,6 @@ def emit_pack_a(core: Core) -> str:
 
 def _transpose_a(core: Core, body: Body, line: str, group: str) -> None:
     """Rows that are neighbours in memory: square blocks through registers."""
-    if not core.turns or core.kind.pairs:
-        return
     source = body.at("%from", body.word("%line", line))
     with body.loop(0, "%count", core.kind.lanes) as k:
         target = body.at("%to", body.add(body.mul(line, "%to_step"), body.mul(k, core.size)))
@@ -259,6 +287,17 @@ def emit_pack_b(core: Core) -> str:
     Where columns are contiguous, a few rows of k at a time go to all panels, so the source is
     read as long forward streams.
     """
+
+    def runs(body: Body, first: str, stop: str) -> str:
+        return body.test("sgt", body.word("%k_run", first), 1)
+
+    return pack_b(core, runs, _transpose_b, _copy_panel)
+
+
+def pack_b(
+    core: Core, runs: Callable[[Body, str, str], str], turn: PackColumns, copy: PackColumns
+) -> str:
+    """The function that packs B: columns that run along k turn, others are copied."""
     columns = core.kind.columns
     body = Body("pack_b", PACK_ARGUMENTS)
     wide = body.test("sgt", body.word("%line_run", 0), 1)
@@ -268,16 +307,15 @@ def emit_pack_b(core: Core) -> str:
         with body.loop(0, "%lines", columns) as line:
             width = body.least(columns, body.sub("%lines", line))
             panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
-            square = body.both(
-                body.test("eq", body.word("%line_run", line), 1),
-                body.test("sgt", body.word("%k_run", first), 1),
-            )
+            alone = body.test("eq", body.word("%line_run", line), 1)
+            square = body.both(alone, runs(body, first, stop))
             if not core.turns:
                 square = "false"
             with body.when(square):
-                _transpose_b(core, body, panel, line, width, (first, stop))
+                if core.turns:
+                    turn(core, body, panel, line, width, (first, stop))
             with body.when(body.negate(square)):
-                _copy_panel(core, body, panel, line, width, (first, stop))
+                copy(core, body, panel, line, width, (first, stop))
     body.do("ret void")
     return core.finish(body)
 
@@ -286,8 +324,6 @@ def _transpose_b(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
     """Columns contiguous in k: square blocks; the next run overwrites rows past this one."""
-    if not core.turns:
-        return
     lanes, step = core.kind.lanes, core.kind.columns * core.size
     position = body.local("i64", span[0])
     with body.during(lambda: body.test("slt", position.get(), span[1])):

@@ -9,7 +9,7 @@ to the sum one after the other, rounding each time.
 """
 
 from graphc.codegen.gemm.emit import Body, Operand
-from graphc.codegen.gemm.packing import PACK_ARGUMENTS, ROW_CHUNK, transposed
+from graphc.codegen.gemm.packing import pack_a, pack_b, transpose, transposed
 from graphc.codegen.gemm.vector import Core
 
 MEMORY = "i16"
@@ -20,19 +20,13 @@ def emit_transpose_pairs(core: Core) -> None:
 
     Source vector u lies at from + offsets[min(u, limit-1)] and has `part` valid halves.
     """
-    lanes = core.kind.lanes
-    arguments = [("ptr", "to"), ("i64", "to_step"), ("ptr", "from"), ("ptr", "offsets")]
-    body = Body("transpose", [*arguments, ("i64", "limit"), ("i64", "part")])
-    last = body.sub("%limit", 1)
-    rows = []
-    for source in range(lanes):
-        place = body.at("%from", body.word("%offsets", body.least(source, last)))
-        halves = core.load_part(body, 2 * lanes, place, "%part", MEMORY)
-        rows.append(_as_sums(core, body, halves, f"<{2 * lanes} x i16>"))
-    for number, row in enumerate(transposed(core, body, rows)):
-        body.store(core.vector(lanes), row, body.at("%to", body.mul("%to_step", number)), core.size)
-    body.do("ret void")
-    core.finish(body)
+    halves = 2 * core.kind.lanes
+
+    def read(body: Body, place: str) -> str:
+        value = core.load_part(body, halves, place, "%part", MEMORY)
+        return _as_sums(core, body, value, f"<{halves} x i16>")
+
+    transpose(core, read)
 
 
 def _as_sums(core: Core, body: Body, value: str, kind: str) -> str:
@@ -63,32 +57,17 @@ def _load_pair(core: Core, body: Body, lanes: int, source: str, k: Operand, part
 
 def emit_pack_b_pairs(core: Core) -> str:
     """As `pack_b`, with `count` steps of k in memory."""
-    columns = core.kind.columns
-    body = Body("pack_b", PACK_ARGUMENTS)
-    wide = body.test("sgt", body.word("%line_run", 0), 1)
-    chunk = body.choose(wide, "i64", ROW_CHUNK, "%count")
-    with body.loop(0, "%count", chunk) as first:
-        stop = body.least("%count", body.add(first, chunk))
-        with body.loop(0, "%lines", columns) as line:
-            width = body.least(columns, body.sub("%lines", line))
-            panel = body.at("%to", body.mul(body.div(line, columns), "%to_step"))
-            whole = body.test("sge", body.word("%k_run", first), body.sub(stop, first))
-            square = body.both(body.test("eq", body.word("%line_run", line), 1), whole)
-            square = square if core.turns else "false"
-            with body.when(square):
-                _turn_columns(core, body, panel, line, width, (first, stop))
-            with body.when(body.negate(square)):
-                _couple_columns(core, body, panel, line, width, (first, stop))
-    body.do("ret void")
-    return core.finish(body)
+
+    def whole(body: Body, first: str, stop: str) -> str:
+        return body.test("sge", body.word("%k_run", first), body.sub(stop, first))
+
+    return pack_b(core, whole, _turn_columns, _couple_columns)
 
 
 def _turn_columns(
     core: Core, body: Body, panel: str, line: str, width: str, span: tuple[str, str]
 ) -> None:
     """Columns that are contiguous in k: pairs lie ready, squares of them are transposed."""
-    if not core.turns:
-        return
     lanes, step = core.kind.lanes, core.kind.columns * core.size
     with body.loop(span[0], span[1], 2 * lanes) as k:
         part = body.least(body.sub(span[1], k), 2 * lanes)
@@ -122,30 +101,11 @@ def _couple_columns(
 
 def emit_pack_a_pairs(core: Core) -> str:
     """As `pack_a`, with `count` steps of k in memory; an odd row ends with a zero."""
-    body = Body("pack_a_pairs", PACK_ARGUMENTS)
-    start = body.local("i64", 0)
-    scattered = body.test("eq", body.word("%k_run", 0), 1)
-    with body.during(lambda: body.test("slt", start.get(), "%lines")):
-        line = start.get()
-        group = body.least(body.sub("%lines", line), core.kind.lanes)
-        enough = body.test("sge", body.word("%line_run", line), group)
-        square = body.both(scattered, body.both(enough, body.test("sgt", group, 1)))
-        square = square if core.turns else "false"
-        advance = body.local("i64", 1)
-        with body.when(square):
-            _turn_rows(core, body, line, group)
-            advance.set(group)
-        with body.when(body.negate(square)):
-            _copy_row(core, body, line)
-        start.set(body.add(line, advance.get()))
-    body.do("ret void")
-    return core.finish(body)
+    return pack_a(core, "pack_a_pairs", _turn_rows if core.turns else None, _copy_row)
 
 
 def _turn_rows(core: Core, body: Body, line: str, group: str) -> None:
     """Rows that are neighbours in memory: a square of pairs through registers."""
-    if not core.turns:
-        return
     lanes = core.kind.lanes
     source = body.at("%from", body.word("%line", line))
     with body.loop(0, "%count", 2 * lanes) as k:
