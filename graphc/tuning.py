@@ -54,6 +54,7 @@ TABLES = {
     "ops": "graphc.ops.tuning",
     "passes": "graphc.passes.tuning",
     "codegen": "graphc.codegen.tuning",
+    "native": "graphc.codegen.runtime.tuning",
     "gpu": "graphc.codegen.gpu.tuning",
     "runtime": "graphc.runtime.tuning",
 }

@@ -55,7 +55,6 @@ _DECLARED = re.compile(rf"declare i32 {_HOOKS.pattern}.*\n")
 class Compiled:
     """What `compile_kernels` found out: symbols by spec, object code, and how much was new."""
 
-    symbols: dict[int, str] = field(default_factory=dict)
     objects: dict[bytes, list[str]] = field(default_factory=dict)
     support: bytes = b""
     texts: dict[str, str] = field(default_factory=dict)  # symbol -> LLVM IR or library name
@@ -85,6 +84,8 @@ class Compiler:
         self.pieces: dict[str, Piece] = {}
         self.result = Compiled()
         self.parts: dict[str, int] = {}
+        # By identity, which is a spec's own only while it lives: hence the spec beside its symbol.
+        self.symbols: dict[int, tuple[Spec, str]] = {}
 
     def need(self, specs: Iterable[Spec]) -> None:
         """Note what the contraction cores must be made of; call it before any `add`."""
@@ -94,10 +95,9 @@ class Compiler:
 
     def add(self, spec: Spec) -> str:
         """The symbol that runs a spec."""
-        found = self.result.symbols.get(id(spec))
-        if found is None:
-            found = self.result.symbols[id(spec)] = self.symbol_of(spec)
-        return found
+        if id(spec) not in self.symbols:
+            self.symbols[id(spec)] = spec, self.symbol_of(spec)
+        return self.symbols[id(spec)][1]
 
     def symbol_of(self, spec: Spec) -> str:
         if spec.kind == "library":

@@ -104,7 +104,7 @@ class CodegenTuning(Tuning):
         "the same: the operand that every tile reads must stay near")
     concat_sections = number(12, 0, 64, "sections", "concat",
         "a loop for each section against code to compile")
-    concat_pieces = number(32, 0, 128, "pieces", "concat",
+    concat_pieces = number(32, 2, 128, "pieces", "concat",
         "a concat as copies against code to compile")
     row_block = number(4096, 64, 1 << 30, "elements", "pointwise",
         "units of a long loop: threads share them evenly against calls")
@@ -190,41 +190,6 @@ class CodegenTuning(Tuning):
         "a copy as a row of the table against a kernel, which threads share")
     copied_carry = number(4096, 0, 1 << 40, "bytes", "lstm",
         "a carry copied once against looking after it in each run of a body")
-
-    # The native runtime (runtime/): waiting and waking. They are read when graphc starts.
-    chunks_per_thread = number(2, 1, 64, "chunks", "pointwise",
-        "a late thread leaves work for the others against calls")
-    brief_spins = number(100, 1, 1 << 20, "turns", "pointwise",
-        "a caller that spins against one that gives way on a busy machine")
-    yield_every = number(200, 1, 1 << 20, "turns", "pointwise", "the same for workers")
-    move_pause = number(1_000_000, 0, 1 << 40, "nanoseconds", "devices",
-        "threads that leave a busy core against moving too often")
-    stack_bytes = number(4096, 64, 1 << 30, "bytes", "train-lstm",
-        "memory of a stack against growing it")
-    least_patience = number(300_000, 0, 1 << 40, "nanoseconds", "call",
-        "work done alone before workers that sleep are woken")
-    most_patience = number(5_000_000, 0, 1 << 40, "nanoseconds", "call",
-        "the same after they were of no use")
-    stall = number(200_000, 0, 1 << 40, "nanoseconds", "pointwise",
-        "workers sent away that come late against doing without them")
-    forgiven = number(1_000_000, 0, 1 << 40, "nanoseconds", "call",
-        "idle time after which work done alone does not count: steps come one at a time")
-    shortest_rest = number(10_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
-        "how long late workers are done without")
-    longest_rest = number(1_000_000_000, 0, 1 << 40, "nanoseconds", "pointwise",
-        "the same where they are late again and again")
-    channel_spin = number(100_000, 0, 1 << 30, "nanoseconds", "devices",
-        "a message at once against a core that is busy waiting")
-    channel_spin_crowded = number(30_000, 0, 1 << 30, "nanoseconds", "devices",
-        "the same where the core is shared with others")
-    long_yield = number(50_000, 0, 1 << 30, "nanoseconds", "devices",
-        "a core counts as shared if giving way takes longer")
-    shy_time = number(100_000_000, 0, 1 << 40, "nanoseconds", "devices",
-        "how long it counts as shared")
-    clock_pauses = number(16, 1, 1024, "turns, a power of two", "devices",
-        "messages at once against looks at the clock")
-    turn_looks = number(1024, 1, 1 << 30, "turns", "devices",
-        "waiting for a worker's turn against giving way")
 
 
 tuned = CodegenTuning("codegen")

@@ -49,7 +49,7 @@ from graphc.codegen.runtime.system import (
     pause,
 )
 from graphc.codegen.runtime.tracing import arrived
-from graphc.codegen.tuning import tuned
+from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED, NO_WORKER
 from graphc.runtime.load.layouts import (
     AgendaWords,

@@ -40,8 +40,8 @@ from graphc.codegen.runtime.system import (
     without_core,
 )
 from graphc.codegen.runtime.team_failure import team_fail
+from graphc.codegen.runtime.tuning import tuned
 from graphc.codegen.runtime.walker import walk
-from graphc.codegen.tuning import tuned
 from graphc.runtime.load.layouts import Address, SpotWords, TeamWords, Word
 
 MOST_WORKERS = 256

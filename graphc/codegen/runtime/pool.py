@@ -56,7 +56,7 @@ from graphc.codegen.runtime.system import (
     thread_create,
     thread_detach,
 )
-from graphc.codegen.tuning import tuned
+from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.devices.device import MOST_THREADS
 
 busy = Global("busy", I32, align=128)

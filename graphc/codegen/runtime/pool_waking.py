@@ -38,7 +38,7 @@ from graphc.codegen.runtime.system import (
     set_thread_cores,
     without_core,
 )
-from graphc.codegen.tuning import tuned
+from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.load.layouts import Layout, Word
 
 ALL = (1 << 63) - 1  # chunks

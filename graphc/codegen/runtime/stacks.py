@@ -21,7 +21,7 @@ from graphc.codegen.llvm.writer import (
     native,
 )
 from graphc.codegen.runtime.system import reallocate
-from graphc.codegen.tuning import tuned
+from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import EMPTY, FULL, NO_MEMORY
 from graphc.runtime.load.layouts import FrameWords, StackWords
 

@@ -13,7 +13,6 @@ _PACKAGE = Path(__file__).parents[2]
 # What the text is made from, besides the modules of this folder.
 SOURCES = (
     "codegen/llvm/writer.py",
-    "codegen/tuning.py",
     "runtime/call/failure.py",
     "runtime/call/nesting.py",
     "runtime/devices/device.py",

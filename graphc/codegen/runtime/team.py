@@ -27,8 +27,8 @@ from graphc.codegen.runtime.device_threads import POSTED, crew, crew_lease
 from graphc.codegen.runtime.ready_queue import agenda_reset
 from graphc.codegen.runtime.system import core, give_way, pause
 from graphc.codegen.runtime.team_failure import frame_of, team_fail
+from graphc.codegen.runtime.tuning import tuned
 from graphc.codegen.runtime.walker import walk
-from graphc.codegen.tuning import tuned
 from graphc.runtime.call.failure import NO_WORKER
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, TeamWords
 

@@ -1,0 +1,112 @@
+"""Tuned numbers: their tables, and that nothing but speed depends on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import tuned_programs
+from effort import rounds
+
+import graphc as gc
+from graphc import tuning
+from graphc.codegen.tuning import tuned
+
+RUNTIME = """
+import json, numpy as np, graphc as gc
+x = np.arange(12_000, dtype="f4").reshape(100, 120) / 1000
+def loss(x):
+    h, all_of_them = gc.scan(lambda h, r: (np.tanh(h + r), h * r), np.zeros(120, "f4"), x)
+    return (h * all_of_them).sum()
+f = gc.compile(lambda x: (np.tanh(x @ x.T) + 1).sum(0) + gc.grad(loss)(x).sum(), threads=2)
+g = gc.compile(lambda x: np.exp(-x).sum(0), threads=2, devices=["cpu:0", "cpu:1"])
+print(json.dumps([f(x).tolist(), g(x).tolist(), f(x).tolist()]))
+"""
+
+
+def test_every_number_is_within_its_range_and_says_what_it_is() -> None:
+    found = tuning.numbers()
+    assert len(found) > 250
+    for name, number in found.items():
+        assert number.unit and number.case and number.trades, name
+        if not isinstance(number.value, tuple):
+            assert number.least <= number.value <= number.most, name
+            assert type(number.value) is type(number.least) is type(number.most), name
+
+
+@pytest.mark.parametrize("turn", range(rounds(4)))
+def test_nothing_but_speed_depends_on_them(turn: int) -> None:
+    """`python -m tuned_programs` in tests/support runs many more."""
+    assert tuned_programs.check(turn * 9) is None
+
+
+def test_a_spec_that_is_forgotten_leaves_its_symbol_to_no_other() -> None:
+    """Specs were told apart by their addresses, which are used again."""
+
+    made = tuned_programs.program(0)
+    wanted = tuned_programs.results(made, 1, {})
+    for _ in range(3):
+        found = tuned_programs.results(made, 1, {"codegen.kept_specs": 1})
+        assert tuned_programs.difference(made, wanted, found) is None
+
+
+def test_what_was_made_with_other_numbers_is_made_again() -> None:
+    x, w = np.ones((7, 300), "f4"), np.ones((300, 64), "f4")
+
+    def row_block() -> Any:
+        graph = gc.compile(lambda x, w: x @ w, threads=1)
+        return graph.executable(x, w).image.words.tolist()
+
+    first = row_block()
+    with tuning.chosen({"codegen.deepest_block": 64}):
+        assert row_block() != first
+        assert tuning.changes() == (("codegen.deepest_block", 64),)
+    assert row_block() == first and tuning.changes() == ()
+
+
+@pytest.mark.parametrize("name", ["codegen.few_tiles", "codegen.none", "nowhere.few_tiles"])
+def test_a_number_out_of_range_or_that_is_none_is_refused(name: str) -> None:
+    before = tuned.few_tiles
+    with pytest.raises(gc.GraphError, match=name), tuning.chosen({name: -1}):
+        pass
+    assert tuned.few_tiles == before
+
+
+def test_the_environment_sets_numbers_and_what_it_gets_wrong_is_named() -> None:
+    script = "from graphc import tuning; tuning.numbers(); print(tuning.changes())"
+    wishes = "codegen.few_tiles=20,codegen.few_tiles=-1,codegen.few_tiles=x,passes.a=1,b.c=1,d"
+    done = in_process(script, wishes)
+    assert done.stdout.strip() == "(('codegen.few_tiles', 20),)"
+    for part in ("may be 0 to 1048576", "'x' is no int", "'passes.a'", "'b.c'", "'d'"):
+        assert part in done.stderr
+
+
+def test_the_native_runtime_takes_any_of_its_numbers() -> None:
+    known = {n: k for n, k in tuning.numbers().items() if n.startswith(("native.", "runtime."))}
+    wanted = json.loads(in_process(RUNTIME, "").stdout)
+    for turn in range(rounds(1)):
+        draw = Random(turn)
+        wishes = ",".join(f"{n}={draw.choice((k.least, k.most))}" for n, k in known.items())
+        found = json.loads(in_process(RUNTIME, wishes).stdout)
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=wishes)
+
+
+def in_process(script: str, wishes: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script]
+    environment = {**os.environ, "GRAPHC_TUNING": wishes}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
