@@ -18,6 +18,7 @@ SOURCES = (
     "runtime/devices/device.py",
     "runtime/load/layouts.py",
     "runtime/load/table.py",
+    "tuning.py",
 )
 
 
