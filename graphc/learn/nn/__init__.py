@@ -27,6 +27,7 @@ from graphc.learn.nn.layers import (
 from graphc.learn.nn.metrics import accuracy, binary_accuracy
 from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
+from graphc.learn.nn.state_dict import load_state_dict
 from graphc.learn.trees import parameter_count
 from graphc.ops.record.value import functions
 
@@ -70,6 +71,7 @@ __all__ = [
     "kl_divergence",
     "layouts",
     "leaky_relu",
+    "load_state_dict",
     "log_softmax",
     "mae",
     "mish",

@@ -49,6 +49,7 @@ from graphc.learn.nn.norms import LayerNorm as LayerNorm
 from graphc.learn.nn.norms import RMSNorm as RMSNorm
 from graphc.learn.nn.recurrent import GRU as GRU
 from graphc.learn.nn.recurrent import LSTM as LSTM
+from graphc.learn.nn.state_dict import load_state_dict as load_state_dict
 from graphc.learn.trees import parameter_count as parameter_count
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "kl_divergence",
     "layouts",
     "leaky_relu",
+    "load_state_dict",
     "log_softmax",
     "mae",
     "mish",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.runtime.files.opened import OpenFile
 from graphc.runtime.load.program import ALIGNMENT, dtype_name, numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -88,3 +90,25 @@ def decode_entry(
     if end - begin != math.prod(shape) * element.itemsize:
         raise ValueError(f"tensor {shown} has the wrong size")
     return element, shape, begin, end
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors of a safetensors file by name, to be read only.
+
+    Raises GraphError for a file that is missing or damaged.
+    """
+    file = OpenFile(path, "weights file ")
+    try:
+        length = header_length(file.read(0, min(file.size, 8)).tobytes(), file.size)
+        entries = decode_header(file.read(8, length).tobytes())
+        entries.pop(METADATA, None)
+        room = file.size - 8 - length
+        places = {name: decode_entry(name, entry, room) for name, entry in entries.items()}
+        if sum(end - begin for _, _, begin, end in places.values()) > room:
+            raise ValueError("its tensors overlap")
+        made = {}
+        for name, (element, shape, begin, end) in places.items():
+            made[name] = file.read(8 + length + begin, end - begin).view(element).reshape(shape)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise GraphError(f"weights file {path.name} is damaged: {error}") from None
+    return made
