@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from graphc.ir.graph import Graph, Node, Program
@@ -56,8 +56,10 @@ def last_reads(graph: Graph) -> dict[Node, int]:
     for position, node in enumerate(graph.nodes):
         last[node] = position
         for source in node.inputs:
-            for memory in roots(source):
-                last[memory] = position
+            if source.op.traits.makes_tuple:
+                last.update(dict.fromkeys(roots(source), position))
+            else:
+                last[root(source)] = position
     leaving = (n for n in graph.nodes if n.op.effect is Effect.WRITE or n.op.traits.send)
     stored = (source for node in leaving for source in node.inputs)
     for result in (*graph.results, *stored):
@@ -66,10 +68,11 @@ def last_reads(graph: Graph) -> dict[Node, int]:
     return last
 
 
-def overwritten(graph: Graph) -> Iterator[tuple[Node, int, tuple[Node, int]]]:
+def overwritten(
+    graph: Graph, last: Mapping[Node, int]
+) -> Iterator[tuple[Node, int, tuple[Node, int]]]:
     """(node, leaf, value) of each value of a planned graph whose memory another one takes over
-    while that is computed: an array that is updated."""
-    last = last_reads(graph)
+    while that is computed: an array that is updated.  `last` are the last reads of values."""
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.place, Buffer) or node.op.traits.makes_tuple:
             continue
@@ -86,7 +89,7 @@ def arena_intervals(graph: Graph) -> list[tuple[int, int, int, int, Node]]:
     position.
     """
     last = last_reads(graph)
-    passed_on = {value for _, _, value in overwritten(graph)}
+    passed_on = {value for _, _, value in overwritten(graph, last)}
     intervals: list[tuple[int, int, int, int, Node]] = []
     for position, node in enumerate(graph.nodes):
         if not isinstance(node.place, Buffer) or node.op.traits.makes_tuple:
@@ -128,7 +131,14 @@ def live_bytes(graph: Graph) -> list[int]:
 
 def peak_bytes(graph: Graph) -> int:
     """The arena's size: the end of the highest region."""
-    return max((offset + nbytes for _, _, offset, nbytes, _ in arena_intervals(graph)), default=0)
+    top = 0
+    for node in graph.nodes:
+        if isinstance(node.place, Buffer):
+            regions, scratch = node.place.regions, node.place.scratch
+            for region in regions if scratch is None else (*regions, scratch):
+                if region.base == "arena" and region.nbytes:
+                    top = max(top, region.offset + region.nbytes)
+    return top
 
 
 def largest_live(graph: Graph, count: int) -> list[tuple[int, Node]]:

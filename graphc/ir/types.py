@@ -274,10 +274,11 @@ def definitely_different(a: Dimension, b: Dimension) -> bool:
 class Type:
     """dtype + shape of a tensor. Interned: compare with `is`."""
 
-    __slots__ = ("__weakref__", "dtype", "is_static", "shape")
+    __slots__ = ("__weakref__", "_size", "dtype", "is_static", "shape")
     dtype: DType
     shape: tuple[Dimension, ...]
     is_static: bool
+    _size: int  # of a concrete shape; of another one -1
 
     @property
     def rank(self) -> int:
@@ -293,11 +294,12 @@ class Type:
     @property
     def size(self) -> int:
         """Number of elements (concrete shapes only)."""
-        return math.prod(self.dims)
+        return self._size if self._size >= 0 else math.prod(self.dims)
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        size = self._size
+        return (size if size >= 0 else self.size) * self.dtype.itemsize
 
     def symbols(self) -> set[str]:
         return {s for d in self.shape if isinstance(d, Dim) for s in d.symbols()}
@@ -357,6 +359,7 @@ def tensor(element: DType, shape: Iterable[Dimension] = ()) -> Type:
         made = Type()
         made.dtype, made.shape = element, shape
         made.is_static = all(isinstance(d, int) for d in shape)
+        made._size = math.prod(made.dims) if made.is_static else -1
         found = interned(_TYPES, (element, shape), made)
     return found
 

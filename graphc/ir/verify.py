@@ -58,7 +58,9 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: boo
     for param in graph.params:
         if not param.op.traits.parameter:
             raise broken(graph, param, f"parameter %{param.id} is not a param node")
-        _define(graph, param, defined)
+        if not 0 <= param.id < graph.next_id or defined[param.id] is not None:
+            raise _ill_numbered(graph, param)
+        defined[param.id] = param
     for node in graph.nodes:
         for source in node.inputs:
             if defined[source.id] is not source:
@@ -66,7 +68,10 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: boo
         for source in node.after:
             if defined[source.id] is not source:
                 raise broken(graph, node, f"%{node.id} waits for %{source.id}, not before it")
-        _define(graph, node, defined)
+        if 0 <= node.id < graph.next_id and defined[node.id] is None:
+            defined[node.id] = node
+        else:
+            raise _ill_numbered(graph, node)
         if node not in known:
             _check_type(graph, node)
             if node.op.in_kernels and not in_kernel:
@@ -83,12 +88,10 @@ def verify_graph(graph: Graph, known: set[Node], seen: set[Node], in_kernel: boo
         raise broken(graph, node, message)
 
 
-def _define(graph: Graph, node: Node, defined: list[Node | None]) -> None:
+def _ill_numbered(graph: Graph, node: Node) -> VerifyError:
     if not 0 <= node.id < graph.next_id:
-        raise broken(graph, node, f"id %{node.id} is outside 0..{graph.next_id - 1}")
-    if defined[node.id] is not None:
-        raise broken(graph, node, f"%{node.id} is defined twice")
-    defined[node.id] = node
+        return broken(graph, node, f"id %{node.id} is outside 0..{graph.next_id - 1}")
+    return broken(graph, node, f"%{node.id} is defined twice")
 
 
 def _check_type(graph: Graph, node: Node) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
@@ -257,15 +256,17 @@ class _Run:
                     self.step(stage, again=number > 0)
                 if self.value is before:
                     nothing_for[stage.name] = before
-            settled = all(nothing_for.get(stage.name) is self.value for stage in stages)
-            if settled or not stages[0].cycle:
+            if len(stages) == 1 and not stages[0].cycle:
+                break
+            if all(nothing_for.get(stage.name) is self.value for stage in stages):
                 break
         else:
             names = ", ".join(stage.name for stage in stages)
             raise GraphError(f"{names} do not settle", hint="an expansion is recursive")
         for stage in stages:
-            self.check(stage.name, stage.ensures)
-            self.promises += stage.ensures
+            if stage.ensures:
+                self.check(stage.name, stage.ensures)
+                self.promises += stage.ensures
 
     def step(self, stage: Stage, again: bool) -> None:
         """Run one stage, write down what it did, and verify it."""
@@ -282,7 +283,7 @@ class _Run:
         dropped a node."""
         if self.config.verify == 0:
             return
-        with _blaming(name):
+        with _Blaming(name):
             seen = verify.verify(self.value, self.known)
             if self.config.verify >= 3:
                 round_trip(self.value)
@@ -291,19 +292,26 @@ class _Run:
 
     def check(self, name: str, promises: Iterable[Check]) -> None:
         """Check promises, if those are to be checked; an error names the stage."""
-        with _blaming(name):
-            for predicate in promises if self.config.verify >= 2 else ():
-                predicate(self.value)
+        if self.config.verify >= 2:
+            with _Blaming(name):
+                for predicate in promises:
+                    predicate(self.value)
 
 
-@contextmanager
-def _blaming(name: str) -> Iterator[None]:
+class _Blaming:
     """Errors name the stage that made what is wrong."""
-    try:
-        yield
-    except VerifyError as error:
-        error.message = f"after {name}: {error.message}"
-        raise
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, VerifyError):
+            error.message = f"after {self.name}: {error.message}"
 
 
 def skipped(stage: Stage, config: Config) -> bool:

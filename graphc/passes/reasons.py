@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 
@@ -51,11 +49,15 @@ def duration(seconds: float) -> str:
     return f"{seconds * scale:.4g} {unit}"
 
 
-@contextmanager
-def collecting() -> Iterator[Reasons]:
-    reasons = Reasons()
-    token = _CURRENT.set(reasons)
-    try:
-        yield reasons
-    finally:
-        _CURRENT.reset(token)
+class collecting:
+    """Decisions are noted meanwhile: `with collecting() as reasons`."""
+
+    __slots__ = ("token",)
+
+    def __enter__(self) -> Reasons:
+        reasons = Reasons()
+        self.token = _CURRENT.set(reasons)
+        return reasons
+
+    def __exit__(self, *error: object) -> None:
+        _CURRENT.reset(self.token)

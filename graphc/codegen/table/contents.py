@@ -88,6 +88,8 @@ class Stretches:
     def holds(self, start: int, content: Content) -> bool:
         value, within, nbytes = content
         end = start + nbytes
+        if self.found.get(start) == (end, value, within):
+            return True  # as written, which is nearly always
         position = bisect_right(self.starts, start) - 1
         while start < end:
             if not 0 <= position < len(self.starts):
@@ -176,6 +178,7 @@ class _Run:
         self.memory: defaultdict[str, Stretches] = defaultdict(Stretches, c=constants)
         self.values: dict[Node, tuple[Contents, ...]] = {}
         self.sent: list[tuple[Node, Node]] = []
+        self.lies: dict[Node, list[Span]] = {}
         self.accesses: list[Access] = []
         self.now: Node | None = None  # who does what is done
         self.extent = 0  # bytes of the arena
@@ -239,13 +242,20 @@ class _Run:
         """Where a region lies. Raises VerifyError for one that leaves its memory."""
         base, start, nbytes = region.base, region.offset, region.nbytes
         if base == "arena":
-            self.extent = max(self.extent, start + nbytes)
+            if start + nbytes > self.extent:
+                self.extent = start + nbytes
         elif base != "c" and start + nbytes > self.sizes.get(base, -1):
             raise broken(self.graph, node, f"%{node.id} leaves {base}: {region}")
         return Span(self.same.get(base, base), start, start + nbytes)
 
     def spans(self, node: Node) -> list[Span]:
         """Where the leaves of a value lie."""
+        found = self.lies.get(node)
+        if found is None:
+            found = self.lies[node] = self._spans(node)
+        return found
+
+    def _spans(self, node: Node) -> list[Span]:
         regions, kinds = places_of(self.graph, node), leaves(node.type)
         if [region.nbytes for region in regions] != [kind.nbytes for kind in kinds]:
             raise broken(self.graph, node, f"%{node.id} has memory of another size")
@@ -267,7 +277,7 @@ class _Run:
             if not self.holds(span, contents):
                 reader = "the end" if node is None else f"%{node.id}"
                 raise broken(self.graph, node or source, f"{reader} does not find %{source.id}")
-        self.accesses += [Access(self.now, span, False) for span in spans]
+            self.accesses.append(Access(self.now, span, False))
         return spans
 
     def holds(self, span: Span, contents: Contents) -> bool:

@@ -110,6 +110,8 @@ def variables(graph: Graph) -> dict[Key, dict[str, Node]]:
 def written_in_place(graph: Graph, *, may_stage: bool = False) -> dict[Leaf, str]:
     """The leaves of kernels that are written straight into a variable, and its base register."""
     used = variables(graph)
+    if not used:
+        return {}
     reads = [nodes["read"] for nodes in used.values() if "read" in nodes]
     readers = readers_of(graph, reads)
     times = times_of(graph)
