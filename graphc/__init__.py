@@ -56,6 +56,7 @@ _HOMES = {
     "compile": "graphc.frontend.compile.decorator",
     "colocate": "graphc.frontend.trace.placement",
     "cond": "graphc.frontend.transforms.control",
+    "convert": "graphc.formats.convert",
     "container": "graphc.frontend.session.variable",
     "custom_grad": "graphc.frontend.transforms.markers",
     "custom_op": "graphc.ops.control.custom",

@@ -33,7 +33,7 @@ ALLOWED = {
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},
-    "formats": BASE | {"config", "ir", "ops", "runtime", "frontend"},
+    "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
     **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats"},

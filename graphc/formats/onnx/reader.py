@@ -82,7 +82,7 @@ class File:
 
 def read(path: Path) -> File:
     """The records of a file. Raises GraphError for one that is missing or makes no sense."""
-    onnx = _package()
+    onnx = package()
     source = OpenFile(path)
     check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
     data = source.read(0, source.size).tobytes()
@@ -102,7 +102,7 @@ def from_proto(model: Any, path: Path) -> File:
         raise GraphError(f"{path.name} is damaged", details=(reason[:300],)) from None
 
 
-def _package() -> Any:
+def package() -> Any:
     try:
         import onnx
     except ImportError:

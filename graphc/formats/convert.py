@@ -1,0 +1,149 @@
+"""Models in one format become models in another: `gc.convert(source, "model.onnx")`.
+
+.gir .onnx .pt2, or a graph  ->  .onnx   checked by running it
+                             ->  .gir    graphc's own
+                             ->  .npz .safetensors   its constants and variables alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.frontend.files.saved import graph_of, save
+from graphc.frontend.files.saved import load as load_saved
+from graphc.frontend.files.saved_variables import values_of
+from graphc.ir.graph import Graph
+from graphc.ir.literal import Literal
+from graphc.record import record
+from graphc.runtime.files.files import write_atomically
+from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes
+
+Array = np.ndarray[Any, Any]
+Feeds = Mapping[str, Any] | None
+
+
+@record(frozen=True)
+class Conversion:
+    """What was written: the path, the checks that it passed, and why others were left out."""
+
+    path: str
+    passed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def convert(
+    source: Any,
+    target: str | PathLike[str],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    feeds: Mapping[str, Any] | None = None,
+) -> Conversion:
+    """Write a model in the format that the name of `target` ends with.
+
+    source  the path of a model (.gir, .onnx, .pt2), what gc.load returned, a graph or its text
+    sizes   values of symbolic dimensions; those of graphs stay symbolic without
+    feeds   arrays by name to try an ONNX model on; drawn at random without
+
+    The file appears when it is whole and, for ONNX, when the model was valid and computed what the
+    interpreter does.  Raises GraphError for what the format cannot express, all of it at once.
+    """
+    path = Path(target)
+    if path.suffix not in _WRITERS:
+        raise GraphError(
+            f"{path.name} is of no format that can be written",
+            hint=f"names end with {', '.join(_WRITERS)}",
+        )
+    return _WRITERS[path.suffix](_graph(source, dict(sizes or {})), path, feeds)
+
+
+def _graph(source: Any, sizes: dict[str, int]) -> Graph:
+    found = _loaded(Path(source)) if isinstance(source, PathLike) or _is_path(source) else source
+    if sizes and hasattr(found, "bound"):
+        found = found.bound(sizes)
+    return graph_of("convert", found)
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str) and "\n" not in source
+
+
+def _loaded(path: Path) -> Any:
+    if path.suffix == ".onnx":
+        from graphc.formats.onnx.model import load as load_onnx
+
+        return load_onnx(path)
+    if path.suffix == ".pt2":
+        from graphc.formats.torch.model import load as load_torch
+
+        return load_torch(path)
+    if path.suffix == ".gcx":
+        raise GraphError(f"{path.name} is compiled", hint="convert what it was compiled from")
+    return load_saved(path)
+
+
+# ------------------------------------------------------------------------------------ formats
+
+
+def _to_onnx(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    from graphc.formats.onnx.export.model import save as save_onnx
+
+    checked = save_onnx(graph, path, feeds)
+    return Conversion(str(path), checked.passed, checked.left_out)
+
+
+def _to_gir(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    save(path, graph)
+    return Conversion(str(path))
+
+
+def weights_of(graph: Graph) -> dict[str, Array]:
+    """The constants with axes and the variables of a graph, under their names."""
+    names = {id: name for name, id in graph.names.items()}
+    made = {f"{box}/{name}": item.array for (box, name), item in values_of(graph).items()}
+    for node in graph.nodes:
+        value = node.attrs.get("value")
+        if isinstance(value, Literal) and value.type.shape:
+            made[names.get(node.id, f"constant_{node.id}")] = value.array
+    return made
+
+
+def _to_npz(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    write_npz(path, weights_of(graph))
+    return Conversion(str(path))
+
+
+def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Arrays as an .npz file, which appears whole."""
+    import io
+
+    buffer = io.BytesIO()
+    np.savez(buffer, **dict(arrays))  # type: ignore[arg-type]
+    write_atomically(path, [buffer.getbuffer()])
+
+
+def _to_safetensors(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
+    write_safetensors(path, weights_of(graph))
+    return Conversion(str(path))
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Arrays as a .safetensors file, which appears whole. Raises GraphError for complex numbers."""
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    for name, array in whole.items():
+        if not is_storable(array.dtype) or array.dtype.kind == "c":
+            raise GraphError(f"{name!r} of {array.dtype} has no place in a .safetensors file")
+    write_atomically(path, [encode_header(whole.items()), *map(raw_bytes, whole.values())])
+
+
+_WRITERS: dict[str, Callable[[Graph, Path, Feeds], Conversion]] = {
+    ".onnx": _to_onnx,
+    ".gir": _to_gir,
+    ".npz": _to_npz,
+    ".safetensors": _to_safetensors,
+}
