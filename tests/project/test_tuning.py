@@ -16,6 +16,8 @@ import tuned_programs
 from effort import rounds
 
 import graphc as gc
+from benchmarks import tune
+from benchmarks.suite import CASES as SUITE
 from graphc import tuning
 from graphc.codegen.tuning import tuned
 
@@ -34,8 +36,9 @@ print(json.dumps([f(x).tolist(), g(x).tolist(), f(x).tolist()]))
 def test_every_number_is_within_its_range_and_says_what_it_is() -> None:
     found = tuning.numbers()
     assert len(found) > 250
+    known = {*tune.SMALL, *tune.UNTIMED, *SUITE}
     for name, number in found.items():
-        assert number.unit and number.case and number.trades, name
+        assert number.unit and number.trades and number.case in known, name
         if not isinstance(number.value, tuple):
             assert number.least <= number.value <= number.most, name
             assert type(number.value) is type(number.least) is type(number.most), name
@@ -86,6 +89,14 @@ def test_the_environment_sets_numbers_and_what_it_gets_wrong_is_named() -> None:
     assert done.stdout.strip() == "(('codegen.few_tiles', 20),)"
     for part in ("may be 0 to 1048576", "'x' is no int", "'passes.a'", "'b.c'", "'d'"):
         assert part in done.stderr
+
+
+def test_tune_measures_what_changes_and_nothing_else() -> None:
+    known = tuning.numbers()["codegen.strip"]._replace(case="dot")
+    row = tune.measured("codegen.strip", known, 128, 0.05)
+    assert row["gain"] is None and not row["better"]
+    row = tune.measured("codegen.tile_side", tuning.numbers()["codegen.tile_side"], 32, 1e9)
+    assert row["gain"] > 0 and not row["better"]
 
 
 def test_the_native_runtime_takes_any_of_its_numbers() -> None:
