@@ -12,6 +12,7 @@ diffs stay small and side tables can be lists indexed by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
@@ -206,8 +207,8 @@ class Program:
 
     def map(self, function: Callable[[Graph], Graph]) -> Program:
         """Apply a graph pass to every graph; the same object when nothing changed."""
-        made = tuple(function(g) for g in self.graphs)
-        unchanged = all(a is b for a, b in zip(made, self.graphs, strict=True))
+        made = tuple([function(g) for g in self.graphs])
+        unchanged = all(map(is_, made, self.graphs))
         return self if unchanged else Program(self.name, made)
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import memory
 from graphc.ir.regions import holds_kernels, operands_of
-from graphc.ir.types import AnyType, StackType, leaves
+from graphc.ir.types import AnyType, StackType, Type, leaves
 
 
 def broken_stacks(graph: Graph) -> Iterator[tuple[Node, str]]:
@@ -39,6 +39,8 @@ def gives_stack(node: Node) -> bool:
 
 
 def has_stack(kind: AnyType) -> bool:
+    if isinstance(kind, Type):
+        return False
     return any(isinstance(leaf, StackType) for leaf in leaves(kind))
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from graphc.codegen.table.contents import every_value_is_found
@@ -95,13 +96,12 @@ class Stage:
     ensures: tuple[Check, ...] = ()
     breaks: tuple[Check, ...] = ()
     optional: bool = False
-    title: str = ""
+    name: str = ""
     cycle: str = ""
     searches: bool = False
 
-    @property
-    def name(self) -> str:
-        return self.title or self.run.__name__
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.run.__name__)
 
     @property
     def folder(self) -> str:
@@ -149,13 +149,13 @@ STAGES = (
         ensures=(verify.every_node_placed,),
         breaks=(verify.no_duplicates,),  # what had different constraints meets on one device
     ),
-    Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True, title="cse_placed"),
+    Stage(cse, Over.REGIONS, ensures=(verify.no_duplicates,), optional=True, name="cse_placed"),
     Stage(
         partition, Over.WHOLE, ensures=(verify.one_device_per_graph, channels_paired, no_deadlock)
     ),
     Stage(compress, Over.PROGRAM),
     Stage(schedule, Over.PROGRAM),
-    Stage(dce, Over.REGIONS, title="dce_scheduled"),
+    Stage(dce, Over.REGIONS, name="dce_scheduled"),
     Stage(advance_updates, Over.REGIONS, optional=True),
     Stage(decompose_gemv, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
     Stage(recompute, Over.REGIONS, optional=True, breaks=(verify.no_duplicates,)),
@@ -189,6 +189,9 @@ class Note(str):
     """What a stage did, for people; `reasons` lists its decisions as (node id, text)."""
 
     reasons: tuple[tuple[int, str], ...] = ()
+
+
+NO_CHANGE = Note("no change")
 
 
 class Record(NamedTuple):
@@ -235,30 +238,25 @@ class _Run:
     def __init__(self, given: Record, done: Iterable[Stage], config: Config) -> None:
         self.config = config
         self.records = [given]
+        self.value = given.value
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
         self.verify(given.name)
-
-    @property
-    def value(self) -> Stages:
-        return self.records[-1].value
 
     def settle(self, stages: list[Stage]) -> None:
         """Run a stage, or those of a cycle in turn until none changes anything.
 
         In later rounds a stage is on record only if it changed something.
         """
-        nothing_for: dict[str, Stages] = {}  # what a stage has left as it was
+        left: list[Stages | None] = [None] * len(stages)  # what each has left as it was
         for number in range(MOST_ROUNDS):
-            for stage in stages:
+            for k, stage in enumerate(stages):
                 before = self.value
-                if nothing_for.get(stage.name) is not before:
+                if left[k] is not before:
                     self.step(stage, again=number > 0)
                 if self.value is before:
-                    nothing_for[stage.name] = before
-            if len(stages) == 1 and not stages[0].cycle:
-                break
-            if all(nothing_for.get(stage.name) is self.value for stage in stages):
+                    left[k] = before
+            if not (stages and stages[0].cycle) or all(found is self.value for found in left):
                 break
         else:
             names = ", ".join(stage.name for stage in stages)
@@ -275,6 +273,7 @@ class _Run:
         if changed or not again:
             self.records.append(made)
         if changed:
+            self.value = made.value
             self.promises = [check for check in self.promises if check not in stage.breaks]
             self.verify(stage.name)
 
@@ -326,6 +325,8 @@ def step(stage: Stage, before: Stages, config: Config) -> Record:
             value = apply(stage, before, config)
         except UNCOMPUTABLE as error:
             raise uncomputable(f"the stage {stage.name}", error) from error
+    if value is before and not reasons.count and not reasons.summary:
+        return Record(stage.name, value, time.perf_counter() - started, NO_CHANGE)
     counts = f"{len(before)} -> {len(value)} nodes" if value is not before else "no change"
     note = Note(f"{counts}; {reasons.summary}" if reasons.summary else counts)
     note.reasons = tuple(reasons.lines)
@@ -338,15 +339,16 @@ def apply(stage: Stage, value: Stages, config: Config) -> Stages:
         return stage.run(value, config)
     if stage.over is Over.WHOLE:
         return value if isinstance(value, Program) else stage.run(value, config)
+    if isinstance(value, Program):
+        return value.map(lambda graph: _on_graph(stage, graph, config.for_device(graph.device)))
+    return _on_graph(stage, value, config.for_device(value.device))
 
-    def on_graph(graph: Graph) -> Graph:
-        return _on_graph(stage, graph, config.for_device(graph.device))
 
-    return value.map(on_graph) if isinstance(value, Program) else on_graph(value)
+_regions = attrgetter("regions")
 
 
 def _on_graph(stage: Stage, graph: Graph, config: Config) -> Graph:
-    if stage.over is Over.REGIONS:
+    if stage.over is Over.REGIONS and any(map(_regions, graph.nodes)):
         graph = map_inside(graph, lambda region: _on_graph(stage, region, config))
     if stage.searches:
         return stage.run(graph, config, planned)  # type: ignore[return-value]
