@@ -26,6 +26,7 @@ from graphc.errors import RunError as RunError
 from graphc.errors import TraceError as TraceError
 from graphc.errors import TypeRuleError as TypeRuleError
 from graphc.errors import VerifyError as VerifyError
+from graphc.formats.convert import convert as convert
 from graphc.formats.torch.backend import torch_backend as torch_backend
 from graphc.formats.torch.live import from_torch as from_torch
 from graphc.frontend.compile.calibrate import profile as profile
