@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc as collector
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -24,6 +25,19 @@ def pytest_collection_finish() -> None:
     collector.collect()
     collector.freeze()
     collector.set_threshold(100_000, 20, 50)
+
+
+_frozen = 0  # blocks of memory
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_what_was_imported() -> None:
+    """Nor over PyTorch and Numba, once a test has imported them: tests that collect are quick."""
+    global _frozen
+    if sys.getallocatedblocks() > 1.2 * _frozen:
+        collector.collect()
+        collector.freeze()
+        _frozen = sys.getallocatedblocks()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,7 @@ import ast
 import re
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parents[2]
@@ -30,11 +31,16 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return function.end_lineno - function.lineno + 1 - sum(heads)
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def functions() -> list[tuple[str, int]]:
     return [
         (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", body_lines(node))
         for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
@@ -60,7 +66,7 @@ def test_no_text_is_evaluated() -> None:
     allowed_exec = {"codegen/numba/route.py", "record.py"}
     for path in ROOT.rglob("*.py"):
         name = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "eval", name
                 assert node.func.id != "exec" or name in allowed_exec, name
@@ -84,7 +90,7 @@ def test_llvm_text_is_written_not_typed() -> None:
     """No string of graphc holds a function of LLVM IR: `graphc.codegen.llvm.writer` writes them."""
     found = set()
     for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 lines = [line.split(" = ")[-1].split() for line in node.value.splitlines()]
                 if sum(bool(words) and words[0] in INSTRUCTIONS for words in lines) > 2:
@@ -97,7 +103,7 @@ def test_few_arguments_of_ops_are_of_any_type() -> None:
     kinds = [
         ast.unparse(argument.annotation)
         for path in (ROOT / "ops").rglob("*.py")
-        for argument in ast.walk(ast.parse(path.read_text()))
+        for argument in nodes_of(path)
         if isinstance(argument, ast.arg) and argument.annotation is not None
     ]
     share = kinds.count("Any") / len(kinds)

@@ -20,8 +20,9 @@ import graphc as gc
 endless = gc.compile(lambda x: gc.while_loop(lambda s: s > -1, lambda s: s * 0.5, x))
 finite = gc.compile(lambda x, n: gc.fori(0, n, lambda i, s: s * 0.5, x))
 {handler}
+finite(np.float64(8), np.int64(0)), endless(np.float64(-5))  # compiled
 try:
-    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     {call}
     print("done")
 except BaseException as error:

@@ -433,20 +433,23 @@ def test_a_bf16_row_without_a_partner_meets_no_neighbour() -> None:
     problem.run()
 
 
-@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3"])
-def test_narrower_vectors_on_this_machine(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "cpu"), crossed(["f32", "f64", "f16", "i16", "i64"], ["x86-64-v3", "x86-64"])
+)
+def test_narrower_vectors_on_this_machine(
+    dtype: str, cpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from graphc.codegen.llvm.target import named
 
     if not host().triple.startswith("x86"):
         pytest.skip("needs an x86 machine")
     hardware = contract.hardware_of(named(cpu))
     monkeypatch.setattr(contract, "host_target", lambda: hardware)
-    for dtype in ("f32", "f64", "f16", "i16", "i64"):
-        symbols = linked_core(dtype, named(cpu))
-        monkeypatch.setattr(contract_cores, "core", lambda _, symbols=symbols: symbols)
-        for seed in range(25):
-            choose = random.Random(seed)
-            groups = {g: [choose.choice(SIZES)] for g in "mnk"}
-            Problem(dtype, {**groups, "b": []}, seed, plain=seed % 2 == 0).run()
-        matrix(dtype, 100, 77, 300, "nt").run(packed_b=True)
-        matrix(dtype, 2, 77, 300, "nt").run()
+    symbols = linked_core(dtype, named(cpu))
+    monkeypatch.setattr(contract_cores, "core", lambda _: symbols)
+    for seed in range(25):
+        choose = random.Random(seed)
+        groups = {g: [choose.choice(SIZES)] for g in "mnk"}
+        Problem(dtype, {**groups, "b": []}, seed, plain=seed % 2 == 0).run()
+    matrix(dtype, 100, 77, 300, "nt").run(packed_b=True)
+    matrix(dtype, 2, 77, 300, "nt").run()

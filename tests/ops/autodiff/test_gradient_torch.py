@@ -145,13 +145,13 @@ def check_controlled(choose: Choose, depth: int, compiled: bool) -> None:
     check(function, other, inputs, f"control flow {depth} deep", compiled)
 
 
-@settings(LONG, max_examples=rounds(17))
+@settings(LONG, max_examples=rounds(8))
 @given(st.data())
 def test_random_functions(data: Any) -> None:
     check_drawn(chooser(data), compiled=False)
 
 
-@settings(SLOW, max_examples=rounds(5))
+@settings(SLOW, max_examples=rounds(2))
 @given(st.data())
 def test_random_functions_compiled(data: Any) -> None:
     check_drawn(chooser(data), compiled=True)
@@ -159,7 +159,7 @@ def test_random_functions_compiled(data: Any) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_random_control_flow(depth: int) -> None:
-    @settings(SLOW, max_examples=rounds(8 // depth))
+    @settings(SLOW, max_examples=rounds(4 // depth))
     @given(st.data())
     def run(data: Any) -> None:
         check_controlled(chooser(data), depth, compiled=False)
@@ -167,7 +167,7 @@ def test_random_control_flow(depth: int) -> None:
     run()
 
 
-@settings(SLOW, max_examples=rounds(3))
+@settings(SLOW, max_examples=rounds(1))
 @given(st.data())
 def test_random_control_flow_compiled(data: Any) -> None:
     check_controlled(chooser(data), 2, compiled=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import crossed
 from op_harness import check_samples, same
 
 import graphc as gc
@@ -69,8 +70,7 @@ def residual(a: Any, x: Any, b: Any) -> Any:
     return (np.abs(a @ x - b) / (np.abs(a) @ np.abs(x))).max() / np.sqrt(a.shape[-1])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [4, 33, 330])
+@pytest.mark.parametrize(("n", "dtype"), crossed([4, 33, 330], [np.float32, np.float64]))
 def test_panels(n: int, dtype: Any) -> None:
     """Matrices of one panel, of several, and of several blocks of columns; few right sides and
     many; systems that need their rows exchanged.
@@ -90,8 +90,9 @@ def test_panels(n: int, dtype: Any) -> None:
     assert not np.triu(root, 1).any()
 
 
-@pytest.mark.parametrize("name", ["complex64", "complex128"])
-@pytest.mark.parametrize("shape", [(0, 0), (1, 1), (3, 4, 4), (0, 2, 2)])
+@pytest.mark.parametrize(
+    ("shape", "name"), crossed([(0, 0), (1, 1), (3, 4, 4), (0, 2, 2)], ["complex128", "complex64"])
+)
 def test_complex_matrices_are_solved_inverted_and_have_determinants(name, shape):
     rng = np.random.default_rng(7)
     a, b = ((rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(name) for _ in "ab")
@@ -124,8 +125,10 @@ def test_gradient_of_a_complex_determinant():
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.complex64, np.complex128])
-@pytest.mark.parametrize("shape", [(3, 3), (2, 5, 5), (0, 2, 2), (40, 40)])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    crossed([(3, 3), (2, 5, 5), (0, 2, 2), (40, 40)], [np.float64, np.complex64, np.complex128]),
+)
 def test_cholesky_reads_one_triangle(kind: Any, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     x = rng.normal(size=shape) + 1j * rng.normal(size=shape)

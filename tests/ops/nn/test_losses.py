@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import crossed
 
 import graphc as gc
 
@@ -25,10 +27,11 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", LABELLED)
-@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u1", "u8"])
-def test_labels_that_are_no_classes_are_refused(name: str, way: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "dtype"), crossed(product(LABELLED, WAYS), ["i1", "i4", "i8", "u1", "u8"])
+)
+def test_labels_that_are_no_classes_are_refused(case: tuple[str, str], dtype: str) -> None:
+    name, way = case
     run = WAYS[way](LABELLED[name])
     run(LOGITS, np.array([0, 1, 2, 0], dtype))
     for bad in (3, 127, -1, -100):
@@ -40,11 +43,12 @@ def test_labels_that_are_no_classes_are_refused(name: str, way: str, dtype: str)
         assert isinstance(caught.value, IndexError)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("name", LABELLED)
-@pytest.mark.parametrize("element", ["f2", "f4", "f8"])
-def test_rows_that_are_ignored(name: str, reduction: str, element: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "element"), crossed(product(["mean", "sum", "none"], LABELLED), ["f2", "f4", "f8"])
+)
+def test_rows_that_are_ignored(case: tuple[str, str], element: str) -> None:
     """As if they were not there; in the mean they do not count."""
+    reduction, name = case
     loss, z = LABELLED[name], LOGITS.astype(element)
     labels, kept = np.array([0, -100, 2, -100]), np.array([0, 2])
     of_all = lambda z: loss(z, labels, ignore_index=-100, reduction=reduction)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import crossed, rounds
 
 import graphc as gc
 from graphc.ir.parse import parse
@@ -58,9 +59,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("x", "w", "options"), CASES)
-def test_winograd(x: Any, w: Any, options: Any, threads: int) -> None:
+@pytest.mark.parametrize(("case", "threads"), crossed(CASES, [1, 2]))
+def test_winograd(case: Any, threads: int) -> None:
+    x, w, options = case
     given = arrays(x, w, (w[0], 1, 1))
     function = layer(**options)
     expected = function(*(a.astype(np.float64) for a in given))
@@ -129,7 +130,7 @@ def test_narrow_groups(x: Any, w: Any, options: Any) -> None:
 
 def test_random_convolutions() -> None:
     rng = np.random.default_rng(4)
-    for _ in range(25):
+    for _ in range(rounds(10)):
         groups = int(rng.choice([1, 1, 2, 3]))
         inputs, outputs = (int(rng.integers(1, 24)) for _ in range(2))
         window = [int(n) for n in rng.choice([1, 3, 3, 4], 2)]
