@@ -138,16 +138,24 @@ def test_what_there_is_no_choice_about_is_one_segment() -> None:
         assert all(agenda_of(image.table.tolist()) is None for image in found.image.images)
 
 
+def cancel_until(found: Cluster, ended: threading.Event) -> None:
+    """Again and again: a run that has not begun yet is not stopped."""
+    while not ended.wait(0.05):
+        found.cancel()
+
+
 def test_a_failure_and_a_cancel_reach_a_device_that_waits_for_any_message() -> None:
     found = two_messages()
     wanted = found.run([X, ONCE, INDEX])
     for _ in range(5):
         with pytest.raises(RunError, match=r"out of range \(on cpu:1\)"):
             found.run([X, LONG, INDEX + 1])
-        stopper = threading.Timer(0.05, found.cancel)
+        ended = threading.Event()
+        stopper = threading.Thread(target=cancel_until, args=(found, ended))
         stopper.start()
         with pytest.raises(RunError, match="cancelled"):
             found.run([X, FOR_EVER, INDEX])
+        ended.set()
         stopper.join()
         for got, want in zip(found.run([X, ONCE, INDEX]), wanted, strict=True):
             np.testing.assert_array_equal(got, want)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -62,7 +63,7 @@ def test_a_failed_send_does_not_leave(fake: FakeCuda) -> None:
 
 def test_cancelled_runs(fake: FakeCuda) -> None:
     executable = endless()
-    with soon(executable.cancel), pytest.raises(RunError, match="cancelled"):
+    with amid(fake, executable.cancel), pytest.raises(RunError, match="cancelled"):
         executable(X)
     np.testing.assert_array_equal(executable(100 * X).shape, X.shape)
 
@@ -98,19 +99,27 @@ def endless() -> Executable:
 
 
 @contextmanager
-def soon(action: Callable[..., object], *arguments: object) -> Iterator[None]:
-    """Do something from another thread while what never ends by itself runs."""
-    timer = threading.Timer(0.2, action, arguments)
-    timer.start()
+def amid(fake: FakeCuda, action: Callable[..., object], *arguments: object) -> Iterator[None]:
+    """Do something from another thread while what never ends by itself runs: it has called the
+    driver often by then."""
+    begun = len(fake.calls) + 300
+
+    def act() -> None:
+        while len(fake.calls) < begun:
+            time.sleep(0.001)
+        action(*arguments)
+
+    thread = threading.Thread(target=act)
+    thread.start()
     try:
         yield
     finally:
-        timer.join()
+        thread.join()
 
 
 def test_ctrl_c(fake: FakeCuda) -> None:
     for executable in (endless(), pair(CHIP, ("cpu:0", "gpu:0"), rounds=1 << 20)):
-        with pytest.raises(KeyboardInterrupt), soon(os.kill, os.getpid(), signal.SIGINT):
+        with pytest.raises(KeyboardInterrupt), amid(fake, os.kill, os.getpid(), signal.SIGINT):
             executable(X)
     for _ in range(2):  # the thread that stops runs may wake up only now: once for each signal
         with suppress(RunError):
@@ -120,7 +129,7 @@ def test_ctrl_c(fake: FakeCuda) -> None:
 
 def test_lost_devices(fake: FakeCuda) -> None:
     long, short = (pair(CHIP, ("cpu:0", "gpu:0"), rounds=n) for n in (1 << 20, 1))
-    with soon(disconnect, "gpu:0"), pytest.raises(RunError, match="device gpu:0 was lost"):
+    with amid(fake, disconnect, "gpu:0"), pytest.raises(RunError, match="device gpu:0 was lost"):
         long(X)
     with pytest.raises(RunError, match="device gpu:0 is gone"):
         short(X)
