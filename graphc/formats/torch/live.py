@@ -69,7 +69,7 @@ def target_of(function: Any) -> str:
     torch = torch_package()
     if isinstance(function, torch._ops.OpOverload):
         return str(function)
-    module = str(function.__module__).replace("torch._ops.", "")
+    module = str(function.__module__).removeprefix("torch._ops.").removeprefix("torch.ops.")
     return f"{module}.{function.__name__}"
 
 

@@ -226,8 +226,8 @@ aten("cummin")(_cumulative("cummin"))
 
 
 @aten("diff")
-def diff(x: Any, n: int = 1, dim: int = -1) -> Any:
-    return f.diff(x, n, axis_of(dim, x.ndim))
+def diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    return f.diff(x, n, axis_of(dim, x.ndim), prepend, append)
 
 
 # ------------------------------------------------------------------------------------ sorting
