@@ -34,7 +34,7 @@ ALLOWED = {
     "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},
     "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend"},
-    "learn": BASE | {"config", "ir", "ops", "runtime", "frontend"},
+    "learn": BASE | {"config", "ir", "ops", "runtime", "frontend", "formats"},
     **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
     "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats"},
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 from graphc.hints import missing
 from graphc.learn.nn import init, layouts
 from graphc.learn.nn.attention import MultiHeadAttention
+from graphc.learn.nn.keras import keras_weights, load_keras
 from graphc.learn.nn.layer import Layer, Residual, Sequential
 from graphc.learn.nn.layers import (
     AvgPool,
@@ -27,7 +28,7 @@ from graphc.learn.nn.layers import (
 from graphc.learn.nn.metrics import accuracy, binary_accuracy
 from graphc.learn.nn.norms import BatchNorm, LayerNorm, RMSNorm
 from graphc.learn.nn.recurrent import GRU, LSTM
-from graphc.learn.nn.state_dict import load_state_dict
+from graphc.learn.nn.state_dict import load_state_dict, state_dict
 from graphc.learn.trees import parameter_count
 from graphc.ops.record.value import functions
 
@@ -68,9 +69,11 @@ __all__ = [
     "gelu",
     "huber",
     "init",
+    "keras_weights",
     "kl_divergence",
     "layouts",
     "leaky_relu",
+    "load_keras",
     "load_state_dict",
     "log_softmax",
     "mae",
@@ -84,6 +87,7 @@ __all__ = [
     "silu",
     "softmax",
     "softplus",
+    "state_dict",
     "tanh",
 ]
 

@@ -57,11 +57,15 @@ class Conv(Layer):
     bias: bool = True
     weights: Initialiser = GLOROT
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents of the window, one for each spatial axis."""
+        return (self.window,) * 2 if isinstance(self.window, int) else tuple(self.window)
+
     def init(self, key: Any, dtype: Any = "f32") -> dict[str, Any]:
-        window = (self.window,) * 2 if isinstance(self.window, int) else tuple(self.window)
         even = self.groups > 0 and self.inputs % self.groups == 0
         require(even, f"{self.inputs} channels do not divide into {self.groups} groups")
-        shape = (self.outputs, self.inputs // self.groups, *window)
+        shape = (self.outputs, self.inputs // self.groups, *self.extents)
         made = {"weight": self.weights(key, shape, as_dtype(dtype))}
         if self.bias:
             made["bias"] = f.zeros((self.outputs,), dtype)

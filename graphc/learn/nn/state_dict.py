@@ -1,4 +1,5 @@
-"""Weights of PyTorch into the layers of gc.nn: from a module, its state_dict or a safetensors file.
+"""Weights of PyTorch into the layers of gc.nn, from a module, its state_dict or a safetensors file,
+and back.
 
 torch.nn.Sequential(Linear(8, 32), ReLU())    {"0.weight": [32, 8], "0.bias": [32]}
 nn.Sequential(nn.Dense(8, 32), nn.relu)       [{"weight": [8, 32], "bias": [32]}, None]
@@ -36,12 +37,14 @@ class Part:
 
     names    of its weights, those that may be absent last, from `required` on
     params   makes the layer's parameters of the weights, in this order
+    back     makes the weights of the parameters, under these names but for suffixes
     state    names of running statistics, and what the layer calls them
     """
 
     names: tuple[str, ...]
     required: int
     params: Callable[..., Any]
+    back: Callable[[Any], Mapping[str, Any]]
     state: Mapping[str, str] | None = None
 
 
@@ -54,15 +57,15 @@ _TIME = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 _STATISTICS = {"running_mean": "mean", "running_var": "variance"}
 _HEADS = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
 PARTS: dict[type[Layer], Part] = {
-    Dense: Part(_PLAIN, 1, layouts.dense_from_torch),
-    Conv: Part(_PLAIN, 1, _alike),
-    Embedding: Part(("weight",), 1, _alike),
-    LayerNorm: Part(_PLAIN, 1, _alike),
-    RMSNorm: Part(("weight",), 1, _alike),
-    BatchNorm: Part(_PLAIN, 2, _alike, _STATISTICS),
-    LSTM: Part(_TIME, 2, layouts.lstm_from_torch),
-    GRU: Part(_TIME, 2, layouts.gru_from_torch),
-    MultiHeadAttention: Part(_HEADS, 2, layouts.attention_from_torch),
+    Dense: Part(_PLAIN, 1, layouts.dense_from_torch, layouts.dense_to_torch),
+    Conv: Part(_PLAIN, 1, _alike, dict),
+    Embedding: Part(("weight",), 1, _alike, dict),
+    LayerNorm: Part(_PLAIN, 1, _alike, dict),
+    RMSNorm: Part(("weight",), 1, _alike, dict),
+    BatchNorm: Part(_PLAIN, 2, _alike, dict, _STATISTICS),
+    LSTM: Part(_TIME, 2, layouts.lstm_from_torch, layouts.lstm_to_torch),
+    GRU: Part(_TIME, 2, layouts.gru_from_torch, layouts.gru_to_torch),
+    MultiHeadAttention: Part(_HEADS, 2, layouts.attention_from_torch, layouts.attention_to_torch),
 }
 
 
@@ -79,6 +82,28 @@ def load_state_dict(layer: Layer, weights: Any, names: Any = "") -> tuple[Any, A
     source = _Source(_arrays(weights))
     made = source.load(layer, names)
     source.require_whole(names)
+    return made
+
+
+def state_dict(layer: Layer, params: Any, state: Any = None, name: str = "") -> dict[str, Any]:
+    """The weights of a layer as arrays under PyTorch's names: what load_state_dict takes.
+
+    `name` is what PyTorch calls the layer.  An LSTM with one bias gets a second one of zeros.
+    """
+    prefix = f"{name}." if name else ""
+    if isinstance(layer, Sequential):
+        states = [None] * len(layer.layers) if state is None else state
+        each = enumerate(zip(layer.layers, params, states, strict=True))
+        parts = [state_dict(*part, name=f"{prefix}{k}") for k, part in each]
+        return {key: array for held in parts for key, array in held.items()}
+    part = next((PARTS[kind] for kind in type(layer).__mro__ if kind in PARTS), None)
+    if part is None:
+        return {}
+    plain = {key.replace(".", "_").removesuffix("_l0"): key for key in part.names}
+    made = {prefix + plain[key]: np.asarray(value) for key, value in part.back(params).items()}
+    for theirs, own in (part.state or {}).items():
+        if state is not None:
+            made[prefix + theirs] = np.asarray(state[own])
     return made
 
 
@@ -128,7 +153,7 @@ class _Source:
         if any(value is None for value in found[: part.required]):
             return None, state
         params = part.params(*found)
-        self._check(layer, params, state, names)
+        self.wrong += shape_troubles(layer, params, state, str(names or layer))
         return params, state
 
     def _sequence(self, layer: Sequential, names: Any) -> tuple[Any, Any]:
@@ -151,27 +176,6 @@ class _Source:
             self.wrong.append(f"{name} is missing")
         return self.arrays.get(name)
 
-    def _check(self, layer: Layer, params: Any, state: Any, names: Any) -> None:
-        """Note what has another shape than the layer's own parameters and state."""
-        scratch = FunctionTrace()
-        scratch.locate = None
-        with tracing(scratch):
-            wanted = layer.init(random.key(0)), layer.state()
-        for own, given in zip(wanted, (params, state)):
-            if own is not None:
-                self._compare(str(names or layer), own, given)
-
-    def _compare(self, title: str, wanted: Any, given: Any) -> None:
-        if isinstance(wanted, dict) and isinstance(given, dict):
-            for name in wanted.keys() | given.keys():
-                self._compare(f"{title}: {name}", wanted.get(name), given.get(name))
-            return
-        shapes = [None if v is None else tuple(v.shape) for v in (wanted, given)]
-        two_biases = None not in shapes and shapes[1] == (2, *(shapes[0] or ()))
-        if shapes[0] != shapes[1] and not two_biases:
-            texts = ["nothing" if shape is None else str(list(shape)) for shape in shapes]
-            self.wrong.append(f"{title} is {texts[1]}, wanted is {texts[0]}")
-
     def require_whole(self, names: Any) -> None:
         """Raise CheckpointError for what is missing, does not fit, or is left over."""
         prefix = f"{names}." if isinstance(names, str) and names else ""
@@ -185,3 +189,27 @@ class _Source:
                 details=(*wrong[:SHOWN], *more),
                 hint="names= says what PyTorch calls the parts",
             )
+
+
+def shape_troubles(layer: Layer, params: Any, state: Any, title: str = "") -> list[str]:
+    """What of parameters and state has another shape than the layer's own."""
+    scratch = FunctionTrace()
+    scratch.locate = None
+    with tracing(scratch):
+        wanted = layer.init(random.key(0)), layer.state()
+    each = zip(wanted, (params, state))
+    pairs = [pair for pair in each if pair[0] is not None]
+    return [text for pair in pairs for text in _differences(title or repr(layer), *pair)]
+
+
+def _differences(title: str, wanted: Any, given: Any) -> list[str]:
+    if isinstance(wanted, dict) and isinstance(given, dict):
+        names = sorted(wanted.keys() | given.keys())
+        inner = [_differences(f"{title}: {n}", wanted.get(n), given.get(n)) for n in names]
+        return [text for texts in inner for text in texts]
+    shapes = [None if v is None else tuple(v.shape) for v in (wanted, given)]
+    two_biases = None not in shapes and shapes[1] == (2, *(shapes[0] or ()))
+    if shapes[0] == shapes[1] or two_biases:
+        return []
+    texts = ["nothing" if shape is None else str(list(shape)) for shape in shapes]
+    return [f"{title} is {texts[1]}, wanted is {texts[0]}"]

@@ -1,0 +1,51 @@
+"""Checkpoints of TensorFlow are read without it, and damaged ones refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensor_bundle import write_checkpoint
+
+import graphc as gc
+from graphc.formats.tensorflow.checkpoint import DTYPES, read_checkpoint
+
+
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    made = {f"layer/{k}": rng.integers(0, 2, (2, k)).astype(e) for k, e in DTYPES.items()}
+    return {**made, "layer": np.zeros((0, 3), np.float32), "scalar": np.float64(2.5).reshape(())}
+
+
+def test_every_type(tmp_path: Path) -> None:
+    wanted = arrays()
+    write_checkpoint(tmp_path / "ckpt", wanted)
+    for path in (tmp_path / "ckpt", tmp_path / "ckpt.index"):
+        found = read_checkpoint(path)
+        assert found.keys() == wanted.keys()
+        for name, array in found.items():
+            assert array.dtype == wanted[name].dtype and np.array_equal(array, wanted[name])
+
+
+def test_mutated_files(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "ckpt", arrays())
+    index = tmp_path / "ckpt.index"
+    whole, rng = index.read_bytes(), np.random.default_rng(1)
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(rng.integers(1, 4)):
+            data[rng.integers(len(data))] = rng.integers(256)
+        index.write_bytes(bytes(data[: rng.integers(len(data))] if rng.random() < 0.2 else data))
+        with suppress(gc.GraphError):
+            read_checkpoint(index)
+
+
+def test_other_files(tmp_path: Path) -> None:
+    with pytest.raises(gc.GraphError, match="cannot read"):
+        read_checkpoint(tmp_path / "ckpt")
+    write_checkpoint(tmp_path / "ckpt", arrays())
+    (tmp_path / "ckpt.data-00000-of-00001").write_bytes(b"short")
+    with pytest.raises(gc.GraphError, match="is damaged"):
+        read_checkpoint(tmp_path / "ckpt")
