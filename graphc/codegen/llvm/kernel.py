@@ -19,18 +19,19 @@ chunks:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from graphc.codegen.llvm import scalar as llvm_scalar
 from graphc.codegen.llvm.loops import LoopWriter
-from graphc.codegen.llvm.module import Functions, Module, Slot
+from graphc.codegen.llvm.module import Module, Slot
 from graphc.codegen.llvm.scalar import MEMORY, TYPES
 from graphc.codegen.llvm.target import Target
 from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
+from graphc.codegen.walk import Functions, Statements
 from graphc.errors import GraphError
 from graphc.ir.types import F64, DType
-from graphc.loops.facts import Changes, SumPlan, dissolves, looks, loop_range, step_of, work_stride
+from graphc.loops.facts import SumPlan, dissolves, looks, loop_range, step_of, work_stride
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -68,13 +69,13 @@ def emit_module(
     return module.text()
 
 
-class KernelWriter(LoopWriter):
+class KernelWriter(Statements[str], LoopWriter):
     """Writes one kernel. Registers are stack slots, which SROA turns into values."""
 
     def __init__(self, module: Module, kernel: Kernel, vectors: bool = True) -> None:
         super().__init__(module)
         self.in_vectors = vectors
-        self.kernel = kernel
+        self.follow(kernel)
         self.contract = "" if kernel.strict or kernel.exact else " contract"
         self.loose = "" if kernel.strict else " reassoc contract"
         self.zeros = kernel.strict
@@ -82,9 +83,7 @@ class KernelWriter(LoopWriter):
         self.pointers: dict[int, str] = {}
         self.slots: dict[int, Slot] = {}
         self.sums = SumPlan(kernel)
-        self.changes = Changes(kernel)
         self.looks = looks(kernel)
-        self.passing: set[Expr] = set()  # known values that a statement may make stale
         self.aliases: dict[int, str] = {}
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
@@ -108,10 +107,10 @@ class KernelWriter(LoopWriter):
         self.entry.append(f"  {name} = {text}")
         return name
 
-    def write(self, expr: Expr, operands: list[str]) -> str:
+    def write(self, expr: Expr) -> str:
         match expr.op:
             case "load":
-                return self.load(expr, operands[0])
+                return self.load(expr, self.values[expr.args[0]])
             case "reg":
                 return self.read(expr.data[0])
             case "param":
@@ -120,20 +119,7 @@ class KernelWriter(LoopWriter):
                 return self.at_entry(f"load i64, ptr {slot}, align 8")
             case "var":
                 raise GraphError(f"loop variable i{expr.data} is used outside its loop")
-        return super().write(expr, operands)
-
-    def remember(self, expr: Expr, name: str) -> None:
-        super().remember(expr, name)
-        if self.changes.needs(expr):
-            self.passing.add(expr)
-
-    def forget(self, statement: Statement) -> None:
-        """Values that read what the statement writes have to be computed again."""
-        written = self.changes.writes(statement)
-        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
-        for expr in stale:
-            self.values.pop(expr, None)
-        self.passing.difference_update(stale)
+        return super().write(expr)
 
     def pointer(self, buffer: Buffer) -> str:
         found = self.pointers.get(buffer.index)
@@ -200,15 +186,6 @@ class KernelWriter(LoopWriter):
         self.set_slot(name, storage, self.combine(combine, storage, now, value))
 
     # -- statements
-
-    def block(self, body: Sequence[Statement]) -> None:
-        """Write statements in a scope of their own."""
-        self.scopes.append([])
-        for statement in body:
-            self.statement(statement)
-            self.forget(statement)
-        for expr in self.scopes.pop():
-            self.values.pop(expr, None)
 
     def statement(self, statement: Statement) -> None:
         match statement:

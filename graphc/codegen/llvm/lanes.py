@@ -68,7 +68,7 @@ class VectorWriter(FunctionWriter):
     def operands(self, expr: Expr) -> tuple[Expr, ...]:
         return () if expr.op == "load" or self.facts.fixed(expr) else super().operands(expr)
 
-    def write(self, expr: Expr, operands: list[str]) -> str:
+    def write(self, expr: Expr) -> str:
         if self.facts.fixed(expr):
             return self.splat(expr)
         match expr.op:
@@ -78,7 +78,7 @@ class VectorWriter(FunctionWriter):
                 return self.read(expr.data[0])
             case "var":
                 return self.number(expr)
-        return super().write(expr, operands)
+        return super().write(expr)
 
     def fixed(self, expr: Expr) -> str:
         """The scalar of what is the same in all iterations."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from graphc.codegen.llvm.scalar import INSTRUCTIONS, TYPES, intrinsic, literal, minmax
 from graphc.codegen.llvm.target import Target
-from graphc.errors import GraphError
+from graphc.codegen.walk import Functions, Values, body_of
 from graphc.ir.types import BOOL, DType
 from graphc.loops.facts import Range, index_range
-from graphc.loops.nest import Expr, Scalars, rare_operands
+from graphc.loops.nest import Expr
 
-Functions = Mapping[str, Callable[..., Expr]]
 Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
 
 _KIND = r"(?P<kind>i\d+|half|float|double)"
@@ -85,15 +83,6 @@ class Module:
             self.parts.append(FunctionWriter(self, lanes).math(self.math[key], name, dtype, count))
         return self.math[key]
 
-    def builder(self, name: str) -> Callable[..., Expr]:
-        if self.functions is None:
-            from graphc.loops.vecmath import FUNCTIONS
-
-            self.functions = FUNCTIONS
-        if name not in self.functions:
-            raise GraphError(f"no math function named {name}")
-        return self.functions[name]
-
     def text(self) -> str:
         bits = self.target.vector_bits
         plain = '"no-builtins"'  # no calls of memset or libm appear by themselves
@@ -104,13 +93,11 @@ class Module:
         return "\n".join([*self.parts, *attributes, *self.metadata, ""])
 
 
-class FunctionWriter:
-    """Writes the body of one LLVM function: numbered values, and which expression has which name.
-
-    An expression is written where it is first needed and known from there to the end of its scope.
-    """
+class FunctionWriter(Values[str]):
+    """Writes the body of one LLVM function, with numbered values."""
 
     def __init__(self, module: Module, lanes: int = 1) -> None:
+        super().__init__()
         self.module = module
         self.lanes = lanes  # elements of a value; its instructions are written as for one
         self.half = module.target.half
@@ -118,9 +105,6 @@ class FunctionWriter:
         self.loose = ""  # the flags of updates
         self.zeros = False
         self.lines: list[str] = []
-        self.values: dict[Expr, str] = {}
-        self.scopes: list[list[Expr]] = []
-        self.ranges: dict[Expr, Range | None] = {}
         self.count = 0
 
     def fresh(self, prefix: str) -> str:
@@ -136,36 +120,10 @@ class FunctionWriter:
     def range(self, expr: Expr) -> Range | None:
         return index_range(expr, self.ranges)
 
-    def value(self, root: Expr) -> str:
-        """The name of an expression's value, after writing whatever of it is not known yet."""
-        found = self.values.get(root)
-        if found is not None:
-            return found
-        pending = [root]
-        while pending:
-            expr = pending[-1]
-            missing = [a for a in self.operands(expr) if a not in self.values]
-            if missing:
-                pending.extend(reversed(missing))
-                continue
-            pending.pop()
-            if expr not in self.values:
-                operands = [self.values[a] for a in self.operands(expr)]
-                self.remember(expr, self.write(expr, operands))
-        return self.values[root]
-
-    def operands(self, expr: Expr) -> tuple[Expr, ...]:
-        """What has to be known before the expression is written."""
-        return rare_operands(expr) if expr.op == "rare" else expr.args
-
-    def remember(self, expr: Expr, name: str) -> None:
-        self.values[expr] = name
-        if self.scopes:
-            self.scopes[-1].append(expr)
-
-    def write(self, expr: Expr, operands: list[str]) -> str:
+    def write(self, expr: Expr) -> str:
         if expr.op == "const":
             return literal(expr.data, expr.dtype)
+        operands = [self.values[a] for a in self.operands(expr)]
         if expr.op == "call":
             return self.call(expr, operands)
         if expr.op == "rare":
@@ -209,10 +167,9 @@ class FunctionWriter:
 
     def math(self, symbol: str, name: str, dtype: DType, count: int) -> str:
         """A math function as an LLVM function that is always inlined."""
-        scalars = Scalars()
-        arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
+        arguments, made = body_of(self.module.functions, name, dtype, count)
         self.values.update({a: f"%x{i}" for i, a in enumerate(arguments)})
-        result = self.value(self.module.builder(name)(*arguments))
+        result = self.value(made)
         kind = TYPES[dtype.name]
         formal = ", ".join(f"{kind} %x{i}" for i in range(count))
         head = f"define internal {self.wide(f'{kind} {symbol}({formal})')} #1 {{"

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from graphc.codegen.python.helpers import helper_text, number, storage, storage_dtype
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, MULTIPLY, Text, spell
-from graphc.errors import GraphError
+from graphc.codegen.walk import Functions, Statements, Values, body_of
 from graphc.ir.types import F64, DType
-from graphc.loops.facts import Changes, SumPlan, index_range, loop_range
+from graphc.loops.facts import SumPlan, index_range, loop_range
 from graphc.loops.nest import (
     Assign,
     Declare,
@@ -40,13 +40,11 @@ from graphc.loops.nest import (
     Update,
     expressions,
     postorder,
-    rare_operands,
     walk,
 )
 
 __all__ = ["HEADER", "Functions", "emit", "storage", "storage_dtype"]
 
-Functions = Mapping[str, Callable[..., Expr]]
 HEADER = """\
 import numpy as np
 from numba import njit
@@ -105,37 +103,24 @@ class Library:
         symbol = f"{name}_{dtype}"
         if symbol not in self.known:
             self.known.add(symbol)
-            scalars = Scalars()
-            arguments = [scalars.make("arg", dtype, (), i) for i in range(count)]
+            _, result = body_of(self.functions, name, dtype, count)
             writer = self.writer(self)
-            result = self.builder(name)(*arguments)
             writer.count_uses([result])
             value = writer.atom(result, LOOSE)
             lines = [f"def {symbol}({', '.join(f'x{i}' for i in range(count))}):", *writer.lines]
             self.parts.append("\n@helper\n" + "\n".join([*lines, f"    return {value}", ""]))
         return symbol
 
-    def builder(self, name: str) -> Callable[..., Expr]:
-        if self.functions is None:
-            from graphc.loops.vecmath import FUNCTIONS
 
-            self.functions = FUNCTIONS
-        if name not in self.functions:
-            raise GraphError(f"no math function named {name}")
-        return self.functions[name]
-
-
-class Source:
+class Source(Values[Text]):
     """Writes statements; names values that are used twice or are long to read."""
 
     def __init__(self, library: Library) -> None:
+        super().__init__()
         self.library = library
         self.lines: list[str] = []
         self.indent = "    "
-        self.values: dict[Expr, Text] = {}
-        self.scopes: list[list[Expr]] = [[]]
         self.uses: Counter[Expr] = Counter()
-        self.ranges: dict[Expr, tuple[int, int] | None] = {}
         self.names: Counter[str] = Counter()
 
     def line(self, text: str) -> None:
@@ -161,20 +146,6 @@ class Source:
         text, level = self.value(expr)
         return text if level >= tight else f"({text})"
 
-    def value(self, root: Expr) -> Text:
-        pending = [] if root in self.values else [root]
-        while pending:
-            expr = pending[-1]
-            needed = rare_operands(expr) if expr.op == "rare" else expr.args
-            missing = [a for a in needed if a not in self.values]
-            if missing:
-                pending.extend(reversed(missing))
-                continue
-            pending.pop()
-            if expr not in self.values:
-                self.remember(expr, self.write(expr))
-        return self.values[root]
-
     def remember(self, expr: Expr, text: Text) -> None:
         if not _simple(expr) and (self.uses[expr] > 1 or len(text[0]) > _LONG):
             prefix = "p" if self.is_index(expr) else "x" if expr.op == "load" else "t"
@@ -182,8 +153,7 @@ class Source:
             self.names[prefix] += 1
             self.line(f"{name} = {text[0]}")
             text = (name, ATOM)
-        self.values[expr] = text
-        self.scopes[-1].append(expr)
+        super().remember(expr, text)
 
     def write(self, expr: Expr) -> Text:
         match expr.op:
@@ -215,16 +185,14 @@ class Source:
         return name, ATOM
 
 
-class KernelSource(Source):
+class KernelSource(Statements[Text], Source):
     """Writes one kernel."""
 
     def __init__(self, library: Library, kernel: Kernel) -> None:
         super().__init__(library)
-        self.kernel = kernel
+        self.follow(kernel)
         self.wide = SumPlan(kernel).wide
         self.registers: dict[int, DType] = {}
-        self.changes = Changes(kernel)
-        self.passing: set[Expr] = set()  # known values that a statement may make stale
         seen: set[Expr] = set()
         for statement in walk(kernel.body):
             self.count_uses(expressions(statement), seen)
@@ -263,28 +231,7 @@ class KernelSource(Source):
         """One element of a buffer."""
         return f"a{buffer}[at({self.atom(index, LOOSE)})]"
 
-    def remember(self, expr: Expr, text: Text) -> None:
-        super().remember(expr, text)
-        if self.changes.needs(expr):
-            self.passing.add(expr)
-
-    def forget(self, statement: Statement) -> None:
-        """Values that read what the statement writes have to be computed again."""
-        written = self.changes.writes(statement)
-        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
-        for expr in stale:
-            self.values.pop(expr, None)
-        self.passing.difference_update(stale)
-
     # -- statements
-
-    def block(self, body: Sequence[Statement]) -> None:
-        self.scopes.append([])
-        for statement in body:
-            self.statement(statement)
-            self.forget(statement)
-        for expr in self.scopes.pop():
-            self.values.pop(expr, None)
 
     def statement(self, statement: Statement) -> None:
         match statement:

@@ -1,0 +1,110 @@
+"""The walk over a loop nest that all emitters take: what to write, and what is known already.
+
+a1[i0] = exp(a0[i0] - r1)     a0[i0], the difference, exp, then the store: operands first
+a2[i0] = exp(a0[i0] - r1)     the value is known and not written again ...
+r1 = ...                      ... until its scope ends, or a statement writes what it reads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from graphc.errors import GraphError
+from graphc.ir.types import DType
+from graphc.loops.facts import Changes, Range
+from graphc.loops.nest import Expr, Kernel, Scalars, Statement, rare_operands
+
+T = TypeVar("T")  # what names a value
+Functions = Mapping[str, Callable[..., Expr]]
+
+
+def body_of(
+    functions: Functions | None, name: str, kind: DType, count: int
+) -> tuple[list[Expr], Expr]:
+    """The arguments and the result of a math function over one type. Raises GraphError."""
+    if functions is None:
+        from graphc.loops import vecmath
+
+        functions = vecmath.FUNCTIONS
+    if name not in functions:
+        raise GraphError(f"no math function named {name}")
+    scalars = Scalars()
+    arguments = [scalars.make("arg", kind, (), i) for i in range(count)]
+    return arguments, functions[name](*arguments)
+
+
+class Values(Generic[T]):
+    """What an emitter knows of the function that it writes: which expression has which name.
+
+    An expression is written where it is first needed and known from there to the end of its scope.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[Expr, T] = {}
+        self.scopes: list[list[Expr]] = [[]]
+        self.ranges: dict[Expr, Range | None] = {}
+
+    def value(self, root: Expr) -> T:
+        """An expression's name, after writing whatever of it is not known yet."""
+        found = self.values.get(root)
+        if found is not None:
+            return found
+        pending = [root]
+        while pending:
+            expr = pending[-1]
+            missing = [a for a in self.operands(expr) if a not in self.values]
+            if missing:
+                pending.extend(reversed(missing))
+                continue
+            pending.pop()
+            if expr not in self.values:
+                self.remember(expr, self.write(expr))
+        return self.values[root]
+
+    def operands(self, expr: Expr) -> tuple[Expr, ...]:
+        """What has to be known before the expression is written."""
+        return rare_operands(expr) if expr.op == "rare" else expr.args
+
+    def write(self, expr: Expr) -> T:
+        """Write an expression whose operands are known."""
+        raise NotImplementedError
+
+    def remember(self, expr: Expr, name: T) -> None:
+        self.values[expr] = name
+        self.scopes[-1].append(expr)
+
+
+class Statements(Values[T]):
+    """The walk over the statements of a kernel."""
+
+    def follow(self, kernel: Kernel) -> None:
+        """Begin a kernel."""
+        self.kernel = kernel
+        self.changes = Changes(kernel)
+        self.passing: set[Expr] = set()  # known values that a statement may make stale
+
+    def remember(self, expr: Expr, name: T) -> None:
+        super().remember(expr, name)
+        if self.changes.needs(expr):
+            self.passing.add(expr)
+
+    def forget(self, statement: Statement) -> None:
+        """Values that read what the statement writes have to be computed again."""
+        written = self.changes.writes(statement)
+        stale = [e for e in self.passing if not written.isdisjoint(self.changes.needs(e))]
+        for expr in stale:
+            self.values.pop(expr, None)
+        self.passing.difference_update(stale)
+
+    def block(self, body: Sequence[Statement]) -> None:
+        """Write statements in a scope of their own."""
+        self.scopes.append([])
+        for statement in body:
+            self.statement(statement)
+            self.forget(statement)
+        for expr in self.scopes.pop():
+            self.values.pop(expr, None)
+
+    def statement(self, statement: Statement) -> None:
+        raise NotImplementedError
