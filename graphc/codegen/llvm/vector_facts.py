@@ -56,6 +56,7 @@ class VectorFacts:
         self._variables = {s.variable for s in _inside(loop.body) if isinstance(s, For)}
         self._strides: dict[Expr, int | None] = {}
         self._known: dict[Expr, bool] = {}
+        self._counting: dict[Expr, bool] = {}
         self._seen: set[Expr] = set()
         self._checked: set[Expr] = set()
 
@@ -72,8 +73,8 @@ class VectorFacts:
         return self._known[expr]
 
     def fixed(self, expr: Expr) -> bool:
-        """It can be computed ahead of the loop."""
-        return self.stride(expr) == 0 and self._known[expr]
+        """It can be computed ahead of the loop: not even i - (i - 1) counts with it."""
+        return self.stride(expr) == 0 and self._known[expr] and not self._counting[expr]
 
     def _look(self, root: Expr) -> None:
         if root in self._known:
@@ -82,6 +83,9 @@ class VectorFacts:
             self._strides[expr] = self._stride(expr)
             self._known[expr] = expr not in self._variables and all(
                 self._known[a] for a in expr.args
+            )
+            self._counting[expr] = expr is self.loop.variable or any(
+                self._counting[a] for a in expr.args
             )
 
     def _stride(self, expr: Expr) -> int | None:

@@ -82,7 +82,8 @@ def common(*operands: Any) -> DType:
 def cast(x: Any, kind: DType) -> Any:
     """x in a type; a number becomes an array without axes."""
     if isinstance(x, bool | int | float | complex):
-        return np.asarray(x).astype(kind)
+        with np.errstate(all="ignore"):
+            return np.asarray(x).astype(kind)
     return x if dtype_of(x) == kind else f.astype(x, kind)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,3 +209,17 @@ def test_narrow_vectors_read_nothing_behind_an_array() -> None:
     anywhere, everywhere = gc.compile(both, threads=1)(x, z)
     assert not np.any(anywhere)
     assert not np.any(everywhere)
+
+
+def test_what_a_loop_counts_and_takes_away_again_is_no_constant_ahead_of_it() -> None:
+    """i - (i - 1) is 1 in every iteration, but cannot be computed where there is no i."""
+
+    def steps(x: Any) -> Any:
+        row = gc.arange(40)
+        longer = gc.concatenate([row[:1] - 1, row])
+        apart = longer[1:] - longer[:-1]
+        return apart + x[0], x[apart]
+
+    x = np.arange(3)
+    made = gc.compile(steps)(x)
+    assert made[0].tolist() == [1] * 40 and made[1].tolist() == [1] * 40
