@@ -18,6 +18,7 @@ from gpu_harness import (
     need_gpu,
     rng,
     sized,
+    some,
     use_chip,
 )
 from gpu_models import COMPLEX, MODELS, inputs
@@ -74,7 +75,7 @@ def compare(function: Any, arrays: list[Any], tolerance: float, **options: Any) 
             close(got, expected, tolerance, f"seed {SEED}")
 
 
-@pytest.mark.parametrize(("name", "number", "kind"), CASES)
+@pytest.mark.parametrize(("name", "number", "kind"), some(CASES, 100))
 def test_model(name: str, number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if number == 1:
         use_chip(monkeypatch, FEW_BLOCKS)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from effort import crossed
 from ml_dtypes import bfloat16
 
 import graphc as gc
@@ -141,11 +142,9 @@ def test_formula(optimiser, formula, compiled):
             np.testing.assert_allclose(found[t][place], p, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("optimiser", "kind", "arguments"), [pytest.param(c[1], *c[3:], id=c[0]) for c in CASES]
-)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_equals_torch(optimiser, kind, arguments, dtype):
+@pytest.mark.parametrize(("case", "dtype"), crossed(CASES, [np.float32, np.float64]))
+def test_equals_torch(case, dtype):
+    _, optimiser, _, kind, arguments = case
     torch = pytest.importorskip("torch")
     theirs = [torch.tensor(x, requires_grad=True) for x in leaves(tree(0, dtype))]
     reference = getattr(torch.optim, kind)(theirs, **arguments)

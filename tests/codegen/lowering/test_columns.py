@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import crossed, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,8 +50,10 @@ def test_a_sum_takes_the_rows_in_order_whatever_their_number(rows: int, outer: i
 
 
 @pytest.mark.usefixtures("distance")
-@pytest.mark.parametrize("name", ["i1", "i4", "f2", "f4", "f8", "c8", "c16"])
-@pytest.mark.parametrize("shape", [(3, 5), (8, 600), (29, 130)])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    crossed(["i1", "i4", "f2", "f4", "f8", "c8", "c16"], [(8, 600), (29, 130), (3, 5)]),
+)
 def test_every_fold_of_every_element_type(name: str, shape: tuple[int, int]) -> None:
     x = RNG.integers(-3, 4, shape).astype(name)
     x = x * x.dtype.type(1 + 0.5j) if x.dtype.kind == "c" else x
