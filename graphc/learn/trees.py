@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, refill, unflatten
+from graphc.frontend.trace.tree import TreeDef, flatten, refill, unflatten
 
 
 def matched(tree: TreeDef, value: Any, what: str) -> list[Any]:
@@ -32,12 +32,6 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     leaves, structure = flatten(tree, keep_order=True)
     rest = [matched(structure, other, "further trees") for other in others]
     return unflatten(structure, [function(*row) for row in zip(leaves, *rest)])
-
-
-def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves by their paths: {"layers.0.weight": array, ...}."""
-    leaves, structure = flatten(tree)
-    return dict(zip(leaf_names(structure), leaves))
 
 
 def parameter_count(tree: Any) -> int:

@@ -29,8 +29,6 @@ from graphc.record import record
 
 EPILOGUE_PARAMS = 4
 
-Roles = dict[str, list[tuple[int, int, int, int]]]
-
 
 @record(frozen=True)
 class Form:
