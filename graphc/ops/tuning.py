@@ -25,7 +25,7 @@ class OpsTuning(Tuning):
         "the same where that leaves out what none of them sees")
     gradient_bands = number(8, 1, 64, "bands", "train-transformer",
         "the same against kernels to compile")
-    score_band = number(512, 1, 1 << 20, "rows", "attention",
+    score_band = number(256, 1, 1 << 20, "rows", "attention",
         "what no row of a band sees is left out, against kernels of its own")
     score_bands = number(4, 1, 64, "bands", "attention", "the same against kernels to compile")
     weight_sums = number(64, 0, 512, "weights of a group", "train-conv",
@@ -48,12 +48,14 @@ class OpsTuning(Tuning):
     # Linear algebra (linalg/), running totals, gradients.
     solved_alone = number(8, 0, 64, "right sides", "solve",
         "right sides one by one against blocks of them")
-    panel = number(32, 4, 256, "columns", "solve",
+    panel = number(16, 4, 256, "columns", "solve",
         "a panel that stays near against products of few terms")
     product_block = number(256, 16, 1 << 20, "columns", "solve",
         "the part on the right that stays in the first cache")
-    root_matrix = number(64, 2, 512, "extent", "fft",
-        "one product with a matrix against two smaller ones")
+    root_matrix = number(128, 2, 512, "extent", "fft",
+        "one product with a matrix against two with smaller ones")
+    root_factor = number(64, 2, 512, "extent", "fft",
+        "large matrices of a longer transform against more of them")
     light_node = number(4.0, 0.0, 1e9, "operations per element", "train-lstm",
         "computing again in the backward pass against a store and a load")
     running_lanes = number(512, 1, 1 << 20, "totals", "cumsum",

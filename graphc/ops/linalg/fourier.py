@@ -43,7 +43,7 @@ def _matrix(n: int) -> Any:
 
 def _factor(n: int) -> int:
     """The greatest divisor of n that a matrix is small enough for; 1 if there is none."""
-    return max(d for d in range(1, min(n, tuned.root_matrix) + 1) if n % d == 0)
+    return max(d for d in range(1, min(n, tuned.root_factor) + 1) if n % d == 0)
 
 
 def _forward(x: Tensor, n: int, element: DType) -> Any:
