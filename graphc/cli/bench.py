@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,9 @@ from graphc.errors import GraphError
 @click.argument("model", type=MODEL)
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Time to spend.")
 @click.option("--reference", is_flag=True, help="Time the reference interpreter too.")
+@click.option(
+    "--beside", type=click.Choice(["onnxruntime"]), help="Time another runtime in turn with it."
+)
 @binding_option
 @config_options
 @json_option
@@ -33,11 +36,18 @@ def bench_command(
     model: Path,
     seconds: float,
     reference: bool,
+    beside: str | None,
     bindings: tuple[str, ...],
     as_json: bool,
     **options: Any,
 ) -> None:
     """Time warm calls of MODEL on random arrays."""
+    if beside is not None:
+        from graphc.cli.beside import compare, print_comparison
+
+        rows = compare(model, seconds, parse_bindings(bindings), make_config(options))
+        print_json({"beside": beside, "rows": rows}) if as_json else print_comparison(beside, rows)
+        return
     record = _compiled(model, seconds, parse_bindings(bindings), options, reference)
     if as_json:
         print_json(record)
@@ -68,7 +78,7 @@ def _compiled(
 
     started = perf_counter()
     loaded = load_graph(model, make_config(options))
-    types = [substitute(kind, binding) for kind in loaded.types]
+    types = [substitute(kind, binding) for kind in bindable(loaded.types, binding)]
     rng = np.random.default_rng(0)
     arrays = [random_array(rng, kind) for kind in types if isinstance(kind, Type)]
     executable = loaded.build(*(a.shape for a in arrays)).executable
@@ -86,6 +96,19 @@ def _compiled(
         state = {key: item.array for key, item in values_of(graph).items()}
         record["reference"] = measure(lambda: interpret(graph, arrays, state=state), seconds)
     return record
+
+
+def bindable(types: Sequence[Any], binding: dict[str, int]) -> Sequence[Any]:
+    """The types, whose symbols have all got values. Raises GraphError for one that has none."""
+    from graphc.frontend.trace.spec import symbols_of
+
+    names = symbols_of(types)
+    missing, unknown = sorted(names - binding.keys()), sorted(binding.keys() - names)
+    if missing or unknown:
+        wrong = f"no value for {', '.join(missing)}" if missing else f"there is no {unknown[0]}"
+        listed = " ".join(f"--bind {name}=1" for name in sorted(names))
+        raise GraphError(f"dimensions: {wrong}", hint=f"write {listed}" if names else None)
+    return types
 
 
 def measure(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
