@@ -12,16 +12,16 @@ It waits PATIENCE seconds at most: another thread may wait for the fork in its t
 
 from __future__ import annotations
 
-import _imp
 import _thread
-import importlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
+
+from graphc.seams import locks
 
 PATIENCE = 20.0  # more than the longest function takes Numba or LLVM
 # What compiling imports when it is needed. An application's own modules may be imported as long as
@@ -42,33 +42,11 @@ _ours: WeakSet[Any] = WeakSet()
 _held: dict[int, list[Callable[[], None]]] = {}  # by threads that fork: what lets go again
 
 
-def fork_safe_lock() -> _thread.RLock:
+def fork_safe_lock() -> Any:
     """A lock that a forked child finds open, unless the thread that forked holds it."""
-    made = _thread.RLock()
+    made = locks.new_lock()
     _ours.add(made)
     return made
-
-
-def _compilers() -> list[Any]:
-    """The locks of the compilers that are loaded, in the order in which one thread takes them."""
-    modules: Any = sys.modules
-    numba: Any = getattr(modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
-    llvm: Any = getattr(getattr(modules.get("llvmlite.binding.ffi"), "lib", None), "_lock", None)
-    return [each._lock for each in (numba, llvm) if hasattr(each, "_lock")]
-
-
-def _is_importing() -> bool:
-    """Whether another thread imports a module that compiling takes.
-
-    importlib has a lock for each module that is being imported, owned or about to be.
-    """
-    me = _thread.get_ident()
-    locks = getattr(importlib._bootstrap, "_module_locks", {})
-    for name, reference in list(locks.items()):
-        found = reference()
-        if name.partition(".")[0] in PACKAGES and found is not None and found.owner != me:
-            return True
-    return False
 
 
 def _before() -> None:
@@ -80,15 +58,14 @@ def _before() -> None:
 
 def _hold_all(deadline: float) -> bool:
     """Hold what other threads compile and import with. False: one of them imports after all."""
-    while _is_importing() and time.monotonic() < deadline:
+    while locks.others_import(PACKAGES) and time.monotonic() < deadline:
         time.sleep(0.001)
     held = _held.setdefault(_thread.get_ident(), [])
-    for each in _compilers():
+    for each in locks.of_compilers():
         if each.acquire(timeout=max(0.0, deadline - time.monotonic())):
             held.append(each.release)
-    _imp.acquire_lock()  # nobody begins an import
-    held.append(_imp.release_lock)
-    return not _is_importing()
+    held.append(locks.hold_imports())
+    return not locks.others_import(PACKAGES)
 
 
 @contextmanager
@@ -97,20 +74,17 @@ def _without_log() -> Iterator[None]:
 
     After the fork it is released; also where it was imported inside.
     """
-    before = _log_lock()
-    is_held = before is not None and before._is_owned()
-    if is_held:
-        before.release()
+    before, is_held = locks.of_logging(), False
+    if before is not None:
+        with suppress(RuntimeError):  # it is not this thread's
+            before.release()
+            is_held = True
     try:
         yield
     finally:
-        after = _log_lock()
+        after = locks.of_logging()
         if is_held or after is not before:
             after.acquire()
-
-
-def _log_lock() -> Any:
-    return getattr(sys.modules.get("logging"), "_lock", None)
 
 
 def _let_go() -> None:
@@ -121,9 +95,8 @@ def _let_go() -> None:
 def _after_in_child() -> None:
     _let_go()
     _held.clear()
-    for each in (*_compilers(), *_ours):
-        if not each._is_owned():
-            each._at_fork_reinit()
+    for each in (*locks.of_compilers(), *_ours):
+        locks.reopen(each)
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,13 +8,11 @@ version that computes the same bits.  Pointers are one-dimensional arrays there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.core import config
+from numba import config
 
 from graphc.errors import GraphError
 from graphc.gpu import intrinsics, plain
@@ -78,24 +76,6 @@ def compiler_parts() -> tuple[Any, Any, Any]:
         raise _absent(error) from None
 
     return ir, cgutils, intrinsic
-
-
-@contextmanager
-def compiling_for(chip: tuple[int, int]) -> Iterator[None]:
-    """Let device functions compile for a chip (compute capability) that need not be here.
-
-    Numba asks the current device for what it is; here the chip compiled for stands in for it.
-    """
-    from numba.cuda import dispatcher
-    from numba.cuda.core.compiler_lock import global_compiler_lock
-
-    with global_compiler_lock:
-        before = dispatcher.get_current_device
-        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip)
-        try:
-            yield
-        finally:
-            dispatcher.get_current_device = before
 
 
 fma: Device

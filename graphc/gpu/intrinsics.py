@@ -11,6 +11,8 @@ from typing import Any
 from numba import types
 from numba.core.errors import TypingError
 
+from graphc.seams.numba_cuda import struct_value
+
 Parts = tuple[Any, Any, Any]  # llvmlite.ir, Numba's cgutils and intrinsic
 Device = Callable[..., Any]
 
@@ -136,7 +138,7 @@ def viewed(dtype: Any, pointer: Any, count: Any) -> Any:
             itemsize=size,
             meminfo=None,
         )
-        return array._getvalue()
+        return struct_value(array)
 
     return kind(pointer, types.int64 if isinstance(count, types.Integer) else count), generate
 

@@ -14,7 +14,6 @@ neither warps nor an order that repeats.
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.seams.cpython import frame_above
 
 try:
     from greenlet import greenlet
@@ -180,7 +180,7 @@ class Shared(Local):
 
 def _caller() -> Any:
     """The place in a kernel that calls what calls this."""
-    frame = sys._getframe(2)
+    frame = frame_above(2)
     return frame.f_code, frame.f_lasti
 
 

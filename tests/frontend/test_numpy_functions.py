@@ -281,7 +281,8 @@ CALLS: dict[str, str] = {
     # linear algebra
     "linalg.cholesky": "np.linalg.cholesky(s) | np.linalg.cholesky(s, upper=True)"
     " | np.linalg.cholesky(c @ np.conj(c.T) + np.eye(3))",
-    "linalg.cond": "np.linalg.cond(s, 1) | np.linalg.cond(c, np.inf) | np.linalg.cond(s, 'fro')",
+    "linalg.cond": "np.linalg.cond(s, 1) | np.real(np.linalg.cond(c, np.inf))"
+    " | np.linalg.cond(s, 'fro')",
     "linalg.cross": "np.linalg.cross(s, z)",
     "linalg.det": "np.linalg.det(s) | np.linalg.det(c)",
     "linalg.diagonal": "np.linalg.diagonal(t, offset=1)",

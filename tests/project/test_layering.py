@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2] / "graphc"
 # A layer may import itself and the layers named here.
-BASE = {"captures", "errors", "forks", "hints", "limits", "record", "tuning", "gpu"}
+BASE = {
+    "captures",
+    "errors",
+    "forks",
+    "gpu",
+    "hints",
+    "layout",
+    "limits",
+    "record",
+    "seams",
+    "tuning",
+}
 ALLOWED = {
     "captures": set(),
     "errors": set(),
     "limits": {"errors"},
     "hints": {"errors"},
-    "forks": set(),
+    "forks": {"seams"},
+    "layout": set(),
+    "seams": {"layout"},
     "record": set(),
     "tuning": {"errors"},
-    "gpu": {"errors"},
+    "gpu": {"errors", "seams"},
     "collector": set(),
     "config": BASE | {"runtime"},
     "ir": BASE,
@@ -103,3 +120,88 @@ def test_compiling_needs_no_numba() -> None:
 def test_cuda_imports_sit_in_two_files() -> None:
     users = [p for p in FILES if any(m.startswith("numba.cuda") for m in imports_of(p))]
     assert len(users) <= 2, users
+
+
+# ------------------------------------------------------------------------- private parts of others
+
+# Modules that other projects keep for themselves; what of them is named here is documented.
+PRIVATE = re.compile(
+    r"numba\.(core(?!\.errors)|cuda\.(?!extending|cgutils|types)|np|typed\.)|_imp$|importlib\._"
+    r"|llvmlite\.binding\.ffi|ctypes\.pythonapi|numpy\._(?!_)|numpy\.\w+\._(?!_)|onnx\._|ml_dtypes\._|cuda\.\w+\._"
+)
+DOCUMENTED = {"_replace", "_fields", "_asdict", "_make", "_fields_", "_exit"}
+WRITTEN = {"_defaults"}  # by `record` into the body of a class
+
+
+def private_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"_[A-Za-z]\w*|__x86\w+", name) is not None
+
+
+def names_of_our_own(tree: ast.AST) -> set[str]:
+    """Names that a file defines: functions, classes, variables, what is stored to `self`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) in ("self", "made") else set()
+    return found
+
+
+def touches(tree: ast.AST, ours: set[str]) -> Iterator[tuple[int, str]]:
+    """Lines that touch a private part of something that is not ours, each with what it touches."""
+    for node in ast.walk(tree):
+        attributes, modules = list[object](), list[object]()
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            attributes, modules = [node.attr], [ast.unparse(node)]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call):
+            strings = [getattr(argument, "value", None) for argument in node.args]
+            called = ast.unparse(node.func)
+            attributes = strings[1:2] if called.endswith("attr") else []
+            modules = strings
+            if called.endswith("from_address") and any("id(" in ast.unparse(a) for a in node.args):
+                yield node.lineno, "the layout of objects"
+        for name in attributes:
+            if private_name(name) and name not in ours | DOCUMENTED | WRITTEN:
+                yield getattr(node, "lineno", 0), str(name)
+        for name in modules:
+            if isinstance(name, str) and PRIVATE.match(name):
+                yield getattr(node, "lineno", 0), name
+
+
+def test_private_parts_of_others_are_touched_in_one_room() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    outside = {path: tree for path, tree in trees.items() if path.parent.name != "seams"}
+    ours = set().union(*map(names_of_our_own, outside.values()))
+    found = [
+        f"{path}:{line} touches {name}: that belongs in graphc/seams, with a fallback and a test"
+        for path, tree in outside.items()
+        for line, name in touches(tree, ours)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lock._at_fork_reinit()",
+        "from numba.core.codegen import AOTCodeLibrary",
+        "from numba.cuda import dispatcher",
+        "from llvmlite.binding import ffi",
+        "import _imp",
+        "sys._getframe(1)",
+        "sys.modules.get('numpy._core._multiarray_umath')",
+        "getattr(module, '_ARRAY_API', None)",
+        "ctypes.pythonapi.Py_IncRef(x)",
+        "ctypes.c_int64.from_address(id(x) + 16)",
+        "importlib._bootstrap",
+    ],
+)
+def test_a_touch_is_found(text: str) -> None:
+    assert list(touches(ast.parse(text), set()))

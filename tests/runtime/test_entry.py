@@ -19,6 +19,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.load.layouts import ContextWords
 from graphc.runtime.load.program import Slot
 from graphc.runtime.load.table import TableBuilder
+from graphc.seams import numpy
 
 X = np.arange(8, dtype="f4")
 
@@ -38,10 +39,6 @@ def two_results() -> Executable:
     table.end()
     params = [Slot("x", "f32", (2, 3)), vector("y", 4)]
     return warm(Executable(image(table, params, params)))
-
-
-def test_layout_is_known_here():
-    assert entry.layout_is_known()
 
 
 def test_first_calls_are_measured_then_the_entry_answers():
@@ -220,7 +217,7 @@ def test_fork():
 
 
 def test_without_a_known_layout_calls_still_work(monkeypatch):
-    monkeypatch.setattr(entry, "layout_is_known", lambda: False)
+    monkeypatch.setattr(numpy, "arrays_are_known", lambda: False)
     executable = warm(doubler())
     assert executable.entry(X) is None
     np.testing.assert_array_equal(executable(X), 2 * X + 1)

@@ -35,8 +35,8 @@ from graphc.codegen.gemm.form import Axis, Contraction, Dim, axes_of, normalise,
 from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host_target, kind_of
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
-from graphc.codegen.llvm import nolock as unlocked
 from graphc.codegen.llvm.target import Target, machine, parse
+from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
 __all__ = [

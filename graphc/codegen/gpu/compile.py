@@ -2,8 +2,7 @@
 
 source text -> function -> typed and lowered by numba-cuda -> LLVM IR, all kernels -> NVVM -> PTX
 
-One of the files that import `numba.cuda`; the others are `quick`, which makes it faster, and
-`graphc.gpu`, which kernels use.
+What it takes of numba-cuda is in `graphc.seams.numba_cuda`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 from graphc.codegen.gpu import toolkit
 from graphc.codegen.gpu.arch import Chip
 from graphc.codegen.gpu.launch import Launch
-from graphc.codegen.gpu.numba_patches import quickly
 from graphc.codegen.python.helpers import storage_dtype
 from graphc.errors import GraphError
 from graphc.ir.types import DType
@@ -40,12 +38,12 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
     multiply-adds wherever that is possible.  Raises GraphError for what Numba or NVVM refuses.
     """
     toolkit.check()
-    from graphc.gpu import compiling_for
+    from graphc.seams.numba_cuda import compiling_for
 
     (exact,) = {launch.exact for launch in launches.values()}
     modules: dict[int, Any] = {}  # a device function that several kernels call is there once
     names = {}
-    with compiling_for(chip.capability), quickly():
+    with compiling_for(chip.capability):
         for symbol, launch in launches.items():
             name, parts = _lowered(symbol, launch, chip)
             names[name] = symbol
@@ -59,30 +57,20 @@ def compile_ptx(launches: Mapping[str, Launch], chip: Chip) -> str:
 
 def _lowered(symbol: str, launch: Launch, chip: Chip) -> tuple[str, list[Any]]:
     """The mangled name of a kernel, and the LLVM modules it consists of."""
-    from numba import from_dtype
+    from numba import from_dtype, types
     from numba.core.errors import NumbaError
-    from numba.cuda import compiler, types
-    from numba.cuda.cudadrv import nvvm
+
+    from graphc.seams import numba_cuda
 
     pointer: Any = types.CPointer
     buffers = [pointer(from_dtype(pointed_dtype(dtype))) for dtype, _ in launch.buffers]
     words = [types.int64] * len(launch.params)
     signature = (*buffers, *words, pointer(types.int64), types.int64)
+    shape = launch.threads, launch.resident
     try:
-        made = compiler.compile_cuda(
-            launch.make(),
-            types.void,
-            signature,
-            cc=chip.capability,
-            nvvm_options={"opt": 3, "fastmath": False},
-        )
+        return numba_cuda.lowered(launch.make(), signature, chip.capability, *shape)
     except NumbaError as error:
         raise _refused(symbol, str(error)) from error
-    name = made.fndesc.llvm_func_name
-    entry = made.library.get_function(name)
-    compiler.kernel_fixup(entry, False)
-    nvvm.set_launch_bounds(entry, (launch.threads, launch.resident))
-    return name, list(made.library.modules)
 
 
 def _refused(symbol: str, reason: str) -> GraphError:
@@ -91,16 +79,14 @@ def _refused(symbol: str, reason: str) -> GraphError:
 
 
 def _through_nvvm(modules: Iterable[str], chip: Chip, fused: bool) -> str:
-    from numba.cuda.cudadrv import nvvm
+    from graphc.seams import numba_cuda
 
-    major, minor = chip.capability
     try:
-        ptx = nvvm.compile_ir(list(modules), arch=f"compute_{major}{minor}", opt=3, fma=fused)
-    except (nvvm.nvvmError, nvvm.NvvmSupportError, RuntimeError) as error:
+        text = numba_cuda.through_nvvm(modules, chip.capability, fused)
+    except RuntimeError as error:
         raise GraphError(
             f"NVVM cannot compile kernels for {chip.name}",
             details=(*str(error).strip().split("\n")[:6], toolkit.versions()),
             hint=f"where the packages do not fit together: {toolkit.INSTALL}",
         ) from error
-    text: str = ptx.decode().rstrip("\0")
     return _ENVIRONMENT.sub("", text).strip() + "\n"

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from graphc.codegen import gemm as contract
-from graphc.codegen.llvm.nolock import settled
 from graphc.codegen.llvm.parallel_compile import together
 from graphc.codegen.llvm.target import Target, optimise_and_object
 from graphc.codegen.runtime.support import support_object
 from graphc.codegen.tuning import tuned
 from graphc.record import record
+from graphc.seams.llvmlite import settled
 
 _CORES = re.compile(r"@(graphc_contract_\w+)\(")
 

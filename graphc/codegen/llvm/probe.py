@@ -9,7 +9,6 @@ library: a cache that several machines share has an answer for each, and so has 
 
 from __future__ import annotations
 
-import ctypes
 import json
 from functools import cache as once
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from graphc.codegen import cache
 from graphc.record import record
+from graphc.seams.glibc import usable_features
 
 _CPUINFO = Path("/proc/cpuinfo")
 _X86 = frozenset(("vendor_id", "cpu family", "model", "model name", "stepping", "flags"))
@@ -64,17 +64,7 @@ def identity() -> str | None:
     fields = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING)
     if not library or not any(line.startswith(_COMPLETE) for line in fields):
         return None
-    return cache.digest("machine", *fields, *_usable(), *sorted(library))
-
-
-def _usable() -> list[int]:
-    """Bits of the features that glibc found usable: under Valgrind not all that the CPU has."""
-    try:
-        leaf = ctypes.CDLL(None).__x86_get_cpuid_feature_leaf
-    except (AttributeError, OSError, TypeError):
-        return []
-    leaf.restype = ctypes.POINTER(ctypes.c_uint32 * 8)  # what the CPU has, and what is usable
-    return [word for number in range(3) for word in leaf(number).contents[4:]]
+    return cache.digest("machine", *fields, *usable_features(), *sorted(library))
 
 
 def _kept(data: bytes) -> Probe | None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graphc.codegen.llvm import nolock as unlocked
 from graphc.codegen.llvm.probe import probe
 from graphc.errors import GraphError
 from graphc.record import record
+from graphc.seams import llvmlite as unlocked
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.captures import captures
 from graphc.ir.types import DType
+from graphc.seams.numba_objects import intrinsic_of
 
 ONE_OF_A_KIND = "one of a kind"
 _PLAIN = (bool, float, complex, str, bytes, type(None), type(Ellipsis), range, slice, DType)
@@ -114,8 +115,8 @@ class _Description:
             return f"{title} {value.__qualname__}", list(_named("member", value))
         if _is_named(value):
             return f"{title} {_name_of(value)}", []
-        intrinsic = getattr(value, "_defn", None)  # what Numba's @intrinsic makes
-        if isinstance(intrinsic, FunctionType):
+        intrinsic = intrinsic_of(value)
+        if intrinsic is not None:
             return f"{title} {intrinsic.__qualname__}", [("code", intrinsic.__code__)]
         return f"{title} {ONE_OF_A_KIND} {next(_numbers)} {np.random.SeedSequence().entropy}", []
 

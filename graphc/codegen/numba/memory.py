@@ -22,19 +22,7 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
-from graphc.runtime.load.layouts import Address, Layout, Word
-
-
-class BlockWords(Layout):
-    """The header of a block."""
-
-    references: Word
-    destructor: Address
-    argument: Address  # of the destructor
-    data: Address
-    size: Word
-    allocator: Address
-
+from graphc.seams.numba_objects import BlockWords
 
 _malloc = Extern("malloc", PTR, I64)
 _realloc = Extern("realloc", PTR, PTR, I64)

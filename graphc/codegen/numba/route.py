@@ -37,6 +37,7 @@ from graphc.errors import CUSTOM, RAISED, GraphError
 from graphc.ir.types import DType
 from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Kernel
+from graphc.seams.numba_objects import blocks_are_known
 
 CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
 
@@ -44,12 +45,10 @@ _HEADER = """\
 import numpy as np
 
 from graphc.codegen.numba.intrinsics import fma
-from graphc.codegen.numba.quick import part as helper
+from graphc.seams.numba import part as helper
 
 at = np.uint64
 """
-
-_ADDRESS = "numba.dynamic.globals"  # how Numba names what holds an address of this process
 
 _frozen: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
 
@@ -148,9 +147,9 @@ def compile_library(
     Raises GraphError when Numba refuses the function, or when it calls what no loader provides.
     """
     import numba
-    from numba.core import types
+    from numba import types
 
-    from graphc.codegen.numba.quick import part
+    from graphc.seams.numba import part
 
     count = len(dtypes)
     custom = getattr(function, "jitted", None)
@@ -188,7 +187,7 @@ def compile_library(
 
 def _call_text(call: str, returned: Any, is_custom: bool, name: str) -> str:
     """What calls a function and returns its status."""
-    from numba.core import types
+    from numba import types
 
     if isinstance(returned, types.NoneType):
         return f"{call}\n    return 0"
@@ -210,7 +209,7 @@ def _renew(function: Callable[..., Any]) -> None:
 
 def _folded(function: Callable[..., Any], signature: tuple[Any, ...]) -> tuple[Any, ...]:
     """The signature with what `*args` takes as one tuple type, as Numba wants it."""
-    from numba.core import types
+    from numba import types
 
     code = function.__code__
     if not code.co_flags & inspect.CO_VARARGS:
@@ -268,9 +267,9 @@ def refusal(text: str, name: str, users: Callable[..., Any] | None) -> GraphErro
 
 def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.ModuleRef:
     """The optimised code of a kernel, which defines its symbol."""
-    from numba.core import types
+    from numba import types
 
-    from graphc.codegen.numba.quick import part
+    from graphc.seams.numba import optimised, part
 
     words = (types.int64, types.int64, types.int64)
     pointer: Any = types.CPointer
@@ -280,12 +279,12 @@ def _module(entry: Callable[..., Any], name: str, allocates: bool) -> llvm.Modul
     host = target.host()
     wrapper = _wrapper(inner, name, host.triple)
     empty = r"define internal ptr @\1(ptr) { ret ptr null }"
-    text = _WITHOUT_PYTHON.sub(empty, compiled.library.optimised())
+    text = _WITHOUT_PYTHON.sub(empty, optimised(compiled.library))
     module = target.parse([text, wrapper], host)
     _prune(module, name)
     _require_no_address(module, name)
     needed = undefined(module)
-    if needed & PROVIDED and allocates:
+    if needed & PROVIDED and allocates and blocks_are_known():
         module = target.parse([str(module), memory_ir(host.triple)], host)
         _prune(module, name)
         needed = undefined(module)
@@ -325,7 +324,7 @@ def _private(module: llvm.ModuleRef, name: str) -> list[llvm.ValueRef]:
 
 def _require_no_address(module: llvm.ModuleRef, name: str) -> None:
     """Objects outlive the process: none may hold an address of it."""
-    if any(value.name.startswith(_ADDRESS) for value in module.global_variables):
+    if any("inttoptr" in str(value) for value in module.global_variables):
         raise GraphError(
             f"{name} reads an array from outside that Numba takes by its address: one of more than "
             "a million bytes, one that is not contiguous, or a pointer",

@@ -42,7 +42,8 @@ from graphc.codegen.runtime.system import (
 from graphc.codegen.runtime.team_failure import team_fail
 from graphc.codegen.runtime.tuning import tuned
 from graphc.codegen.runtime.walker import walk
-from graphc.runtime.load.layouts import Address, SpotWords, TeamWords, Word
+from graphc.layout import Address, Word
+from graphc.runtime.load.layouts import SpotWords, TeamWords
 
 MOST_WORKERS = 256
 FREE, LEASED, POSTED = range(3)  # states of a worker; posted: team, frame and device say what to do

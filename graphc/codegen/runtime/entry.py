@@ -37,8 +37,9 @@ from graphc.codegen.runtime.python_api import (
 )
 from graphc.codegen.runtime.results import NOT_RUN, answer
 from graphc.codegen.runtime.team import run
-from graphc.runtime.load.layouts import ArrayWords, ContextWords, FrameWords, RecordWords
+from graphc.runtime.load.layouts import ContextWords, FrameWords, RecordWords
 from graphc.runtime.load.table import FIRST_PARAM
+from graphc.seams.numpy import ArrayWords
 
 C_CONTIGUOUS_AND_ALIGNED, WRITEABLE = 0x101, 0x400  # flags of an array
 

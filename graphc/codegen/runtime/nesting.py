@@ -72,13 +72,9 @@ from graphc.runtime.call.nesting import (
     RESULT,
     TUPLE,
 )
-from graphc.runtime.load.layouts import (
-    ArrayWords,
-    BuildWords,
-    FetchWords,
-    NestingWords,
-    ObjectWords,
-)
+from graphc.runtime.load.layouts import BuildWords, FetchWords, NestingWords
+from graphc.seams.cpython import ObjectWords
+from graphc.seams.numpy import ArrayWords
 
 FETCHED, DIFFERS, FAILED, RAISED = range(4)
 

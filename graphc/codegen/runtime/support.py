@@ -16,7 +16,10 @@ SOURCES = (
     "runtime/call/failure.py",
     "runtime/call/nesting.py",
     "runtime/devices/device.py",
+    "layout.py",
     "runtime/load/layouts.py",
+    "seams/cpython.py",
+    "seams/numpy.py",
     "runtime/load/table.py",
     "tuning.py",
 )

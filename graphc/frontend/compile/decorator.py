@@ -46,6 +46,7 @@ from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
+from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
@@ -392,7 +393,7 @@ def _again(
 
 def _by_value() -> bool:
     """Whether cloudpickle is at work, which takes functions of `__main__` along."""
-    frame: Any = sys._getframe(2)
+    frame: Any = frame_above(2)
     while frame is not None:
         if frame.f_globals.get("__name__", "").endswith("cloudpickle.cloudpickle"):
             return True

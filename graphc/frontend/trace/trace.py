@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import types
 import warnings
 from collections import Counter
@@ -24,6 +23,7 @@ from graphc.ir.op import OPS
 from graphc.ir.types import DType, Type
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.record import record
+from graphc.seams.cpython import frame_above
 
 # Frames of these files are never what the user wrote.
 _INTERNAL = (
@@ -47,7 +47,7 @@ def _user_file(code: types.CodeType) -> str | None:
 
 def locate(start: int = 1) -> Location | None:
     """(file, line) of the innermost frame outside graphc; the answer per code object is cached."""
-    frame: types.FrameType | None = sys._getframe(start)
+    frame: types.FrameType | None = frame_above(start)
     while frame is not None:
         code = frame.f_code
         try:

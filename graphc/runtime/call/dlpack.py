@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from graphc.seams import cpython
+
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT = 4
 _NAME = b"dltensor"
@@ -50,15 +52,9 @@ def _delete(managed: Any) -> None:
 
 def _discard(capsule: int) -> None:
     """Delete what nobody has taken: whoever takes it renames the capsule."""
-    valid = ctypes.pythonapi.PyCapsule_IsValid
-    valid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
-    if valid(capsule, _NAME):
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        taken = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-            ctypes.cast(pointer, ctypes.c_void_p).value or 0
-        )
-        managed = ctypes.cast(taken(capsule, _NAME), ctypes.POINTER(_Managed))
-        _exported.pop(managed.contents.context, None)
+    address = cpython.pointer_at(capsule, _NAME)
+    if address:
+        _delete(ctypes.cast(address, ctypes.POINTER(_Managed)))
 
 
 _DELETE, _DISCARD = _Deleter(_delete), _Destructor(_discard)
@@ -74,8 +70,5 @@ def capsule(
     tensor = _Tensor(address, *device, len(shape), code, 8 * dtype.itemsize, 1, extents, None, 0)
     managed = _Managed(tensor, number, _DELETE)
     _exported[number] = managed, extents, owner
-    new = ctypes.pythonapi.PyCapsule_New
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-        ctypes.cast(new, ctypes.c_void_p).value or 0
-    )
-    return make(ctypes.addressof(managed), _NAME, ctypes.cast(_DISCARD, ctypes.c_void_p).value)
+    discard = ctypes.cast(_DISCARD, ctypes.c_void_p).value
+    return cpython.new_capsule(ctypes.addressof(managed), _NAME, discard)

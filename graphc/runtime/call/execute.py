@@ -29,6 +29,7 @@ from graphc.runtime.load.layouts import ContextWords, FrameWords
 from graphc.runtime.load.program import Image, Slot, dtype_name, numpy_dtype
 from graphc.runtime.load.table import FIRST_PARAM, has_jumps
 from graphc.runtime.tuning import tuned
+from graphc.seams import cpython
 
 Value = np.ndarray | Array
 
@@ -82,7 +83,7 @@ class Executable:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
         if self._context is None:
             return _no_entry
-        return entry.make(self.support.addresses["graphc_entry"], self._context)
+        return cpython.builtin(self.support.addresses["graphc_entry"], self._context)
 
     def nested_entry(
         self, arguments: int, fetches: Sequence[Fetch], builds: Sequence[Build]

@@ -9,16 +9,15 @@ step({"w": w, "b": b}, x)       fetch 0   argument 0        a dict of 2
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphc.runtime.call.entry import Context, make
+from graphc.runtime.call.entry import Context
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.load.layouts import BuildWords, ContextWords, NestingWords, ObjectWords
+from graphc.runtime.load.layouts import BuildWords, ContextWords, NestingWords
+from graphc.seams import cpython
 
 ARGUMENT, OF_DICT, OF_TUPLE, OF_LIST, ATTRIBUTE = range(5)  # how an object is taken out
 ARRAY, CONTAINER, ITSELF, NUMBER, FOREIGN = range(5)  # what it has to be
@@ -58,7 +57,7 @@ def nested(
     """The entry at `address` over that of flat arrays; it takes so many arguments, and returns what
     the builds leave (without any, what the flat entry does).  None for too many steps.
     """
-    if max(len(fetches), len(builds)) > MOST_STEPS or not lengths_are_known():
+    if max(len(fetches), len(builds)) > MOST_STEPS or not cpython.lengths_are_known():
         return None
     fetch_words = np.array([_fetch_words(fetch) for fetch in fetches], np.int64)
     keys = [np.array([id(key) for key in b.keys] if b.how == DICT else [], "i8") for b in builds]
@@ -79,18 +78,10 @@ def nested(
         id(Exception),
     )
     context.keep = (flat, tuple(fetches), tuple(builds), fetch_words, build_words, keys)
-    return make(address, context)
+    return cpython.builtin(address, context)
 
 
 def _fetch_words(fetch: Fetch) -> tuple[int, ...]:
     parent, how, key, test, wanted, detail = fetch
     place = id(key) if how in (OF_DICT, ATTRIBUTE) else key
     return parent, how, place, test, id(wanted), id(detail) if callable(detail) else detail
-
-
-@cache
-def lengths_are_known() -> bool:
-    """Whether containers have their lengths where the entry reads them."""
-    probes: tuple[Any, ...] = ({}, {1: 2, 3: 4}, (), (1, 2, 3), [], [1])
-    read = ctypes.c_int64.from_address
-    return all(read(id(probe) + 8 * ObjectWords.length).value == len(probe) for probe in probes)

@@ -17,6 +17,7 @@ from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import MOST_THREADS
 from graphc.runtime.load import load
 from graphc.runtime.tuning import tuned
+from graphc.seams.cpython import keep_for_ever
 
 SYMBOLS = (
     "graphc_walk",
@@ -46,7 +47,7 @@ class Support:
     def __init__(self, code: bytes) -> None:
         self.code = code
         self.addresses = load.link(code, SYMBOLS)
-        load.keep_for_ever(self.addresses)  # workers wait inside until the process ends
+        keep_for_ever(self.addresses)  # workers wait inside until the process ends
         native = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
         self.walk: Callable[[int], int] = native(self.addresses["graphc_walk"])
         self.run: Callable[[int], int] = native(self.addresses["graphc_run"])

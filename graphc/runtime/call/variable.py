@@ -358,7 +358,8 @@ def containers() -> list[Container]:
 def _after_fork() -> None:
     """In a forked child the threads that held locks do not exist."""
     for each in _containers.values():
-        each.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        if each.lock.locked():
+            each.lock.release()
         each.words[:] = 0
 
 

@@ -1,41 +1,8 @@
-"""The layouts of memory that Python and native code share, each declared once.
-
-A layout is a class of annotated fields: a `Word` or `Address` takes eight bytes, a `Half` four; a
-number after it says at which byte it lies, else it follows the one before.  To Python a field is
-the index of its word: `words[FrameWords.cancel]`.  Native code reads fields by name (see
-`graphc.codegen.llvm.writer`).
-"""
+"""The layouts of memory that Python and native code share, each declared once."""
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
-
-Word: TypeAlias = int
-Address: TypeAlias = int
-Half: TypeAlias = int
-
-_KINDS = {"Word": "i64", "Address": "ptr", "Half": "i32"}
-_BYTES = {"i64": 8, "ptr": 8, "i32": 4}
-
-
-class Layout:
-    """A block of memory with named fields; `nbytes` is what the next one of an array is away.
-
-    A layout may begin as another one does.
-    """
-
-    fields: ClassVar[dict[str, tuple[int, str]]]  # the byte and the kind of each
-    nbytes: ClassVar[int]
-
-    def __init_subclass__(cls, nbytes: int = 0) -> None:
-        cls.fields, end = dict(getattr(cls, "fields", {})), 0
-        for name, annotation in cls.__annotations__.items():
-            kind = _KINDS[annotation]
-            start = vars(cls).get(name, -(-end // _BYTES[kind]) * _BYTES[kind])
-            end = start + _BYTES[kind]
-            cls.fields[name] = start, kind
-            setattr(cls, name, start // 8)
-        cls.nbytes = nbytes or end
+from graphc.layout import Address, Half, Layout, Word
 
 
 class FrameWords(Layout):
@@ -214,21 +181,3 @@ class BuildWords(Layout):
     how: Word
     taken: Word
     keys: Address
-
-
-class ObjectWords(Layout):
-    """A Python object of 64-bit CPython with a GIL; tuples, lists and dicts have a length."""
-
-    type: Address = 8
-    length: Word = 16
-
-
-class ArrayWords(Layout):
-    """A NumPy array."""
-
-    type: Address = 8
-    data: Address = 16
-    rank: Half = 24
-    shape: Address = 32
-    dtype: Address = 56
-    flags: Half = 64

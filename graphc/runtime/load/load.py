@@ -5,7 +5,7 @@ linker. Each object is linked once, into a library of its own: equal symbol name
 objects never meet.  Symbols that an object leaves open are looked for in the process (libc and
 libm); what is not there is an error that names it.  The code of kernels goes with the last program
 that was linked with it: no run of it is in flight then, and workers are inside only during one.
-The code of the workers themselves is kept for ever (`keep_for_ever`), and so is what LLVM links.
+The code of the workers themselves is kept for ever (see `Support`), and so is what LLVM links.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import machine
 from graphc.runtime.load import elf
+from graphc.seams import cpython
 
 _lock = fork_safe_lock()
 _linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()  # the last copy of each object
@@ -92,11 +93,6 @@ def _direct() -> bool:
     return known and os.environ.get("GRAPHC_LINKER") != "llvm"
 
 
-def keep_for_ever(owner: object) -> None:
-    """Leak a reference: workers are in the code until the process ends, later than Python."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
-
-
 def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str], int]:
     found = {name: imports.get(name) or process_symbol(name) for name in source.imports}
     missing = [name for name, address in found.items() if not address]
@@ -108,7 +104,7 @@ def _resolver(source: elf.Object, imports: Mapping[str, int]) -> Callable[[str],
 
 @cache
 def _libraries() -> list[ctypes.CDLL]:
-    libraries = [ctypes.CDLL(None), ctypes.pythonapi]
+    libraries = [ctypes.CDLL(None), cpython.interpreter()]
     if sys.platform == "linux":
         libraries.append(ctypes.CDLL("libm.so.6"))
     return libraries
@@ -132,7 +128,7 @@ def _jit() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = llvm.create_lljit_compiler(suppress_errors=True)
-    keep_for_ever(jit)
+    cpython.keep_for_ever(jit)
     return jit
 
 
@@ -150,5 +146,5 @@ def _link_with_llvm(
         tracker = builder.link(_jit(), name)
     except RuntimeError as error:
         raise GraphError(f"object code cannot be linked: {str(error).strip()}") from None
-    keep_for_ever(tracker)
+    cpython.keep_for_ever(tracker)
     return {symbol: tracker[symbol] for symbol in symbols}

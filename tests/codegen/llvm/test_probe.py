@@ -67,7 +67,7 @@ def test_another_cpu_has_another_key_and_another_clock_rate_has_not(cpuinfo: Pat
 
 def test_an_emulated_cpu_has_another_key(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = described(cpuinfo)
-    monkeypatch.setattr(probe, "_usable", lambda: [1, 2])
+    monkeypatch.setattr(probe, "usable_features", lambda: [1, 2])
     assert described(cpuinfo) not in (None, first)
 
 

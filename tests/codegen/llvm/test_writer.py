@@ -26,8 +26,9 @@ from graphc.codegen.llvm.writer import (
     Writer,
     native,
 )
+from graphc.layout import Half, Layout, Word
 from graphc.runtime.load import load
-from graphc.runtime.load.layouts import Half, Layout, Word
+from graphc.seams.cpython import keep_for_ever
 
 
 class PointWords(Layout, nbytes=32):
@@ -81,7 +82,7 @@ def everything(f: Writer, points: Struct[PointWords], count: Number, key: Number
 def compiled() -> Any:
     text = Module(host().triple).text([everything])
     linked = load.link(optimise_and_object([text], host()), ("graphc_everything",))
-    load.keep_for_ever(linked)
+    keep_for_ever(linked)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return kind(linked["graphc_everything"])
 

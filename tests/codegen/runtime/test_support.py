@@ -10,9 +10,9 @@ import pytest
 
 from graphc.codegen.llvm.target import host
 from graphc.codegen.runtime import support
+from graphc.layout import Layout
 from graphc.record import replace
 from graphc.runtime.load import layouts
-from graphc.runtime.load.layouts import Layout
 
 FOLDER = Path(support.__file__).parent
 PACKAGE = FOLDER.parents[1]

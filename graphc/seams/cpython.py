@@ -1,0 +1,134 @@
+"""CPython: where objects keep their types and lengths, and functions of its C API through ctypes.
+
+The C API is promised, except that ctypes reaches it; the layout of objects is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from graphc.layout import Address, Layout, Word
+
+_METH_FASTCALL = 0x80
+
+
+class ObjectWords(Layout):
+    """A Python object of 64-bit CPython with a GIL; tuples, lists and dicts have a length.
+
+    The native call entry reads both without a call of Python: see `graphc.seams.numpy`.
+    """
+
+    type: Address = 8
+    length: Word = 16
+
+
+@cache
+def is_known() -> bool:
+    """Whether native code can read objects of this Python; else calls go through Python."""
+    if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    return not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+@cache
+def lengths_are_known() -> bool:
+    """Whether containers have their types and lengths where native code reads them.
+
+    Where they do not, nested arguments are taken apart in Python.
+    """
+    probes: tuple[Any, ...] = ({}, {1: 2, 3: 4}, (), (1, 2, 3), [], [1])
+    return is_known() and all(
+        word(probe, ObjectWords.type) == id(type(probe))
+        and word(probe, ObjectWords.length) == len(probe)
+        for probe in probes
+    )
+
+
+def word(value: object, number: int) -> int:
+    """The number-th eight bytes of an object."""
+    return ctypes.c_int64.from_address(id(value) + 8 * number).value
+
+
+def half(value: object, number: int) -> int:
+    """The first four of these bytes."""
+    return ctypes.c_int32.from_address(id(value) + 8 * number).value
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def builtin(address: int, owner: object) -> Callable[..., Any]:
+    """A builtin function over native code at an address, with `owner` as its self."""
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    function: Callable[..., Any] = new(ctypes.addressof(_method(address)), owner, None)
+    return function
+
+
+@cache
+def _method(address: int) -> _MethodDef:
+    """One definition per address, alive for ever: functions point to it."""
+    return _MethodDef(b"graphc_entry", address, _METH_FASTCALL, None)
+
+
+def keep_for_ever(owner: object) -> None:
+    """Leak a reference: what native threads are in must outlive Python itself."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+
+
+def interpreter() -> ctypes.CDLL:
+    """The library with the functions of CPython."""
+    return ctypes.pythonapi
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the interpreter with a signature of its own: that of `pythonapi` is shared."""
+    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+    return ctypes.PYFUNCTYPE(result, *arguments)(address)
+
+
+def new_capsule(pointer: int, name: bytes, destructor: int | None) -> Any:
+    """A capsule that holds a pointer; `destructor` is a C function of the capsule."""
+    kinds = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+    return _function("PyCapsule_New", ctypes.py_object, *kinds)(pointer, name, destructor)
+
+
+def pointer_in(capsule: object, name: bytes | None) -> int:
+    """The pointer that a capsule of this name holds. Raises ValueError for another name."""
+    get = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    return get(capsule, name) or 0
+
+
+def pointer_at(capsule: int, name: bytes) -> int:
+    """The same of a capsule that is being destroyed, by its address; 0 if it has another name."""
+    kinds = ctypes.c_void_p, ctypes.c_char_p
+    if not _function("PyCapsule_IsValid", ctypes.c_int, *kinds)(capsule, name):
+        return 0
+    return _function("PyCapsule_GetPointer", ctypes.c_void_p, *kinds)(capsule, name) or 0
+
+
+def _walked(depth: int = 0) -> FrameType | None:
+    import inspect
+
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame.f_back if frame is not None else None
+    return frame
+
+
+# The frame so many calls above: where the user's line is found, once for every node that is traced.
+# `sys._getframe` takes 40 ns of the 1 us of that; without it frames are walked from `inspect`'s.
+frame_above: Callable[..., Any] = getattr(sys, "_getframe", _walked)
