@@ -103,6 +103,15 @@ def test_numba_cuda_has_what_makes_it_quick() -> None:
     assert names == ["get_call_type", "define_pipelines"], "numba-cuda's kernels compile slower"
 
 
+def test_pytorch_names_the_arguments_of_operators() -> None:
+    torch = pytest.importorskip("torch")
+    from graphc.seams.torch import argument_names, decompositions
+
+    names = argument_names(torch.ops.aten.add.Tensor)
+    assert names[:2] == ["self", "other"], "PyTorch's operators have no _schema of this kind"
+    assert len(decompositions()) > 100, "PyTorch has no table of decompositions"
+
+
 # ------------------------------------------------------------------------- they are gone
 
 MODEL = """

@@ -18,6 +18,7 @@ from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.operators.random import SEED
 from graphc.formats.torch.records import Block, Name, Program
 from graphc.formats.torch.table import find
+from graphc.seams.torch import decompositions
 
 
 def torch_backend(module: Any, examples: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -45,19 +46,17 @@ def torch_backend(module: Any, examples: Sequence[Any], **options: Any) -> Calla
 def _decompositions() -> Mapping[Any, Any]:
     """What becomes simpler operators: gradients, and what this room has no rule for."""
     torch = torch_package()
-    from torch._decomp import core_aten_decompositions
-
     import graphc.formats.torch.operators  # noqa: F401  (fills the table)
 
-    table = dict(core_aten_decompositions())
+    table = decompositions()
     kept = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax")
     return {
         op: rule
         for op, rule in table.items()
         if not (
-            isinstance(op, torch._ops.OpOverload)
+            isinstance(op, type(torch.ops.aten.add.Tensor))
             and find(str(op)) is not None
-            and op._schema.name.removeprefix("aten::") in kept
+            and str(op).split(".")[1] in kept
         )
     }
 

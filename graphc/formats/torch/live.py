@@ -6,7 +6,7 @@ PyTorch is imported here alone, and only when one of these functions is called.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphc.formats.kinds import Kind
 from graphc.formats.torch.model import TorchModel
 from graphc.formats.torch.records import Array, Block, Element, Location, Name, Node, Program, Whole
 from graphc.record import record
+from graphc.seams.torch import argument_names
 
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
@@ -67,7 +68,7 @@ def element_name(kind: Any) -> str:
 def target_of(function: Any) -> str:
     """What files call an operator."""
     torch = torch_package()
-    if isinstance(function, torch._ops.OpOverload):
+    if isinstance(function, type(torch.ops.aten.add.Tensor)):
         return str(function)
     module = str(function.__module__).removeprefix("torch._ops.").removeprefix("torch.ops.")
     return f"{module}.{function.__name__}"
@@ -96,10 +97,7 @@ class Reader:
         return Block(tuple(inputs), tuple(nodes), tuple(self._value(v, module) for v in outputs))
 
     def _node(self, index: int, node: Any, module: Any) -> Node:
-        names: Iterable[str] = ()
-        if hasattr(node.target, "_schema"):
-            names = [a.name for a in node.target._schema.arguments]
-        titles = [*names, *[""] * len(node.args)]
+        titles = [*argument_names(node.target), *[""] * len(node.args)]
         inputs = [(t, self._value(v, module)) for t, v in zip(titles, node.args)]
         inputs += [(name, self._value(v, module)) for name, v in node.kwargs.items()]
         outputs = (Whole(node.name),)
