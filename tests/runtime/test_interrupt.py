@@ -58,9 +58,10 @@ HUGE = """
 import os, signal, sys, threading
 import numpy as np
 import graphc as gc
+from graphc.config import Config
 from graphc.frontend.files.loaded import LoadedGraph
 
-call = LoadedGraph(gc.parse(sys.argv[1]))
+call = LoadedGraph(gc.parse(sys.argv[1]), Config.create(backend=sys.argv[2]))
 arrays = [np.ones(kind.dims, kind.dtype.numpy) for kind in call.types]
 call.build()
 try:
@@ -92,11 +93,14 @@ ENDLESS_UNITS = {
 }
 
 
-@pytest.mark.parametrize("name", list(ENDLESS_UNITS))
-def test_interrupt_of_one_huge_kernel(name: str) -> None:
+CASES = [*((name, "llvm") for name in ENDLESS_UNITS), ("reduction", "numba")]
+
+
+@pytest.mark.parametrize(("name", "backend"), CASES)
+def test_interrupt_of_one_huge_kernel(name: str, backend: str) -> None:
     """Each would run for hours in one unit of work."""
     done = subprocess.run(
-        [sys.executable, "-c", HUGE, ENDLESS_UNITS[name]],
+        [sys.executable, "-c", HUGE, ENDLESS_UNITS[name], backend],
         capture_output=True,
         text=True,
         timeout=300,

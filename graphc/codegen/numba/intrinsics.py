@@ -31,3 +31,17 @@ def advance(context: Any, pointer: Any, count: Any) -> Any:
         return builder.gep(args[0], [args[1]])
 
     return pointer(pointer, types.int64), generate
+
+
+@intrinsic
+def stopped(context: Any, cancelled: Any) -> Any:
+    """Whether the run was cancelled, by its flag: read each time, for another thread writes it."""
+    if not isinstance(cancelled, types.Array) or cancelled.dtype != types.int64:
+        raise TypingError("stopped takes the cancel flag")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        flag = context.make_array(signature.args[0])(context, builder, args[0])
+        now = builder.load_atomic(flag.data, "monotonic", 8)
+        return builder.icmp_unsigned("!=", now, now.type(0))
+
+    return types.boolean(cancelled), generate

@@ -35,11 +35,13 @@ from graphc.codegen.numba.memory import PROVIDED, memory_ir
 from graphc.codegen.python import source
 from graphc.errors import CUSTOM, RAISED, GraphError
 from graphc.ir.types import DType
-from graphc.loops.facts import work_stride
+from graphc.loops.facts import looks, work_stride
 from graphc.loops.nest import Buffer, Kernel
 from graphc.seams.numba_objects import blocks_are_known
 
 CUSTOM_STATUS = f"code if code == 0 or {CUSTOM} < code < {RAISED} else {CUSTOM}"
+
+CANCEL_FLAG = "carray(bufs[-1], (1,), np.int64)"  # where the walker leaves it
 
 _HEADER = """\
 import numpy as np
@@ -105,7 +107,8 @@ def kernel_text(kernel: Kernel, functions: source.Functions | None = None) -> st
     """What Numba compiles for a kernel: the readable source and the entry that calls it."""
     arrays = [_array(b) for b in kernel.buffers]
     arrays += [f"carray(params, ({kernel.params},))"] if kernel.params else []
-    body = f"return run({', '.join([*arrays, 'lo', 'hi'])})"
+    arrays += ["lo", "hi"] + [CANCEL_FLAG] * bool(looks(kernel))
+    body = f"return run({', '.join(arrays)})"
     text = source.emit(kernel, functions, _HEADER) + f"\nrun = helper({kernel.name})\n"
     return text + _ENTRY.format(body=body)
 
@@ -175,7 +178,7 @@ def compile_library(
     arguments += ["lo", "hi"] if ranged else []
     code = dispatcher.py_func.__code__
     if "cancelled" in code.co_varnames[: code.co_argcount]:
-        arguments.append("carray(bufs[-1], (1,), np.int64)")  # where the walker leaves it
+        arguments.append(CANCEL_FLAG)
         bounds = (*bounds, words)
     given = _folded(dispatcher.py_func, (*signature, words, *bounds))
     returned = _compile(dispatcher, given, name, users).signature.return_type

@@ -8,9 +8,10 @@
             a1[at(i0)] = np.float32(r0)
         return 0
 
-The arguments are one-dimensional arrays, `params` where the kernel has any, and the range of
-parallel units.  f16 and bf16 arrays are passed as uint16 views; per-thread scratch as the slice of
-the calling thread.  Identifiers come from counters only.  Values used once are written in place.
+The arguments are one-dimensional arrays, `params` where the kernel has any, the range of parallel
+units, and the run's cancel flag where a loop is so long that it looks at it.  f16 and bf16 arrays
+are passed as uint16 views; per-thread scratch as the slice of the calling thread.  Identifiers come
+from counters only.  Values used once are written in place.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from graphc.codegen.python.helpers import helper_text, number, storage, storage_
 from graphc.codegen.python.scalar import ADD, ATOM, LOOSE, MULTIPLY, Text, spell
 from graphc.codegen.walk import Functions, Statements, Values, body_of
 from graphc.ir.types import F64, DType
-from graphc.loops.facts import SumPlan, index_range, loop_range
+from graphc.loops.facts import SumPlan, index_range, looks, loop_range
 from graphc.loops.nest import (
     Assign,
     Declare,
@@ -54,6 +55,7 @@ from graphc.codegen.numba.intrinsics import fma
 helper = njit(error_model="numpy")
 at = np.uint64  # Numba tests a signed index for being negative, which keeps loops from vectorising
 """
+CANCELLED = -1  # the status of a kernel that saw the cancel flag
 _LONG = 64  # a longer expression gets a name of its own
 
 
@@ -65,14 +67,18 @@ def emit(kernel: Kernel, functions: Functions | None = None, header: str = HEADE
     """
     library = Library(functions)
     body = KernelSource(library, kernel).text()
-    needed = header if "fma(" in body + library.text() else _without_fma(header)
-    return "\n".join([needed, *library.parts, body])
+    return "\n".join([_needed(header, body + library.text()), *library.parts, body])
 
 
-def _without_fma(header: str) -> str:
-    return "".join(
-        line for line in header.splitlines(keepends=True) if not line.endswith("import fma\n")
-    ).replace("\n\n\n", "\n\n")
+def _needed(header: str, text: str) -> str:
+    """The header, importing what the text calls of what Numba does not offer."""
+    names = ", ".join(name for name in ("fma", "stopped") if f"{name}(" in text)
+    lines = [
+        line.replace("import fma", f"import {names}")
+        for line in header.splitlines(keepends=True)
+        if names or not line.endswith("import fma\n")
+    ]
+    return "".join(lines).replace("\n\n\n", "\n\n")
 
 
 class Library:
@@ -193,6 +199,7 @@ class KernelSource(Statements[Text], Source):
         self.follow(kernel)
         self.wide = SumPlan(kernel).wide
         self.registers: dict[int, DType] = {}
+        self.every: dict[Expr, int] = {}  # iterations of a long loop between two looks
         seen: set[Expr] = set()
         for statement in walk(kernel.body):
             self.count_uses(expressions(statement), seen)
@@ -200,11 +207,13 @@ class KernelSource(Statements[Text], Source):
     def text(self) -> str:
         names = [repr(b) for b in self.kernel.buffers]
         names += ["params"] if self.kernel.params else []
+        self.every = looks(self.kernel)
+        names += ["lo", "hi", "cancelled"] if self.every else ["lo", "hi"]
         for note in self.kernel.notes:
             self.line("# " + re.sub(r"[^ -~]", "?", note))
         self.block(self.kernel.body)
         self.line("return 0")
-        head = f"\ndef {self.kernel.name}({', '.join([*names, 'lo', 'hi'])}):"
+        head = f"\ndef {self.kernel.name}({', '.join(names)}):"
         return "\n".join([head, *(f"    # {line}" for line in self.signature()), *self.lines, ""])
 
     def signature(self) -> list[str]:
@@ -294,8 +303,23 @@ class KernelSource(Statements[Text], Source):
         variable = statement.variable
         note = "" if statement.kind == "serial" else f"  # {statement.kind}"
         self.ranges[variable] = loop_range(statement, self.ranges)
-        self.head(f"i{variable.data}", bounds, note)
+        every = self.every.get(variable)
+        if every is None:
+            self.head(f"i{variable.data}", bounds, note)
+            self.inside(statement.body)
+        else:
+            self.watched(statement, bounds, note, every)
+
+    def watched(self, statement: For, bounds: tuple[str, ...], note: str, every: int) -> None:
+        """A very long loop in parts, before each of which the kernel may be stopped."""
+        name, stop = f"i{statement.variable.data}", bounds[-1]
+        self.head(f"{name}_part", (*(bounds if len(bounds) > 1 else ("0", stop)), str(every)), "")
+        self.indent += "    "
+        self.line("if stopped(cancelled):")
+        self.line(f"    return {CANCELLED}")
+        self.head(name, (f"{name}_part", f"min({name}_part + {every}, {stop})"), note)
         self.inside(statement.body)
+        self.indent = self.indent[:-4]
 
     def head(self, name: str, bounds: tuple[str, ...], note: str) -> None:
         """The line that a loop begins with."""
