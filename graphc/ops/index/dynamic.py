@@ -28,8 +28,8 @@ from graphc.ops.record.dims import (
     shape_of,
     tensor_type,
 )
-from graphc.ops.record.families import ALL, define, require, sample_array
-from graphc.ops.record.value import Value, common_element, emit, functions, public
+from graphc.ops.record.families import ALL, define, require, sample_array, stored
+from graphc.ops.record.value import Value, emit, functions, public
 from graphc.ops.shape.manipulation import unstack
 
 
@@ -211,7 +211,7 @@ def dynamic_slice(x: ArrayLike, starts: Any, sizes: Any) -> Any:
 @public(name="dynamic_update_slice")
 def dynamic_update_slice(x: ArrayLike, updates: ArrayLike, starts: ArrayLike) -> Any:
     """x with the block at traced starts replaced; a block that sticks out is moved inside x."""
-    updates = functions.astype(updates, common_element(x)[0])
+    updates = stored("dynamic_update_slice", updates, x)
     require(
         rank_of(updates) == rank_of(x),
         f"dynamic_update_slice: updates of shape {list(shape_of(updates))} for {list(shape_of(x))}",

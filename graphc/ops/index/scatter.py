@@ -27,12 +27,15 @@ from graphc.ops.record.families import (
     require,
     require_dtype,
     sample_array,
+    stored,
 )
 from graphc.ops.record.value import Value, common_element, emit, functions
 from graphc.ops.shape.shape import broadcast_to, reshape
 
 STORED = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128")
 UPDATES = ("set", "add", "mul", "min", "max")
+CANCELLED = -1  # the status of a run that was cancelled
+STRIDE = (1 << 16) - 1  # rows written between two looks at the cancel flag
 
 
 def require_index_types(name: str, *types: AnyType) -> list[Type]:
@@ -70,7 +73,14 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
     """The kernel of UPDATES[kind]; Numba drops the branches that the constant rules out."""
 
     def kernel(
-        x: Array, index: Array, updates: Array, out: Array, params: Array, lo: int, hi: int
+        x: Array,
+        index: Array,
+        updates: Array,
+        out: Array,
+        params: Array,
+        lo: int,
+        hi: int,
+        cancelled: Array | None = None,
     ) -> int:
         # Columns lo..hi of every row. Updates apply in order: the last of equal positions wins.
         # Unsigned places cannot count from the end, which would keep the loops from vectorising.
@@ -84,6 +94,8 @@ def _scatter_kernel(kind: int) -> Callable[..., int]:
             for column in range(lo, hi):
                 out[start + np.uint64(column)] = x[start + np.uint64(column)]
         for k in range(len(index)):
+            if k & STRIDE == STRIDE and cancelled is not None and cancelled[0] != 0:
+                return CANCELLED
             target = np.int64(index[k])
             if target < 0:
                 target += rows
@@ -182,7 +194,7 @@ def scatter_rows(
 ) -> Any:
     """scatter on any dtype: bool adds as `or`, multiplies as `and`; f16 and bf16 go through f32."""
     element = common_element(x)[0]
-    updates = broadcast_to(functions.astype(updates, element), (*shape_of(index), *shape_of(x)[1:]))
+    updates = broadcast_to(stored("scatter", updates, x), (*shape_of(index), *shape_of(x)[1:]))
     if element is BOOL and mode != "set":
         wide = {"add": "max", "mul": "min"}.get(mode, mode)
         made = scatter_rows(functions.astype(x, "u8"), index, functions.astype(updates, "u8"), wide)

@@ -32,7 +32,14 @@ from graphc.ops.record.dims import (
     size_of,
     tensor_type,
 )
-from graphc.ops.record.families import ALL, define, normalise_axis, require, sample_array
+from graphc.ops.record.families import (
+    ALL,
+    define,
+    normalise_axis,
+    require,
+    require_real,
+    sample_array,
+)
 from graphc.ops.record.value import (
     Value,
     as_value,
@@ -312,6 +319,7 @@ def index_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
     require(mode in UPDATES, f"index_update: mode must be one of {', '.join(UPDATES)}")
     x = as_value(x)
     element = common_element(x)[0]
+    require_real("x[...] = y", value, x)
     if is_python_number(value):
         value = np.asarray(value).astype(element.numpy)
     value = functions.astype(as_value(value), element)

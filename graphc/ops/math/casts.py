@@ -32,6 +32,7 @@ from graphc.ops.record.families import (
     sample_array,
     special_values,
     to_real,
+    warn_imaginary,
 )
 from graphc.ops.record.value import (
     Value,
@@ -92,8 +93,11 @@ def _cast_samples() -> list[Sample]:
 def _cast_rule(ct: Value, made: Value, x: Value, *, dtype: DType) -> tuple[Any]:
     """The cotangent cast back; a real one of a complex operand has no imaginary part, and a complex
     one of a real operand loses it.  Nothing flows through integers."""
-    flows = x.element.kind in "fc" and dtype.kind in "fc"
-    return (functions.astype(ct, x.element) if flows else None,)
+    if x.element.kind not in "fc" or dtype.kind not in "fc":
+        return (None,)
+    if not x.element.is_complex:
+        ct = functions.real(ct)
+    return (functions.astype(ct, x.element),)
 
 
 define(
@@ -121,13 +125,15 @@ def astype(
     copy: bool = True,
     **options: object,
 ) -> Any:
-    """x with another element type (see the op `cast`). Raises TypeRuleError where `casting` does
-    not allow it.
+    """x with another element type (see the op `cast`); imaginary parts that are lost are warned of.
+    Raises TypeRuleError where `casting` does not allow it.
     """
     require_options("astype", {"order": order, "subok": subok, "copy": copy, **options})
     element, trace = as_dtype(dtype), trace_of(x)
     if casting != "unsafe":
         require_castable("astype", element_of(x)[0], element, casting)
+    if element_of(x)[0].is_complex and not (element.is_complex or element is BOOL):
+        warn_imaginary()
     if trace is None:
         return emit("cast", x, dtype=element)
     return cast_value(lift(x, trace), element)

@@ -20,6 +20,7 @@ from graphc.ops.record.families import (
     normalise_axis,
     require,
     sample_array,
+    stored,
 )
 from graphc.ops.record.value import (
     Value,
@@ -334,9 +335,7 @@ def ediff1d(
 ) -> Any:
     """The differences of the flattened array, between what is put before and behind them."""
     f, made = functions, diff(functions.ravel(x))
-    ends = [
-        v if v is None else f.astype(f.ravel(v), element_of(made)[0]) for v in (to_begin, to_end)
-    ]
+    ends = [v if v is None else f.ravel(stored("ediff1d", v, x)) for v in (to_begin, to_end)]
     parts = [part for part in (ends[0], made, ends[1]) if part is not None]
     return f.concatenate(parts) if len(parts) > 1 else made
 

@@ -29,6 +29,7 @@ from graphc.ops.record.families import (
     elementwise_type,
     float_of,
     require,
+    require_real,
     require_tensor,
     sample_array,
     to_bool,
@@ -243,6 +244,8 @@ def nan_to_num(
 ) -> Any:
     """x with NaN replaced by `nan` and infinities by the largest finite values or those given."""
     f, element = functions, element_of(x)[0]
+    for given in (nan, posinf, neginf):
+        require_real("nan_to_num", 0 if given is None else given, x)
     if element.is_complex:
         parts = (nan_to_num(p(x), copy, nan, posinf, neginf) for p in (f.real, f.imag))
         return f.complex(*parts)

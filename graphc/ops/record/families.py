@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import difflib
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.exceptions import ComplexWarning
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Effect, Lowering, Op, Sample, Scalar, register
@@ -37,7 +40,15 @@ from graphc.ir.types import (
     tensor,
 )
 from graphc.ops.record.arguments import Applied, ArrayLike, Axes, DTypeLike
-from graphc.ops.record.value import PUBLIC, common_element, element_of, emit_promoted, public
+from graphc.ops.record.value import (
+    PUBLIC,
+    as_value,
+    common_element,
+    element_of,
+    emit_promoted,
+    functions,
+    public,
+)
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -123,6 +134,22 @@ def require_real(name: str, value: ArrayLike, target: ArrayLike) -> None:
         f"{name}: {source} stored in {element} loses its imaginary part",
         hint="take y.real, or make the array complex",
     )
+
+
+def stored(name: str, value: ArrayLike, target: ArrayLike) -> Any:
+    """The value in the element type of the array that it is stored in. Raises TypeRuleError where
+    an imaginary part would be lost."""
+    require_real(name, value, target)
+    return functions.astype(as_value(value), common_element(target)[0])
+
+
+def warn_imaginary() -> None:
+    """Tell the user's line, as NumPy does, that a cast drops imaginary parts."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("graphc", "numpy")):
+        level, frame = level + 1, frame.f_back
+    text = "Casting complex values to real discards the imaginary part"
+    warnings.warn(text, ComplexWarning, stacklevel=level)
 
 
 def require_castable(name: str, source: DType, target: DType, casting: str) -> None:

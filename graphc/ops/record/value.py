@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import LimitError, TraceError
+from graphc.errors import LimitError, TraceError, TypeRuleError
 from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
@@ -407,9 +407,13 @@ def literal_type(array: np.ndarray[Any, Any]) -> Type:
 def emit_promoted(
     op: Op | str, *operands: object, element: DType | None = None, **attrs: Any
 ) -> Any:
-    """Apply an op after casting every operand to their common dtype (or to `element`)."""
+    """Apply an op after casting every operand to their common dtype (or to `element`). Raises
+    TypeRuleError where that would lose imaginary parts."""
     target, weak = common_element(*operands)
     if element is not None:
+        if target.is_complex and not element.is_complex:
+            name = op if isinstance(op, str) else op.name
+            raise TypeRuleError(f"{name}: {target} as {element} loses its imaginary part")
         target, weak = element, False
     trace = trace_of(*operands)
     if trace is None:

@@ -27,6 +27,7 @@ from graphc.ops.record.families import (
 )
 from graphc.ops.record.value import (
     Value,
+    as_value,
     common_element,
     emit,
     emit_promoted,
@@ -221,7 +222,10 @@ def full(
 ) -> Any:
     """An array of one value, which may be traced and broadcasts to the shape."""
     require_options("full", {"order": order, **options})
-    element = as_dtype(dtype) if dtype is not None else common_element(fill_value)[0]
+    source = common_element(fill_value)[0]
+    element = as_dtype(dtype) if dtype is not None else source
+    if source.is_complex and not element.is_complex:
+        fill_value = functions.astype(as_value(fill_value), element)
     return emit_promoted("broadcast", fill_value, element=element, dims=_dims(shape))
 
 

@@ -14,7 +14,7 @@ from graphc.ir.types import I64, Dim
 from graphc.ops.index.update import index_update
 from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of, size_of
-from graphc.ops.record.families import alias, normalise_axis, require
+from graphc.ops.record.families import alias, normalise_axis, require, stored
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
 from graphc.ops.shape.manipulation import expand_dims, moveaxis
 from graphc.ops.shape.shape import broadcast_to, reshape, transpose
@@ -85,7 +85,7 @@ def insert(x: Any, obj: ArrayLike, values: Any, axis: int | None = None) -> Any:
     )
     extent, places = _axis_extent(x, axis, "insert"), _static(obj, "insert")
     places = np.arange(extent)[places] if isinstance(places, slice) else places
-    values = functions.astype(as_value(values), common_element(x)[0])
+    values = stored("insert", values, x)
     if places.ndim == 0 and rank_of(values) > 0:
         missing = rank_of(x) - rank_of(values)
         values = reshape(values, (1,) * missing + tuple(shape_of(values)))
@@ -146,8 +146,8 @@ def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, mode: str = "raise"
 @public(np.putmask)
 def putmask(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
     """Set elements of a traced array where a mask holds, from values repeated to its shape."""
-    filled = functions.resize(as_value(values), shape_of(x))
-    made = functions.where(mask, functions.astype(filled, common_element(x)[0]), x)
+    filled = functions.resize(stored("putmask", values, x), shape_of(x))
+    made = functions.where(mask, filled, x)
     _assign("putmask", x, made)
 
 
@@ -155,14 +155,14 @@ def putmask(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> None:
 def place(x: Tensor, mask: ArrayLike, values: Any) -> None:
     """Set the elements of a traced array where a mask holds to the values one after the other,
     which start again where there are too few."""
-    values = functions.ravel(as_value(values))
+    values = functions.ravel(stored("place", values, x))
     count = _axis_extent(values, 0, "place")
     require(count > 0, "place: there are no values")
     chosen = functions.astype(reshape(mask, -1), bool)
     turn = functions.remainder(functions.cumsum(functions.astype(chosen, I64)) - 1, count)
     filled = reshape(functions.take(values, turn, mode="clip"), shape_of(x))
     made = functions.where(reshape(chosen, shape_of(x)), filled, x)
-    _assign("place", x, functions.astype(made, common_element(x)[0]))
+    _assign("place", x, made)
 
 
 # ------------------------------------------------------------------------------------ differences

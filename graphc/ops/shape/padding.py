@@ -14,7 +14,7 @@ from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
 from graphc.ops.record.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
-from graphc.ops.record.families import define, normalise_axis, require
+from graphc.ops.record.families import define, normalise_axis, require, require_real
 from graphc.ops.record.value import Value, common_element, emit, emit_promoted, functions, public
 from graphc.ops.shape.shape import broadcast_to
 from graphc.ops.shape.slicing import concatenate, emit_slice, slice_axis
@@ -157,6 +157,9 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
 
 def _pad_constant(x: Any, pairs: Pairs, constant_values: Any = 0) -> Any:
     values = _pairs(constant_values, rank_of(x), "constant_values")
+    for pair in values:
+        for value in pair:
+            require_real("pad", value, x)
     first = values[0][0] if values else 0
     if all(v is first or v == first for pair in values for v in pair if not isinstance(v, Value)):
         return emit_pad(x, first, pairs)
