@@ -377,7 +377,7 @@ REFUSED: dict[str, str] = {
     ),
     "polynomial.polynomial": "it has two variables; use np.polyval for one after the other",
     "trim_zeros": "its result has a size that depends on data; slice at places that are known",
-    "in1d": "NumPy has dropped it; use np.isin(x.ravel(), y)",
+    "in1d": "it is gone from newer NumPy; use np.isin(x.ravel(), y)",
     "lib.recfunctions": "it is about arrays of records, which graphs have no dtype for",
     **dict.fromkeys(("strings", "char"), "it is about strings, which graphs have no dtype for"),
 }

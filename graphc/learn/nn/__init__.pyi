@@ -31,6 +31,8 @@ from graphc import tanh as tanh
 from graphc.learn.nn import init as init
 from graphc.learn.nn import layouts as layouts
 from graphc.learn.nn.attention import MultiHeadAttention as MultiHeadAttention
+from graphc.learn.nn.keras import keras_weights as keras_weights
+from graphc.learn.nn.keras import load_keras as load_keras
 from graphc.learn.nn.layer import Layer as Layer
 from graphc.learn.nn.layer import Residual as Residual
 from graphc.learn.nn.layer import Sequential as Sequential
@@ -50,6 +52,7 @@ from graphc.learn.nn.norms import RMSNorm as RMSNorm
 from graphc.learn.nn.recurrent import GRU as GRU
 from graphc.learn.nn.recurrent import LSTM as LSTM
 from graphc.learn.nn.state_dict import load_state_dict as load_state_dict
+from graphc.learn.nn.state_dict import state_dict as state_dict
 from graphc.learn.trees import parameter_count as parameter_count
 
 __all__ = [
@@ -79,9 +82,11 @@ __all__ = [
     "gelu",
     "huber",
     "init",
+    "keras_weights",
     "kl_divergence",
     "layouts",
     "leaky_relu",
+    "load_keras",
     "load_state_dict",
     "log_softmax",
     "mae",
@@ -95,5 +100,6 @@ __all__ = [
     "silu",
     "softmax",
     "softplus",
+    "state_dict",
     "tanh",
 ]
