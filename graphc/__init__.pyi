@@ -254,8 +254,8 @@ def astype(
     copy: bool = True,
     **options: Any,
 ) -> NDArray[Any]:
-    """x with another element type (see the op `cast`). Raises TypeRuleError where `casting` does
-    not allow it.
+    """x with another element type (see the op `cast`); imaginary parts that are lost are warned of.
+    Raises TypeRuleError where `casting` does not allow it.
     """
 
 def atan(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import operator
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -49,6 +48,7 @@ from graphc.ops.record.value import (
     functions,
     public,
 )
+from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -145,7 +145,7 @@ def stored(name: str, value: ArrayLike, target: ArrayLike) -> Any:
 
 def warn_imaginary() -> None:
     """Tell the user's line, as NumPy does, that a cast drops imaginary parts."""
-    level, frame = 2, sys._getframe(1)
+    level, frame = 2, frame_above(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(("graphc", "numpy")):
         level, frame = level + 1, frame.f_back
     text = "Casting complex values to real discards the imaginary part"
