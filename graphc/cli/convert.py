@@ -21,7 +21,9 @@ def convert_command(
     source: Path, output: Path, feeds: tuple[str, ...], bindings: tuple[str, ...], as_json: bool
 ) -> None:
     """Write the model SOURCE (.gir, .onnx, .pt2) as OUTPUT (.onnx, .gir), or its constants and
-    variables (.npz, .safetensors). An ONNX model is checked before its file appears.
+    variables (.npz, .safetensors); or weights (.npz, .safetensors, .index) as such a file.
+
+    An ONNX model is checked before its file appears.
     """
     from graphc.formats.convert import convert
 

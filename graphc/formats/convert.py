@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -15,16 +18,24 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.formats.tensorflow.checkpoint import read_checkpoint
 from graphc.frontend.files.saved import graph_of, save
 from graphc.frontend.files.saved import load as load_saved
 from graphc.frontend.files.saved_variables import values_of
 from graphc.ir.graph import Graph
 from graphc.ir.literal import Literal
+from graphc.limits import check_within
 from graphc.record import record
 from graphc.runtime.files.files import write_atomically
-from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes
+from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.files.tensors import encode_header, is_storable, raw_bytes, read_tensors
 
 Array = np.ndarray[Any, Any]
+# Errors of zipfile and NumPy on archives that make no sense.
+MALFORMED = (
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, ArithmeticError),
+    *(MemoryError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error),
+)
 Feeds = Mapping[str, Any] | None
 
 
@@ -46,7 +57,8 @@ def convert(
 ) -> Conversion:
     """Write a model in the format that the name of `target` ends with.
 
-    source  the path of a model (.gir, .onnx, .pt2), what gc.load returned, a graph or its text
+    source  the path of a model (.gir, .onnx, .pt2), what gc.load returned, a graph or its text; or
+            that of weights (.npz, .safetensors, a checkpoint's .index, a SavedModel's folder)
     sizes   values of symbolic dimensions; those of graphs stay symbolic without
     feeds   arrays by name to try an ONNX model on; drawn at random without
 
@@ -59,7 +71,47 @@ def convert(
             f"{path.name} is of no format that can be written",
             hint=f"names end with {', '.join(_WRITERS)}",
         )
+    held = _arrays(source)
+    if held is not None:
+        return _of_weights(held, path)
     return _WRITERS[path.suffix](_graph(source, dict(sizes or {})), path, feeds)
+
+
+def _arrays(source: Any) -> dict[str, Array] | None:
+    """The arrays of a file of weights; None for what is no such file."""
+    if not isinstance(source, PathLike) and not _is_path(source):
+        return None
+    path = Path(source)
+    if path.suffix == ".index" or path.is_dir():
+        return read_checkpoint(path)
+    if path.suffix == ".safetensors":
+        return read_tensors(path)
+    return read_npz(path) if path.suffix == ".npz" else None
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file. Raises GraphError for one that is missing or damaged."""
+    source = OpenFile(path)
+    check_within("model_bytes", source.size, f"{path.name} has {source.size} bytes")
+    try:
+        with zipfile.ZipFile(io.BytesIO(source.read(0, source.size).tobytes())) as archive:
+            total = sum(info.file_size for info in archive.infolist())
+            check_within("model_bytes", total, f"{path.name} unpacks to {total} bytes")
+            return {
+                name.removesuffix(".npy"): np.lib.format.read_array(
+                    io.BytesIO(archive.read(name)), allow_pickle=False
+                )
+                for name in archive.namelist()
+            }
+    except MALFORMED as error:
+        raise GraphError(f"{path.name} is damaged", details=(str(error)[:200],)) from None
+
+
+def _of_weights(arrays: dict[str, Array], path: Path) -> Conversion:
+    if path.suffix not in (".npz", ".safetensors"):
+        raise GraphError(f"{path.name} would hold a model, and these are weights alone")
+    (write_npz if path.suffix == ".npz" else write_safetensors)(path, arrays)
+    return Conversion(str(path))
 
 
 def _graph(source: Any, sizes: dict[str, int]) -> Graph:
@@ -120,8 +172,6 @@ def _to_npz(graph: Graph, path: Path, feeds: Feeds) -> Conversion:
 
 def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Arrays as an .npz file, which appears whole."""
-    import io
-
     buffer = io.BytesIO()
     np.savez(buffer, **dict(arrays))  # type: ignore[arg-type]
     write_atomically(path, [buffer.getbuffer()])

@@ -49,3 +49,28 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "ckpt.data-00000-of-00001").write_bytes(b"short")
     with pytest.raises(gc.GraphError, match="is damaged"):
         read_checkpoint(tmp_path / "ckpt")
+
+
+def test_weights_change_their_format(tmp_path: Path) -> None:
+    """A checkpoint to .safetensors to .npz and back: the same bits under the same names."""
+    wanted = {
+        n: a for n, a in arrays().items() if a.dtype.kind != "c" and a.dtype.name != "bfloat16"
+    }
+    write_checkpoint(tmp_path / "ckpt", wanted)
+    for source, target in (("ckpt.index", "a.safetensors"), ("a.safetensors", "b.npz")):
+        gc.convert(tmp_path / source, tmp_path / target)
+    with np.load(tmp_path / "b.npz") as found:
+        assert set(found) == wanted.keys()
+        assert all(
+            np.array_equal(found[n], a) and found[n].dtype == a.dtype for n, a in wanted.items()
+        )
+    with pytest.raises(gc.GraphError, match="weights alone"):
+        gc.convert(tmp_path / "b.npz", tmp_path / "c.onnx")
+    whole, rng = (tmp_path / "b.npz").read_bytes(), np.random.default_rng(2)
+    for _ in range(200):
+        data = bytearray(whole)
+        for at in rng.integers(0, len(data), 3):
+            data[at] = rng.integers(256)
+        (tmp_path / "b.npz").write_bytes(bytes(data))
+        with suppress(gc.GraphError):
+            gc.convert(tmp_path / "b.npz", tmp_path / "d.safetensors")
