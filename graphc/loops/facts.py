@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graphc.ir.types import F32, F64
@@ -119,19 +120,16 @@ def dissolves(loop: For, in_vector: bool) -> bool:
     return _copies([loop]) <= (tuned.unrolled_in_vector if in_vector else tuned.unrolled_outside)
 
 
-def _copies(body: list[Statement]) -> int:
-    """Statements that are left when every loop is unrolled; more than allowed if one is long."""
-    total = 0
+def _copies(body: list[Statement]) -> float:
+    """Statements that are left when every loop is unrolled; no number is enough for a long one."""
+    total: float = 0
     for statement in body:
         match statement:
             case For():
                 count = trip_count(statement)
-                short = count is not None and count <= tuned.unrolled_turns
-                total += (
-                    (count or 0) * _copies(statement.body)
-                    if short
-                    else tuned.unrolled_in_vector + 1
-                )
+                if count is None or count > tuned.unrolled_turns:
+                    return math.inf
+                total += count * _copies(statement.body) if count else 0
             case If():
                 total += 1 + _copies(statement.body)
             case _:

@@ -60,6 +60,16 @@ def test_a_spec_that_is_forgotten_leaves_its_symbol_to_no_other() -> None:
         assert tuned_programs.difference(made, wanted, found) is None
 
 
+@pytest.mark.parametrize(
+    "numbers", [{"loops.unrolled_in_vector": 0}, {"loops.unrolled_outside": 256}]
+)
+def test_a_loop_of_unknown_length_is_never_written_as_copies(numbers: dict[str, int]) -> None:
+    """It counted as one statement more than a vector loop may have, which others may have."""
+    made = tuned_programs.program(2016)
+    wanted = tuned_programs.results(made, 1, {})
+    assert tuned_programs.tried(made, 1, numbers, wanted) is None
+
+
 def test_what_was_made_with_other_numbers_is_made_again() -> None:
     x, w = np.ones((7, 300), "f4"), np.ones((300, 64), "f4")
 
