@@ -70,6 +70,13 @@ def test_a_loop_of_unknown_length_is_never_written_as_copies(numbers: dict[str, 
     assert tuned_programs.tried(made, 1, numbers, wanted) is None
 
 
+def test_rows_side_by_side_fit_the_columns_that_are_folded_at_once() -> None:
+    x = np.random.default_rng(0).normal(size=(1000, 33)).astype("f4")
+    with tuning.chosen({"codegen.fold_columns": 16, "codegen.tall_columns": 512}):
+        found = gc.compile(lambda x: x.sum(0), threads=1)(x)
+    np.testing.assert_allclose(found, x.sum(0), rtol=1e-3, atol=1e-3)
+
+
 def test_what_was_made_with_other_numbers_is_made_again() -> None:
     x, w = np.ones((7, 300), "f4"), np.ones((300, 64), "f4")
 

@@ -76,7 +76,8 @@ class Shape:
         self.blocks = -(-width // tuned.fold_columns)
         beside = self.line is whole or space.loops[-2:] == (self.tall, self.line)
         few = (
-            width < tuned.tall_columns
+            self.blocks == 1
+            and width < tuned.tall_columns
             and width % tuned.tall_vector
             and self.tall.extent * width >= tuned.tall_elements
         )
