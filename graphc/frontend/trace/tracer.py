@@ -218,10 +218,8 @@ class Tracer(Value):
     def view(self, dtype: Any = None, **kwargs: Any) -> Any:
         if dtype is None:
             return views.call("reshape", (self, self.shape), {})
-        return PUBLIC["bitcast"](self, dtype) if "bitcast" in PUBLIC else self._no_view(dtype)
-
-    def _no_view(self, dtype: Any) -> Any:
-        raise TraceError(f"a view of {self.type} as {dtype} is not supported", hint="use .astype")
+        dtype = NUMPY_SPELLINGS.get(dtype, dtype) if isinstance(dtype, str) else dtype
+        return PUBLIC["view"](self, dtype)
 
     # -------------------------------------------------------------------------------- writes
 

@@ -69,6 +69,7 @@ def histogram_bin_edges(
     """The edges of equal bins between the extremes of x or over a range; or the edges given."""
     if np.ndim(bins) or isinstance(bins, Value):
         return as_value(bins)
+    require(int(bins) > 0, f"histogram: the number of bins must be positive, not {bins}")
     x = as_value(x)
     element = common_element(x)[0]
     if range is None and 0 in shape_of(x):

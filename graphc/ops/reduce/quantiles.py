@@ -166,7 +166,7 @@ def _rows_over(x: Value, axis: Axes) -> tuple[Any, tuple[Any, ...]]:
     axes = [normalise_axis(a, rank, "quantile") for a in given]
     rest = [k for k in range(rank) if k not in axes]
     moved = functions.transpose(x, [*rest, *axes])
-    merged = reshape(moved, (*(dims[k] for k in rest), -1))
+    merged = reshape(moved, (*(dims[k] for k in rest), math.prod(dims[k] for k in axes)))
     return merged, tuple(1 if k in axes else d for k, d in enumerate(dims))
 
 

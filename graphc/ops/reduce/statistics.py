@@ -390,10 +390,15 @@ def median(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
     axes = normalise_axes(axis, rank, "median")
     if len(axes) > 1:
         rest = [k for k in range(rank) if k not in axes]
-        rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+        rows = f.reshape(
+            f.transpose(x, (*rest, *axes)),
+            (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)),
+        )
         made = median(rows, -1)
         return f.expand_dims(made, axes) if keepdims else made
     (place,) = axes
+    if x.shape[place] == 0:
+        return f.mean(x, place, keepdims=keepdims)
     ordered = f.sort(x, axis=place)
     count = ordered.shape[place]
     middle = f.take(ordered, np.arange((count - 1) // 2, count // 2 + 1), axis=place)
@@ -411,8 +416,13 @@ def nanmedian(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any
     axes = tuple(range(rank)) if axis is None else normalise_axes(axis, rank, "nanmedian")
     if element_of(x)[0].kind not in "fc":
         return median(x, axes, keepdims=keepdims)
+    if 0 in (x.shape[k] for k in axes):
+        return f.mean(x, axes, keepdims=keepdims)
     rest = [k for k in range(rank) if k not in axes]
-    rows = f.reshape(f.transpose(x, (*rest, *axes)), (*(x.shape[k] for k in rest), -1))
+    rows = f.reshape(
+        f.transpose(x, (*rest, *axes)),
+        (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)),
+    )
     ordered, count = f.sort(rows, axis=-1), f.sum(_valid(rows), -1, keepdims=True)
     low, high = f.maximum(f.floor_divide(f.subtract(count, 1), 2), 0), f.floor_divide(count, 2)
     high = f.minimum(high, rows.shape[-1] - 1)
