@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,3 +107,9 @@ def test_numbers_that_a_compiled_function_returns_stay_numbers() -> None:
         made, number, handed_back = scaled(x)
         assert made.tolist() == [count] * count and number == count + 1
         assert handed_back.tolist() == x.tolist()
+
+
+def test_pytorch_finds_the_backend_by_its_name() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["torch_dynamo_backends"]["graphc"].partition(":")
+    assert getattr(importlib.import_module(module), name) is gc.torch_backend
