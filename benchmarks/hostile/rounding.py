@@ -19,7 +19,7 @@ from graphc.ir.types import DTYPES
 from graphc.ops.reference.interpreter import Interpreter, State
 
 Interpret = Callable[[int], list[Any]]
-TIMES = 12
+TIMES = 40
 ROOM = 30  # times what a result moved
 SMALL = 1e-5  # part of a result that is rounding without a question
 INEXACT = tuple(kind.numpy for kind in DTYPES.values() if kind.kind in "fc")
