@@ -34,8 +34,14 @@ def sum_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bo
 
 
 def mean_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
-    count = math.prod(x.type.dims[k] for k in axes)
-    return [spread(functions.divide(ct, max(count, 1)), x, axes, keepdims)]
+    if x.type.is_static:
+        count = math.prod(x.type.dims[k] for k in axes)
+        share = functions.divide(ct, max(count, 1))
+    else:  # counted when the sizes are known
+        ones = functions.broadcast_to(functions.full((), 1, dtype=x.element.compute), x.shape)
+        total = functions.sum(ones, axis=axes, keepdims=keepdims)
+        share = functions.astype(functions.divide(ct, functions.maximum(total, 1)), x.element)
+    return [spread(share, x, axes, keepdims)]
 
 
 def prod_gradient(ct: Value, result: Value, x: Value, *, axes: Axes, keepdims: bool) -> list[Any]:
