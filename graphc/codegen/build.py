@@ -329,7 +329,7 @@ def writer_of(
     """What writes the step table of a device. Raises GraphError for a device that there is not."""
     runs_on, config, compiler = compilers.of(graph)
     if runs_on == "null":
-        from graphc.codegen.null import NullWriter
+        from graphc.codegen.null_device import NullWriter
 
         return NullWriter(graph, config, compiler, channels)
     return TableWriter(graph, config, compiler, channels)

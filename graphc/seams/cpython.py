@@ -130,5 +130,5 @@ def _walked(depth: int = 0) -> FrameType | None:
 
 
 # The frame so many calls above: where the user's line is found, once for every node that is traced.
-# `sys._getframe` takes 40 ns of the 1 us of that; without it frames are walked from `inspect`'s.
+# `sys._getframe` takes 43 ns; without it frames are walked from `inspect`'s, which takes 280.
 frame_above: Callable[..., Any] = getattr(sys, "_getframe", _walked)

@@ -22,7 +22,7 @@ from graphc.ir.op import OPS
 from graphc.ir.place import Device, device_of
 from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
-from graphc.passes.placement.constraints import inner_nodes
+from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
 from graphc.runtime.files.loaded import Loaded, nest
 

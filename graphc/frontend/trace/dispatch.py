@@ -12,8 +12,8 @@ import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
+from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import plain, plain_arguments
-from graphc.frontend.trace.refusal import as_numpy_raises
 from graphc.frontend.trace.spelling import spelled
 from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES

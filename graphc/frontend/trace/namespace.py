@@ -12,8 +12,8 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.frontend.trace.calls import callee
 from graphc.frontend.trace.dispatch import is_call_mismatch, linked
+from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import WRITERS
-from graphc.frontend.trace.refusal import as_numpy_raises
 from graphc.frontend.trace.spelling import spelled, translated
 from graphc.hints import missing
 from graphc.ops.record.value import NUMPY, PUBLIC, Value, current

@@ -16,8 +16,8 @@ import numpy as np
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import dispatch, views
 from graphc.frontend.trace.masks import SelectedElements, put_back
+from graphc.frontend.trace.numpy_errors import as_numpy_raises
 from graphc.frontend.trace.operands import PLAIN_TYPES, plain
-from graphc.frontend.trace.refusal import as_numpy_raises
 from graphc.frontend.trace.views import Link, Storage
 from graphc.ir.graph import Node
 from graphc.ir.types import Dim, Dimension

@@ -1,4 +1,4 @@
-"""Quantiles: sorted rows read at fractional places."""
+"""Quantiles: sorted rows read at fractional places. The median stands in `statistics`."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
 
 In the last turn of an unrolled loop nobody reads some of what the other turns store, and its nodes
 may stand in another order.  To store a little more takes less than to compile another kernel.
+Regions that are equal then share one kernel (codegen/kernels.py), equal texts one symbol
+(codegen/build.py).
 """
 
 from __future__ import annotations

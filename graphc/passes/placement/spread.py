@@ -12,8 +12,8 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.place import Device, Spec
 from graphc.passes.devices.region_devices import stack_origins
+from graphc.passes.placement.allowed_devices import Classes, inner_nodes, spec_of
 from graphc.passes.placement.assignment import Problem, Run, evaluate
-from graphc.passes.placement.constraints import Classes, inner_nodes, spec_of
 from graphc.passes.placement.cost import CostModel, rounds_of
 from graphc.passes.placement.gap import gap_of
 from graphc.passes.placement.greedy import Offers, greedy

@@ -1,5 +1,7 @@
 """A .gcx file that is read: header parsed, data copied, all of it checked before it is used.
 
+What lies where in it is said in `artifact`, which writes it.
+
 The metadata hold the digest of every tensor, and a digest of themselves; a signature is a keyed
 digest of that one, for those who share a key.
 """
