@@ -39,13 +39,13 @@ def audit_command(model: Path, bindings: tuple[str, ...], as_json: bool) -> None
         print_table("constants", columns, [tuple(row.values()) for row in shown])
     click.echo()
     ops = [tuple(row.values()) for row in record["ops"]]
-    print_table("ops", ["op", "nodes", "flops", "bytes moved"], ops)
+    print_table("ops", ["op", "count", "flops", "bytes moved"], ops)
     click.echo()
     total = record["total"]
     click.echo(
         f"{total['parameters']:,} parameters in {total['constants']} constants and "
         f"{total['variables']} variables ({total['parameter_bytes']:,} bytes), "
-        f"{total['nodes']:,} nodes, "
+        f"{total['operations']:,} operations with those inside of loops and branches, "
         f"{total['flops']:,.0f} flops, {total['bytes']:,.0f} bytes moved"
     )
 
@@ -79,11 +79,11 @@ def audit(value: Any) -> dict[str, Any]:
         "variables": list(variables.values()),
         "constants": list(constants.values()),
         "ops": [
-            {"op": op, "nodes": counts[op], "flops": flops[op], "bytes": moved[op]}
+            {"op": op, "count": counts[op], "flops": flops[op], "bytes": moved[op]}
             for op in sorted(counts, key=lambda op: (-flops[op], -counts[op], op))
         ],
         "total": {
-            "nodes": sum(counts.values()),
+            "operations": sum(counts.values()),
             "constants": len(constants),
             "variables": len(variables),
             "parameters": sum(row["elements"] or 0 for row in held),

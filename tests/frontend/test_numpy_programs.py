@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import types
 
@@ -507,3 +508,28 @@ def test_what_numpy_refuses_is_refused(function, arguments):
         function(*arguments)
     with pytest.raises(GraphError):
         gc.compile(function)(*arguments)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "u64", "f16", "f64", "c128"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        operator.neg,
+        operator.pos,
+        operator.abs,
+        operator.invert,
+        *(np.negative, np.positive, np.sign),
+    ],
+)
+def test_an_operator_of_one_array_is_refused_as_numpy_refuses_it(function, dtype):
+    x = np.ones(3, gc.spec((), dtype).dtype.numpy)
+    try:
+        wanted = function(x)
+    except TypeError:
+        with pytest.raises(TypeError) as caught:
+            gc.compile(lambda x: function(x))(x)
+        assert isinstance(caught.value, GraphError)
+    else:
+        made = gc.compile(lambda x: function(x))(x)
+        assert made.dtype == wanted.dtype
+        np.testing.assert_array_equal(made, wanted)

@@ -210,19 +210,46 @@ def test_print_writes_values_and_formats(capsys: pytest.CaptureFixture[str]) -> 
         assert capsys.readouterr().out == "x = [1.5 2. ], {n} = 007, 1.50\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "{0}", "{} {}", "{.shape}", "{0.__class__}", "{!r}", "{:{}}", "{:.3f}", "{", "}"]
-)
-def test_a_text_that_does_not_fit_is_refused(text: str) -> None:
+MISFITS = ["{}", "{0}", "{} {}", "{.shape}", "{0.__class__}", "{!r}", "{:{}}", "{:.3f}", "{", "}"]
+
+
+@pytest.mark.parametrize("text", MISFITS)
+@pytest.mark.parametrize("name", ["print", "assert"])
+def test_a_text_that_does_not_fit_is_refused(name: str, text: str) -> None:
     values = () if text == "{}" else (np.zeros(3),)
-    with pytest.raises(gc.GraphError, match="print"):
-        gc.compile(lambda x: (gc.print(text, *values), x)[1])(np.zeros(2))
+
+    def call(x: Any) -> Any:
+        if name == "print":
+            gc.print(text, *values)
+        else:
+            gc.assert_(x < 1, text, *values)
+        return x
+
+    with pytest.raises(gc.GraphError, match=name):
+        gc.compile(call)(np.zeros(2))
 
 
 @pytest.mark.parametrize("spec", ["1000d", "099999999999d", "d", "q", ".1000f"])
 def test_a_number_format_that_does_not_fit_is_refused(spec: str) -> None:
     with pytest.raises(gc.TypeRuleError, match="format"):
         gc.print(f"{{:{spec}}}", np.float64(1))
+    with pytest.raises(gc.TypeRuleError, match="format"):
+        gc.assert_(True, f"{{:{spec}}}", np.float64(1))
+
+
+def test_the_message_of_an_assertion_is_formatted_when_it_fails() -> None:
+    def checked(x: Any, step: Any) -> Any:
+        gc.assert_(x < 2, "{{x}} at {:03d} is {:.2f}, of {}", step, x.sum(), x, x.max())
+        return x
+
+    x, step = np.array([1.0, 2.5]), np.int64(7)
+    for run in (checked, gc.compile(checked), gc.compile(checked, opt=0)):
+        assert run(x - 1, step) is not None
+        with pytest.raises(gc.RunError) as caught:
+            run(x, step)
+        lines = str(caught.value).splitlines()
+        assert lines[0] == "{x} at 007 is 3.50, of [1.  2.5]"
+        assert [line for line in lines if "value" in line] == ["  value 3: 2.5"]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "i8", "u64", "f16", "bf16", "f32", "f64", "c64", "c128"])

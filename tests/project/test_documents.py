@@ -103,3 +103,19 @@ def test_pictures_of_pages_exist() -> None:
     for page in DOCS.rglob("*.md"):
         for name in re.findall(r"!\[.*?\]\((.*?)\)", page.read_text()):
             assert (page.parent / name).exists(), f"{page.name}: {name}"
+
+
+def test_the_page_of_functions_lists_a_name_of_numpy_once() -> None:
+    text = (DOCS / "functions.md").read_text().partition("\n## NumPy\n")[2]
+    listed = {
+        f"{module}.{name}"
+        for module, names in re.findall(r"^\*\*(np[\w.]*)\*\*: (.*)$", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    refused = re.findall(r"^\| `(np\.[\w.*]+)` \| (.+) \|$", text, re.MULTILINE)
+    names = [name for name, _ in refused]
+    assert len(listed) > 300
+    assert len(names) > 30
+    assert len(set(names)) == len(names)
+    assert not listed & set(names)
+    assert all(reason.startswith("it") and len(reason.split()) > 5 for _, reason in refused)

@@ -308,13 +308,13 @@ def _common_type(*arrays: Any) -> Any:
 
 def _min_scalar_type(a: Any) -> Any:
     if a.ndim == 0:
-        raise refused(np.min_scalar_type)
+        raise TraceError("min_scalar_type of a number: its result depends on data")
     return a.dtype
 
 
 def _real_if_close(a: Any, tol: float = 100) -> Any:
     if a.element.is_complex:
-        raise refused(np.real_if_close)
+        raise TraceError("real_if_close of complex numbers has a dtype that depends on data")
     return a
 
 
@@ -364,9 +364,6 @@ REFUSED: dict[str, str] = {
         "it is about dates, which graphs have no dtype for",
     ),
     **dict.fromkeys(
-        ("min_scalar_type", "real_if_close"), "its result has a dtype that depends on data"
-    ),
-    **dict.fromkeys(
         (
             *(f"linalg.{name}" for name in ("eig", "eigh", "eigvals", "eigvalsh", "lstsq", "pinv")),
             *(f"linalg.{name}" for name in ("matrix_rank", "qr", "svd", "svdvals")),
@@ -405,6 +402,8 @@ def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     try:
         return _function(function, args, kwargs)
     except GraphError as error:
+        if is_refused(function):
+            raise  # NumPy would do it: np.save writes a file
         raise as_numpy_raises(error, function, args, kwargs) from None
 
 

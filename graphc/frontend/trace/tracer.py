@@ -151,6 +151,7 @@ class Tracer(Value):
         return made if ndigits is not None else PUBLIC["astype"](made, np.int64)
 
     def __pos__(self) -> Any:
+        PUBLIC["positive"](self)
         return self.copy()
 
     def __pow__(self, other: Any) -> Any:
@@ -318,6 +319,18 @@ def _refusing(name: str) -> Callable[[Tracer, Any], Any]:
     return apply
 
 
+def _refusing_alone(name: str) -> Callable[[Tracer], Any]:
+    forward, function = getattr(Tracer, name), getattr(operator, name)
+
+    def apply(self: Tracer) -> Any:
+        try:
+            return forward(self)
+        except GraphError as error:
+            raise as_numpy_raises(error, function, (self,), {}) from None
+
+    return apply
+
+
 def _in_place(name: str) -> Callable[[Tracer, Any], Any]:
     def operator(self: Tracer, other: Any) -> Any:
         made = PUBLIC[name](self, other)
@@ -348,4 +361,6 @@ for _python, _name in (
     setattr(Tracer, f"__{_python}__", _refusing(f"__{_python}__"))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Tracer, f"__{_name}__", _refusing(f"__{_name}__"))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(Tracer, f"__{_name}__", _refusing_alone(f"__{_name}__"))
 Tracer.__hash__ = object.__hash__  # type: ignore[method-assign, assignment]

@@ -36,8 +36,10 @@ def print(text: str, *values: Any) -> None:
 def assert_(condition: Any, message: str = "", *values: Any) -> None:
     """Stop the run unless all elements of a condition are true.
 
-    The RunError has the message, the values (any arrays) and the line of this call.  Raises
-    TypeRuleError for a condition that is not of booleans.
+    The RunError has the message, the values (any arrays) and the line of this call.  A {} or
+    {:.3f} in the message is the next of the values, as in `print`; those without one have a line
+    each.  Raises TypeRuleError for a condition that is not of booleans, and for a message whose
+    fields do not fit the values.
     """
     if not isinstance(message, str):
         raise TraceError(

@@ -63,51 +63,62 @@ def _reference(run: Callable[..., Arrays]) -> Callable[..., Any]:
 
 def _infer_print(*types: AnyType, text: str, threaded: bool) -> AnyType:
     kinds = _operands("print", types, threaded)
-    fields = _fields(text)
+    _check_text("print", text, kinds, len(_fields("print", text)) == len(kinds))
+    return _result((), threaded)
+
+
+def _check_text(name: str, text: str, kinds: Sequence[Type], enough: bool) -> None:
+    """Raise TypeRuleError unless the fields of a text fit the first values."""
+    fields = _fields(name, text)
     require(
-        len(fields) == len(kinds),
-        f"print has {len(kinds)} value(s) for the {len(fields)} field(s) of {text[:80]!r}",
+        enough,
+        f"{name} has {len(kinds)} value(s) for the {len(fields)} field(s) of {text[:80]!r}",
         hint="write {} for each value, and {{ }} for braces",
     )
     for spec, kind in zip(fields, kinds):
         if spec:
-            _check_format(spec, kind)
-    return _result((), threaded)
+            _check_format(name, spec, kind)
 
 
-def _fields(text: str) -> list[str]:
+def _fields(name: str, text: str) -> list[str]:
     """The format of each {} in a text. A text may come from a file: it reads no attributes."""
     try:
         pieces = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise TypeRuleError(f"print: {error} in {text[:80]!r}") from None
-    for _, name, spec, conversion in pieces:
+        raise TypeRuleError(
+            f"{name}: {error} in {text[:80]!r}", hint="{{ and }} are braces"
+        ) from None
+    for _, field, spec, conversion in pieces:
         require(
-            not name and not conversion and "{" not in (spec or ""),
-            f"print: a field is {{}} or {{:format}}, not one with {name or conversion or spec!r}",
+            not field and not conversion and "{" not in (spec or ""),
+            f"{name}: a field is {{}} or {{:format}}, not one with {field or conversion or spec!r}",
         )
-    return [spec or "" for _, name, spec, _ in pieces if name is not None]
+    return [spec or "" for _, field, spec, _ in pieces if field is not None]
 
 
-def _check_format(spec: str, kind: Type) -> None:
+def _check_format(name: str, spec: str, kind: Type) -> None:
     require(
         kind.rank == 0,
-        f"print: the format {spec!r} is for numbers, and the value is {kind}",
+        f"{name}: the format {spec!r} is for numbers, and the value is {kind}",
         hint="write {} for an array",
     )
     require(
         all(int(number) <= MOST_WIDTH for number in re.findall(r"\d{1,18}", spec)),
-        f"print: the format {spec[:40]!r} asks for more than {MOST_WIDTH} characters",
+        f"{name}: the format {spec[:40]!r} asks for more than {MOST_WIDTH} characters",
     )
     try:
         format(np.zeros((), kind.dtype.numpy).item(), spec)
     except (TypeError, ValueError) as error:
-        raise TypeRuleError(f"print: the format {spec!r} does not fit {kind}: {error}") from None
+        raise TypeRuleError(f"{name}: the format {spec!r} does not fit {kind}: {error}") from None
+
+
+def _formatted(text: str, arrays: Arrays) -> str:
+    values = [array.item() if array.ndim == 0 else array for array in map(np.asarray, arrays)]
+    return text.format(*values)
 
 
 def _print(arrays: Arrays, text: str) -> Arrays:
-    values = [array.item() if array.ndim == 0 else array for array in map(np.asarray, arrays)]
-    sys.stdout.write(text.format(*values) + "\n")
+    sys.stdout.write(_formatted(text, arrays) + "\n")
     return ()
 
 
@@ -134,14 +145,17 @@ def _infer_assert(*types: AnyType, message: str, threaded: bool) -> AnyType:
         f"the condition of assert is {kinds[0]}, not of booleans",
         hint="compare it with something",
     )
+    _check_text("assert", message, kinds[1:], len(_fields("assert", message)) < len(kinds))
     return _result((), threaded)
 
 
 def _assert(arrays: Arrays, message: str) -> Arrays:
     condition, *values = arrays
     if not np.all(condition):
+        fields = len(_fields("assert", message))
         shown = [f"value {k}: {value}".replace("\n", " ") for k, value in enumerate(values)]
-        raise RunError(message or "an assertion failed", details=tuple(shown[:MOST_SHOWN]))
+        text = _formatted(message, values) or "an assertion failed"
+        raise RunError(text, details=tuple(shown[fields:][:MOST_SHOWN]))
     return ()
 
 
