@@ -173,8 +173,8 @@ def block(
     words[Word.ROW_BLOCK], words[Word.K_BLOCK] = rows, depth
     widest = max(widest, kind.columns)
     columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
-    longest = max(tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k)) // rows * rows
-    unit_rows = min(unit_rows, longest)
+    longest = max(rows, tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k))
+    unit_rows = min(unit_rows, longest // rows * rows)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
     words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
