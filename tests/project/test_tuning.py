@@ -93,6 +93,15 @@ def test_a_unit_of_a_product_has_a_block_of_rows_however_soon_it_is_to_be_cancel
     np.testing.assert_array_equal(found, x @ w)
 
 
+@pytest.mark.parametrize("seed", [3358, 3565])
+def test_loops_over_a_tile_of_a_product_look_at_the_cancel_flag(seed: int) -> None:
+    """What lay before their operands was no address: runs were cancelled, or crashed."""
+    made = tuned_programs.program(seed)
+    wanted = tuned_programs.results(made, 1, {})
+    numbers = {"loops.look_work": 1 << 10, "loops.brief_work": 0}
+    assert tuned_programs.tried(made, 1, numbers, wanted) is None
+
+
 def test_what_was_made_with_other_numbers_is_made_again() -> None:
     x, w = np.ones((7, 300), "f4"), np.ones((300, 64), "f4")
 

@@ -110,6 +110,16 @@ class Frame:
             status.set(body.new(f"or i32 {status.get()}, {made}"))
 
 
+def operands(body: Body, count: int) -> str:
+    """Room for the operands of a kernel that is called from here.
+
+    The address of the cancel flag lies before them, as it does before ours: loops may look at it.
+    """
+    room = body.slot("ptr", count + 1)
+    body.store("ptr", body.load("ptr", body.at("%bufs", -1, "ptr"), 8), room, 8)
+    return body.at(room, 1, "ptr")
+
+
 MAKE_ARGUMENTS = [
     ("ptr", "bufs"),
     ("i64", "thread"),
@@ -126,7 +136,7 @@ def emit_make(core: Core) -> None:
     The prologue runs over rows of memory: k of an x, or the x of one k if those are neighbours.
     """
     body = Body("make", MAKE_ARGUMENTS, "i32")
-    pointers, numbers = body.slot("ptr", MAX_EXTRAS + 1), body.slot("i64", 4)
+    pointers, numbers = operands(body, MAX_EXTRAS + 1), body.slot("i64", 4)
     body.store("ptr", "%to", pointers, 8)
     with body.loop("%sources", body.add("%extras", 4)) as source:
         pointer = body.load("ptr", body.at("%bufs", source, "ptr"), 8)

@@ -6,7 +6,7 @@ strip: row tiles
 """
 
 from graphc.codegen.gemm.emit import Body, Local, Operand
-from graphc.codegen.gemm.frame import Frame
+from graphc.codegen.gemm.frame import Frame, operands
 from graphc.codegen.gemm.layout import MAX_EXTRAS, Field, Flag, Slot, Word
 from graphc.codegen.gemm.vector import Core
 from graphc.codegen.tuning import tuned
@@ -63,9 +63,9 @@ def emit_finish(core: Core) -> None:
     shifted = body.at(frame.work(Word.TILE), body.mul(body.sub(0, corner), core.size))
     status = body.local("i32", 0)
     called = body.new("icmp ne ptr %epilogue, null")
-    pointers = body.slot("ptr", MAX_EXTRAS + 2)
     numbers = body.slot("i64", 4)
     with body.when(called):
+        pointers = operands(body, MAX_EXTRAS + 2)
         tile = body.choose(staged, "ptr", shifted, "%c")
         body.store("ptr", tile, pointers, 8)
         body.store("ptr", frame.buffer(2), body.at(pointers, 1, "ptr"), 8)
