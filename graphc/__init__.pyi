@@ -1606,7 +1606,10 @@ def quantile(
     keepdims: bool = False,
     **options: Any,
 ) -> NDArray[Any]:
-    """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
+    """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads.
+
+    A q outside of 0..1 is an error: where it is traced, a RunError of an index out of range.
+    """
 
 def rad2deg(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise degrees; operands broadcast and promote as in NumPy 2."""

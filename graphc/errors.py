@@ -92,6 +92,10 @@ class FeedError(GraphError):
     """Arguments or feeds of the wrong name, number, dtype or shape."""
 
 
+class ArgumentError(FeedError, TypeError):
+    """A call that does not fit the arguments of a function: a TypeError, too, as Python has it."""
+
+
 class LimitError(GraphError):
     """A budget on memory, time, size or folding would be exceeded."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.errors import FeedError
+from graphc.errors import ArgumentError, FeedError
 from graphc.frontend.trace.tree import (
     LEAF,
     NONE,
@@ -303,7 +303,7 @@ class Binder:
         try:
             found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise FeedError(f"{self.title}: {error}") from None
+            raise ArgumentError(f"{self.title}: {error}") from None
         return self._flat(self._with_static_defaults(found.arguments))
 
     def _with_static_defaults(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.trace.standins import STANDINS, stacked
 from graphc.frontend.trace.tracer import Tracer
-from graphc.ops.record.value import _ACTIVE, Stateful, current
+from graphc.ops.record.value import _ACTIVE, PUBLIC, Stateful, current
 
 _Dispatcher: Any = type(np.sum)
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -117,7 +117,7 @@ def hooked(function: Any) -> Any:
 def seen(function: Any) -> Any:
     """What a transformation calls for the function it was given: `hooked`, also of an object of the
     user's that can be called, and `callee` of a function of NumPy's."""
-    if _package(function) == "numpy":
+    if _package(function) == "numpy" or _published(function) is not None:
         return callee(function)
     made = hooked(function)
     if made is function and not isinstance(function, type):
@@ -197,12 +197,31 @@ def _foreign(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _graphc(function: Any) -> Any:
+    name = _published(function)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = mapped((args, kwargs), hooked)
         out = {"out": kwargs["out"]} if "out" in kwargs else {}
-        return function(*plain(args), **{**plain(kwargs), **out})
+        given, named = plain(args), {**plain(kwargs), **out}
+        if name is None:
+            return function(*given, **named)
+        try:
+            return function(*given, **named)
+        except dispatch.FAILURES as error:
+            numpy = dispatch.published()[name]
+            raise dispatch.explained(error, f"gc.{name}", numpy, given, named) from None
 
     return call
+
+
+def _published(function: Any) -> str | None:
+    """The name of a public function of arrays; None for what else graphc has."""
+    if type(function) is not FunctionType:
+        return None
+    name = function.__qualname__.removeprefix("functions.")
+    known = PUBLIC.get(name)
+    is_public = known is function or (known is not None and function.__module__ == "graphc")
+    return name if is_public else None
 
 
 def _is_users_class(kind: Any) -> bool:

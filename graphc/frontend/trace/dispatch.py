@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import GraphError, TraceError
 from graphc.frontend.trace import views
-from graphc.frontend.trace.numpy_errors import as_numpy_raises
-from graphc.frontend.trace.operands import plain, plain_arguments
+from graphc.frontend.trace.numpy_errors import as_numpy_raises, as_raised
+from graphc.frontend.trace.operands import leaves, plain, plain_arguments
 from graphc.frontend.trace.spelling import spelled
 from graphc.ir.promotion import promote
 from graphc.ir.types import DTYPES
@@ -41,6 +41,8 @@ _REDUCE = {
 _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 _AT = {np.add: "add", np.maximum: "max", np.minimum: "min"}
 _LAYOUT = {"casting", "order", "subok"}
+# What a function raises for arguments that it cannot take.
+FAILURES = (GraphError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
 def numpy_name(function: Any) -> str:
@@ -119,9 +121,9 @@ def ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, An
     """np.add(...) and its methods reduce, accumulate, outer and at."""
     try:
         return _ufunc(ufunc, method, inputs, kwargs)
-    except GraphError as error:
+    except FAILURES as error:
         called = ufunc if method == "__call__" else getattr(ufunc, method)
-        raise as_numpy_raises(error, called, inputs, kwargs) from None
+        raise explained(error, f"np.{numpy_name(ufunc)}", called, inputs, kwargs) from None
 
 
 def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -401,10 +403,36 @@ def function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """np.<function>(...) on tracers. Raises TraceError naming the function and near matches."""
     try:
         return _function(function, args, kwargs)
-    except GraphError as error:
+    except FAILURES as error:
         if is_refused(function):
             raise  # NumPy would do it: np.save writes a file
-        raise as_numpy_raises(error, function, args, kwargs) from None
+        raise explained(error, f"np.{numpy_name(function)}", function, args, kwargs) from None
+
+
+def explained(
+    error: Exception, name: str, numpy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Exception:
+    """What a function of arrays raised, as a GraphError that is also what NumPy raises.
+
+    What a function of the user's raised, which it was given, is left as it is.
+    """
+    if isinstance(error, GraphError):
+        return error if numpy is None else as_numpy_raises(error, numpy, args, kwargs)
+    if any(callable(leaf) and not isinstance(leaf, type) for leaf in leaves((args, kwargs))):
+        return error
+    hint = "a number that must be known is a constant of the function, or named in static="
+    made: GraphError = TraceError(f"{name}: {error}", hint=hint)
+    made = made if numpy is None else as_numpy_raises(made, numpy, args, kwargs)
+    return as_raised(made, error)
+
+
+@cache
+def published() -> dict[str, Any]:
+    """The names of public functions, and NumPy's function for each, or None."""
+    known: dict[Any, Any] = {}
+    for numpy, handler in NUMPY.items():
+        known.setdefault(handler, numpy)
+    return {name: known.get(function) for name, function in PUBLIC.items()}
 
 
 def _function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -36,6 +36,13 @@ def as_numpy_raises(
     return error
 
 
+def as_raised(error: GraphError, raised: Exception) -> GraphError:
+    """The error, of a class that is also that of what was raised, unless NumPy has said which."""
+    if isinstance(raised, _RAISED) and not isinstance(error, _RAISED):
+        error.__class__ = _both(type(error), type(raised))
+    return error
+
+
 def _can_be_tried(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     for leaf in leaves((args, kwargs)):
         if isinstance(leaf, Value):

@@ -63,7 +63,11 @@ def polysub(a1: Any, a2: Any) -> Any:
 @public(np.polymul)
 def polymul(a1: ArrayLike, a2: ArrayLike) -> Any:
     """The coefficients of a product of polynomials."""
-    return functions.convolve(*_coefficients("polymul", a1, a2))
+    given = _coefficients("polymul", a1, a2)
+    zero = functions.zeros
+    return functions.convolve(
+        *(zero(1, common_element(p)[0]) if 0 in shape_of(p) else p for p in given)
+    )
 
 
 @public(np.polydiv)
@@ -74,6 +78,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     element = element if element.kind in "fc" else F64
     rest, divisor = f.astype(u, element), f.astype(v, element)
     size = _count("polydiv", v)
+    require(0 not in (size, _count("polydiv", u)), "polydiv of no coefficients")
     steps = _count("polydiv", u) - size + 1
     quotient = []
     for _ in range(steps):

@@ -220,6 +220,7 @@ def _correlation(a: Value, v: Value, mode: str) -> Any:
     n = shape_of(v)[0]
     if isinstance(n, Dim):
         raise TypeRuleError(f"convolve: the length {n} of the shorter array is not known")
+    require(n != 0, "convolve: an array has no elements")
     require(mode in ("full", "same", "valid"), f"convolve: there is no mode {mode!r}")
     low, high = {"full": (n - 1, n - 1), "same": (n // 2, n - 1 - n // 2), "valid": (0, 0)}[mode]
     endless = common_element(a, v)[0].kind in "fc"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import TypeRuleError
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
@@ -362,12 +363,14 @@ def cov(
     f = functions
     x = f.atleast_2d(m)
     x = x if rowvar or len(as_value(m).shape) == 1 else f.transpose(x)
-    if y is not None:
+    if y is not None and x.shape[0] != 0:
         other = f.atleast_2d(y)
         other = other if rowvar or other.shape[0] == 1 else f.transpose(other)
         x = f.concatenate([x, other], axis=0)
     wide = "c128" if element_of(x)[0].is_complex else "f64"
     x = f.astype(x, wide if dtype is None else dtype)
+    if x.shape[0] == 0:
+        return f.zeros((0, 0), "f64")
     delta = ddof if ddof is not None else int(not bias)
     count: Any = int(x.shape[1])
     if fweights is None and aweights is None:
@@ -402,11 +405,24 @@ def _of_valid(name: str, neutral: float, numpy_function: Callable[..., Any], inn
 
     def function(a: ArrayLike, axis: Axes = None, **options: object) -> Any:
         f = functions
-        x = f.where(f.isnan(a), neutral, a) if element_of(a)[0].kind in "fc" else a
-        return getattr(f, inner)(x, axis, **options)
+        if element_of(a)[0].kind not in "fc":
+            return getattr(f, inner)(a, axis, **options)
+        missing = f.isnan(a)
+        if inner.startswith("arg") and not isinstance(missing, Value):
+            _require_numbers(name, missing, axis)
+        return getattr(f, inner)(f.where(missing, neutral, a), axis, **options)
 
     function.__doc__ = f"{inner} that passes over NaN."
     public(numpy_function, name=name)(function)
+
+
+class AllNaNError(TypeRuleError, ValueError):
+    """A row has no number, so there is no place of the greatest one."""
+
+
+def _require_numbers(name: str, missing: Array, axis: Any) -> None:
+    if missing.size and np.any(np.all(missing, axis)):
+        raise AllNaNError(f"{name}: a row is all NaN")
 
 
 _of_valid("nancumsum", 0.0, np.nancumsum, "cumsum")

@@ -97,6 +97,8 @@ def histogram(
             hint="pass the number of bins, or their edges",
         )
     edges = histogram_bin_edges(x, bins, range)
+    if 0 in shape_of(edges):
+        return functions.zeros(0, I64), edges
     flat = functions.astype(reshape(as_value(x), -1), F64)
     count = shape_of(edges)[0] - 1
     place = searchsorted(edges, flat, "right") - 1
@@ -132,6 +134,7 @@ def histogramdd(
     given = f"{len(columns)} variables, {len(each)} bins, {len(ranges)} ranges"
     require(len(columns) == len(each) == len(ranges), f"histogramdd: {given}")
     edges = [histogram_bin_edges(*given) for given in zip(columns, each, ranges)]
+    require(all(shape_of(edge)[0] for edge in edges), "histogramdd: a variable has no edges")
     place: Any = np.zeros((), np.int64)
     for column, edge in zip(columns, edges):  # below the first edge comes first, beyond all last
         at_end = f.equal(column, f.take(edge, -1))

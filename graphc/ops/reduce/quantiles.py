@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.promotion import promote, weak_promote
-from graphc.ir.types import F64, I64, Dim, DType
+from graphc.ir.types import F64, I64, Dim, Dimension, DType
 from graphc.ops.record.arguments import ArrayLike, Axes, Tensor
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import normalise_axis, require, require_options
@@ -38,6 +38,7 @@ _PLOTTED = {
     "normal_unbiased": (3 / 8, 3 / 8),
 }
 _METHODS = (*_PLOTTED, *_PICKED)
+_NOWHERE = 2.0**62  # behind the last element of any array
 
 
 def _place(q: Tensor, count: Any, method: str) -> Any:
@@ -69,13 +70,18 @@ def _interpolated(
     return functions.where(functions.equal(below, above), below, made)  # equal infinities
 
 
-def _read(ordered: ArrayLike, places: ArrayLike) -> Any:
-    return functions.take(ordered, functions.astype(places, I64), axis=-1, mode="clip")
+def _reading(take: Callable[..., Any], q: Any) -> tuple[Callable[[Any, Any], Any], bool]:
+    """How elements at places are read, and whether a run has to check q."""
+    is_traced = isinstance(q, Value)
+    mode = "raise" if is_traced else "clip"
+    return lambda rows, places: take(rows, functions.astype(places, I64), -1, mode=mode), is_traced
 
 
-def _read_along(ordered: ArrayLike, places: ArrayLike) -> Any:
-    places = functions.astype(places, I64)
-    return functions.take_along_axis(ordered, places, -1, mode="clip")
+def _checked_places(places: Any, q: Any, extent: Dimension) -> Any:
+    """The places, or behind the last element, where reading stops the run, of a q beyond 0..1."""
+    legal = functions.logical_and(functions.greater_equal(q, 0), functions.less_equal(q, 1))
+    behind = _NOWHERE if isinstance(extent, Dim) else float(extent)
+    return functions.where(legal, places, behind)
 
 
 def _checked(
@@ -102,7 +108,11 @@ def quantile(
     keepdims: bool = False,
     **options: object,
 ) -> Any:
-    """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads."""
+    """Quantiles along axes; q may be traced. The axes of q come first; NaN spreads.
+
+    A q outside of 0..1 is an error: where it is traced, a RunError of an index out of range.
+    """
+    read, is_traced = _reading(functions.take, q)
     x, q, element = _checked("quantile", x, q, method, options)
     rows, kept = _rows_over(x, axis)
     extent = shape_of(rows)[-1]
@@ -110,7 +120,8 @@ def quantile(
         raise TypeRuleError(f"quantile over {extent} elements")
     ordered = sort(rows)
     place = _place(functions.astype(q, np.float64), float(extent), method)
-    made = _interpolated(ordered, place, method, element, _read)
+    place = _checked_places(place, q, extent) if is_traced else place
+    made = _interpolated(ordered, place, method, element, read)
     rank = rank_of(rows) - 1
     greatest = slice_axis(ordered, rank, extent - 1, extent)
     greatest = reshape(greatest, (*shape_of(rows)[:-1], *(1,) * rank_of(q)))
@@ -137,17 +148,20 @@ def nanquantile(
 ) -> Any:
     """Quantiles of what is not NaN; NaN where nothing is."""
     if not common_element(x)[0].is_float:
-        return quantile(x, q, axis, method, keepdims, **options)
+        if 0 not in shape_of(as_value(x)):
+            return quantile(x, q, axis, method, keepdims, **options)
+        x = functions.astype(x, F64)
+    read, is_traced = _reading(functions.take_along_axis, q)
     x, q, element = _checked("nanquantile", x, q, method, options)
     rows, kept = _rows_over(x, axis)
     if shape_of(rows)[-1] == 0:
         rows = functions.full((*shape_of(rows)[:-1], 1), math.nan, common_element(x)[0])
     valid = functions.logical_not(functions.isnan(rows))
     count = functions.astype(functions.sum(valid, -1, keepdims=True), np.float64)
-    place = _place(
-        functions.astype(reshape(q, -1), np.float64), functions.maximum(count, 1), method
-    )
-    made = _interpolated(sort(rows), place, method, element, _read_along)
+    flat = functions.astype(reshape(q, -1), np.float64)
+    place = _place(flat, functions.maximum(count, 1), method)
+    place = _checked_places(place, flat, shape_of(rows)[-1]) if is_traced else place
+    made = _interpolated(sort(rows), place, method, element, read)
     made = reshape(made, (*shape_of(rows)[:-1], *shape_of(q)))
     return _with_q_first(made, q, kept if keepdims else None)
 

@@ -407,7 +407,7 @@ def _check_kth(x: Value, kth: Value, axis: int | None) -> None:
     dims = shape_of(x)
     extent = size_of(dims) if axis is None else dims[axis]
     for k in np.atleast_1d(kth):
-        legal = not isinstance(extent, int) or -extent <= k < extent
+        legal = not isinstance(extent, int) or 0 in dims or -extent <= k < extent
         require(legal, f"partition: position {k} is out of range for extent {extent}")
 
 
