@@ -17,13 +17,13 @@ from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.gemm.packed import check_packed, hardware_for, stored_in
 from graphc.codegen.gpu.launch import Launch, Operand
 from graphc.codegen.lowering.check_kernels import check_kernel
-from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of
+from graphc.codegen.lowering.contraction import EpilogueLowering, Form, form_of, reduces
 from graphc.codegen.lowering.direct import direct
 from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.lowering.in_place_update import patched_param
 from graphc.codegen.lowering.lower import lower_loops, lower_patch, lower_written
 from graphc.codegen.lowering.prologue import prologue
-from graphc.codegen.lowering.row_epilogue import FinishedRows, reduces
+from graphc.codegen.lowering.row_epilogue import FinishedRows
 from graphc.codegen.lowering.split_k import PartialSums, parts_of, plan_parts, whole_plan
 from graphc.codegen.lowering.windows import windowed
 from graphc.codegen.table.copies import pieces_of
@@ -285,7 +285,6 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     options = {
         "epilogue": fused,
         "stage": staged or rows or (fused and other),
-        "whole_rows": rows,
         "packed_b": check_packed(form, config),
     }
     plan = _plan(form, config, sources=form.computed, **options)

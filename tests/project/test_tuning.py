@@ -102,6 +102,24 @@ def test_loops_over_a_tile_of_a_product_look_at_the_cancel_flag(seed: int) -> No
     assert tuned_programs.tried(made, 1, numbers, wanted) is None
 
 
+@pytest.mark.parametrize(
+    ("rows", "k", "columns", "numbers"),
+    [
+        (130, 130, 4, {"codegen.epilogue_shortest": 1}),
+        (16, 3, 16, {"codegen.swap_ratio": 1, "codegen.swap_sum": 1, "codegen.epilogue_rows": 1}),
+    ],
+)
+def test_columns_of_whole_rows_do_not_change_places_with_rows(
+    rows: int, k: int, columns: int, numbers: dict[str, int]
+) -> None:
+    """Few columns may, but then what the epilogue got as rows were columns."""
+    draw = np.random.default_rng(0)
+    x, w = draw.normal(size=(rows, k)), draw.normal(size=(k, columns))
+    with tuning.chosen(numbers):
+        found = gc.compile(lambda x, w: tuned_programs.softmax(x @ w), threads=1)(x, w)
+    np.testing.assert_allclose(found, tuned_programs.softmax(x @ w), rtol=1e-9)
+
+
 def test_what_was_made_with_other_numbers_is_made_again() -> None:
     x, w = np.ones((7, 300), "f4"), np.ones((300, 64), "f4")
 

@@ -192,7 +192,6 @@ def plan(
     extras: int = 0,
     packed_b: bool = False,
     stage: bool = False,
-    whole_rows: bool = False,
     sources: tuple[int, int] = (0, 0),
 ) -> Plan:
     """Decide roles, route, blocking and work units of a contraction.
@@ -200,7 +199,7 @@ def plan(
     `epilogue`: it will run through `emit_fused`, with `extras` operands after the workspace.
     `packed_b`: the second operand (the first one if `swapped`) is given as `panels`. `stage`: the
     sums must not touch C (C has another format than the sums, or the epilogue reads what C held
-    before). `whole_rows`: the epilogue is to get every row of C at once.
+    before).
     `sources`: not 0 for an operand that a prologue computes, from the buffers from there on.
     Raises ValueError for too many operands.
     """
@@ -222,7 +221,7 @@ def plan(
         sizes = sizes._replace(k=-(-sizes.k // 2))
     words[Word.M], words[Word.N], words[Word.K] = sizes.m, sizes.n, sizes.k
     words[Word.EXTRAS], words[Word.SOURCES_A], words[Word.SOURCES_B] = extras, *sources
-    block(words, kind, hardware, sizes, threads, whole_rows)
+    block(words, kind, hardware, sizes, threads, contraction.whole_rows)
     groups = made_in_place(words, kind, sizes, groups)
     put_strides(words, kind, contraction, groups)
     packed = put_panels(words, kind, groups, sizes)

@@ -18,7 +18,10 @@ class Dim(NamedTuple):
 
 
 class Contraction(NamedTuple):
-    """A contraction in normal form; offsets are in elements from the data pointers."""
+    """A contraction in normal form; offsets are in elements from the data pointers.
+
+    With `whole_rows` an epilogue gets every row of C at once.
+    """
 
     dtype: str
     batch: tuple[Dim, ...]
@@ -28,6 +31,7 @@ class Contraction(NamedTuple):
     offset_a: int = 0
     offset_b: int = 0
     offset_c: int = 0
+    whole_rows: bool = False
 
 
 class Loop(NamedTuple):
@@ -101,7 +105,10 @@ def total(loops: list[Loop]) -> int:
 
 
 def normalise(contraction: Contraction, columns: int) -> Groups:
-    """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m."""
+    """Choose groups and roles: n holds C's unit stride where it can, shared B rows join m.
+
+    A short n changes places with m, unless n is what whole rows are made of.
+    """
     m, n = _loops("m", contraction.m), _loops("n", contraction.n)
     batch = []
     for loop in _loops("batch", contraction.batch):
@@ -112,7 +119,8 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
     m, n, k = _by_result(m), _by_result(n), _by_operands(_loops("k", contraction.k))
     unit_m, unit_n = bool(m) and m[-1].c == 1, bool(n) and n[-1].c == 1
     few = (
-        total(n) * tuned.swap_ratio <= columns <= total(m)
+        not contraction.whole_rows
+        and total(n) * tuned.swap_ratio <= columns <= total(m)
         and total(k) >= tuned.swap_sum
         and step_of(k, "a") == 1
     )

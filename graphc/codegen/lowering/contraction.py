@@ -21,7 +21,7 @@ from graphc.codegen.lowering.space import dims_of
 from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Contraction, Scalar
+from graphc.ir.op import Contraction, Reduction, Scalar
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.ops.record.dims import row_major_strides
@@ -35,7 +35,8 @@ class Form:
     """A region's contraction: its node, how its operands read memory, and its dims by role.
 
     What an operand reads is `computed` by a prologue, in blocks, if it is not stored. Each axis of
-    what the region stores is the one of the contraction that `shown` says.
+    what the region stores is the one of the contraction that `shown` says. A region that reduces
+    has `whole_rows` finished at once.
     """
 
     node: Node
@@ -43,6 +44,7 @@ class Form:
     dims: Dims
     computed: tuple[bool, bool]
     shown: tuple[int, ...]
+    whole_rows: bool = False
 
     def role(self, name: str) -> tuple[contract.Dim, ...]:
         return tuple(contract.Dim(e, a, b, c) for role, e, a, b, c in self.dims if role == name)
@@ -72,6 +74,7 @@ class Form:
             self.role("k"),
             self.reads[0].offset,
             self.reads[1].offset,
+            whole_rows=self.whole_rows,
         )
 
 
@@ -86,12 +89,17 @@ def form_of(region: Graph) -> Form:
     form = form_at(node, stored)
     if form is None:
         raise GraphError("a contraction cannot read these views", location=node.loc)
-    axes = arrangement(region)
-    if axes is None or axes == form.shown:
-        return form
-    steps = row_major_strides(tensor_type(region.results[0]).dims)
-    strides = tuple(steps[axes.index(axis)] for axis in range(len(axes)))
-    return Form(node, form.reads, restrided(form, strides), form.computed, axes)
+    axes, dims = arrangement(region) or form.shown, form.dims
+    if axes != form.shown:
+        steps = row_major_strides(tensor_type(region.results[0]).dims)
+        strides = tuple(steps[axes.index(axis)] for axis in range(len(axes)))
+        dims = restrided(form, strides)
+    return Form(node, form.reads, dims, form.computed, axes, reduces(region))
+
+
+def reduces(region: Graph) -> bool:
+    """Does a region reduce the result of its contraction?"""
+    return any(isinstance(n.op.lower, Reduction) for n in region.nodes)
 
 
 def arrangement(region: Graph) -> tuple[int, ...] | None:

@@ -28,7 +28,7 @@ from graphc.codegen.lowering.rows import Rows
 from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
-from graphc.ir.op import Contraction, Reduction
+from graphc.ir.op import Contraction
 from graphc.loops.nest import Buffer, Expr
 
 
@@ -63,11 +63,6 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
         and shared <= tuned.epilogue_operand
         and tuned.epilogue_shortest <= row <= tuned.epilogue_longest
     )
-
-
-def reduces(region: Graph) -> bool:
-    """Does a region reduce the result of its contraction?"""
-    return any(isinstance(n.op.lower, Reduction) for n in region.nodes)
 
 
 class FinishedRows(Rows):

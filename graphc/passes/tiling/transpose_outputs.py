@@ -8,9 +8,8 @@ Only the strides of the result change.  It comes after `block`, whose blocks are
 
 from __future__ import annotations
 
-from graphc.codegen.lowering.contraction import arrangement, form_of, params_beside
+from graphc.codegen.lowering.contraction import arrangement, form_of, params_beside, reduces
 from graphc.codegen.lowering.evaluate import tensor_type
-from graphc.codegen.lowering.row_epilogue import reduces
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS

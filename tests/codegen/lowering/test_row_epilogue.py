@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import graphc as gc
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Flag, Word
-from graphc.codegen.lowering.row_epilogue import reduces
+from graphc.codegen.lowering.contraction import reduces
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
@@ -342,7 +342,7 @@ def test_a_product_is_as_exact_as_what_its_maximum_is_compared_with() -> None:
 def test_plans_finish_whole_rows(m: int, n: int, k: int, element: str) -> None:
     rows, columns, depth = (m, k, 0, n), (n, 0, 1, 1), (k, 1, n, 0)
     dims = [(contract.Dim(*d),) for d in (rows, columns, depth)]
-    product = contract.Contraction(element, (), dims[0], dims[1], dims[2], 0, 0)
+    product = contract.Contraction(element, (), dims[0], dims[1], dims[2], whole_rows=True)
     for threads, packed in ((1, False), (2, False), (5, False), (2, True)):
         words = contract.plan(
             product,
@@ -351,8 +351,8 @@ def test_plans_finish_whole_rows(m: int, n: int, k: int, element: str) -> None:
             epilogue=True,
             stage=True,
             packed_b=packed,
-            whole_rows=True,
         ).params
+        assert words[Word.N] == n
         assert words[Word.COLUMN_UNITS] == 1
         assert words[Word.FINISH_COLUMNS] >= words[Word.UNIT_COLUMNS] >= n
         assert words[Word.FLAGS] & Flag.TILE
