@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc as collector
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ import graphc as gc
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in tests and their processes, even of a run in the background of a script."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
