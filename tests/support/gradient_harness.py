@@ -31,7 +31,7 @@ ORDERED = {"sort", "topk", "max", "min", "cummax", "cummin"}
 def differentiable_ops() -> Iterator[Op]:
     """Every op that a gradient flows through."""
     for name, op in sorted(OPS.items()):
-        if op.differentiable and name not in OWN:
+        if op.differentiable and name not in OWN and not op.is_custom:
             yield op
 
 
