@@ -264,6 +264,6 @@ def test_long_causal_attention(rows: int, columns: int) -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.normal(size=(2, n, 8)).astype("f") for n in (rows, columns, columns))
     function = lambda q, k, v: gc.attention(q, k, v, causal=True)
-    assert len(blocked(planned(function, q, k, v))) == (2 if rows <= columns else 1)
+    assert (len(blocked(planned(function, q, k, v))) > 1) == (rows <= columns)
     want = gc.attention(q, k, v, causal=True)
     np.testing.assert_allclose(gc.compile(function)(q, k, v), want, rtol=1e-4, atol=1e-5)
