@@ -112,7 +112,7 @@ SMALL: dict[str, Callable[[], Judge]] = {
     "winograd": lambda: wide(14, 32),
     "attention": lambda: Judge(attend, tuple(normal(4, 512, 32) for _ in "qkv")),
     "devices": lambda: Judge(spread, (normal(64, 64),), ("cpu:0", "cpu:1")),
-}  # fmt: skip
+}
 
 
 def judge(name: str) -> Judge:

@@ -451,7 +451,20 @@ def syntax_error(text: str, error: Any) -> ParseError:
 
 
 _TOKENS = {
-    "ID": "%id", "IDENT": "a name", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}",
-    "LSQB": "[", "RSQB": "]", "COLON": ":", "COMMA": ",", "EQUAL": "=", "STRING": "a string",
-    "INT": "an integer", "GNAME": "@name", "PLACE": "@place", "$END": "end of text",
-}  # fmt: skip
+    "ID": "%id",
+    "IDENT": "a name",
+    "LPAR": "(",
+    "RPAR": ")",
+    "LBRACE": "{",
+    "RBRACE": "}",
+    "LSQB": "[",
+    "RSQB": "]",
+    "COLON": ":",
+    "COMMA": ",",
+    "EQUAL": "=",
+    "STRING": "a string",
+    "INT": "an integer",
+    "GNAME": "@name",
+    "PLACE": "@place",
+    "$END": "end of text",
+}

@@ -16,9 +16,18 @@ from graphc.ops.record.value import NUMPY
 
 X = np.arange(12.0).reshape(3, 4)
 WRONG: list[tuple[Any, ...]] = [
-    (X, 5), (X, -99), (X, X[:2, :3]), (X, (9, 9)), (X > 3,), (X, 1.5), (X, X, 99), (), (X,) * 5,
-    (X, "no"), (X, None),
-]  # fmt: skip
+    (X, 5),
+    (X, -99),
+    (X, X[:2, :3]),
+    (X, (9, 9)),
+    (X > 3,),
+    (X, 1.5),
+    (X, X, 99),
+    (),
+    (X,) * 5,
+    (X, "no"),
+    (X, None),
+]
 RAISED = (IndexError, ValueError, TypeError)
 NAMES = sorted(name for name in published() if name.isidentifier())
 # What NumPy's functions take besides arrays.
@@ -112,12 +121,21 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("text", [
-    "np.partition(e, 0)", "np.argpartition(e, 3)", "np.polymul(e, y)", "np.polymul(e, e)",
-    "np.polymul(e.astype(int), e.astype(int))", "np.median(e)",
-    "np.nanquantile(e.astype(int), 0.5)",
-    "np.histogram(y, e)", "np.cov(e[:, None].T[:0])", "np.corrcoef(e[None][:0])",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.partition(e, 0)",
+        "np.argpartition(e, 3)",
+        "np.polymul(e, y)",
+        "np.polymul(e, e)",
+        "np.polymul(e.astype(int), e.astype(int))",
+        "np.median(e)",
+        "np.nanquantile(e.astype(int), 0.5)",
+        "np.histogram(y, e)",
+        "np.cov(e[:, None].T[:0])",
+        "np.corrcoef(e[None][:0])",
+    ],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_empty_results_are_those_of_numpy(text: str) -> None:
     e, y = np.zeros(0), np.arange(1.0, 4.0)

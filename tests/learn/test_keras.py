@@ -70,10 +70,16 @@ def test_there_and_back(name: str, width: int) -> None:
 
 def model() -> tuple[Any, Any, Any]:
     made = nn.Sequential(
-        nn.Embedding(9, 4), nn.GRU(4, 3), nn.LSTM(3, 3), nn.GRU(3, 3, reset_after=False),
-        nn.LayerNorm(3), nn.Dense(3, 4), nn.BatchNorm(4, axis=2), nn.MultiHeadAttention(4, 2),
+        nn.Embedding(9, 4),
+        nn.GRU(4, 3),
+        nn.LSTM(3, 3),
+        nn.GRU(3, 3, reset_after=False),
+        nn.LayerNorm(3),
+        nn.Dense(3, 4),
+        nn.BatchNorm(4, axis=2),
+        nn.MultiHeadAttention(4, 2),
         nn.Dense(4, 2, bias=False),
-    )  # fmt: skip
+    )
     return made, made.init(gc.random.key(1)), made.state()
 
 

@@ -13,9 +13,16 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 NUMBERS = {
-    "uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float16": 6, "float32": 7,
-    "float64": 8, "bool": 12,
-}  # fmt: skip
+    "uint8": 1,
+    "int8": 2,
+    "int16": 3,
+    "int32": 4,
+    "int64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bool": 12,
+}
 
 
 class Ref(str):

@@ -200,8 +200,9 @@ def convolved(d: Draw) -> Program:
     def loss(x: Any, w: Any) -> Any:
         return np.tanh(gc.conv(x, w, **options)).sum()
 
-    plain = Program(f"conv {x.shape} {w.shape} {options}", lambda x, w: gc.conv(x, w, **options),
-                    (x, w), 1e-3)  # fmt: skip
+    plain = Program(
+        f"conv {x.shape} {w.shape} {options}", lambda x, w: gc.conv(x, w, **options), (x, w), 1e-3
+    )
     inputs = plain.name, (x, w)
     gradient = Program(f"grad of {inputs[0]}", gc.grad(loss, wrt=(0, 1)), inputs[1], 1e-2)
     return d.choice((plain, gradient))

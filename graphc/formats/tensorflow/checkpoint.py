@@ -29,10 +29,22 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER, TRAILER = 48, 5  # bytes of the footer, and behind each block: its compression and a crc
 MOST_SHARDS = 10_000
 DTYPES: dict[int, Any] = {
-    1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8,
-    8: np.complex64, 9: np.int64, 10: np.bool_, 14: ml_dtypes.bfloat16, 17: np.uint16,
-    18: np.complex128, 19: np.float16, 22: np.uint32, 23: np.uint64,
-}  # fmt: skip
+    1: np.float32,
+    2: np.float64,
+    3: np.int32,
+    4: np.uint8,
+    5: np.int16,
+    6: np.int8,
+    8: np.complex64,
+    9: np.int64,
+    10: np.bool_,
+    14: ml_dtypes.bfloat16,
+    17: np.uint16,
+    18: np.complex128,
+    19: np.float16,
+    22: np.uint32,
+    23: np.uint64,
+}
 
 
 class Damaged(Exception):

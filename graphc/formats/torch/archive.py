@@ -37,9 +37,19 @@ from graphc.runtime.files.opened import OpenFile
 
 T = TypeVar("T")
 MALFORMED = (
-    ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
-    EOFError, OSError, NotImplementedError, struct.error, zipfile.BadZipFile,
-)  # fmt: skip
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+)
 SCHEMA = 8  # of the JSON: the major version
 MOST_NAME = 1000
 EXPORT_AGAIN = "export it again with PyTorch 2.9 or newer: torch.export.save(program, 'model.pt2')"

@@ -29,9 +29,17 @@ from graphc.record import record
 Scope = ChainMap[str, Any]
 SHOWN = 9
 _UNCOMPUTABLE = (
-    ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError,
-    RecursionError, NotImplementedError, MemoryError,
-)  # fmt: skip
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    NotImplementedError,
+    MemoryError,
+)
 
 
 class Refusal(GraphError):

@@ -126,20 +126,22 @@ PARTS: dict[type[Layer], Part] = {
         "dense", _DENSE, 1, _through(layouts.dense_from_keras), _back(layouts.dense_to_keras)
     ),
     Conv: Part("conv", _DENSE, 1, _through(layouts.conv_from_keras), _back(layouts.conv_to_keras)),
-    Embedding: Part("embedding", ("embeddings",), 1, _through(_norm), _back(
-        lambda p: {"embeddings": p["weight"]}
-    )),
+    Embedding: Part(
+        "embedding",
+        ("embeddings",),
+        1,
+        _through(_norm),
+        _back(lambda p: {"embeddings": p["weight"]}),
+    ),
     LayerNorm: Part("layer_normalization", _AFFINE, 1, _through(_norm), _back(_norm_back)),
-    RMSNorm: Part("rms_normalization", ("scale",), 1, _through(_norm), _back(
-        lambda p: {"scale": p["weight"]}
-    )),
+    RMSNorm: Part(
+        "rms_normalization", ("scale",), 1, _through(_norm), _back(lambda p: {"scale": p["weight"]})
+    ),
     BatchNorm: Part("batch_normalization", _STATISTICS, 4, _batch_norm, _batch_norm_back),
     LSTM: Part("lstm", _TIME, 2, _through(layouts.lstm_from_keras), _back(layouts.lstm_to_keras)),
     GRU: Part("gru", _TIME, 2, _through(layouts.gru_from_keras), _back(layouts.gru_to_keras)),
-    MultiHeadAttention: Part(
-        "multi_head_attention", _PROJECTIONS, 4, _attention, _attention_back
-    ),
-}  # fmt: skip
+    MultiHeadAttention: Part("multi_head_attention", _PROJECTIONS, 4, _attention, _attention_back),
+}
 
 
 def load_keras(layer: Layer, weights: Any) -> tuple[Any, Any]:

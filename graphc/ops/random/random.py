@@ -25,9 +25,21 @@ from graphc.ops.record.families import FLOATS, define, require
 from graphc.ops.record.value import Value, as_value, element_of, emit, functions
 
 __all__ = [
-    "bernoulli", "bits", "categorical", "choice", "exponential", "fold_in", "gumbel", "key",
-    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
-]  # fmt: skip
+    "bernoulli",
+    "bits",
+    "categorical",
+    "choice",
+    "exponential",
+    "fold_in",
+    "gumbel",
+    "key",
+    "normal",
+    "permutation",
+    "randint",
+    "split",
+    "truncated_normal",
+    "uniform",
+]
 
 # ------------------------------------------------------------------------------------ distributions
 

@@ -143,9 +143,22 @@ class CublasLt:
         a, b, c, d = made.in_order
         c_place = where.get("addend", where["target"])
         words = (
-            self.handle, made.operation, scale, where["left"], a, where["right"], b, beta,
-            c_place, c, where["target"], d, plan.algorithm, workspace, plan.workspace,
-        )  # fmt: skip
+            self.handle,
+            made.operation,
+            scale,
+            where["left"],
+            a,
+            where["right"],
+            b,
+            beta,
+            c_place,
+            c,
+            where["target"],
+            d,
+            plan.algorithm,
+            workspace,
+            plan.workspace,
+        )
         return partial(self._multiply, words, (plan, made, factors), row)
 
     def _multiply(self, words: tuple[int, ...], keep: object, row: int, stream: int) -> None:

@@ -32,9 +32,22 @@ from graphc.errors import GraphError
 from graphc.record import record
 
 NAMES = (
-    "end", "call", "jump", "branch", "bump", "set", "loop", "copy", "rotate", "stack", "push",
-    "pop", "same", "send", "wait",
-)  # fmt: skip
+    "end",
+    "call",
+    "jump",
+    "branch",
+    "bump",
+    "set",
+    "loop",
+    "copy",
+    "rotate",
+    "stack",
+    "push",
+    "pop",
+    "same",
+    "send",
+    "wait",
+)
 (END, CALL, JUMP, BRANCH, BUMP, SET, LOOP, COPY, ROTATE, STACK, PUSH, POP, SAME, SEND, WAIT) = (
     range(len(NAMES))
 )

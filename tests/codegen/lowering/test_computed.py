@@ -192,12 +192,24 @@ def test_weights_of_few_bits(far: None, name: Any, lies: str) -> None:
 @MANY
 @given(
     form=st.sampled_from(
-        ["bsd,dhe->bhse", "bhse,bhte->bhst", "bhst,bhte->bshe", "bshe,hed->bsd", "sbd,de->bes",
-         "ab,cb->ca", "abc,dbc->da", "ij,j->i", "i,ij->j", "bi,bi->b", "ij,kl->ikjl"]
+        [
+            "bsd,dhe->bhse",
+            "bhse,bhte->bhst",
+            "bhst,bhte->bshe",
+            "bshe,hed->bsd",
+            "sbd,de->bes",
+            "ab,cb->ca",
+            "abc,dbc->da",
+            "ij,j->i",
+            "i,ij->j",
+            "bi,bi->b",
+            "ij,kl->ikjl",
+        ]
     ),
     extents=st.lists(st.sampled_from([0, 1, 2, 3, 17, 40]), min_size=12, max_size=12),
-    which=st.sampled_from([(1, 0), (0, 1), (1, 1)]), threads=st.integers(1, 2),
-)  # fmt: skip
+    which=st.sampled_from([(1, 0), (0, 1), (1, 1)]),
+    threads=st.integers(1, 2),
+)
 def test_any_einsum(far: None, form: str, extents: Any, which: Any, threads: int) -> None:
     letters = sorted(set(form) - set(",->"))
     size = dict(zip(letters, extents, strict=False))

@@ -127,9 +127,12 @@ def test_control_flow_and_gradients(tmp_path: Path) -> None:
 def test_training_step(tmp_path: Path) -> None:
     """Loss, gradients and new parameters of a convolutional net, in one model."""
     net = gc.nn.Sequential(
-        gc.nn.Conv(1, 4, 3, padding=1), gc.nn.relu, gc.nn.MaxPool(2), gc.nn.Flatten(),
+        gc.nn.Conv(1, 4, 3, padding=1),
+        gc.nn.relu,
+        gc.nn.MaxPool(2),
+        gc.nn.Flatten(),
         gc.nn.Dense(64, 10),
-    )  # fmt: skip
+    )
     params = net.init(gc.random.key(0))
     optimizer = gc.optim.adam(1e-3)
 

@@ -174,9 +174,12 @@ def test_n_grams_beside_counting_them(seed: int) -> None:
     scale[columns] = weights
     flat = [token for gram in grams for token in gram]
     common: dict[str, Any] = {
-        "min_gram_length": low, "max_gram_length": 3, "max_skip_count": skips,
-        "ngram_counts": starts.tolist(), "ngram_indexes": columns.tolist(),
-    }  # fmt: skip
+        "min_gram_length": low,
+        "max_gram_length": 3,
+        "max_skip_count": skips,
+        "ngram_counts": starts.tolist(),
+        "ngram_indexes": columns.tolist(),
+    }
     modes = {"TF": expected, "TFIDF": expected * scale, "IDF": (expected > 0) * scale}
     for mode, wanted in modes.items():
         (made,) = run(
@@ -219,10 +222,14 @@ def svm(count: int, kernel: str, **more: Any) -> tuple[dict[str, Any], Any]:
         return np.array(made).T + rho
 
     flat: dict[str, Any] = {
-        "kernel_type": kernel, "kernel_params": [0.5, 0.25, 3.0], "vectors_per_class": sizes,
-        "coefficients": coefficients.ravel().tolist(), "rho": rho.tolist(),
-        "support_vectors": vectors.ravel().tolist(), **more,
-    }  # fmt: skip
+        "kernel_type": kernel,
+        "kernel_params": [0.5, 0.25, 3.0],
+        "vectors_per_class": sizes,
+        "coefficients": coefficients.ravel().tolist(),
+        "rho": rho.tolist(),
+        "support_vectors": vectors.ravel().tolist(),
+        **more,
+    }
     return flat, scores
 
 
@@ -247,9 +254,12 @@ def test_support_vector_machines_vote(kernel: str, count: int) -> None:
 def test_probabilities_of_classes_agree_with_those_of_pairs(count: int) -> None:
     pairs = len(pairs_of(count))
     attributes, scores = svm(
-        count, "RBF", classlabels_strings=[f"c{k}" for k in range(count)],
-        prob_a=[-1.0] * pairs, prob_b=[0.1] * pairs,
-    )  # fmt: skip
+        count,
+        "RBF",
+        classlabels_strings=[f"c{k}" for k in range(count)],
+        prob_a=[-1.0] * pairs,
+        prob_b=[0.1] * pairs,
+    )
     x = rng.normal(size=(12, 3)).astype(np.float32)
     label, made = run("SVMClassifier", x, results=2, domain=ML, **attributes)
     np.testing.assert_allclose(made.sum(1), 1, rtol=1e-6)
@@ -276,10 +286,14 @@ def test_gradients_are_nodes_of_a_file() -> None:
         helper.make_node("Mul", ["x", "x"], ["square"]),
         helper.make_node("Mul", ["square", "w"], ["y"]),
         helper.make_node(
-            "Gradient", ["x", "w"], ["dx", "dw"],
-            domain="ai.onnx.preview.training", xs=["x", "w"], y="y",
+            "Gradient",
+            ["x", "w"],
+            ["dx", "dw"],
+            domain="ai.onnx.preview.training",
+            xs=["x", "w"],
+            y="y",
         ),
-    ]  # fmt: skip
+    ]
     x, w = np.float32([1, 2, 3]), np.float32([4, 5, 6])
     model = proto(nodes, {"x": x, "w": w}, ["y", "dx", "dw"])
     model.opset_import.append(helper.make_opsetid("ai.onnx.preview.training", 1))

@@ -17,11 +17,23 @@ from graphc.ops.record.value import functions as f
 
 # Operators of one array that one public function computes as it is, and those of floats alone.
 _SAME = {
-    "abs": "abs", "neg": "negative", "bitwise_not": "invert", "logical_not": "logical_not",
-    "relu": "relu", "square": "square", "ceil": "ceil", "floor": "floor", "trunc": "trunc",
-    "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "signbit": "signbit",
-    "sgn": "sign", "sign": "sign", "relu6": "relu6",
-}  # fmt: skip
+    "abs": "abs",
+    "neg": "negative",
+    "bitwise_not": "invert",
+    "logical_not": "logical_not",
+    "relu": "relu",
+    "square": "square",
+    "ceil": "ceil",
+    "floor": "floor",
+    "trunc": "trunc",
+    "isnan": "isnan",
+    "isinf": "isinf",
+    "isfinite": "isfinite",
+    "signbit": "signbit",
+    "sgn": "sign",
+    "sign": "sign",
+    "relu6": "relu6",
+}
 _FLOAT = {
     "acos": "arccos", "acosh": "arccosh", "arccos": "arccos", "asin": "arcsin", "asinh": "arcsinh",
     "arcsin": "arcsin", "atan": "arctan", "arctan": "arctan", "atanh": "arctanh", "cos": "cos",

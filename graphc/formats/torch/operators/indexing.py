@@ -95,8 +95,13 @@ def scattered(x: Any, dim: int, index: Any, values: Any, mode: str) -> Any:
 
 
 _MODES = {
-    "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min",
-}  # fmt: skip
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
 
 
 @aten("scatter")

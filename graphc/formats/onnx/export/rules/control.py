@@ -80,9 +80,13 @@ def scan(w: Writer, node: Node, *operands: Any) -> Any:
     if len(results) > carries:
         directions["scan_output_directions"] = [int(way)] * (len(results) - carries)
     made = w.op(
-        "Scan", *operands[:end], outputs=len(types), body=inner, num_scan_inputs=scanned,
+        "Scan",
+        *operands[:end],
+        outputs=len(types),
+        body=inner,
+        num_scan_inputs=scanned,
         **directions,
-    )  # fmt: skip
+    )
     return _gathered(node, made)
 
 

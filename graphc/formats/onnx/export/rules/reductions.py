@@ -84,10 +84,17 @@ def running(w: Writer, node: Node, *inputs: str) -> Any:
     begin = w.constant(np.full(rest.dims, first, element.numpy))
     way = [int(node.attrs["reverse"])]
     return w.op(
-        "Scan", begin, *inputs, outputs=2, body=body, num_scan_inputs=len(inputs),
-        scan_input_axes=[axis] * len(inputs), scan_output_axes=[axis],
-        scan_input_directions=way * len(inputs), scan_output_directions=way,
-    )[1]  # fmt: skip
+        "Scan",
+        begin,
+        *inputs,
+        outputs=2,
+        body=body,
+        num_scan_inputs=len(inputs),
+        scan_input_axes=[axis] * len(inputs),
+        scan_output_axes=[axis],
+        scan_input_directions=way * len(inputs),
+        scan_output_directions=way,
+    )[1]
 
 
 def _least(node: Node) -> Any:
