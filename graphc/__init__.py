@@ -93,7 +93,7 @@ _HOMES = {
     "while_loop": "graphc.frontend.transforms.control",
 }
 
-_MODULES = ("data", "linalg", "nn", "numpy", "optim", "parallel", "random")
+_MODULES = ("cluster", "data", "linalg", "nn", "numpy", "optim", "parallel", "random")
 
 _ERRORS = (
     CheckpointError,

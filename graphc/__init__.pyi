@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from graphc import cluster as cluster
 from graphc import data as data
 from graphc import linalg as linalg
 from graphc import nn as nn

@@ -38,6 +38,7 @@ MODULES = {
     "optim": "graphc.learn.optim",
     "data": "graphc.learn.data",
     "parallel": "graphc.learn.parallel",
+    "cluster": "graphc.runtime.cluster.local",
     "linalg": "graphc.linalg",
     "random": "graphc.random",
     "errors": "graphc.errors",

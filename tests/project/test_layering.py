@@ -47,6 +47,7 @@ ALLOWED = {
     "passes": BASE | {"loops", "collector", "config", "ir", "ops", "codegen", "runtime"},
     "frontend": BASE
     | {"loops", "collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    "cluster": BASE | {"runtime"},
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},

@@ -5,6 +5,7 @@ empties it, and each waits for its turn.
 
     pull   the message is the address of the value, which stays where it is until the run ends
     push   the value is copied to the channel's buffer, so that the sender may go on to the next one
+    link   the other end is in another process: see `links`
 
 A channel whose message begins a segment also notes in the receiver's agenda that it is there (see
 `ready_queue`).
@@ -12,10 +13,6 @@ A channel whose message begins a segment also notes in the receiver's agenda tha
 Who waits (for the value of a word, or for anything on an agenda) spins for a while, then parks.
 `parked` is set before the last look at what is waited for, and whoever changes that looks at
 `parked` afterwards (both sequentially consistent), so no wake-up is lost.
-
-Who spins gives way now and then, to threads of the same program on the same core.  Where another
-program runs there, it takes a whole time slice (some 4 ms) each time: a yield that lasted long is
-not followed by another one for a while, in the whole process, and waits park sooner.
 """
 
 from __future__ import annotations
@@ -36,12 +33,13 @@ from graphc.codegen.llvm.writer import (
     copy_bytes,
     native,
 )
+from graphc.codegen.runtime.links import send_far, take_far
 from graphc.codegen.runtime.ready_queue import find, flip, note, release
+from graphc.codegen.runtime.spinning import spun_enough
 from graphc.codegen.runtime.system import (
     condition_init,
     condition_signal,
     condition_wait,
-    give_way,
     mutex_init,
     mutex_lock,
     mutex_unlock,
@@ -64,7 +62,6 @@ IS_EMPTY, IS_FULL = 0, 1  # states of a channel
 ANY = -1  # instead of a value: wait for anything on an agenda
 
 never = Global("never", I64)  # a cancel flag that nobody sets
-shy_until = Global("shy", I64, align=64)
 
 
 # ------------------------------------------------------------------------- waiting, waking
@@ -113,19 +110,6 @@ def wait_for(
         with f.when(turn == 0), f.when(spun_enough(f, begin)):
             park(f, at, wanted, cancel, spot)
             begin.set(now(f))
-
-
-@native(I1)
-def spun_enough(f: Writer, begin: Number) -> None:
-    """Give way to other threads, unless that took long lately; whether it is time to park."""
-    asked = now(f)
-    with f.when(asked < shy_until(f).load(order=RELAXED)):
-        f.give(asked - begin >= tuned.channel_spin_crowded)
-    give_way(f)
-    back = now(f)
-    with f.when(back - asked > tuned.long_yield):
-        shy_until(f).store(back + tuned.shy_time, RELAXED)
-    f.give(back - begin >= tuned.channel_spin)
 
 
 def park(f: Writer, at: Value, wanted: Value, cancel: Value, spot: Struct[SpotWords]) -> None:
@@ -182,6 +166,8 @@ def send(f: Writer, frame: Struct[FrameWords], row: Pointer, value: Pointer) -> 
         f.give(NO_WORKER)
         return
     channel = channel_of(frame, row)
+    with f.when(channel.link.is_some):
+        f.give(send_far(f, frame, channel, row, value))
     status = take_turn(f, frame, channel, IS_EMPTY)
     with f.when(status != 0):
         f.give(status)
@@ -213,6 +199,8 @@ def receive(f: Writer, frame: Struct[FrameWords], row: Pointer, target: Pointer)
         f.give(NO_WORKER)
         return
     channel = channel_of(frame, row)
+    with f.when(channel.link.is_some):
+        f.give(take_far(f, frame, channel, row, target))
     status = take_turn(f, frame, channel, IS_FULL)
     with f.when(status != 0):
         f.give(status)

@@ -28,7 +28,7 @@ SOURCES = (
 def support_ir(target: Target) -> str:
     """The LLVM IR text of everything native that is not a kernel."""
     from graphc.codegen.llvm.writer import Module
-    from graphc.codegen.runtime import device_threads, entry, nesting, pool, team, walker
+    from graphc.codegen.runtime import device_threads, entry, links, nesting, pool, team, walker
     from graphc.codegen.runtime.team_failure import team_fail, team_open, team_stop
 
     return Module(target.triple).text(
@@ -45,6 +45,8 @@ def support_ir(target: Target) -> str:
             team_stop,
             team_fail,
             device_threads.crew_reset,
+            links.reach,
+            links.advance,
         ]
     )
 

@@ -25,6 +25,8 @@ _clock = Extern("clock_gettime", I32, I32, PTR)
 _this_core = Extern("sched_getcpu", I32)
 _fill_signals = Extern("sigfillset", I32, PTR)
 _block_signals = Extern("pthread_sigmask", I32, I32, PTR, PTR)
+_system_call = Extern("syscall", I64, I64, PTR, I64, I64, PTR, PTR, I64)
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
 
 # The instruction that tells a core that it is spinning (LLVM intrinsics: no assembler is needed).
 _pause_x86 = Extern("llvm.x86.sse2.pause", VOID)
@@ -47,6 +49,15 @@ def now(f: Writer) -> None:
     time = f.slot(I64, 2)
     _clock(f, 6 if f.module.is_darwin else 1, time)
     f.give(time[0] * 1_000_000_000 + time[1])
+
+
+def futex(f: Writer, word: Value, what: int, number: int, time: Value) -> None:
+    """Sleep while a word of 32 bits has a value, or wake so many who do; in any process."""
+    if f.module.is_linux:
+        call = 202 if f.module.triple.startswith("x86_64") else 98
+        _system_call(f, call, word, what, number, time, f.null(), 0)
+    elif what == FUTEX_WAIT:
+        give_way(f)
 
 
 def core(f: Writer) -> Value:

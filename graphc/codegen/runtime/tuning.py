@@ -45,6 +45,10 @@ class NativeTuning(Tuning):
         "how long it counts as shared")
     clock_pauses = number(16, 1, 1024, "turns, a power of two", "devices",
         "messages at once against looks at the clock")
+    link_piece = number(1 << 17, 64, 1 << 30, "bytes", "devices",
+        "both processes copying at once against telling one another")
+    link_nap = number(10_000_000, 1000, 999_999_999, "nanoseconds", "devices",
+        "seeing that another process has ended against a core that is woken")
     turn_looks = number(1024, 1, 1 << 20, "turns", "devices",
         "waiting for a worker's turn against giving way")
 

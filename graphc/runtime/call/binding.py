@@ -36,7 +36,7 @@ class Binding:
     def hold(self) -> ExitStack:
         """Wait until nobody is in the way of a run; closing what it returns ends the run."""
         with ExitStack() as stack:
-            for cell in self._found() if self.addresses is None else ():
+            for cell in self.found() if self.addresses is None else ():
                 cell.settle()
             for home, writes in self.homes:
                 stack.enter_context(home.writing() if writes else home.reading())
@@ -46,7 +46,7 @@ class Binding:
         """The addresses; the locks are held.  Raises RunError for a variable that does not fit or,
         if it is read, has no value.
         """
-        self.cells = self._found()
+        self.cells = self.found()
         for cell, slot in zip(self.cells, self.slots, strict=True):
             given, wanted = cell.kind(), slot.slot
             if (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
@@ -82,7 +82,8 @@ class Binding:
         self.addresses = None
         self.pause()
 
-    def _found(self) -> list[Cell]:
+    def found(self) -> list[Cell]:
+        """The variables. Raises RunError for one that there is not."""
         return [container(slot.container).find(slot.slot.name) for slot in self.slots]
 
     def wrote(self) -> None:

@@ -82,7 +82,7 @@ class Executable:
     def _make_entry(self) -> Callable[..., Any]:
         """The native entry: arrays in; an array or tuple out, None (use `run`), or a failure."""
         if self._context is None:
-            return _no_entry
+            return no_entry
         return cpython.builtin(self.support.addresses["graphc_entry"], self._context)
 
     def nested_entry(
@@ -90,9 +90,9 @@ class Executable:
     ) -> Callable[..., Any]:
         """As `entry`, for so many arguments out of which arrays are fetched; nests the results."""
         if self._context is None:
-            return _no_entry
+            return no_entry
         address = self.support.addresses["graphc_nested"]
-        return nested(address, self._context, arguments, fetches, builds) or _no_entry
+        return nested(address, self._context, arguments, fetches, builds) or no_entry
 
     @property
     def parts(self) -> list[Part]:
@@ -329,7 +329,7 @@ def _own(array: Value, others: Sequence[Value]) -> Value:
     return array.copy(order="C") if shared or not array.flags.writeable else array
 
 
-def _no_entry(*_arrays: np.ndarray) -> None:
+def no_entry(*_arrays: np.ndarray) -> None:
     """The entry where there is no native one."""
 
 

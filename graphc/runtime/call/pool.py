@@ -32,6 +32,8 @@ SYMBOLS = (
     "graphc_team_stop",
     "graphc_team_fail",
     "graphc_crew_reset",
+    "graphc_reach",
+    "graphc_advance",
 )
 
 _lock = fork_safe_lock()
@@ -61,6 +63,10 @@ class Support:
         self.stop_team: Callable[[int], None] = on_team(self.addresses["graphc_team_stop"])
         fail = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int)
         self.fail_team: Callable[[int, int, int], None] = fail(self.addresses["graphc_team_fail"])
+        reach = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+        self.reach: Callable[[int, int, int, int, int], int] = reach(self.addresses["graphc_reach"])
+        advance = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
+        self.advance: Callable[[int, int, int], None] = advance(self.addresses["graphc_advance"])
         self._reset = ctypes.CFUNCTYPE(None)(self.addresses["graphc_pool_reset"])
         self._reset_crew = ctypes.CFUNCTYPE(None)(self.addresses["graphc_crew_reset"])
         self._spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.addresses["graphc_spin"])

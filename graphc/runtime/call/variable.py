@@ -55,10 +55,21 @@ class Copy(Protocol):
         """Copy its value to host memory."""
 
 
+class Shared(Protocol):
+    """Memory that other processes have, too."""
+
+    bytes: np.ndarray[Any, Any]
+    address: int
+    number: int
+    size: int
+    descriptor: int
+
+
 class Cell:
     """The storage of one variable: its type, its memory and whether it has a value.
 
     `initial` gives the first value when it is needed; until then the type may be unknown.
+    `place` says where its memory is part of a block that other processes have, too.
     `mirrors` are its copies on devices, `version` counts how often its value has changed, and
     `newest` is the copy that alone has the present value, if the host does not.
     """
@@ -71,6 +82,7 @@ class Cell:
         "mirrors",
         "name",
         "newest",
+        "place",
         "ready",
         "slot",
         "version",
@@ -91,6 +103,7 @@ class Cell:
         self.location = location
         self.initial = initial
         self.memory: np.ndarray[Any, Any] | None = None
+        self.place: tuple[Shared, int] | None = None
         self.ready = False
         self.was_reset = False
         self.version = 0
@@ -135,6 +148,17 @@ class Cell:
             newest.fetch(memory)
             self.newest = None
         return memory
+
+    def move(self, block: Shared, start: int) -> None:
+        """Have its memory be part of a block; programs that point to it ask again."""
+        slot = self.kind()
+        with self.container.writing():
+            held = block.bytes[start : start + slot.nbytes]
+            moved = held.view(numpy_dtype(slot.dtype)).reshape(slot.shape)
+            np.copyto(moved, self.host())
+            self.memory, self.place = moved, (block, start)
+            for follower in list(self.container.followers):
+                follower.unbind()
 
     def changed(self) -> None:
         """What lies in its memory is newer than any copy."""
@@ -196,7 +220,7 @@ class Cell:
         self.has_value()
 
     def _release(self) -> None:
-        self.memory = self.initial = self.newest = None
+        self.memory = self.initial = self.newest = self.place = None
         self.mirrors = {}
         self.ready, self.was_reset = False, True
 

@@ -16,11 +16,14 @@ _WORDS = ChannelWords.nbytes // 8
 
 
 class Channels:
-    """One message slot per channel; a buffered channel has room for its value."""
+    """One message slot per channel; a buffered channel has room for its value.
+
+    `links` are the addresses of those that lead to other processes, by number.
+    """
 
     __slots__ = ("address", "buffers", "kept", "words")
 
-    def __init__(self, channels: Sequence[Channel]) -> None:
+    def __init__(self, channels: Sequence[Channel], links: Mapping[int, int]) -> None:
         size = ChannelWords.nbytes
         self.words = aligned_bytes(size * len(channels), size).view(np.int64)
         self.words[:] = 0
@@ -36,6 +39,8 @@ class Channels:
                 # A message of no bytes has no memory; what it points to is never read.
                 slot[ChannelWords.buffer] = slot[ChannelWords.address] = position
                 position += size
+        for number, address in links.items():
+            slots[number][ChannelWords.link] = address
 
     def announce(self, ready: Ready) -> None:
         """Have messages tell the device that receives them when they are there."""

@@ -8,8 +8,9 @@ its own, so runs of several threads do not meet.  The first failure wins and sto
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from graphc.runtime.call.frame import Frame, part_of
 from graphc.runtime.call.memory import address_of, aligned_bytes
 from graphc.runtime.devices.channel import Channels
 from graphc.runtime.devices.device import default_threads
+from graphc.runtime.devices.jobs import serving
 from graphc.runtime.devices.registry import local_name
 from graphc.runtime.load.layouts import DeviceWords, FrameWords, TeamWords
 from graphc.runtime.load.program import Image
@@ -38,7 +40,7 @@ class TeamFrame(Frame):
         self._support, self._parts = cluster.support, cluster.others  # what the words point to
         self.others = [Frame(part) for part in cluster.others]
         self.budget[0] = cluster.image.stack_bytes
-        self.channels = Channels(cluster.image.channels)
+        self.channels = Channels(cluster.image.channels, cluster.links)
         count = 1 + len(self.others)
         size = TeamWords.nbytes + count * DeviceWords.nbytes
         self.team = aligned_bytes(size, DeviceWords.nbytes).view(np.int64)
@@ -47,6 +49,7 @@ class TeamFrame(Frame):
         self.team[TeamWords.devices] = count
         self.team[TeamWords.channel_count] = len(cluster.image.channels)
         self.team[TeamWords.channels] = self.channels.address
+        self.team[TeamWords.stop] = cluster.stop
         records = self.team[TeamWords.nbytes // 8 :].reshape(count, -1)
         boxes: Any = {}  # what GPUs have in common
         for number, (frame, record) in enumerate(zip(self.frames, records, strict=True)):
@@ -82,7 +85,13 @@ class TeamFrame(Frame):
 class Cluster(Executable):
     """A compiled program of several devices. `threads` is what one kernel may use: without it the
     devices share the threads of this machine.
+
+    `links` are the addresses of those of its channels that lead to other processes, and `stop` that
+    of the word which ends waiting for them.
     """
+
+    links: Mapping[int, int] = MappingProxyType({})
+    stop = 0
 
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         threads = threads or max(1, default_threads() // len(image.images))
@@ -144,7 +153,11 @@ class Cluster(Executable):
 
 
 def executable(image: Image, *, threads: int | None = None) -> Executable:
-    """What runs an image on one device or on several."""
+    """What runs an image: on one device, on several, or on those of the cluster that has them."""
+    if (found := serving(image.device for image in image.images)) is not None:
+        from graphc.runtime.cluster.program import ClusterExecutable
+
+        return ClusterExecutable(image, found, threads=threads)
     return (Cluster if image.others else Executable)(image, threads=threads)
 
 

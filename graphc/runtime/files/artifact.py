@@ -43,6 +43,16 @@ def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
 
     Raises GraphError when it cannot.
     """
+    write_atomically(Path(path), pieces(image, _values(image), key))
+
+
+def pieces(
+    image: Image, values: tuple[np.ndarray, list[list[int]]], key: bytes | None = None
+) -> list[Any]:
+    """The bytes of a file, in order. Raises GraphError for a program that no file can hold.
+
+    `values` are those of the variables, and for each device where those of its variables begin.
+    """
     if any(each.simulated for each in image.images):
         raise GraphError(
             "a program for the simulator of GPUs cannot be saved",
@@ -56,21 +66,25 @@ def save(image: Image, path: str | Path, *, key: bytes | None = None) -> None:
             hint="leave gc.print, gc.assert_ and gc.callback out; a .gir file holds the first two",
         )
     code = Code(image)
-    values, places = _values(image)
     tensors = {
         **named("constants", [_padded(each.constants) for each in image.images]),
-        "variables": values,
+        "variables": values[0],
         **named("table", [each.table.astype("<i8") for each in image.images]),
         **named("words", [each.words.astype("<i8") for each in image.images]),
         "objects": np.frombuffer(b"".join(code.parts), np.uint8),
         **named("origins", list(map(_origins, image.images))),
         "text": np.frombuffer(image.text.encode(), np.uint8),
     }
-    metadata = _metadata(image, places, code)
+    metadata = _metadata(image, values[1], code)
     metadata["contents"] = contents(tensors)
     metadata["digest"] = digest(metadata)
     header = _header(tensors, metadata, key)
-    write_atomically(Path(path), (header, *(t.data if t.size else b"" for t in tensors.values())))
+    return [header, *(t.data if t.size else b"" for t in tensors.values())]
+
+
+def no_values(image: Image) -> tuple[np.ndarray, list[list[int]]]:
+    """What `pieces` takes where variables get their values elsewhere."""
+    return np.zeros(0, np.uint8), [[-1] * len(each.variables) for each in image.images]
 
 
 def _padded(array: np.ndarray) -> np.ndarray:

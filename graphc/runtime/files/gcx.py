@@ -35,7 +35,7 @@ from graphc.runtime.load.program import (
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 9  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 10  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"

@@ -66,6 +66,7 @@ class TeamWords(Layout, nbytes=256):
     row: Word
     channels: Address
     channel_count: Word
+    stop: Address  # of a word that ends waits for other processes, or null
 
 
 class DeviceWords(SpotWords, nbytes=256):
@@ -89,6 +90,21 @@ class ChannelWords(Layout, nbytes=128):
     segment: Word  # that the message begins
     record: Address  # where a copy of each message is kept, or null
     limit: Address
+    link: Address  # to another process, or null: the other end is in this one
+    moved: Word  # the bytes of all earlier messages of the link
+
+
+class LinkWords(Layout, nbytes=128):
+    """A way for bytes between two processes; room for one message follows.
+
+    Each end writes a cache line: how many bytes it has sent or taken, over all messages, and in the
+    other one's line that it is awake.
+    """
+
+    sent: Word
+    taker_sleeps: Half
+    taken: Word = 64
+    sender_sleeps: Half
 
 
 class AgendaWords(Layout):
@@ -181,3 +197,17 @@ class BuildWords(Layout):
     how: Word
     taken: Word
     keys: Address
+
+
+class BellWords(Layout, nbytes=256):
+    """What the client tells a worker process, and in the second half what that answers."""
+
+    asked: Word  # how many requests there were
+    worker_sleeps: Half
+    program: Word  # to run, or -1: read the socket
+    step: Word
+    done: Word = 128  # how many requests have been answered
+    client_sleeps: Half
+    status: Word
+    row: Word
+    beat: Word  # goes on as long as the worker does

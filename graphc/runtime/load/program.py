@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 MOST_BYTES = 1 << 47
+FAR = -1  # the end of a channel that is in another process
 MOST_BLOCKS, MOST_LANES = (1 << 31) - 1, 1024  # of one launch
 
 _NUMPY_CODES = {
@@ -90,7 +91,8 @@ class StateSlot:
 
 @record(frozen=True)
 class Channel:
-    """A way for messages of so many bytes from one device of a program to another, by number.
+    """A way for messages of so many bytes from one device of a program to another, by number; FAR
+    is one that another process runs.
 
     A buffered channel copies the value when it is sent; otherwise the value stays where it is until
     the run ends, and the receiver copies it.
@@ -235,7 +237,8 @@ class Image:
             raise GraphError("only the first device has params, results and other devices")
         for channel in self.channels:
             ends = channel.source, channel.target
-            if not all(0 <= end <= len(self.others) for end in ends) or ends[0] == ends[1]:
+            known = all(FAR <= end <= len(self.others) for end in ends)
+            if not known or ends[0] == ends[1] != FAR:
                 raise GraphError(f"channel {channel.name!r} leads from {ends[0]} to {ends[1]}")
             if not 0 <= channel.nbytes < MOST_BYTES:
                 raise GraphError(f"channel {channel.name!r} carries {channel.nbytes} bytes")

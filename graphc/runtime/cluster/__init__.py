@@ -1,0 +1,1 @@
+"""Programs whose devices are other processes."""

@@ -1,0 +1,352 @@
+"""`LocalCluster`: worker processes of this machine, which the client starts, watches and ends.
+
+A worker that ends or stands still is lost: the step in flight ends with an error, on all workers.
+`restart` starts it again; the programs are sent to it when they run next.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphc
+from graphc.errors import GraphError, RunError
+from graphc.runtime.call import pool
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.memory import Block, new_block
+from graphc.runtime.cluster.wire import Kind, Message
+from graphc.runtime.cluster.worker import BEAT_SECONDS, READ_SOCKET
+from graphc.runtime.devices.device import default_threads
+from graphc.runtime.devices.jobs import clusters
+from graphc.runtime.files.gcx import FORMAT
+from graphc.runtime.load.layouts import BellWords
+
+MOST_WORKERS = 64
+_START_SECONDS = 60.0
+_ROOT = str(Path(graphc.__file__).parents[1])
+_CODE = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from graphc.runtime.cluster.worker import main
+main()
+"""
+
+
+class Worker:
+    """A worker process, as its client sees it. `lost` says why it is not there any more."""
+
+    def __init__(self, job: str, task: int, threads: int) -> None:
+        self.name = f"/job:{job}/task:{task}"
+        self.task = task
+        self.bell: Block = new_block(BellWords.nbytes)
+        self.words = self.bell.words(0, BellWords.nbytes // 8)
+        self.lost = ""
+        self.gone = np.zeros(1, np.int64)  # what ends waits for it
+        self.programs: set[int] = set()  # that it has
+        self.asked = 0
+        self.is_armed = False  # it waits for the bell, not for the socket
+        self.beat, self.silent = -1, 0.0
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handed = (theirs.fileno(), self.bell.descriptor)
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CODE, _ROOT, *map(str, handed), str(threads)],
+                stdin=subprocess.PIPE,
+                pass_fds=handed,
+                env={**os.environ, "GRAPHC_THREADS": str(threads)},
+            )
+        self.way = ours
+        self.descriptor = os.pidfd_open(self.process.pid)
+        self.features: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"worker {self.name} (process {self.process.pid})"
+
+    def join(self) -> None:
+        """Wait until it is there. Raises GraphError for one of another version."""
+        self.way.settimeout(_START_SECONDS)
+        try:
+            hello = wire.receive(self.way)
+        except wire.Lost:
+            raise RunError(f"{self} ended before it could join") from None
+        self.way.settimeout(None)
+        theirs = hello.get("version", str), hello.get("format", int)
+        if theirs != (ours := (graphc.__version__, FORMAT)):
+            raise GraphError(
+                f"{self} has graphc {theirs[0]} with programs of format {theirs[1]}",
+                hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
+            )
+        self.features = hello.get("features", list)
+
+    # -- asking
+
+    def ring(self, support: pool.Support, program: int, step: int) -> None:
+        """Ask for something without waiting for it."""
+        self.words[BellWords.program], self.words[BellWords.step] = program, step
+        self.asked += 1
+        at = self.bell.address
+        asked, sleeps = at + 8 * BellWords.asked, at + 8 * BellWords.worker_sleeps
+        support.advance(asked, self.asked, sleeps)
+
+    def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
+        """The status and row of the step that was asked for; None from a worker that is lost, and
+        when the word `stop` is set."""
+        at, gone = self.bell.address, address_of(self.gone)
+        done, sleeps = at + 8 * BellWords.done, at + 8 * BellWords.client_sleeps
+        if support.reach(done, self.asked, sleeps, gone, address_of(stop)):
+            return None
+        return int(self.words[BellWords.status]), int(self.words[BellWords.row])
+
+    def tell(
+        self,
+        support: pool.Support,
+        kind: Kind,
+        fields: dict[str, Any],
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """Send a message and wait for the answer. Raises GraphError where that is an error."""
+        try:
+            if self.is_armed:
+                self.ring(support, READ_SOCKET, 0)
+            wire.send(self.way, kind, fields, descriptors)
+            answer = self._receive()
+        except wire.Lost:
+            raise RunError(f"{self} was lost: {self.lost or 'it has ended'}") from None
+        if answer.kind == Kind.ERROR:
+            raise GraphError(
+                f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
+            )
+        self.is_armed = True
+
+    def _receive(self) -> Message:
+        while not self.lost:
+            ready, _, _ = select.select([self.way], (), (), BEAT_SECONDS)
+            if ready:
+                return wire.receive(self.way)
+        raise wire.Lost
+
+    def cancel(self) -> None:
+        """Have it stop the run that is in flight."""
+        assert self.process.stdin is not None
+        with suppress(OSError, ValueError):
+            os.write(self.process.stdin.fileno(), b"c")
+
+    # -- the end
+
+    def lose(self, reason: str) -> None:
+        """It is not there any more; one that stands still is ended."""
+        if not self.lost:
+            self.lost = reason
+            self.gone[0] = 1
+            self.process.kill()
+
+    def ended(self) -> str:
+        """How the process has ended."""
+        status = self.process.wait()
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        return f"ended with status {status}"
+
+    def close(self) -> None:
+        """End the process, and everything that belongs to it."""
+        self.gone[0] = 1
+        assert self.process.stdin is not None
+        self.process.kill()
+        self.process.wait()
+        with suppress(OSError):
+            self.process.stdin.close()
+        self.way.close()
+        os.close(self.descriptor)
+
+
+class LocalCluster:
+    """Workers of this machine; a context manager, which ends them.
+
+    devices    the names of their devices, for `devices=` and `gc.device`
+    pids       the numbers of their processes
+    """
+
+    def __init__(self, workers: int, threads: int, job: str, patience: float) -> None:
+        self.job, self.threads, self.patience = job, threads, patience
+        self.lock = threading.RLock()  # one step at a time: all workers do them in one order
+        self.steps = self.messages = 0
+        self.dropped: list[int] = []  # programs that are not there any more
+        self.is_closed = False
+        self.in_flight: Callable[[], None] | None = None  # ends the step
+        self._owner = os.getpid()
+        self.workers = [Worker(job, task, threads) for task in range(workers)]
+        self._finish = weakref.finalize(self, _close_all, self.workers, self._owner)
+        try:
+            for worker in self.workers:
+                worker.join()
+        except BaseException:
+            self.close()
+            raise
+        clusters[job] = self
+        watch = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
+        watch.name = "graphc-cluster"
+        watch.start()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self.workers)} workers"
+        return f"<graphc cluster /job:{self.job}: {state}>"
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def devices(self) -> list[str]:
+        """The full names of the devices."""
+        return [f"{worker.name}/device:cpu:0" for worker in self.workers]
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the worker processes."""
+        return [worker.process.pid for worker in self.workers]
+
+    def status(self) -> dict[str, Any]:
+        """Steps and messages so far, and of every worker: pid, state, programs, bytes of memory."""
+        return {
+            "job": self.job,
+            "steps": self.steps,
+            "messages": self.messages,
+            "workers": [
+                {
+                    "task": worker.task,
+                    "pid": worker.process.pid,
+                    "state": worker.lost or ("closed" if self.is_closed else "ready"),
+                    "programs": len(worker.programs),
+                    "memory": _memory(worker.process.pid),
+                }
+                for worker in self.workers
+            ],
+        }
+
+    def require(self) -> None:
+        """Raise RunError unless all workers are there."""
+        if self.is_closed or os.getpid() != self._owner:
+            raise RunError(
+                f"the cluster of /job:{self.job} is closed",
+                hint="call it inside `with gc.cluster.local(...)`, in the process that opened it",
+            )
+        for worker in self.workers:
+            if worker.lost:
+                raise RunError(
+                    f"{worker} was lost: {worker.lost}",
+                    hint="restart() starts it again; restore variables from a checkpoint",
+                )
+
+    def restart(self) -> None:
+        """Start the workers that were lost again.
+
+        What a step had written to variables when it was broken off is there: restore them.
+        """
+        with self.lock:
+            for place, worker in enumerate(self.workers):
+                if worker.lost:
+                    worker.close()
+                    made = Worker(self.job, worker.task, self.threads)
+                    made.join()
+                    self.workers[place] = made
+
+    def close(self) -> None:
+        """End the workers. Steps in flight end with an error."""
+        if self.is_closed or os.getpid() != self._owner:
+            return
+        self.is_closed = True
+        for worker in self.workers:
+            worker.lose("the cluster was closed")
+        self._stop()
+        with self.lock:
+            self._finish()
+        if clusters.get(self.job) is self:
+            del clusters[self.job]
+
+    def check(self) -> None:
+        """Find out who has ended, or stands still."""
+        for worker in [*self.workers]:
+            if not worker.lost and (reason := self._missing(worker)):
+                worker.lose(reason)
+                self._stop()
+
+    def _missing(self, worker: Worker) -> str:
+        """Why a worker counts as lost, or nothing."""
+        if worker.process.poll() is not None:
+            return worker.ended()
+        beat = int(worker.words[BellWords.beat])
+        worker.silent = 0.0 if beat != worker.beat else worker.silent + BEAT_SECONDS
+        worker.beat = beat
+        return f"it stood still for {worker.silent:g} s" if worker.silent > self.patience else ""
+
+    def _stop(self) -> None:
+        stop = self.in_flight
+        if stop is not None:
+            stop()
+
+
+def _watch(found: weakref.ref[LocalCluster]) -> None:
+    """Look after the workers as long as the cluster is open; whoever ends is noticed at once."""
+    while (cluster := found()) is not None and not cluster.is_closed:
+        here = [worker.descriptor for worker in cluster.workers if not worker.lost]
+        del cluster
+        with suppress(OSError, ValueError):  # one was closed meanwhile
+            select.select(here, (), (), BEAT_SECONDS)
+        if (cluster := found()) is not None and not cluster.is_closed:
+            cluster.check()
+
+
+def _close_all(workers: list[Worker], owner: int) -> None:
+    if os.getpid() == owner:  # a forked child has no workers
+        for worker in workers:
+            worker.close()
+
+
+def _memory(process: int) -> int:
+    """The bytes of memory that a process has for itself and shares."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def local(
+    workers: int = 2, *, threads: int | None = None, job: str = "worker", patience: float = 2.5
+) -> LocalCluster:
+    """Start worker processes on this machine: `with gc.cluster.local(workers=3) as cluster:`.
+
+    Their devices are `cluster.devices`: "/job:worker/task:0/device:cpu:0", ...  A program that is
+    compiled for them runs there; each has `threads` threads (without it they share the processors).
+    Variables that they use lie in memory that all of them share with this process.  A worker that
+    ends is noticed at once, one that stands still after `patience` seconds: the step fails with a
+    RunError.  The workers end with this process, whatever ends it.
+
+    Raises GraphError for a job that is served already, for numbers that are not possible, and where
+    the system is not Linux.
+    """
+    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
+        raise GraphError(f"a cluster has 1 to {MOST_WORKERS} workers, not {workers!r}")
+    if not isinstance(job, str) or not job.isidentifier() or job == "localhost":
+        raise GraphError(f"{job!r} cannot be the name of a job", hint='use one such as "worker"')
+    if not isinstance(patience, int | float) or not patience > 0:
+        raise GraphError(f"patience is a number of seconds, not {patience!r}")
+    if job in clusters:
+        raise GraphError(f"/job:{job} is served already", hint="close that cluster, or name a job=")
+    shared = max(1, default_threads() // workers)
+    return LocalCluster(workers, threads or shared, job, patience)

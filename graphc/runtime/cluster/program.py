@@ -1,0 +1,381 @@
+"""`ClusterExecutable`: a program whose devices are worker processes, and maybe this one.
+
+    first run     each worker gets its share as an image, and the memory of the program
+    every run     one message to each worker, and its answer; the rest goes from worker to worker
+
+A run that fails ends on all workers.  The next one gets new links: nothing of the one before can
+come through them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError, RunError
+from graphc.forks import fork_safe_lock
+from graphc.record import record
+from graphc.runtime.call import pool
+from graphc.runtime.call.array import Array
+from graphc.runtime.call.binding import Binding
+from graphc.runtime.call.execute import Executable, Value, executables, fit, no_entry, stop_all
+from graphc.runtime.call.failure import CANCELLED, explain, kept
+from graphc.runtime.call.frame import Frame
+from graphc.runtime.call.interrupt import stop_on_interrupt
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.call.variable import Cell, Shared
+from graphc.runtime.cluster.local import LocalCluster, Worker
+from graphc.runtime.cluster.memory import Block, file_of, new_block
+from graphc.runtime.cluster.share import Places, Share, places_of, share_of
+from graphc.runtime.cluster.wire import Kind
+from graphc.runtime.devices.device import default_threads
+from graphc.runtime.devices.jobs import task_of
+from graphc.runtime.files.artifact import no_values, pieces
+from graphc.runtime.load.program import ALIGNMENT, Image, Slot, numpy_dtype
+
+HERE = -1  # instead of a task: this process
+_numbers = itertools.count()
+
+
+@record(frozen=True)
+class Opened:
+    """The memory that all processes of a program have, until a run fails.
+
+    `values` are parameters, then results, where they do not stay in this process; `addresses` are
+    those of the variables here; `here` runs the devices of this process, if there are any, and
+    `workers` those of the others.
+    """
+
+    memory: Block
+    stop: np.ndarray[Any, Any]
+    values: tuple[np.ndarray[Any, Any], ...]
+    addresses: list[int]
+    here: Share | None
+    workers: list[Worker]
+
+
+class ClusterExecutable(Executable):
+    """A compiled program that runs on the workers of a cluster.  Steps of a cluster come one after
+    the other, from whatever thread they are called.
+    """
+
+    def __init__(self, image: Image, cluster: LocalCluster, *, threads: int | None = None) -> None:
+        image.check()
+        self.image, self.cluster = image, cluster
+        self.others = []
+        self.threads = threads or default_threads()
+        self.support = pool.support(image.support)
+        self.entry = no_entry
+        self._param_dtypes = [numpy_dtype(slot.dtype) for slot in image.params]
+        self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
+        self._context, self._frames, self._extra = None, (), ()
+        self._lock = fork_safe_lock()
+        owned = [variable for each in image.images for variable in each.variables]
+        self._binding = Binding(owned, [False] * len(owned)) if owned else None
+        self.number = next(_numbers)
+        self.members = _members(image, cluster)
+        self._opened: Opened | None = None
+        weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
+        executables.add(self)
+        stop_on_interrupt(stop_all)
+
+    # -- runs
+
+    def begin(
+        self, arrays: Sequence[Value], *, checked: bool = False, resident: bool = False
+    ) -> tuple[Frame, list[Any]]:
+        """Raises GraphError: what looks into a run cannot look into other processes."""
+        raise GraphError(
+            f"{self.image.name} runs on {self.cluster!r}, and only runs of this process are traced",
+            hint="compile it for cpu:0, cpu:1, ... to trace it",
+        )
+
+    def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
+        """As `Executable.run`. Raises RunError when a worker is lost, too: variables that the step
+        writes then hold old values, new ones, or some elements of both."""
+        if not checked:
+            arrays = self._fit_all(arrays)
+        if self.image.donated:
+            arrays = self._own_donated(arrays)
+        outputs = self._outputs(arrays, False)
+        with self.cluster.lock:
+            self.cluster.require()
+            self._step([a.numpy() if isinstance(a, Array) else a for a in (*arrays, *outputs)])
+        return outputs
+
+    def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
+        """As `run`; the results are in memory of this process."""
+        return [Array(slot, made) for slot, made in zip(self.results, self.run(arrays))]
+
+    def _fit(self, array: Value, slot: Slot, dtype: np.dtype[Any]) -> Value:
+        return fit(array, slot, dtype)
+
+    def cancel(self) -> None:
+        """Stop the run that is in flight; it raises RunError."""
+        opened = self._opened
+        if opened is not None:
+            self._give_up(opened)
+
+    def _give_up(self, opened: Opened) -> None:
+        """Have all members stop: those that wait see the word, the others are told."""
+        opened.stop[0] = 1
+        for task in self.members:
+            if task != HERE:
+                self.cluster.workers[task].cancel()
+            elif opened.here is not None:
+                opened.here.cancel()
+
+    def _step(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        """One run; the lock of the cluster is held."""
+        binding = self._binding
+        opened = self._opened
+        moved = binding is not None and binding.addresses is None
+        if opened is None or moved or opened.workers != self.workers:
+            opened = self._opened = self._open()
+        with binding.hold() if binding is not None else nullcontext():
+            if binding is not None and binding.addresses is None:
+                binding.bind()
+            if binding is not None and binding.addresses != opened.addresses:
+                binding.unbind()
+                raise RunError(f"a variable was reset while {self.image.name} began to run")
+            params = len(self.params)
+            for place, array in zip(opened.values, arrays[:params]):
+                np.copyto(place, array)
+            if opened.here is not None and 0 in self.members[HERE]:
+                opened.here.point([*map(address_of, arrays)])
+            try:
+                self._ask(opened)
+            except BaseException:
+                self._opened = None
+                raise
+            for place, array in zip(opened.values[params:], arrays[params:]):
+                np.copyto(array, place)
+            if binding is not None:
+                binding.wrote()
+
+    def _ask(self, opened: Opened) -> None:
+        """One message to each worker, one answer of each. Raises RunError."""
+        cluster, workers = self.cluster, self.workers
+        cluster.steps += 1
+        outcomes: dict[int, tuple[int, int] | None] = {}
+        cluster.in_flight = lambda: self._give_up(opened)
+        try:
+            for worker in workers:
+                worker.ring(self.support, self.number, cluster.steps)
+                cluster.messages += 1
+            if opened.here is not None:
+                outcome = outcomes[HERE] = opened.here.step()
+                if outcome[0]:
+                    self._give_up(opened)
+            for worker in workers:
+                outcomes[worker.task] = self._answer(worker, opened)
+        except BaseException:
+            self._give_up(opened)
+            for worker in workers:
+                worker.answer(self.support, worker.gone)
+            raise
+        finally:
+            cluster.in_flight = None
+        self._judge(outcomes)
+
+    def _answer(self, worker: Worker, opened: Opened) -> tuple[int, int] | None:
+        """How a step ended at a worker; None if it is lost. Once anybody stops, all do."""
+        found = worker.answer(self.support, opened.stop)
+        if found is None and not worker.gone[0]:
+            self._give_up(opened)
+            found = worker.answer(self.support, worker.gone)
+        return found
+
+    def _judge(self, outcomes: Mapping[int, tuple[int, int] | None]) -> None:
+        """Raise the error that a step ended with, if there is one."""
+        cluster = self.cluster
+        for task, outcome in outcomes.items():
+            if outcome is None:
+                worker = cluster.workers[task]
+                raise RunError(
+                    f"{worker} was lost in step {cluster.steps} of the cluster, "
+                    f"in {self.image.name}: {worker.lost}",
+                    hint="restart() starts it again; restore variables from a checkpoint",
+                )
+        failed = [(task, *found) for task, found in outcomes.items() if found and found[0]]
+        if failed:
+            first = next((each for each in failed if each[1] != CANCELLED), failed[0])
+            raise self._failure(*first)
+
+    def _failure(self, task: int, status: int, row: int) -> BaseException:
+        """The error of a row, counted over the tables of a member."""
+        images = [self.image.images[device] for device in self.members[task]]
+        starts = [0, *itertools.accumulate(each.table.size for each in images)]
+        number = min(bisect_right(starts, row), len(images)) - 1
+        image = images[number]
+        error = kept(status) or explain(image, status, row - starts[number])
+        if isinstance(error, GraphError):
+            error.message += f" (on {image.device})"
+        return error
+
+    # -- what the workers get
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that take part."""
+        return [self.cluster.workers[task] for task in self.members if task != HERE]
+
+    def _open(self) -> Opened:
+        """Give all members new links, and what they do not have yet."""
+        self._drop_others()
+        cells = self._binding.found() if self._binding is not None else []
+        share_cells(cells)
+        image = self.image
+        owner = {d: task for task, devices in self.members.items() for d in devices}
+        far = {
+            number: channel
+            for number, channel in enumerate(image.channels)
+            if owner[channel.source] != owner[channel.target]
+        }
+        slots = (*image.params, *image.results) if owner[0] != HERE else ()
+        places = places_of(slots, far)
+        values = self._values(places) if slots else []
+        memory = new_block(places.size)
+        here = None
+        for task, devices in self.members.items():
+            ends = {
+                number: places.links[number]
+                for number, channel in far.items()
+                if {channel.source, channel.target} & set(devices)
+            }
+            mine = _cells_of(image, cells, devices)
+            if task == HERE:
+                links = {number: memory.address + at for number, at in ends.items()}
+                share = share_of(image, devices)
+                here = Share(share, self.threads, links, memory.address)
+                here.frame.bind([_address(cell) for cell in mine])
+            else:
+                told = values if 0 in devices else []
+                self._open_at(self.cluster.workers[task], devices, memory, ends, told, mine)
+        made = [
+            memory.bytes[at : at + slot.nbytes].view(numpy_dtype(slot.dtype)).reshape(slot.shape)
+            for slot, at in zip(slots, values)
+        ]
+        addresses = [_address(cell) for cell in cells]
+        return Opened(memory, memory.words(0, 1), tuple(made), addresses, here, self.workers)
+
+    def _values(self, places: Places) -> list[int]:
+        """Where parameters and results lie; a donated parameter is the result that takes it."""
+        params = len(self.params)
+        donated = self.image.donated or (-1,) * len(self.results)
+        taken = [
+            places.values[param] if param >= 0 else places.values[params + number]
+            for number, param in enumerate(donated)
+        ]
+        return [*places.values[:params], *taken]
+
+    def _open_at(
+        self,
+        worker: Worker,
+        devices: Sequence[int],
+        memory: Block,
+        links: Mapping[int, int],
+        values: Sequence[int],
+        cells: Sequence[Cell],
+    ) -> None:
+        if self.number not in worker.programs:
+            self._load_at(worker, devices)
+        blocks: dict[int, Shared] = {memory.number: memory}
+        places = list(map(_place, cells))
+        for block, _ in places:
+            blocks.setdefault(block.number, block)
+        position = {number: k for k, number in enumerate(blocks)}
+        fields = {
+            "program": self.number,
+            "blocks": list(blocks),
+            "sizes": [block.size for block in blocks.values()],
+            "links": [word for pair in links.items() for word in pair],
+            "values": list(values),
+            "variables": [w for block, at in places for w in (position[block.number], at)],
+        }
+        descriptors = [block.descriptor for block in blocks.values()]
+        worker.tell(self.support, Kind.OPEN, fields, descriptors)
+
+    def _load_at(self, worker: Worker, devices: Sequence[int]) -> None:
+        """Give a worker its share of the program."""
+        share = share_of(self.image, devices)
+        for image in share.images:
+            if image.hosts:
+                host = next(iter(image.hosts.values()))
+                raise GraphError(
+                    f"{worker.name} calls no Python, and this program does there",
+                    details=(host.origin.node,),
+                    location=host.origin.location,
+                    hint='have "cpu:0" among the devices, too, and gc.device("cpu:0") around it',
+                )
+        file = file_of(pieces(share, no_values(share)))
+        try:
+            worker.tell(self.support, Kind.LOAD, {"program": self.number}, [file])
+        finally:
+            os.close(file)
+        worker.programs.add(self.number)
+
+    def _drop_others(self) -> None:
+        """Have workers forget programs that are not there any more."""
+        dropped = self.cluster.dropped
+        while dropped:
+            number = dropped.pop()
+            for worker in self.cluster.workers:
+                if number in worker.programs:
+                    worker.tell(self.support, Kind.DROP, {"program": number})
+                    worker.programs.discard(number)
+
+
+def _members(image: Image, cluster: LocalCluster) -> dict[int, list[int]]:
+    """The devices of each task that takes part, by number. Raises GraphError for a task that there
+    is not, and for GPUs."""
+    found: dict[int, list[int]] = {}
+    for number, each in enumerate(image.images):
+        if each.on_gpu:
+            raise GraphError(f"{each.device}: programs of several processes run on CPUs alone")
+        job, task = task_of(each.device) or (cluster.job, HERE)
+        if job != cluster.job or task >= len(cluster.workers):
+            raise GraphError(
+                f"nobody serves {each.device}",
+                hint=f"/job:{cluster.job} has tasks 0 to {len(cluster.workers) - 1}",
+            )
+        found.setdefault(task, []).append(number)
+    return found
+
+
+def _cells_of(image: Image, cells: Sequence[Cell], devices: Sequence[int]) -> list[Cell]:
+    """The variables of some devices, in order; `cells` are those of all."""
+    left = iter(cells)
+    by_device = [[next(left) for _ in each.variables] for each in image.images]
+    return [cell for device in devices for cell in by_device[device]]
+
+
+def _place(cell: Cell) -> tuple[Shared, int]:
+    assert cell.place is not None
+    return cell.place
+
+
+def _address(cell: Cell) -> int:
+    block, at = _place(cell)
+    return block.address + at
+
+
+def share_cells(cells: Sequence[Cell]) -> None:
+    """Move variables to memory that other processes can have, where they do not lie there yet."""
+    for cell in cells:
+        cell.settle()
+    moving = [cell for cell in dict.fromkeys(cells) if cell.place is None]
+    sizes = [-(-cell.kind().nbytes // ALIGNMENT) * ALIGNMENT for cell in moving]
+    if not moving:
+        return
+    block = new_block(sum(sizes))
+    starts = itertools.accumulate(sizes, initial=0)
+    for cell, start in zip(moving, starts):
+        cell.move(block, start)

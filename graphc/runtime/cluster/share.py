@@ -1,0 +1,84 @@
+"""`Share`: the devices of a program that one process runs, with links to those of the others.
+
+Where things lie in the memory of a program that all its processes have:
+
+    stop      one word: a step has failed or was given up
+    values    parameters, then results, where the first device is a worker's
+    links     one for each channel between two processes: two cache lines, room for one message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphc.record import record, replace
+from graphc.runtime.devices.multi_device import Cluster
+from graphc.runtime.load.layouts import FrameWords, LinkWords
+from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
+from graphc.runtime.load.table import FIRST_PARAM
+
+_LINE = 2 * ALIGNMENT
+
+
+def share_of(image: Image, devices: Sequence[int]) -> Image:
+    """The image of some devices of a program; channels keep their numbers."""
+    numbers = {device: number for number, device in enumerate(devices)}
+    first, *others = (image.images[device] for device in devices)
+    channels = (
+        replace(c, source=numbers.get(c.source, FAR), target=numbers.get(c.target, FAR))
+        for c in image.channels
+    )
+    return replace(first, channels=tuple(channels), others=tuple(others), text="")
+
+
+@record(frozen=True)
+class Places:
+    """Where values and links lie, in bytes from the start; `size` is what they take together."""
+
+    values: tuple[int, ...]
+    links: Mapping[int, int]
+    size: int
+
+
+def places_of(slots: Sequence[Slot], channels: Mapping[int, Channel]) -> Places:
+    """Places for values and for the links of channels, by number."""
+    end = _LINE
+    values, links = [], {}
+    for slot in slots:
+        values.append(end)
+        end += _rounded(slot.nbytes)
+    for number, channel in channels.items():
+        links[number] = end
+        end += LinkWords.nbytes + _rounded(channel.nbytes)
+    return Places(tuple(values), links, end)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+class Share(Cluster):
+    """What a process runs of a program. `stop` is the address of the word that ends waits."""
+
+    def __init__(self, image: Image, threads: int, links: Mapping[int, int], stop: int) -> None:
+        super().__init__(image, threads=threads)
+        self.links, self.stop = links, stop
+        for number, part in enumerate(self.parts):
+            far = (c.source == FAR and c.target == number for c in image.channels)
+            if any(far):
+                part.agenda = None  # other processes cannot note there what has come
+        self.frame = self._make_frame()
+
+    def point(self, values: Sequence[int]) -> None:
+        """Have runs use these addresses of parameters and results."""
+        self.frame.bases[FIRST_PARAM : FIRST_PARAM + len(values)] = values
+
+    def step(self) -> tuple[int, int]:
+        """Run once: 0 or a status, and the row that has it."""
+        self.frame.words[FrameWords.cancel] = 0
+        status = self._walk(self.frame)
+        return status, int(self.frame.words[FrameWords.row])
+
+    def cancel(self) -> None:
+        """Stop the run that is in flight."""
+        self.frame.cancel()

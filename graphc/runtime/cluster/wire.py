@@ -1,0 +1,114 @@
+"""What client and workers tell one another besides steps: typed, bounded frames.
+
+    4 bytes   "gcw1"          4 bytes   which message
+    4 bytes   descriptors     8 bytes   length of the text, at most MOST_BYTES
+    text      a JSON object, whose fields the reader asks for by name and type
+
+Descriptors of shared memory come with the head.  Nothing in a frame is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from graphc.errors import GraphError
+from graphc.record import record
+
+MOST_BYTES = 1 << 26
+MOST_DESCRIPTORS = 64
+_MAGIC = b"gcw1"
+_HEAD = struct.Struct("<4sIIQ")
+
+T = TypeVar("T")
+
+
+class Kind(IntEnum):
+    """Which message a frame is."""
+
+    HELLO, LOAD, OPEN, DROP, DONE, ERROR = range(6)
+
+
+class Lost(Exception):
+    """The other end is not there any more."""
+
+
+@record(frozen=True)
+class Message:
+    """A frame that was read; `descriptors` are the reader's to close."""
+
+    kind: Kind
+    fields: dict[str, Any]
+    descriptors: tuple[int, ...] = ()
+
+    def get(self, name: str, kind: type[T]) -> T:
+        """A field. Raises GraphError where it is missing or of another type."""
+        value = self.fields.get(name)
+        if type(value) is not kind:
+            raise GraphError(f"message {self.kind.name} has no {kind.__name__} {name!r}")
+        return value
+
+    def numbers(self, name: str) -> list[int]:
+        """A list of numbers. Raises GraphError."""
+        values = self.get(name, list)
+        if not all(type(value) is int for value in values):
+            raise GraphError(f"message {self.kind.name} has other than numbers in {name!r}")
+        return values
+
+
+def send(
+    way: socket.socket, kind: Kind, fields: dict[str, Any], descriptors: Sequence[int] = ()
+) -> None:
+    """Send a frame. Raises Lost, and GraphError for one that is too large."""
+    text = json.dumps(fields).encode()
+    if len(text) > MOST_BYTES or len(descriptors) > MOST_DESCRIPTORS:
+        raise GraphError(
+            f"message {kind.name} has {len(text)} bytes and {len(descriptors)} descriptors",
+            hint=f"at most {MOST_BYTES} and {MOST_DESCRIPTORS} are sent",
+        )
+    head = _HEAD.pack(_MAGIC, kind, len(descriptors), len(text))
+    try:
+        sent = socket.send_fds(way, [head], descriptors)
+        way.sendall(head[sent:] + text)
+    except OSError:
+        raise Lost from None
+
+
+def receive(way: socket.socket) -> Message:
+    """The next frame. Raises Lost, and GraphError for what is none."""
+    try:
+        head, descriptors, _, _ = socket.recv_fds(way, _HEAD.size, MOST_DESCRIPTORS)
+        head += _exactly(way, _HEAD.size - len(head)) if head else b""
+        if not head:
+            raise Lost
+        magic, kind, count, length = _HEAD.unpack(head)
+        wrong = magic != _MAGIC or count != len(descriptors) or length > MOST_BYTES
+        if wrong or kind not in set(Kind):
+            for each in descriptors:
+                os.close(each)
+            raise GraphError("what came from another process is no message of graphc")
+        text = _exactly(way, length)
+    except OSError:
+        raise Lost from None
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise GraphError(f"message {Kind(kind).name} holds no table")
+    return Message(Kind(kind), fields, tuple(descriptors))
+
+
+def _exactly(way: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        piece = way.recv(min(1 << 20, count - len(found)))
+        if not piece:
+            raise Lost
+        found += piece
+    return bytes(found)

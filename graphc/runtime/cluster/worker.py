@@ -1,0 +1,183 @@
+"""A worker: a process that runs its share of programs, step by step, as long as its client lives.
+
+    main thread    sleeps until the bell rings; runs a step, or reads a message from the socket
+    watcher        moves the beat; stops the run that is in flight when the client says so; ends the
+                   process when the client has ended
+
+It imports no part of the compiler: programs come as images.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.runtime.call import pool
+from graphc.runtime.call.memory import address_of
+from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.memory import Block
+from graphc.runtime.cluster.share import Share
+from graphc.runtime.cluster.wire import Kind, Message
+from graphc.runtime.devices.device import check_host, host_features
+from graphc.runtime.files.gcx import FORMAT, File
+from graphc.runtime.load.layouts import BellWords
+from graphc.runtime.load.program import Image
+
+BEAT_SECONDS = 0.25
+READ_SOCKET = -1  # instead of the number of a program
+_STATUS_OF_LOSS = 17  # of a worker whose client is gone
+
+
+class Worker:
+    """The state of a worker process."""
+
+    def __init__(self, way: socket.socket, bell: Block, threads: int) -> None:
+        self.way, self.bell, self.threads = way, bell, threads
+        self.words = bell.words(0, BellWords.nbytes // 8)
+        self.images: dict[int, Image] = {}
+        self.shares: dict[int, Share] = {}
+        self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
+        self.kept: dict[int, list[Block]] = {}  # by program
+        self.running: Share | None = None
+        self.never = np.zeros(1, np.int64)
+
+    # -- the watcher
+
+    def watch(self) -> None:
+        """Until the client ends, which the system tells through its end of stdin, too."""
+        client = os.pidfd_open(os.getppid())
+        while True:
+            ready, _, _ = select.select([client, 0], (), (), BEAT_SECONDS)
+            self.words[BellWords.beat] += 1
+            if client in ready or (0 in ready and not os.read(0, 64)):
+                os._exit(_STATUS_OF_LOSS)
+            running = self.running
+            if 0 in ready and running is not None:
+                running.cancel()
+
+    # -- messages
+
+    def serve(self) -> None:
+        """Do what the client asks for."""
+        while not self.images:
+            self.read()
+        support = pool.support(next(iter(self.images.values())).support)
+        at, never = self.bell.address, address_of(self.never)
+        sleeps = at + 8 * BellWords.worker_sleeps
+        asked, done = at + 8 * BellWords.asked, at + 8 * BellWords.done
+        answered = 0
+        while True:
+            support.reach(asked, answered + 1, sleeps, never, never)
+            program = int(self.words[BellWords.program])
+            if program == READ_SOCKET:
+                self.read()
+            else:
+                self.step(program)
+            answered += 1
+            support.advance(done, answered, at + 8 * BellWords.client_sleeps)
+
+    def step(self, program: int) -> None:
+        share = self.shares[program]
+        self.running = share
+        status, row = share.step()
+        self.running = None
+        if status:
+            self.kept[program][0].words(0, 1)[0] = 1
+        self.words[BellWords.status], self.words[BellWords.row] = status, row
+
+    def read(self) -> None:
+        """Read one message, and answer it."""
+        try:
+            message = wire.receive(self.way)
+        except wire.Lost:
+            os._exit(_STATUS_OF_LOSS)
+        try:
+            _DOES[message.kind](self, message)
+        except GraphError as error:
+            told = {"message": error.message, "hint": error.hint or ""}
+            wire.send(self.way, Kind.ERROR, told)
+        else:
+            wire.send(self.way, Kind.DONE, {})
+
+    def load(self, message: Message) -> None:
+        """Take the image of a program over."""
+        (descriptor,) = message.descriptors
+        try:
+            image = File(Path(f"/proc/self/fd/{descriptor}")).image()
+        finally:
+            os.close(descriptor)
+        for each in image.images:
+            if not each.on_gpu:
+                check_host(each.triple, each.cpu, each.features)
+        pool.support(image.support)
+        self.images[message.get("program", int)] = image
+
+    def open(self, message: Message) -> None:
+        """Make a program ready to run in this memory: the first block is that of the program."""
+        program = message.get("program", int)
+        numbers, sizes = message.numbers("blocks"), message.numbers("sizes")
+        blocks = [
+            self.block(size, number, descriptor)
+            for size, number, descriptor in zip(sizes, numbers, message.descriptors, strict=True)
+        ]
+        start = blocks[0].address
+        ways = message.numbers("links")
+        links = {number: start + at for number, at in zip(ways[::2], ways[1::2], strict=True)}
+        share = Share(self.images[program], self.threads, links, start)
+        pairs = message.numbers("variables")
+        variables = [
+            blocks[which].address + at for which, at in zip(pairs[::2], pairs[1::2], strict=True)
+        ]
+        share.point([start + at for at in message.numbers("values")])
+        share.frame.bind(variables)
+        self.shares[program], self.kept[program] = share, blocks
+
+    def block(self, size: int, number: int, descriptor: int) -> Block:
+        """Memory that the client shares; one that is here already is not mapped again."""
+        found = self.blocks.get(number)
+        if found is not None:
+            os.close(descriptor)
+            return found
+        made = self.blocks[number] = Block(size, number, descriptor)
+        return made
+
+    def drop(self, message: Message) -> None:
+        """Forget a program."""
+        program = message.get("program", int)
+        for table in (self.images, self.shares, self.kept):
+            table.pop(program, None)
+
+
+_DOES = {Kind.LOAD: Worker.load, Kind.OPEN: Worker.open, Kind.DROP: Worker.drop}
+
+
+def main() -> None:
+    """Serve the client that has started this process: `descriptor of the socket, of the bell`."""
+    import graphc
+
+    descriptor, bell, threads = map(int, sys.argv[1:4])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to answer
+    way = socket.socket(fileno=descriptor)
+    worker = Worker(way, Block(BellWords.nbytes, -1, bell), threads)
+    threading.Thread(target=worker.watch, daemon=True).start()
+    hello = {
+        "version": graphc.__version__,
+        "format": FORMAT,
+        "pid": os.getpid(),
+        "features": sorted(host_features() or ()),
+    }
+    wire.send(way, Kind.HELLO, hello)
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main()

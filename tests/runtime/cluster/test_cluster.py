@@ -1,0 +1,433 @@
+"""Programs on worker processes: the bits of one process, errors, losses, what is left behind."""
+
+from __future__ import annotations
+
+import gc as collector
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import GraphError, RunError
+from graphc.runtime.cluster import wire
+from graphc.runtime.cluster.program import ClusterExecutable
+from graphc.runtime.cluster.wire import Kind
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
+
+X = np.random.default_rng(0).standard_normal((8, 16)).astype("f4")
+W = X[:8].T @ X[:8]
+TASKS = 3
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[gc.cluster.LocalCluster]:
+    with gc.cluster.local(workers=TASKS) as found:
+        yield found
+    for pid in found.pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def on(task: int) -> Any:
+    return gc.device(f"/task:{task}")
+
+
+def here(found: gc.cluster.LocalCluster) -> list[str]:
+    """As many devices of this process, of a job that nobody serves."""
+    return [name.replace("/job:worker", "/job:nobody") for name in found.devices]
+
+
+def bits(values: Any) -> list[bytes]:
+    leaves = values if isinstance(values, tuple | list) else [values]
+    return [np.asarray(leaf).tobytes() for leaf in leaves]
+
+
+def same(function: Callable[..., Any], found: gc.cluster.LocalCluster, *arguments: Any) -> Any:
+    """The results of a function on workers, which are those of one process to the bit."""
+    far = gc.compile(function, devices=found.devices)
+    near = gc.compile(function, devices=here(found))
+    results = far(*arguments)
+    assert isinstance(far.executable(*arguments), ClusterExecutable)
+    assert not isinstance(near.executable(*arguments), ClusterExecutable)
+    assert bits(results) == bits(near(*arguments)) == bits(far(*arguments))
+    return results
+
+
+# ------------------------------------------------------------------------- the bits of one process
+
+
+def chain(x: Any, w: Any) -> Any:
+    with on(0):
+        h = np.tanh(x @ w)
+    with on(1):
+        h = np.exp(h @ w.T)
+    with on(2):
+        return h.sum(axis=0), (h * 2).astype("f8"), h[:0]
+
+
+def loop(x: Any, w: Any) -> Any:
+    def body(k: Any, h: Any) -> Any:
+        with on(0):
+            a = np.tanh(h @ w)
+        with on(1):
+            return h + a @ w.T
+
+    return gc.fori(0, 20, body, x)
+
+
+def nested(x: Any, w: Any) -> Any:
+    def outer(k: Any, h: Any) -> Any:
+        def inner(j: Any, h: Any) -> Any:
+            with on(2):
+                return np.sin(h) * 0.9
+
+        with on(1):
+            h = np.cos(h)
+        return gc.cond(h.sum() > 0, lambda h: gc.fori(0, 3, inner, h), lambda h: h * 0.5, h)
+
+    return gc.fori(0, 4, outer, x @ w)
+
+
+def gradient(x: Any, w: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return (loop(x, w) ** 2).mean()
+
+    return gc.value_and_grad(loss)(w * 0.1)
+
+
+def noise(x: Any, w: Any) -> Any:
+    first, second = gc.random.split(gc.random.key(3))
+    with on(1):
+        a = gc.random.normal(first, (8, 16))
+    with on(2):
+        return a + gc.random.uniform(second, (8, 16)) + x
+
+
+@pytest.mark.parametrize("function", [chain, loop, nested, gradient, noise])
+def test_results_are_those_of_one_process(
+    workers: gc.cluster.LocalCluster, function: Callable[..., Any]
+) -> None:
+    same(function, workers, X, W)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "c16"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (300, 257)])
+def test_values_of_any_type_and_size_cross(
+    workers: gc.cluster.LocalCluster, dtype: str, shape: tuple[int, ...]
+) -> None:
+    def back_and_forth(x: Any) -> Any:
+        with on(1):
+            y = np.stack([x, x])
+        with on(2):
+            z = y[::-1]
+        with on(0):
+            return z, y
+
+    x = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 7).astype(dtype)
+    (got, again) = same(back_and_forth, workers, x)
+    np.testing.assert_array_equal(got, [x, x])
+    np.testing.assert_array_equal(again, [x, x])
+
+
+def test_this_process_takes_part(
+    workers: gc.cluster.LocalCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @gc.compile(devices=["cpu:0", *workers.devices])
+    def mixed(x):
+        with gc.device("cpu:0"):
+            gc.print("sum {}", x.sum())
+        with gc.device("/job:worker/task:2"):
+            y = np.tanh(x)
+        with gc.device("/job:localhost/device:cpu:0"):
+            return y + 1
+
+    np.testing.assert_array_equal(mixed(np.ones(4)), np.tanh(np.ones(4)) + 1)
+    assert "sum 4" in capfd.readouterr().out
+
+
+def test_messages_per_step_are_the_workers_that_take_part(workers: gc.cluster.LocalCluster) -> None:
+    run = gc.compile(loop, devices=workers.devices)
+    arguments = X, W
+    run(*arguments)
+    taking_part = len(run.executable(*arguments).members)
+    before = workers.status()
+    for _ in range(5):
+        run(*arguments)
+    after = workers.status()
+    assert after["steps"] - before["steps"] == 5
+    assert after["messages"] - before["messages"] == 5 * taking_part
+    assert [each["state"] for each in after["workers"]] == ["ready"] * TASKS
+
+
+def test_donated_arguments_are_taken_over(workers: gc.cluster.LocalCluster) -> None:
+    @gc.compile(devices=workers.devices, donate=("x",))
+    def update(x, y):
+        with on(1):
+            step = np.sin(y)
+        with on(0):
+            return x + step
+
+    x, y = np.ones((4, 4)), np.full((4, 4), 2.0)
+    update(x.copy(), y)
+    for _ in range(3):
+        x = update(x, y)
+    np.testing.assert_array_equal(x, 1 + 3 * np.sin(y) * np.ones((4, 4)))
+
+
+def test_threads_call_at_the_same_time(workers: gc.cluster.LocalCluster) -> None:
+    runs = [gc.compile(f, devices=workers.devices) for f in (chain, loop)]
+
+    wanted = [bits(run(X, W)) for run in runs]
+    found: list[bool] = []
+
+    def call(k: int) -> None:
+        found.extend(bits(runs[k % 2](X, W)) == wanted[k % 2] for _ in range(5))
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 20
+
+
+# ------------------------------------------------------------------------- variables
+
+
+def train(devices: list[str], home: str) -> Callable[[], float]:
+    rng = np.random.default_rng(1)
+    ws = [
+        gc.Variable(rng.standard_normal((16, 16)).astype("f4") / 4, name=f"w{k}", container=home)
+        for k in range(TASKS)
+    ]
+
+    @gc.compile(devices=devices)
+    def step(x):
+        def loss(ws: Any) -> Any:
+            h = x
+            for task, w in enumerate(ws):
+                with on(task):
+                    h = np.tanh(h @ w)
+            return (h * h).mean()
+
+        value, gradients = gc.value_and_grad(loss)([w.value for w in ws])
+        for w, gradient in zip(ws, gradients):
+            w.assign_add(-0.1 * gradient)
+        return value
+
+    return lambda: float(step(X))
+
+
+def test_variables_live_on_workers_and_are_read_here(workers: gc.cluster.LocalCluster) -> None:
+    far, near = train(workers.devices, "far"), train(here(workers), "near")
+    assert [far() for _ in range(5)] == [near() for _ in range(5)]
+    a, b = gc.variables("far"), gc.variables("near")
+    assert all(bits(a[name].value) == bits(b[name].value) for name in a)
+    a["w1"].assign(np.zeros((16, 16), "f4"))  # the workers see what is assigned here
+    assert far() == 0.0
+    doubled = gc.compile(lambda: a["w0"].value * 2)  # and programs of this process what they write
+    np.testing.assert_array_equal(doubled(), a["w0"].value * 2)
+
+
+def test_a_container_that_was_reset_is_found_again(workers: gc.cluster.LocalCluster) -> None:
+    v = gc.Variable(np.ones(3), name="v", container="again")
+
+    @gc.compile(devices=workers.devices)
+    def count():
+        with on(1):
+            v.assign_add(1.0)
+
+    count()
+    v.assign(np.zeros(3))
+    count()
+    np.testing.assert_array_equal(v.value, np.ones(3))
+    gc.reset_container("again")
+    with pytest.raises(RunError, match="reset"):
+        count()
+    v.assign(np.zeros(3))
+    count()
+    np.testing.assert_array_equal(v.value, np.ones(3))
+
+
+# ------------------------------------------------------------------------- failures
+
+
+def test_errors_name_the_line_and_the_device(workers: gc.cluster.LocalCluster) -> None:
+    @gc.compile(devices=workers.devices)
+    def pick(x, k):
+        with on(1):
+            y = np.tanh(x)[k]
+        with on(2):
+            return y * 2
+
+    assert pick(np.ones(3), np.int64(1)) == np.tanh(1.0) * 2
+    with pytest.raises(GraphError, match=r"index 5 .*\(on /job:worker/task:1/device:cpu:0\)") as e:
+        pick(np.ones(3), np.int64(5))
+    assert "test_cluster.py" in str(e.value)
+    assert pick(np.ones(3), np.int64(1)) == np.tanh(1.0) * 2
+
+
+def test_what_cannot_be_is_said() -> None:
+    for options in ({"workers": 0}, {"workers": 65}, {"workers": 1.5}, {"job": "localhost"}):
+        with pytest.raises(GraphError):
+            gc.cluster.local(**options)
+    with pytest.raises(GraphError, match="patience"):
+        gc.cluster.local(1, patience=-1)
+
+
+def test_what_cannot_be_with_these_workers_is_said(workers: gc.cluster.LocalCluster) -> None:
+    with pytest.raises(GraphError, match="served already"):
+        gc.cluster.local(workers=1)
+    far = [*workers.devices, "/job:worker/task:7/device:cpu:0"]
+
+    def absent(x: Any) -> Any:
+        with on(7):
+            return x + 1
+
+    with pytest.raises(GraphError, match="nobody serves /job:worker/task:7"):
+        gc.compile(absent, devices=far)(X)
+
+    def prints(x: Any) -> Any:
+        with on(1):
+            gc.print("{}", x.sum())
+            return x + 1
+
+    with pytest.raises(GraphError, match="task:1 calls no Python") as e:
+        gc.compile(prints, devices=workers.devices)(X)
+    assert "test_cluster.py" in str(e.value)
+
+
+def endless(x: Any, trips: Any) -> Any:
+    def body(k: Any, h: Any) -> Any:
+        with on(0):
+            a = np.tanh(h)
+        with on(1):
+            return np.sin(a) + h
+
+    return gc.fori(0, trips, body, x)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_ends_the_step_and_comes_back(how: signal.Signals) -> None:
+    with gc.cluster.local(workers=2, patience=0.5, job="lossy") as found:
+        run, other = (gc.compile(f, devices=found.devices) for f in (endless, endless))
+        wanted = bits(run(X, np.int64(3)))
+        assert bits(other(X, np.int64(3))) == wanted
+        victim = found.pids[1]
+        threading.Timer(0.05, os.kill, (victim, how)).start()
+        with pytest.raises(RunError, match=rf"task:1 \(process {victim}\) was lost in step 3"):
+            run(X, np.int64(1 << 60))
+        with pytest.raises(RunError, match="was lost"):
+            run(X, np.int64(3))
+        assert found.status()["workers"][1]["state"] not in ("ready", "")
+        found.restart()
+        assert found.pids[1] != victim
+        assert bits(run(X, np.int64(3))) == bits(other(X, np.int64(3))) == wanted
+    assert not any(Path(f"/proc/{pid}").exists() for pid in (victim, *found.pids))
+    with pytest.raises(RunError, match="closed"):
+        run(X, np.int64(3))
+
+
+def test_a_run_is_cancelled(workers: gc.cluster.LocalCluster) -> None:
+    run = gc.compile(endless, devices=workers.devices)
+    wanted = bits(run(X, np.int64(2)))
+    threading.Timer(0.05, run.executable(X, np.int64(2)).cancel).start()
+    with pytest.raises(RunError, match="cancelled"):
+        run(X, np.int64(1 << 60))
+    assert bits(run(X, np.int64(2))) == wanted
+
+
+def test_programs_that_are_gone_are_dropped(workers: gc.cluster.LocalCluster) -> None:
+    before = [set(worker.programs) for worker in workers.workers]
+    for k in range(3):
+        gc.compile(lambda x, k=k: x * k, devices=workers.devices)(X)
+    collector.collect()
+    gc.compile(lambda x: x - 1, devices=workers.devices)(X)
+    assert all(len(w.programs - old) <= 2 for w, old in zip(workers.workers, before))
+
+
+CLIENT = """
+import numpy as np, graphc as gc, os, sys
+found = gc.cluster.local(workers=2, job="other")
+gc.compile(lambda x: x + 1, devices=found.devices)(np.ones(3))
+print(*found.pids, flush=True)
+if sys.argv[1] == "kill":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_workers_end_with_their_client(how: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CLIENT, how], capture_output=True, text=True)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    for pid in pids:  # they are no children of ours: what tells that they end is a descriptor
+        try:
+            end = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        import select
+
+        assert select.select([end], (), (), 60)[0]
+        os.close(end)
+
+
+def test_a_worker_imports_no_compiler() -> None:
+    code = "import graphc.runtime.cluster.worker, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "graphc.runtime.cluster.worker" in loaded
+    assert not [m for m in loaded if m.startswith(("graphc.passes", "graphc.ops", "llvmlite"))]
+    assert not {"numba", "lark", "graphc.frontend", "graphc.codegen"} & loaded
+
+
+# ------------------------------------------------------------------------- frames
+
+
+def received(data: bytes) -> wire.Message:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        return wire.receive(ours)
+
+
+def sent(fields: dict[str, Any]) -> bytes:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(theirs, Kind.LOAD, fields)
+        return ours.recv(1 << 16)
+
+
+def test_frames_are_read_as_they_were_sent() -> None:
+    message = received(sent({"program": 3, "links": [1, 2]}))
+    assert (message.kind, message.get("program", int)) == (Kind.LOAD, 3)
+    assert message.numbers("links") == [1, 2]
+    for name, kind in (("program", str), ("program", bool), ("absent", int)):
+        with pytest.raises(GraphError, match="LOAD has no"):
+            message.get(name, kind)
+
+
+def test_damaged_frames_are_refused() -> None:
+    whole = sent({"program": 3})
+    for position in range(len(whole)):
+        for change in (1, 0x80):
+            data = bytearray(whole)
+            data[position] ^= change
+            try:
+                message = received(bytes(data))
+            except (GraphError, wire.Lost):
+                continue
+            assert isinstance(message.fields, dict)
+    for length in range(len(whole)):
+        with pytest.raises(wire.Lost):
+            received(whole[:length])
