@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from graphc.codegen.llvm import kernel as llvm
 from graphc.codegen.llvm.objects import Piece, objects_of
 from graphc.codegen.llvm.target import Target, assembly, host, named
 from graphc.codegen.numba.function_key import ONE_OF_A_KIND, function_text
+from graphc.codegen.table.holes import Openings
 from graphc.codegen.table.messages import channels_of
 from graphc.codegen.table.segments import answered
 from graphc.codegen.table.steps import TableWriter
@@ -31,7 +32,8 @@ from graphc.errors import STATUS, GraphError
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, peak_bytes
 from graphc.ir.place import parse_device
-from graphc.ir.types import Type
+from graphc.ir.sizes import Size, hint_of, scope_of
+from graphc.ir.types import Type, leaves
 from graphc.limits import check_within
 from graphc.loops.nest import Kernel
 from graphc.record import record, replace
@@ -39,6 +41,7 @@ from graphc.runtime.call.execute import Executable
 from graphc.runtime.devices.device import needed_features
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.devices.registry import check_device
+from graphc.runtime.load.formulas import Holes
 from graphc.runtime.load.program import Channel, Image, Origin, Slot, StateSlot
 
 if TYPE_CHECKING:
@@ -217,6 +220,8 @@ def renamed(kernel: Kernel, name: str) -> Kernel:
         kernel.strict,
         kernel.notes,
         kernel.exact,
+        kernel.sizes,
+        kernel.sizes_at,
     )
 
 
@@ -224,7 +229,7 @@ def slots(nodes: Iterable[Node], names: Iterable[str]) -> tuple[Slot, ...]:
     made = []
     for node, name in zip(nodes, names, strict=True):
         assert isinstance(node.type, Type)
-        made.append(Slot(name, node.type.dtype.name, node.type.dims))
+        made.append(Slot(name, node.type.dtype.name, tuple(map(hint_of, node.type.dims))))
     return tuple(made)
 
 
@@ -246,7 +251,41 @@ def build_image(program: Graph | Program, config: Config) -> tuple[Image, Compil
     compilers, writers, channels = written(program, config)
     first, *others = compilers.images(writers)
     image = replace(first, channels=tuple(channels.values()), others=tuple(others))
+    shapes = [
+        leaf.dims for p in program.params for leaf in leaves(p.type) if isinstance(leaf, Type)
+    ]
+    scope = scope_of(extent for dims in shapes for extent in dims)
+    if scope is not None:
+        image = opened(image, writers, Openings(scope), shapes)
     return image, compilers.cpu.result
+
+
+def opened(
+    image: Image,
+    writers: Sequence[TableWriter],
+    openings: Openings,
+    shapes: Sequence[Sequence[int]],
+) -> Image:
+    """The image with what sizes decide left open."""
+    made = []
+    for each, writer in zip(image.images, writers, strict=True):
+        table, table_holes = openings.words(writer.table.words)
+        words, word_holes = openings.words(writer.words or [0])
+        arena = peak_bytes(writer.graph)
+        holes = Holes(
+            table_holes,
+            word_holes,
+            openings.extents(dims_of(writer.graph.params)),
+            openings.extents(dims_of(writer.graph.results)),
+            openings.formula(arena) if isinstance(arena, Size) else -1,
+        )
+        made.append(replace(each, table=table, words=words, holes=holes))
+    first, *others = made
+    return replace(first, others=tuple(others), formulas=openings.finish(shapes))
+
+
+def dims_of(nodes: Iterable[Node]) -> list[tuple[int, ...]]:
+    return [node.type.dims for node in nodes if isinstance(node.type, Type)]
 
 
 def written(
@@ -349,12 +388,12 @@ def image_of(
         params=slots(graph.params, [p.attrs["name"] for p in graph.params]),
         results=slots(graph.results, graph.result_names),
         table=writer.table.finish(),
-        words=np.array(writer.words or [0], np.int64),
+        words=np.array([hint_of(word) for word in writer.words or [0]], np.int64),
         constants=writer.constants(),
         kernels=tuple(writer.kernels),
         objects=objects,
         support=support,
-        arena_bytes=peak_bytes(graph),
+        arena_bytes=hint_of(peak_bytes(graph)),
         threads=writer.config.thread_count,
         registers=writer.registers,
         donated=writer.donated if any(p >= 0 for p in writer.donated) else (),

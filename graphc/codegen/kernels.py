@@ -237,13 +237,13 @@ def _loop_spec(
     units, then = kernel.units, None
     if kernel.then is not None:  # it folds what little each unit has made
         many = kernel.then.units
-        then = Spec("loop", tuple(operands), many, many, (), workspace, kernel.then)
+        then = Spec("loop", tuple(operands), many, many, kernel.then.sizes, workspace, kernel.then)
     return Spec(
         "loop",
         tuple(operands),
         units,
         grain,
-        (),
+        kernel.sizes,
         workspace,
         kernel,
         patch=patch,
@@ -288,19 +288,21 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
         "packed_b": check_packed(form, config),
     }
     plan = _plan(form, config, sources=form.computed, **options)
-    kernel, tail, workspace = None, [], plan.workspace * config.thread_count
+    tail, workspace = [], plan.workspace * config.thread_count
+    hooks: list[Kernel | None] = [None, None, None]  # the epilogue, and what computes A and B
+    sizes: list[int] = []
     position = {p: k for k, p in enumerate(region.params)}
     if fused:
         kernel, params = _epilogue(region, form, plan, config)
+        hooks[0], sizes = kernel, [*kernel.sizes]
         tail = [("out", k, 0) for k in order[1:]]
         tail += [("in", position[param], 0) for param in params]
         for buffer in kernel.buffers[len(tail) + 2 :]:
             tail.append(("work", workspace, 0))
             workspace += work_stride(buffer) * config.thread_count
     starts = [0, 0]
-    prologues: list[Kernel | None] = [None, None]
     for k in (k for k in (0, 1) if form.computed[k]):
-        prologues[k], params = prologue(region, form, plan, k, config.strict)
+        hooks[k + 1], params = prologue(region, form, plan, k, config.strict, sizes)
         starts[k] = FIRST_EXTRA + len(tail)
         tail += [("in", position[param], 0) for param in params]
     if tail:
@@ -311,17 +313,17 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
     ]
     if plan.swapped:
         sources.reverse()
-        prologues.reverse()
+        hooks[1:] = hooks[:0:-1]
     operands = (*sources, ("out", order[0], 0), ("work", 0, 0), *tail)
     return Spec(
         "contract",
         operands,
         plan.units,
         plan.grain,
-        plan.params,
+        (*plan.params, *sizes),
         workspace,
-        kernel,
-        (prologues[0], prologues[1]),
+        hooks[0],
+        (hooks[1], hooks[2]),
         form.core,
         parts=plan.parts,
         poll=poll_of(region, plan.units),

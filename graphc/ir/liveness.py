@@ -8,6 +8,7 @@ from itertools import accumulate
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.op import Alias, Effect
 from graphc.ir.place import Buffer, Region
+from graphc.ir.sizes import greatest
 from graphc.ir.types import Type, leaves
 
 
@@ -137,7 +138,7 @@ def peak_bytes(graph: Graph) -> int:
             regions, scratch = node.place.regions, node.place.scratch
             for region in regions if scratch is None else (*regions, scratch):
                 if region.base == "arena" and region.nbytes:
-                    top = max(top, region.offset + region.nbytes)
+                    top = greatest(top, region.offset + region.nbytes)
     return top
 
 

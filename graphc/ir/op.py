@@ -17,6 +17,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.literal import Literal
+from graphc.ir.sizes import Size
 from graphc.ir.traits import NONE, Traits
 from graphc.ir.types import (
     MAX_ELEMENTS,
@@ -66,7 +67,7 @@ class Range:
     def __contains__(self, value: float | Dim) -> bool:
         """Is the number inside? A symbolic dimension counts as inside: its value is checked once
         the symbol is bound."""
-        return isinstance(value, Dim) or self.low <= value <= self.high
+        return isinstance(value, Dim | Size) or self.low <= value <= self.high
 
 
 AXIS = Range(0, MAX_RANK - 1)
@@ -127,13 +128,13 @@ def shortened(number: float) -> str:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer | Size):
         raise TypeError
     return int(value)
 
 
-def _dimension(value: Any) -> int | Dim:
-    return value if isinstance(value, Dim) else _integer(value)
+def _dimension(value: Any) -> int | Dim | Size:
+    return value if isinstance(value, Dim | Size) else _integer(value)
 
 
 def _exact(kind: type) -> Callable[[Any], Any]:

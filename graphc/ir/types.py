@@ -2,7 +2,7 @@
 
 Types are interned, so equality is identity and a type can key a table.  A dimension is an `int` or
 a `Dim`: a polynomial over named symbols kept in one normal form, so `N + N` and `2*N` are the same
-object.
+object.  While a program is compiled for any value of the symbols, a `Size` is an int (see `sizes`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import GraphError, LimitError, TypeRuleError
 from graphc.forks import fork_safe_lock
+from graphc.ir.sizes import Size
 from graphc.limits import check_within
 
 MAX_RANK = 32
@@ -265,7 +266,7 @@ def definitely_different(a: Dimension, b: Dimension) -> bool:
     constant).
     """
     difference = a - b
-    return isinstance(difference, int) and difference != 0
+    return isinstance(difference, int | Size) and difference != 0
 
 
 # ------------------------------------------------------------------------------------ tensor types
@@ -278,7 +279,7 @@ class Type:
     dtype: DType
     shape: tuple[Dimension, ...]
     is_static: bool
-    _size: int  # of a concrete shape; of another one -1
+    _size: int | None  # of a concrete shape
 
     @property
     def rank(self) -> int:
@@ -294,12 +295,11 @@ class Type:
     @property
     def size(self) -> int:
         """Number of elements (concrete shapes only)."""
-        return self._size if self._size >= 0 else math.prod(self.dims)
+        return self._size if self._size is not None else math.prod(self.dims)
 
     @property
     def nbytes(self) -> int:
-        size = self._size
-        return (size if size >= 0 else self.size) * self.dtype.itemsize
+        return self.size * self.dtype.itemsize
 
     def symbols(self) -> set[str]:
         return {s for d in self.shape if isinstance(d, Dim) for s in d.symbols()}
@@ -358,8 +358,8 @@ def tensor(element: DType, shape: Iterable[Dimension] = ()) -> Type:
         _check_shape(shape)
         made = Type()
         made.dtype, made.shape = element, shape
-        made.is_static = all(isinstance(d, int) for d in shape)
-        made._size = math.prod(made.dims) if made.is_static else -1
+        made.is_static = all(isinstance(d, int | Size) for d in shape)
+        made._size = math.prod(made.dims) if made.is_static else None
         found = interned(_TYPES, (element, shape), made)
     return found
 
@@ -369,9 +369,9 @@ def _check_shape(shape: tuple[Dimension, ...]) -> None:
         raise TypeRuleError(f"a tensor of rank {len(shape)} is over the limit of {MAX_RANK}")
     total = 1
     for extent in shape:
+        if isinstance(extent, int | Size) and extent < 0:
+            raise TypeRuleError(f"negative dimension {extent} in shape {list(shape)}")
         if isinstance(extent, int):
-            if extent < 0:
-                raise TypeRuleError(f"negative dimension {extent} in shape {list(shape)}")
             total *= max(extent, 1)
     if total > MAX_ELEMENTS:
         raise LimitError(f"a tensor of shape {list(shape)} is over the limit of 2**48 elements")

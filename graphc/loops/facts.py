@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from graphc.ir.types import F32, F64
+from graphc.ir.sizes import hint_of
+from graphc.ir.types import F32, F64, MAX_ELEMENTS
 from graphc.loops.nest import (
     Assign,
     Buffer,
@@ -88,6 +89,8 @@ def index_range(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
 
 def _bounds(expr: Expr, known: dict[Expr, Range | None]) -> Range | None:
     found: Range | None = None
+    if expr.op == "size":
+        found = (0, MAX_ELEMENTS)
     if expr.op == "const" and expr.dtype.kind in "iu":
         found = (expr.data, expr.data)
     elif expr.dtype.name == "i64" and expr.op in _RULES:
@@ -147,7 +150,7 @@ def unit_work(kernel: Kernel) -> int:
     """
     known: dict[Expr, Range | None] = {}
     inside = _inside(kernel.body, known)
-    if _work(inside, known, lambda _: 1) * kernel.units <= tuned.brief_work:
+    if _work(inside, known, lambda _: 1) * hint_of(kernel.units) <= tuned.brief_work:
         return 0
     return _work(inside, known, _weight)
 
@@ -195,6 +198,8 @@ def _work(
 def _turns(loop: For, known: dict[Expr, Range | None]) -> int:
     """The most iterations of a loop, 1 if nothing is known."""
     known[loop.variable] = loop_range(loop, known)
+    if loop.stop.op == "size":
+        return tuned.later_growth * hint_of(loop.stop.data)  # type: ignore[no-any-return]
     ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
     spans = [span for end in ends if (span := _span(loop.start, end, known)) is not None]
     return max(0, min(spans)) if spans else 1

@@ -20,6 +20,7 @@ numbers never get here: they are pairs of real expressions over a buffer of twic
 Expression ops, (operands) -> result:
 
     const {value}            var {name} -> i64          param {index} -> i64     reg {register}
+    size {formula} -> i64    a number that is known when arrays come
     load {buffer} (index)    cast (x) -> dtype          bitcast (x) -> dtype     select (c, x, y)
     add sub mul (x, y) any numeric, integers wrap        div (x, y) floats        fma (x, y, z)
     floats idiv irem (x, y) integers, truncating; division by zero gives 0; never traps
@@ -46,6 +47,7 @@ from dataclasses import field
 from typing import Any
 from weakref import ref
 
+from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, I64, DType
 from graphc.record import record
 
@@ -239,6 +241,8 @@ class Kernel:
     strict: bool = False
     notes: tuple[str, ...] = field(default=())  # comment lines for the readable source
     exact: bool = False  # forbid contraction to fma alone
+    sizes: tuple[Size, ...] = ()  # numbers that it is given behind the params
+    sizes_at: int | None = None  # of a hook of the core: where they lie in the words of the core
     then: Kernel | None = None  # runs on the same buffers when all units are done
 
 
@@ -261,6 +265,7 @@ class Scalars:
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
         self.passed: set[Expr] = set()  # what would have failed before, here or around
+        self.sizes: dict[Size, int] = {}  # by number
 
     def make(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), data: Any = None) -> Expr:
         """The expression with this key, made on first use. Loads and registers are made anew."""
@@ -277,6 +282,8 @@ class Scalars:
 
         Raises ValueError for a fraction of an integer type.
         """
+        if isinstance(value, Size):
+            return self.integer(value).cast(dtype)
         if dtype.kind == "f":
             return self.make("const", dtype, (), "nan" if math.isnan(value) else float(value).hex())
         if value != int(value):
@@ -284,6 +291,9 @@ class Scalars:
         return self.make("const", dtype, (), int(value))
 
     def integer(self, value: int | Expr) -> Expr:
+        if isinstance(value, Size):
+            self.sizes.setdefault(value, len(self.sizes))
+            return self.make("size", I64, (), value)
         return value if isinstance(value, Expr) else self.make("const", I64, (), int(value))
 
     def param(self, index: int) -> Expr:
@@ -449,7 +459,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return (statement.start, statement.stop)
 
 
-_LEAVES = ("load", "reg", "var", "param", "arg")
+_LEAVES = ("load", "reg", "var", "param", "size", "arg")
 
 
 def rare_operands(expr: Expr) -> tuple[Expr, ...]:

@@ -32,6 +32,8 @@ class LoopsTuning(Tuning):
         "what a math function counts for between two looks")
     brief_work = number(1 << 22, 0, 1 << 40, "statements", "compile",
         "compile time: less work is not searched for loops that look")
+    later_growth = number(16, 1, 1 << 20, "times the first size", "gemm-1024",
+        "how soon a run of larger arrays is cancelled against looks at the flag")
     look_step = number(64, 1, 1 << 12, "iterations", "gemm-1024",
         "whole vectors in what is cut for a look")
 

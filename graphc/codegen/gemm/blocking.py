@@ -3,6 +3,8 @@
 Every function writes its words of `params`.
 """
 
+from __future__ import annotations
+
 from math import gcd
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ from graphc.codegen.gemm.form import Contraction, Groups, Loop, laid_out, step_o
 from graphc.codegen.gemm.hardware import Hardware, Kind
 from graphc.codegen.gemm.layout import Flag, Word
 from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import Size, greatest, hint_of, least
 
 PAGE = 4096
 # Panels of a single cache line have no neighbour to fetch along: copies pay early.
@@ -28,6 +31,11 @@ class Sizes(NamedTuple):
     def work(self) -> int:
         """Multiply-adds."""
         return self.batch * self.m * self.n * self.k
+
+    @property
+    def at_hand(self) -> Sizes:
+        """The same in numbers: blocks are chosen for them and serve all others."""
+        return Sizes(*map(hint_of, self))
 
 
 def route(
@@ -86,6 +94,7 @@ def _worth_b(kind: Kind, hardware: Hardware, sizes: Sizes) -> bool:
     Tiles fetch the next panel while they use one, so a small B is read in place; the copy itself
     costs little (`Flag.COPIES`).
     """
+    sizes = sizes.at_hand
     tiles, extent = -(-sizes.m // kind.rows), sizes.k * sizes.n * kind.bytes
     if kind.columns * kind.bytes <= LINE:
         return tiles > tuned.some_tiles and sizes.k >= tuned.long_sum
@@ -97,7 +106,7 @@ def _worth_a(kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes) -> bo
 
     Otherwise a copy gains nothing: tiles read A in short streams that fetch themselves.
     """
-    if sizes.n <= 4 * kind.columns or sizes.m <= 2 * kind.rows:
+    if hint_of(sizes.n) <= 4 * kind.columns or hint_of(sizes.m) <= 2 * kind.rows:
         return False
     if _share_sets(kind, groups):
         return tile_rows(0, kind, hardware, groups, sizes) == kind.rows
@@ -123,7 +132,7 @@ def tile_rows(flags: int, kind: Kind, hardware: Hardware, groups: Groups, sizes:
     if (
         shared
         and tuned.least_tile <= ways < kind.rows
-        and sizes.m * sizes.k * kind.bytes > hardware.l2
+        and hint_of(sizes.m * sizes.k) * kind.bytes > hardware.l2
     ):
         return ways
     return kind.rows
@@ -137,9 +146,10 @@ def staged(kind: Kind, groups: Groups, epilogue: bool) -> bool:
 
 
 def block(
-    words: list[int], kind: Kind, hardware: Hardware, sizes: Sizes, threads: int, whole_rows: bool
+    words: list[int], kind: Kind, hardware: Hardware, given: Sizes, threads: int, whole_rows: bool
 ) -> None:
     """Cache blocks and work units. The k block depends on k alone: it shapes rounding."""
+    sizes = given.at_hand
     flags, size = words[Word.FLAGS], kind.bytes
     deepest = min(tuned.deepest_block, max(64, hardware.l1 * 4 // 3 // (kind.columns * size)))
     pieces = max(1, -(-sizes.k // deepest))
@@ -174,15 +184,27 @@ def block(
     widest = max(widest, kind.columns)
     columns, unit_rows = _units(flags, kind, sizes, widest, threads, whole_rows)
     longest = max(rows, tuned.long_rows, tuned.long_unit // max(1, columns * sizes.k))
-    unit_rows = min(unit_rows, longest // rows * rows)
+    longest = longest // rows * rows
+    if any(isinstance(size, Size) for size in given):
+        widest = given.n if whole_rows else widest
+        columns, unit_rows = _open_units(given, kind, (columns, unit_rows), widest)
+    unit_rows = least(unit_rows, longest)
     words[Word.UNIT_COLUMNS], words[Word.UNIT_ROWS] = columns, unit_rows
-    words[Word.ROW_UNITS] = -(-sizes.m // unit_rows)
-    words[Word.COLUMN_UNITS] = -(-sizes.n // columns)
-    words[Word.FINISH_COLUMNS] = columns if whole_rows else min(columns, 8 * kind.columns)
-    if words[Word.ROW_UNITS] == 1 and sizes.m <= rows:
+    words[Word.ROW_UNITS] = -(-given.m // unit_rows)
+    words[Word.COLUMN_UNITS] = -(-given.n // columns)
+    words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, 8 * kind.columns)
+    if words[Word.ROW_UNITS] == 1 and given.m <= rows:
         words[Word.FLAGS] |= Flag.SAME_ROWS
-    if words[Word.COLUMN_UNITS] == 1 and sizes.k <= depth:
+    if words[Word.COLUMN_UNITS] == 1 and given.k <= depth:
         words[Word.FLAGS] |= Flag.SAME_COLUMNS
+
+
+def _open_units(sizes: Sizes, kind: Kind, unit: tuple[int, int], widest: int) -> tuple[int, int]:
+    """Columns and rows of a unit for any sizes: as many units as for those at hand, or narrower."""
+    near = sizes.at_hand
+    across, down = -(-near.n // unit[0]), -(-near.m // unit[1])
+    columns = least(even_share(sizes.n, across, kind.columns), _round(widest, kind.columns))
+    return columns, even_share(greatest(1, sizes.m), down, 2 if down > 1 else 1)
 
 
 def _units(
@@ -245,7 +267,8 @@ def _effort(sizes: Sizes) -> int:
 
 def grain_of(sizes: Sizes, units: int) -> int:
     """Units worth a call of their own; a unit costs something however small it is."""
-    each = max(tuned.unit_overhead, _effort(sizes) // max(1, units))
+    units = hint_of(units)
+    each = max(tuned.unit_overhead, _effort(sizes.at_hand) // max(1, units))
     return max(1, min(units, tuned.grain_work // each))
 
 
@@ -256,7 +279,8 @@ def even_share(total: int, parts: int, step: int) -> int:
 
 def _round(value: int, step: int) -> int:
     """The next multiple of `step`, at least one."""
-    return max(step, -(-value // step) * step)
+    rounded: int = greatest(step, -(-value // step) * step)
+    return rounded
 
 
 def put_strides(words: list[int], kind: Kind, contraction: Contraction, groups: Groups) -> None:
@@ -276,7 +300,7 @@ def made_in_place(words: list[int], kind: Kind, sizes: Sizes, groups: Groups) ->
     """The groups with strides of blocks in the workspace for operands that are computed."""
     depth, flags = words[Word.K_BLOCK], words[Word.FLAGS]
     if flags & Flag.MADE_A:
-        rows = min(words[Word.ROW_BLOCK], max(1, sizes.m))
+        rows = least(words[Word.ROW_BLOCK], greatest(1, sizes.m))
         line, step = _block_strides(kind, depth, rows, across(groups.m, "a"))
         m, k = laid_out(groups.m, "a", line), laid_out(groups.k, "a", step)
         groups, words[Word.LINE_A] = groups._replace(m=m, k=k), line * kind.bytes
@@ -321,9 +345,10 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     """Lay out one thread's workspace and return its bytes; unused regions are empty."""
     flags = words[Word.FLAGS]
     vector = flags & (Flag.DOTS | Flag.ROWS)
-    rows = max(1, sizes.m) if vector else min(words[Word.ROW_BLOCK], max(1, sizes.m))
+    every = greatest(1, sizes.m)
+    rows = every if vector else least(words[Word.ROW_BLOCK], every)
     depth = sizes.k if vector else words[Word.K_BLOCK]
-    columns = min(words[Word.UNIT_COLUMNS], _round(sizes.n, kind.columns))
+    columns = least(words[Word.UNIT_COLUMNS], _round(sizes.n, kind.columns))
     padded = rows + kind.lanes
     row_step = (_round(depth, kind.lanes) + kind.lanes) * kind.bytes
     lead = columns + kind.lanes
@@ -335,8 +360,8 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
     packs_k = Flag.PACK_A if vector else Flag.PACK_A | Flag.PACKED_B | Flag.PACK_B | Flag.LATE
     tables_k = (2 if in_pairs(words, kind) else 1) * depth * 8 if flags & packs_k else 0
     line_a, line_b = words[Word.LINE_A], words[Word.LINE_B]
-    made_a = max(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0
-    made_b = max(line_b * columns, words[Word.STEP_B] * depth) if flags & Flag.MADE_B else 0
+    made_a = greatest(line_a * rows, words[Word.STEP_A] * depth) if flags & Flag.MADE_A else 0
+    made_b = greatest(line_b * columns, words[Word.STEP_B] * depth) if flags & Flag.MADE_B else 0
     position = 0
     for word, extent in (
         *((word, rows * 8 + 8) for word in _ROW_TABLES),
@@ -352,7 +377,7 @@ def put_workspace(words: list[int], kind: Kind, sizes: Sizes) -> int:
         words[word] = position
         position += -(-extent // 64) * 64
     # An odd number of lines keeps the threads' regions out of each other's cache sets.
-    words[Word.WORKSPACE] = position = (position // 64 | 1) * 64
+    words[Word.WORKSPACE] = position = (position // 128 * 2 + 1) * 64
     return position
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import hint_of
 
 Axis = tuple[str, int, int]
 
@@ -120,8 +121,8 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
     unit_m, unit_n = bool(m) and m[-1].c == 1, bool(n) and n[-1].c == 1
     few = (
         not contraction.whole_rows
-        and total(n) * tuned.swap_ratio <= columns <= total(m)
-        and total(k) >= tuned.swap_sum
+        and hint_of(total(n)) * tuned.swap_ratio <= columns <= hint_of(total(m))
+        and hint_of(total(k)) >= tuned.swap_sum
         and step_of(k, "a") == 1
     )
     swapped = bool(m) and ((unit_m and not unit_n) or not n or few)
@@ -133,7 +134,7 @@ def normalise(contraction: Contraction, columns: int) -> Groups:
             m = _by_result(m + [loop for loop in batch if loop not in kept])
             batch = kept
     head = _break_in_result(n)
-    if head and total(n[head:]) >= 2 * columns:
+    if head and hint_of(total(n[head:])) >= 2 * columns:
         batch, n = batch + n[:head], n[head:]
     return Groups(_merge(batch), m, n, k, swapped)
 

@@ -103,8 +103,8 @@ class Frame:
             bounds = [lines[0], body.add(*lines), k[0], body.add(*k)]
             numbers = ", ".join(f"i64 {n}" for n in (line, step, *bounds))
             made = body.new(
-                f"call i32 @make(ptr %bufs, i64 %thread, ptr %prologue_{which}, i64 %batch,"
-                f" ptr {place.get()}, i64 {self.get(getattr(Word, f'SOURCES_{name}'))},"
+                f"call i32 @make(ptr %bufs, ptr %params, i64 %thread, ptr %prologue_{which},"
+                f" i64 %batch, ptr {place.get()}, i64 {self.get(getattr(Word, f'SOURCES_{name}'))},"
                 f" i64 {self.get(Word.EXTRAS)}, {numbers})"
             )
             status.set(body.new(f"or i32 {status.get()}, {made}"))
@@ -122,6 +122,7 @@ def operands(body: Body, count: int) -> str:
 
 MAKE_ARGUMENTS = [
     ("ptr", "bufs"),
+    ("ptr", "params"),
     ("i64", "thread"),
     ("ptr", "prologue"),
     ("i64", "batch"),
@@ -136,7 +137,7 @@ def emit_make(core: Core) -> None:
     The prologue runs over rows of memory: k of an x, or the x of one k if those are neighbours.
     """
     body = Body("make", MAKE_ARGUMENTS, "i32")
-    pointers, numbers = operands(body, MAX_EXTRAS + 1), body.slot("i64", 4)
+    pointers, numbers = operands(body, MAX_EXTRAS + 1), body.slot("i64", 5)
     body.store("ptr", "%to", pointers, 8)
     with body.loop("%sources", body.add("%extras", 4)) as source:
         pointer = body.load("ptr", body.at("%bufs", source, "ptr"), 8)
@@ -150,6 +151,7 @@ def emit_make(core: Core) -> None:
     lead = body.div(either("%step", "%line"), core.size)
     for index, value in enumerate(("%batch", either("%x0", "%k0"), either("%x1", "%k1"), lead)):
         body.put(numbers, index, value)
+    body.put(numbers, 4, body.new("ptrtoint ptr %params to i64"))
     result = body.new(
         f"call i32 %prologue(ptr {pointers}, ptr {numbers}, i64 {either('%k0', '%x0')},"
         f" i64 {either('%k1', '%x1')}, i64 %thread)"

@@ -63,7 +63,7 @@ def emit_finish(core: Core) -> None:
     shifted = body.at(frame.work(Word.TILE), body.mul(body.sub(0, corner), core.size))
     status = body.local("i32", 0)
     called = body.new("icmp ne ptr %epilogue, null")
-    numbers = body.slot("i64", 4)
+    numbers = body.slot("i64", 5)
     with body.when(called):
         pointers = operands(body, MAX_EXTRAS + 2)
         tile = body.choose(staged, "ptr", shifted, "%c")
@@ -75,6 +75,7 @@ def emit_finish(core: Core) -> None:
             body.store("ptr", body.load("ptr", source, 8), place, 8)
         for index, value in enumerate(("%batch", "%j0", "%j1", lead)):
             body.put(numbers, index, value)
+        body.put(numbers, 4, body.new("ptrtoint ptr %params to i64"))
         result = body.new(
             f"call i32 %epilogue(ptr {pointers}, ptr {numbers}, i64 %i0, i64 %i1, i64 %thread)"
         )

@@ -7,16 +7,17 @@ from graphc.codegen.gemm.form import Groups, total
 from graphc.codegen.gemm.hardware import Kind
 from graphc.codegen.gemm.layout import Flag, Part, Word, copy_bit, height_bit
 from graphc.codegen.tuning import tuned
+from graphc.ir.sizes import Size, hint_of, least
 
 
 def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int:
     """The `Part`s of the core that a plan runs through."""
     flags, columns = words[Word.FLAGS], words[Word.N]
     parts = Part.ORDERED if ordered else 0
-    each = words[Word.M] * columns * words[Word.DEPTH]
+    each = hint_of(words[Word.M] * columns * words[Word.DEPTH])
     parts |= (
         Part.BRISK
-        if total(groups.batch) >= tuned.brisk_products and each <= tuned.brisk_work
+        if hint_of(total(groups.batch)) >= tuned.brisk_products and each <= tuned.brisk_work
         else 0
     )
     parts |= Part.PACK_A if flags & Flag.PACK_A else 0
@@ -30,20 +31,22 @@ def parts_of(words: list[int], kind: Kind, groups: Groups, ordered: bool) -> int
     if flags & (Flag.DOTS | Flag.ROWS):
         dots = Part.DOTS | (Part.DOT_TILES if words[Word.M] > 1 else 0)
         return parts | (dots if flags & Flag.DOTS else Part.ROWS)
-    if 0 < columns % kind.columns <= kind.lanes:
+    if isinstance(columns, Size) or 0 < columns % kind.columns <= kind.lanes:
         parts |= Part.NARROW
     for height in _heights(words, kind):
         parts |= height_bit(height)
-    rows = min(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
+    rows = least(words[Word.ROW_BLOCK], words[Word.UNIT_ROWS], words[Word.M])
     if flags & Flag.COPIES and rows:
-        parts |= copy_bit(max(_cut(rows, kind)))
+        first = range(2, kind.rows + 1, 2) if isinstance(rows, Size) else [max(_cut(rows, kind))]
+        for height in first:
+            parts |= copy_bit(height)
     return parts | Part.TILES
 
 
 def _heights(words: list[int], kind: Kind) -> set[int]:
     """Heights of the tiles into which the row blocks of any run of units are cut."""
     units, most = words[Word.ROW_UNITS], words[Word.ROW_BLOCK]
-    if units > tuned.known_units:
+    if isinstance(units, Size) or isinstance(words[Word.M], Size) or units > tuned.known_units:
         return set(range(2, kind.rows + 1, 2))
     runs = {count * words[Word.UNIT_ROWS] for count in range(1, units)}
     runs |= {words[Word.M] - first * words[Word.UNIT_ROWS] for first in range(units)}

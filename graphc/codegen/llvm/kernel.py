@@ -30,6 +30,7 @@ from graphc.codegen.llvm.vector import vector_loops
 from graphc.codegen.llvm.vector_facts import VectorFacts, count_of, facts_of
 from graphc.codegen.walk import Functions, Statements
 from graphc.errors import GraphError
+from graphc.ir.sizes import Size
 from graphc.ir.types import F64, DType
 from graphc.loops.facts import SumPlan, dissolves, looks, loop_range, step_of, work_stride
 from graphc.loops.nest import (
@@ -88,6 +89,7 @@ class KernelWriter(Statements[str], LoopWriter):
         self.status = ""  # slot that collects failures inside a vector loop
         self.depth = 0
         self.flag = ""  # the address of the cancel flag, where a loop looks at it
+        self.sizes = {size: number for number, size in enumerate(kernel.sizes)}
 
     def text(self) -> str:
         self.block(self.kernel.body)
@@ -117,9 +119,21 @@ class KernelWriter(Statements[str], LoopWriter):
                 # Loaded at entry: a value cached there is valid everywhere.
                 slot = self.at_entry(f"getelementptr inbounds i64, ptr %params, i64 {expr.data}")
                 return self.at_entry(f"load i64, ptr {slot}, align 8")
+            case "size":
+                return self.size(expr.data)
             case "var":
                 raise GraphError(f"loop variable i{expr.data} is used outside its loop")
         return super().write(expr)
+
+    def size(self, size: Size) -> str:
+        """A number that is known when arrays come: behind the params, or the words of the core."""
+        start, words = self.kernel.params, "%params"
+        if self.kernel.sizes_at is not None:
+            place = self.at_entry(f"getelementptr inbounds i64, ptr %params, i64 {start}")
+            start, words = self.kernel.sizes_at, self.at_entry(f"load ptr, ptr {place}, align 8")
+        number = start + self.sizes[size]
+        slot = self.at_entry(f"getelementptr inbounds i64, ptr {words}, i64 {number}")
+        return self.at_entry(f"load i64, ptr {slot}, align 8")
 
     def pointer(self, buffer: Buffer) -> str:
         found = self.pointers.get(buffer.index)
@@ -127,7 +141,9 @@ class KernelWriter(Statements[str], LoopWriter):
             slot = self.at_entry(f"getelementptr inbounds ptr, ptr %bufs, i64 {buffer.index}")
             found = self.at_entry(f"load ptr, ptr {slot}, align 8")
             if buffer.mode == "work":
-                offset = self.at_entry(f"mul nuw nsw i64 %thread, {work_stride(buffer)}")
+                stride = work_stride(buffer)
+                factor = self.size(stride) if isinstance(stride, Size) else stride
+                offset = self.at_entry(f"mul nuw nsw i64 %thread, {factor}")
                 found = self.at_entry(f"getelementptr inbounds i8, ptr {found}, i64 {offset}")
             self.pointers[buffer.index] = found
         return found

@@ -11,7 +11,6 @@ the region's element-wise nodes and stores every result:
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
 
 from graphc.codegen import gemm as contract
 from graphc.codegen.gemm.layout import Word
@@ -22,6 +21,7 @@ from graphc.codegen.tuning import tuned
 from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction, Reduction, Scalar
+from graphc.ir.sizes import common, greatest
 from graphc.ir.types import DType, Type
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars
 from graphc.ops.record.dims import row_major_strides
@@ -254,7 +254,16 @@ class EpilogueLowering:
                 blocks = (last - first) // block
                 with b.loop(blocks) as number, b.loop(block, "vector") as j:
                     element(first + number * block, j)
-        return Kernel(self.name, tuple(buffers), EPILOGUE_PARAMS, b.body, units=rows, strict=strict)
+        return Kernel(
+            self.name,
+            tuple(buffers),
+            EPILOGUE_PARAMS,
+            b.body,
+            units=rows,
+            strict=strict,
+            sizes=tuple(b.sizes),
+            sizes_at=len(self.plan.params),
+        )
 
     def block(self) -> int:
         """Columns that a tile is a multiple of and no axis of the result begins or ends within.
@@ -262,11 +271,11 @@ class EpilogueLowering:
         A loop over so many has a constant extent and steps of one: no remainder, no division.
         """
         words = self.plan.params
-        block = gcd(words[Word.N], words[Word.UNIT_COLUMNS], words[Word.FINISH_COLUMNS])
+        block = common(words[Word.N], words[Word.UNIT_COLUMNS], words[Word.FINISH_COLUMNS])
         for axes in self.plan.axes.values():
             for which, divisor, extent in axes:
                 if which == "j":
-                    block = gcd(block, divisor * extent, divisor if divisor > 1 else 0)
+                    block = common(block, divisor * extent, divisor if divisor > 1 else 0)
         return block
 
     def tile_reader(self, tile: Buffer, i: Expr, j: Expr, lead: Expr) -> None:
@@ -314,5 +323,5 @@ def sum_of(plan: contract.Plan, which: str) -> int:
     for axes in plan.axes.values():
         for name, divisor, extent in axes:
             if name == which:
-                total = max(total, divisor * extent)
+                total = greatest(total, divisor * extent)
     return total

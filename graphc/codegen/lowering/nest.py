@@ -12,6 +12,7 @@ from graphc.codegen.lowering.space import Space
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction, Scalar
 from graphc.ir.types import DType, Type, leaves
+from graphc.loops.facts import work_stride
 from graphc.loops.nest import Buffer, Expr, Kernel, Scalars, Statement
 
 
@@ -19,6 +20,7 @@ class Nest:
     """Builds the kernel of one region. A subclass writes the loops in `body`."""
 
     params = 0  # numbers that the kernel is given besides buffers
+    sizes_at: int | None = None  # see `Kernel`
 
     def __init__(
         self, region: Graph, space: Space, name: str, strict: bool, check_finite: bool = False
@@ -65,6 +67,9 @@ class Nest:
         return self.kernel(self.b.body, self.units)
 
     def kernel(self, body: list[Statement], units: int, then: Kernel | None = None) -> Kernel:
+        for buffer in self.buffers:
+            if buffer.mode == "work":  # a thread finds its own by the stride
+                self.b.integer(work_stride(buffer))
         return Kernel(
             self.name,
             tuple(self.buffers),
@@ -73,6 +78,8 @@ class Nest:
             units=units,
             strict=self.strict,
             exact=any(map(selects_computed, self.region.nodes)),
+            sizes=tuple(self.b.sizes),
+            sizes_at=self.sizes_at,
             then=then,
         )
 

@@ -33,9 +33,12 @@ def params_behind(region: Graph, value: Node) -> list[Node]:
 
 
 def prologue(
-    region: Graph, form: Form, plan: contract.Plan, position: int, strict: bool
+    region: Graph, form: Form, plan: contract.Plan, position: int, strict: bool, sizes: list[int]
 ) -> tuple[Kernel, list[Node]]:
-    """The kernel that computes blocks of an operand (0 or 1), and the parameters that it reads."""
+    """The kernel that computes blocks of an operand (0 or 1), and the parameters that it reads.
+
+    Its sizes lie behind those that other kernels are given already, and are added to them.
+    """
     operand = form.node.inputs[position]
     kind = tensor_type(operand)
     sources = params_behind(region, operand)
@@ -54,7 +57,17 @@ def prologue(
         index = index_at(b, form, position, plan, places)
         place = outer * lead + along
         store_element(b, buffers[0], place, elements.at(operand, index))
-    kernel = Kernel("kernel", tuple(buffers), PARAMS, b.body, units=units, strict=strict)
+    kernel = Kernel(
+        "kernel",
+        tuple(buffers),
+        PARAMS,
+        b.body,
+        units=units,
+        strict=strict,
+        sizes=tuple(b.sizes),
+        sizes_at=len(plan.params) + len(sizes),
+    )
+    sizes += kernel.sizes
     return kernel, sources
 
 

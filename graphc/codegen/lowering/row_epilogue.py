@@ -83,6 +83,7 @@ class FinishedRows(Rows):
         self.operands = params_beside(region, form)
         region = after_contraction(region, form.node, self.operands)
         super().__init__(region, space_of(region), name, strict, check_finite)
+        self.sizes_at = len(plan.params)
 
     def declare(self) -> None:
         """Tile, results, operands: the order that the core passes them in."""

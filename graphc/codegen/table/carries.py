@@ -19,6 +19,7 @@ from graphc.codegen.table.donation import stays_in_place
 from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import peak_bytes
 from graphc.ir.place import Buffer, Region
+from graphc.ir.sizes import greatest
 from graphc.ir.types import Type, leaves
 from graphc.record import record
 
@@ -50,7 +51,8 @@ def scratch_bytes(node: Node, regions: tuple[Graph, ...]) -> int:
     """The bytes that a node with planned regions needs while it runs."""
     if node.op.traits.loop:
         return layout_of(node, regions).nbytes
-    return max(map(peak_bytes, regions), default=0)
+    most: int = greatest(0, *map(peak_bytes, regions))
+    return most
 
 
 def layout_of(node: Node, regions: tuple[Graph, ...]) -> Layout:
@@ -64,7 +66,7 @@ def layout_of(node: Node, regions: tuple[Graph, ...]) -> Layout:
         spare.append(top if kind is Carry.SWAPPED else -1)
         if kind is Carry.SWAPPED:
             top += -(-leaf.nbytes // ALIGNMENT) * ALIGNMENT
-    return Layout(kinds, follows, tuple(spare), top, top + max(map(peak_bytes, regions)))
+    return Layout(kinds, follows, tuple(spare), top, top + greatest(*map(peak_bytes, regions)))
 
 
 def region_of(result: Node) -> Region:

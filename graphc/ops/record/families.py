@@ -80,7 +80,7 @@ def broadcast_dims(shapes: Sequence[tuple[Dimension, ...]]) -> tuple[Dimension, 
     for axis in range(-rank, 0):
         extent: Dimension = 1
         for shape in shapes:
-            if len(shape) < -axis or shape[axis] == 1:
+            if len(shape) < -axis or shape[axis] is extent or shape[axis] == 1:
                 continue
             if extent == 1:
                 extent = shape[axis]

@@ -230,7 +230,7 @@ workspace = define(
     infer=lambda nbytes: tensor(U8, (nbytes,)),
     reference=lambda nbytes: np.zeros(nbytes, np.uint8),
     lower=Structural(),
-    attrs=(Attr("nbytes", "int", within=EXTENT),),
+    attrs=(Attr("nbytes", "dim", within=EXTENT),),
     differentiable=False,
     doc="Scratch memory of one kernel; its content is undefined.",
     traits=Traits(workspace=True, idle=True, distinct=True),

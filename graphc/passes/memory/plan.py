@@ -16,6 +16,7 @@ is limited.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from graphc.codegen.table.carries import scratch_bytes
 from graphc.codegen.table.copies import copied_by
@@ -38,6 +39,7 @@ from graphc.ir.liveness import last_reads, memory, root, roots
 from graphc.ir.op import Alias, Attrs, Effect
 from graphc.ir.place import Buffer, Device, Region, device_of
 from graphc.ir.regions import holds_kernels
+from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.ir.types import UNIT, AnyType, TupleType, leaves
 from graphc.ir.verify import broken
 from graphc.passes.devices.recv_sets import recv_sets
@@ -178,6 +180,23 @@ class Arena:
         del self.by_start[offset], self.by_end[offset + length], self.messages[offset]
 
 
+def opened(blocks: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The offsets for all sizes of blocks that are planned at offsets for one: by those."""
+    ordered = sorted(blocks, key=lambda block: block[0])
+    ends = sorted(
+        ((at + hint_of(nbytes), at, nbytes) for at, nbytes in ordered), key=lambda e: e[0]
+    )
+    starts: dict[int, int] = {}
+    for start, _ in ordered:
+        if start in starts:
+            continue
+        below = [(at, nbytes) for end, at, nbytes in ends if end <= start]
+        highest = max((at for at, _ in below), default=0)
+        edge = [starts[at] + nbytes for at, nbytes in below if at + hint_of(nbytes) > highest]
+        starts[start] = greatest(0, *edge) if edge else 0
+    return starts
+
+
 class _Planner:
     """Plans one graph; the memory of a region's values lies in its node's scratch memory."""
 
@@ -230,7 +249,7 @@ class _Planner:
             stored = nodes.get("assign")
             if stored is not None and root(stored.inputs[0]).op.effect is Effect.READ:
                 nbytes = aligned(sizes_of(stored.type)[0])
-                self.scratch[stored] = Region("arena", self.arena.take(nbytes), nbytes)
+                self.scratch[stored] = Region("arena", self.arena.take(hint_of(nbytes)), nbytes)
         if in_place:  # where a kernel may fail, a variable keeps its value
             self.homes |= written_in_place(self.graph)
 
@@ -241,6 +260,7 @@ class _Planner:
             self.regions[param] = tuple(Region(f"p{number}", 0, n) for n in nbytes)
         self.homes = with_updates(graph, self.homes)
         self.place_all()
+        self.open_offsets()
         mapped: dict[Node, Node] = {}
         for node in (*graph.params, *graph.nodes):
             mapped[node] = self.placed(node, mapped)
@@ -249,6 +269,26 @@ class _Planner:
             nodes=[mapped[n] for n in graph.nodes],
             results=tuple(mapped[r] for r in graph.results),
         )
+
+    def open_offsets(self) -> None:
+        """Where blocks lie whose sizes are open: each begins where the last one below it ends.
+
+        What lies apart in the plan, which is one for the sizes at hand, lies apart for all sizes;
+        what shares memory there shares it here.
+        """
+        lists = (*self.regions.values(), *((region,) for region in self.scratch.values()))
+        found = {r for regions in lists for r in regions if r.base == "arena" and hint_of(r.nbytes)}
+        if not any(isinstance(region.nbytes, Size) for region in found):
+            return
+        starts = opened({(region.offset, aligned(region.nbytes)) for region in found})
+
+        def moved(region: Region) -> Region:
+            if region not in found:
+                return region
+            return Region("arena", starts[region.offset], region.nbytes)
+
+        self.regions = {n: tuple(map(moved, regions)) for n, regions in self.regions.items()}
+        self.scratch = {n: moved(region) for n, region in self.scratch.items()}
 
     def place_all(self) -> None:
         last = last_reads(self.graph)
@@ -318,7 +358,7 @@ class _Planner:
             self.scratch[node] = Region("arena", self.take(node, nbytes), nbytes)
 
     def take(self, node: Node, nbytes: int) -> int:
-        return self.arena.take(nbytes, self.recv_sets[node.id] | self.there)
+        return self.arena.take(hint_of(nbytes), self.recv_sets[node.id] | self.there)
 
     def release(self, node: Node) -> None:
         first = 1 if node.op.traits.pop else 0  # the rest of a stack is not the pop's
@@ -330,7 +370,7 @@ class _Planner:
                 self.give(region, self.users[node])
 
     def give(self, region: Region, needs: int) -> None:
-        self.arena.give(region.offset, aligned(region.nbytes), needs & ~self.there)
+        self.arena.give(region.offset, hint_of(aligned(region.nbytes)), needs & ~self.there)
 
     def placed(self, node: Node, mapped: dict[Node, Node]) -> Node:
         device = device_of(node.place) or self.device

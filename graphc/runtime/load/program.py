@@ -14,6 +14,7 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import record
 from graphc.runtime.load import table as step_table
+from graphc.runtime.load.formulas import Formulas, Holes
 
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
@@ -161,6 +162,7 @@ class Image:
     kernel before has failed.  `products` says of rows what a library can do in their place.
     The stacks of a run grow to `stack_bytes` together.
     `hosts` are the kernels that are functions of this process.
+    The image of a program for many sizes has `formulas`, and each device's `holes` for them.
     """
 
     name: str
@@ -193,6 +195,8 @@ class Image:
     stack_bytes: int = UNLIMITED
     products: Mapping[int, Product] = field(default_factory=dict)
     hosts: Mapping[str, HostCall] = field(default_factory=dict)
+    formulas: Formulas | None = None
+    holes: Holes | None = None
 
     @property
     def on_gpu(self) -> bool:

@@ -1,0 +1,451 @@
+"""Sizes: extents that one compilation leaves open.
+
+A `Size` stands where an `int` would in shapes, strides, offsets and loop bounds.  It is a formula
+over symbols, and has a value for the arrays at hand (its `hint`).  Passes compute with it as with a
+number; what is written into kernels and tables stays a formula, evaluated when arrays come.
+
+    n = 20, a symbol            n * 4 + 64       a polynomial, in normal form
+    (n + 15) // 16              a floor, kept as one more unknown
+    n * 4 > 1000                true or false for n = 20; the answer is written down as a guard
+
+A decision holds where its guard does: for other sizes the program is compiled again.  So whatever
+a pass does with a size is right, be it to ask for the number itself (`int(n)`, `range(n)`), which
+is the guard n = 20.  What follows for all sizes needs no guard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphc.errors import GraphError
+from graphc.seams.cpython import frame_above
+
+Location = tuple[str, int]
+Monomial = tuple["Atom", ...]
+Terms = tuple[tuple[Monomial, int], ...]
+FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
+
+
+class Atom:
+    """An unknown of polynomials: a symbol, or `floor`, `max` or `min` of other sizes."""
+
+    __slots__ = ("args", "hint", "kind", "low", "name", "number")
+
+    def __init__(
+        self, kind: str, args: tuple[int | Size, ...], hint: int, low: int, name: str, number: int
+    ) -> None:
+        self.kind = kind
+        self.args = args
+        self.hint = hint
+        self.low = low  # it is never less
+        self.name = name
+        self.number = number
+
+
+class Guard:
+    """What must hold for a program: the difference is positive (or not), is zero (or not)."""
+
+    __slots__ = ("difference", "holds", "relation", "where")
+
+    def __init__(
+        self, difference: Size, relation: str, holds: bool, where: Location | None
+    ) -> None:
+        self.difference = difference
+        self.relation = relation  # ">" or "=="
+        self.holds = holds
+        self.where = where
+
+    def __repr__(self) -> str:
+        plus = [(m, c) for m, c in self.difference.terms if c > 0]
+        minus = [(m, -c) for m, c in self.difference.terms if c < 0]
+        relation = {(">", True): ">", (">", False): "<=", ("==", True): "=", ("==", False): "!="}
+        shown = relation[self.relation, self.holds]
+        return f"{_text(tuple(plus)) or 0} {shown} {_text(tuple(minus)) or 0}"
+
+
+class Scope:
+    """The symbols of one compilation, what is known of them, and the guards of its decisions.
+
+    `typing`: types are being inferred, where an extent of 0 or 1 may mean something else
+    (broadcasting).  Later decisions are about what to write, and what is written for any number
+    holds for 0 and 1, too: nothing is asked then.
+    """
+
+    def __init__(self) -> None:
+        self.typing = True
+        self.symbols: dict[str, Size] = {}
+        self.guards: dict[tuple[Size, str], Guard] = {}
+        self.where: Location | None = None
+        self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
+        self._sizes: dict[tuple[tuple[tuple[int, ...], int], ...], Size] = {}
+        self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
+
+    def symbol(self, name: str, hint: int) -> Size:
+        """A new symbol."""
+        made = self._unknown("symbol", (), hint, 0, name)
+        self.symbols[name] = made
+        return made
+
+    def floor(self, over: Size, by: int | Size) -> int | Size:
+        """The quotient, rounded down."""
+        if not isinstance(by, Size):
+            whole = {m: c // by for m, c in over.terms if c % by == 0}
+            rest = self.made({m: c for m, c in over.terms if c % by})
+            if not isinstance(rest, Size):
+                return self.made(whole) + rest // by
+            if whole:
+                return self.made(whole) + self.floor(rest, by)
+            over = rest
+        elif over is by:
+            return 1
+        low = self.bounds(over, False)[0]
+        name = f"({over})//{f'({by})' if isinstance(by, Size) else by}"
+        hint = over.hint // hint_of(by)
+        fewest = 0 if low is None or isinstance(by, Size) else low // by
+        return self._unknown("floor", (over, by), hint, fewest, name)
+
+    def extreme(self, kind: str, given: Iterable[int | Size]) -> int | Size:
+        """The greatest or least of several, as a formula."""
+        pick = max if kind == "max" else min
+        given = tuple(given)
+        numbers = [v for v in given if not isinstance(v, Size)]
+        rest = list(dict.fromkeys(v for v in given if isinstance(v, Size)))
+        values = [*rest, *([pick(numbers)] if numbers else [])]
+        values = [
+            v for v in values if not any(self._beats(kind, o, v) for o in values if o is not v)
+        ]
+        if len(values) == 1:
+            return values[0]
+        args = tuple(sorted(values, key=str))
+        lows = [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in args]
+        known = [low for low in lows if low is not None]
+        low = (max(known) if kind == "max" else min(known)) if len(known) == len(lows) else None
+        low = max(known) if kind == "max" and known else low
+        hint = pick(hint_of(v) for v in args)
+        name = f"{kind}({', '.join(map(str, args))})"
+        return self._unknown(kind, args, hint, 0 if low is None else low, name)
+
+    def _beats(self, kind: str, other: int | Size, value: int | Size) -> bool:
+        """Whether another one is certainly as extreme."""
+        difference = other - value if kind == "max" else value - other
+        if not isinstance(difference, Size):
+            return difference >= 0
+        low = self.bounds(difference, False)[0]
+        return low is not None and low >= 0
+
+    def _unknown(self, kind: str, args: tuple[Any, ...], hint: int, low: int, name: str) -> Size:
+        key = (kind, args or (name,))
+        found = self._atoms.get(key)
+        if found is None:
+            atom = Atom(kind, args, hint, low, name, len(self._atoms))
+            made = self.made({(atom,): 1})
+            assert isinstance(made, Size)
+            found = self._atoms[key] = made
+        return found
+
+    def made(self, terms: Mapping[Monomial, int]) -> int | Size:
+        """The polynomial; equal ones are one object."""
+        kept = sorted(
+            ((m, c) for m, c in terms.items() if c),
+            key=lambda t: (-len(t[0]), [a.number for a in t[0]]),
+        )
+        if not kept or (len(kept) == 1 and not kept[0][0]):
+            return kept[0][1] if kept else 0
+        key = tuple((tuple(a.number for a in m), c) for m, c in kept)
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = Size(self, tuple(kept))
+        return found
+
+    # -- what is known
+
+    def bounds(self, size: Size, generic: bool) -> tuple[int | None, int | None]:
+        """What a size is never below and never above, None where that is open.
+
+        With every unknown written as its least value and something more, a polynomial without
+        negative coefficients is least where all of them are.
+        """
+        key = (size, generic)
+        found = self._signs.get(key)
+        if found is None:
+            found = self._signs[key] = self._bounds(size, generic)
+        return found
+
+    def _bounds(self, size: Size, generic: bool) -> tuple[int | None, int | None]:
+        shifted: dict[tuple[int, ...], int] = {}
+        for monomial, coefficient in size.terms:
+            parts: dict[tuple[int, ...], int] = {(): coefficient}
+            for atom in monomial:
+                low = max(atom.low, FEWEST) if generic and atom.kind == "symbol" else atom.low
+                grown: dict[tuple[int, ...], int] = {}
+                for known, value in parts.items():
+                    more = tuple(sorted((*known, atom.number)))
+                    grown[more] = grown.get(more, 0) + value
+                    grown[known] = grown.get(known, 0) + value * low
+                parts = grown
+            for key, value in parts.items():
+                shifted[key] = shifted.get(key, 0) + value
+        constant = shifted.pop((), 0)
+        rises = all(value >= 0 for value in shifted.values())
+        falls = all(value <= 0 for value in shifted.values())
+        return constant if rises else None, constant if falls else None
+
+    def decide(self, difference: int | Size, relation: str) -> bool:
+        """Whether the difference is positive or zero; what depends on the sizes becomes a guard."""
+        if not isinstance(difference, Size):
+            return difference > 0 if relation == ">" else difference == 0
+        low, high = self.bounds(difference, not self.typing)
+        if relation == ">" and ((low is not None and low > 0) or (high is not None and high <= 0)):
+            return low is not None and low > 0
+        if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
+            return False
+        if relation == "==" and not self.typing:
+            return False  # what is written for any size holds for equal ones, too
+        common = math.gcd(*(c for _, c in difference.terms))
+        plain = self.made({m: c // common for m, c in difference.terms})
+        assert isinstance(plain, Size)
+        found = self.guards.get((plain, relation))
+        if found is None:
+            holds = plain.hint > 0 if relation == ">" else plain.hint == 0
+            found = Guard(plain, relation, holds, self.where or _caller())
+            self.guards[plain, relation] = found
+            self._learn(found)
+        return found.holds
+
+    def _learn(self, guard: Guard) -> None:
+        """A guard about one unknown may say how small it can be."""
+        terms = guard.difference.terms
+        if guard.relation != ">" or len(terms[0][0]) != 1 or (len(terms) > 1 and terms[1][0]):
+            return
+        (atom,), slope = terms[0]
+        rest = terms[1][1] if len(terms) > 1 else 0
+        if guard.holds != (slope > 0):  # it says how large
+            return
+        # slope * atom > -rest, or |slope| * atom >= rest
+        fewest = -rest // slope + 1 if slope > 0 else -(-rest // -slope)
+        if fewest > atom.low:
+            atom.low = fewest
+            self._signs.clear()
+
+    def fix(self, size: Size) -> int:
+        """The number itself, from now on the only one that the program is for."""
+        self.decide(size - size.hint, "==")
+        return size.hint
+
+
+def _caller() -> Location | None:
+    """The line of the compiler that asks."""
+    frame: Any = frame_above(2)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
+# Whatever is typed as an int takes a Size: type checkers see a kind of int.  It is none for Python,
+# so that nothing reads the number without asking for it.
+if TYPE_CHECKING:
+    _Number = int
+else:
+    _Number = object
+
+
+class Size(_Number):
+    """An extent that depends on symbols; immutable, and equal ones are one object."""
+
+    __slots__ = ("__weakref__", "hint", "scope", "terms")
+
+    def __init__(self, scope: Scope, terms: Terms) -> None:
+        self.scope = scope
+        self.terms = terms
+        self.hint = sum(c * math.prod(a.hint for a in m) for m, c in terms)
+
+    __hash__ = object.__hash__
+
+    # -- arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        more = _terms(other)
+        if more is None:
+            return self.hint + other if isinstance(other, float) else NotImplemented
+        merged = dict(self.terms)
+        for monomial, coefficient in more:
+            merged[monomial] = merged.get(monomial, 0) + coefficient
+        return self.scope.made(merged)
+
+    def __mul__(self, other: Any) -> Any:
+        more = _terms(other)
+        if more is None:
+            return self.hint * other if isinstance(other, float) else NotImplemented
+        product: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in more:
+                key = tuple(sorted(left + right, key=_number))
+                product[key] = product.get(key, 0) + a * b
+        return self.scope.made(product)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + other * -1 if _is_number(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return self * -1 + other
+
+    def __floordiv__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return self.hint // other
+        if not _is_number(other):
+            return NotImplemented
+        other = _plain(other)
+        if not isinstance(other, Size) and other < 0:
+            return self.scope.floor(-self, -other)
+        if other == 0:
+            raise ZeroDivisionError(f"{self} // 0")
+        return self.scope.floor(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return other // self.hint
+        if other == 0:
+            return 0
+        if not self.scope.decide(self - other, ">"):
+            return int(other) // int(self)
+        return 0 if other > 0 else -1  # more than what it divides
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other if _is_number(other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __pow__(self, power: Any, modulo: Any = None) -> Any:
+        return math.prod([self] * power)
+
+    def __lshift__(self, count: Any) -> Any:
+        return self * (1 << count)
+
+    # -- estimates: what they decide is not a matter of right and wrong
+
+    def __truediv__(self, other: Any) -> float:
+        return float(self.hint / hint_of(other))
+
+    def __rtruediv__(self, other: Any) -> float:
+        return float(hint_of(other) / self.hint)
+
+    def __float__(self) -> float:
+        return float(self.hint)
+
+    # -- decisions
+
+    def __gt__(self, other: Any) -> bool:
+        if isinstance(other, float):
+            return self.hint > other
+        return self.scope.decide(self - other, ">")
+
+    def __lt__(self, other: Any) -> bool:
+        if isinstance(other, float):
+            return self.hint < other
+        return self.scope.decide(other - self, ">")
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, float):
+            return self.hint == other
+        return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __index__(self) -> int:
+        return self.scope.fix(self)
+
+    __int__ = __index__
+
+    def __repr__(self) -> str:
+        return _text(self.terms)
+
+    def __reduce__(self) -> Any:
+        raise GraphError(f"the size {self} belongs to one compilation")
+
+
+def _text(terms: Terms) -> str:
+    parts = []
+    for monomial, coefficient in terms:
+        factors = [atom.name for atom in monomial]
+        if not factors or abs(coefficient) != 1:
+            factors = [str(abs(coefficient)), *factors]
+        parts.append(("-" if coefficient < 0 else "+") + "*".join(factors))
+    return "".join(parts).removeprefix("+")
+
+
+def _number(atom: Atom) -> int:
+    return atom.number
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | Size) or hasattr(value, "__index__")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, Size) else int(value)
+
+
+def _terms(value: Any) -> Terms | None:
+    if isinstance(value, Size):
+        return value.terms
+    return (((), int(value)),) if _is_number(value) else None
+
+
+def hint_of(value: Any) -> Any:
+    """The number that a size is now; any other value is itself."""
+    return value.hint if isinstance(value, Size) else value
+
+
+def greatest(*values: Any) -> Any:
+    """The greatest of numbers and sizes, as a formula where that is open: `max` would decide."""
+    return _extreme("max", values)
+
+
+def least(*values: Any) -> Any:
+    """The least of numbers and sizes, as a formula where that is open: `min` would decide."""
+    return _extreme("min", values)
+
+
+def _extreme(kind: str, values: tuple[Any, ...]) -> Any:
+    found = next((v.scope for v in values if isinstance(v, Size)), None)
+    if found is None:
+        return max(values) if kind == "max" else min(values)
+    return found.extreme(kind, values)
+
+
+def common(*values: int) -> int:
+    """A divisor of all values, for any sizes: the greatest one that shows."""
+    parts = (([c for _, c in v.terms] if isinstance(v, Size) else [v]) for v in values)
+    return math.gcd(*(part for each in parts for part in each))
+
+
+def scope_of(values: Iterable[object]) -> Scope | None:
+    """The scope of the first size among the values."""
+    return next((v.scope for v in values if isinstance(v, Size)), None)

@@ -1,0 +1,179 @@
+"""The sizes of a program that serves arrays of many sizes: formulas over what arrives.
+
+A program is compiled once; where a number depends on the arrays, the image has the number for some
+sizes and a `Hole` names the formula.  `bind` fills the holes for the shapes of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphc.errors import FeedError, GraphError
+from graphc.record import record, replace
+
+if TYPE_CHECKING:
+    from graphc.runtime.load.program import Image, Slot
+
+Polynomial = tuple[tuple[int, tuple[int, ...]], ...]  # coefficients, and the unknowns they multiply
+Hole = tuple[int, int]  # where, and the number of the formula
+RELATIONS = ("positive", "not positive", "zero", "not zero")
+KINDS = ("floor", "max", "min")
+MOST_UNKNOWNS = 1 << 16
+
+
+@record(frozen=True)
+class Guard:
+    """What must hold of a polynomial; the text says it in the names of the sizes."""
+
+    polynomial: Polynomial
+    relation: str
+    text: str
+
+
+@record(frozen=True)
+class Source:
+    """Where a symbol is read: slope * symbol + rest is an extent of a parameter."""
+
+    param: int
+    axis: int
+    slope: int
+    rest: int
+
+
+@record(frozen=True)
+class Holes:
+    """What an image leaves open: words of the table and of the parameters of its steps, extents of
+    its slots (slot, axis, formula) and the size of its arena."""
+
+    table: tuple[Hole, ...] = ()
+    words: tuple[Hole, ...] = ()
+    params: tuple[tuple[int, int, int], ...] = ()
+    results: tuple[tuple[int, int, int], ...] = ()
+    arena: int = -1
+
+
+@record(frozen=True)
+class Formulas:
+    """The sizes of a program.  Unknowns are its symbols, then quotients and extremes of earlier
+    polynomials, by number; `formulas` are what holes are filled with."""
+
+    symbols: tuple[str, ...]
+    sources: tuple[Source, ...]
+    unknowns: tuple[tuple[str, tuple[Polynomial, ...]], ...]
+    formulas: tuple[Polynomial, ...]
+    guards: tuple[Guard, ...]
+    extents: tuple[tuple[int, int, Polynomial], ...]  # of parameters, by number and axis
+
+    def symbols_of(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
+        """The values of the symbols in the shapes of the parameters, None if there are none."""
+        values = []
+        for source in self.sources:
+            spare = shapes[source.param][source.axis] - source.rest
+            if spare % source.slope or spare // source.slope < 0:
+                return None
+            values.append(spare // source.slope)
+        return values
+
+    def known(self, symbols: Sequence[int]) -> list[int]:
+        """Every unknown, the symbols first."""
+        values = list(symbols)
+        for kind, polynomials in self.unknowns:
+            parts = [value_of(polynomial, values) for polynomial in polynomials]
+            if kind == "floor":
+                values.append(parts[0] // parts[1] if parts[1] else 0)
+            else:
+                values.append(max(parts) if kind == "max" else min(parts))
+        return values
+
+    def broken(self, values: Sequence[int]) -> Guard | None:
+        """The first guard that these values break."""
+        for guard in self.guards:
+            value = value_of(guard.polynomial, values)
+            holds = value > 0 if "positive" in guard.relation else value == 0
+            if holds == guard.relation.startswith("not"):
+                return guard
+        return None
+
+    def fits(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
+        """The unknowns for arrays of these shapes; None if the program is not for them."""
+        symbols = self.symbols_of(shapes)
+        if symbols is None:
+            return None
+        values = self.known(symbols)
+        for param, axis, polynomial in self.extents:
+            if value_of(polynomial, values) != shapes[param][axis]:
+                return None
+        return values if self.broken(values) is None else None
+
+    def explain(self, params: Sequence[Slot], shapes: Sequence[tuple[int, ...]]) -> FeedError:
+        """Why arrays of these shapes do not fit."""
+        symbols = self.symbols_of(shapes)
+        if symbols is not None:
+            values = self.known(symbols)
+            given = ", ".join(f"{n} = {v}" for n, v in zip(self.symbols, symbols, strict=True))
+            for param, axis, polynomial in self.extents:
+                wanted = value_of(polynomial, values)
+                if wanted != shapes[param][axis]:
+                    return FeedError(
+                        f"{params[param].name}: axis {axis} is {wanted} where {given},"
+                        f" got {shapes[param][axis]}"
+                    )
+            guard = self.broken(values)
+            if guard is not None:
+                return FeedError(
+                    f"the program is compiled for {guard.text}, and {given}",
+                    hint="compile it again for such sizes",
+                )
+        listed = ", ".join(str(list(shape)) for shape in shapes)
+        return FeedError(f"arrays of the shapes {listed} do not fit the program")
+
+
+def value_of(polynomial: Polynomial, values: Sequence[int]) -> int:
+    """A polynomial of known unknowns."""
+    return sum(factor * prod([values[k] for k in unknowns]) for factor, unknowns in polynomial)
+
+
+def filled(image: Image, values: Sequence[int]) -> Image:
+    """The image for these unknowns."""
+    formulas = image.formulas
+    assert formulas is not None
+    numbers = [value_of(polynomial, values) for polynomial in formulas.formulas]
+    if any(not -(1 << 62) < number < 1 << 62 for number in numbers):
+        raise GraphError("the sizes are beyond what a machine can count")
+    others = tuple(_filled(other, numbers) for other in image.others)
+    return replace(_filled(image, numbers), formulas=None, others=others)
+
+
+def _filled(image: Image, numbers: Sequence[int]) -> Image:
+    holes = image.holes
+    if holes is None:
+        return image
+    table, words = image.table.copy(), image.words.copy()
+    for array, places in ((table, holes.table), (words, holes.words)):
+        if places:
+            where, which = np.array(places, np.int64).T
+            array[where] = np.array(numbers, np.int64)[which]
+    return replace(
+        image,
+        table=table,
+        words=words,
+        params=_extended(image.params, holes.params, numbers),
+        results=_extended(image.results, holes.results, numbers),
+        arena_bytes=numbers[holes.arena] if holes.arena >= 0 else image.arena_bytes,
+        holes=None,
+    )
+
+
+def _extended(
+    slots: Sequence[Slot], holes: Iterable[tuple[int, int, int]], numbers: Sequence[int]
+) -> tuple[Slot, ...]:
+    made = list(slots)
+    for slot, axis, which in holes:
+        shape = list(made[slot].shape)
+        shape[axis] = numbers[which]
+        made[slot] = replace(made[slot], shape=tuple(shape))
+    return tuple(made)
