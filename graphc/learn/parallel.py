@@ -3,29 +3,26 @@
     grads = gc.parallel.replicate(gc.value_and_grad(loss), ["cpu:0", "cpu:1"])
     value, gradients = grads(params, batch)     # inside a compiled function of both devices
 
-`replicate` is synchronous data parallelism, `on` puts a layer on a device (model parallelism),
-`Asynchronous` trains with a client thread per replica and `concurrent` keeps several steps of one
-function in flight.
+`replicate` is synchronous data parallelism, `pipeline` sends chunks of a batch through the stages
+of a model, `on` puts a layer on a device (model parallelism), `Asynchronous` trains with a client
+thread per replica and `concurrent` keeps several steps of one function in flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby
 from typing import Any
 
-from graphc.errors import GraphError, TraceError, TypeRuleError
-from graphc.frontend.session.variable import Variable
-from graphc.frontend.trace.placement import colocate, device
-from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unflatten
-from graphc.ir.types import Dim
+from graphc.errors import GraphError, TraceError
+from graphc.frontend.trace.placement import device
+from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.learn.asynchronous import Asynchronous, AsynchronousRun
+from graphc.learn.batches import combined, cut_rows, join, pieces, rows_of, sizes, split
 from graphc.learn.inflight import Flight, concurrent
 from graphc.learn.nn.layer import Layer, as_layer
-from graphc.learn.trees import matched
-from graphc.ops.record.families import require
-from graphc.ops.record.value import Value, current
+from graphc.learn.pipelining import Pipeline, pipeline, schedule
 from graphc.ops.record.value import functions as f
 from graphc.record import record
 
@@ -34,66 +31,18 @@ __all__ = [
     "AsynchronousRun",
     "Flight",
     "On",
+    "Pipeline",
     "concurrent",
     "join",
     "on",
+    "pipeline",
     "replicate",
+    "schedule",
     "sizes",
     "split",
 ]
 
 Model = Callable[..., Any]
-
-
-# ------------------------------------------------------------------------------------ batches
-
-
-def sizes(rows: int, parts: int) -> tuple[int, ...]:
-    """How many rows each part of a batch has: equal numbers, the last part may have fewer.
-
-    There are fewer parts where there is nothing left for them: (3, 3, 3, 1) for 10 rows in 4 parts,
-    (1, 1, 1) for 3 in 8.  Raises GraphError unless parts > 0.
-    """
-    if parts < 1:
-        raise GraphError(f"a batch is split into one part or more, got {parts}")
-    each = max(1, -(-rows // parts))
-    return tuple(min(each, rows - start) for start in range(0, max(rows, 1), each))
-
-
-def split(batch: Any, parts: int) -> list[Any]:
-    """The parts of a batch, any nesting of arrays that have equal first axes; see `sizes`.
-
-    Raises TypeRuleError for a leaf that is no array, and for different numbers of rows.
-    """
-    leaves, tree = flatten(batch, keep_order=True)
-    return _pieces(batch, sizes(_rows(leaves, tree), parts))
-
-
-def _pieces(batch: Any, lengths: Sequence[int]) -> list[Any]:
-    leaves, tree = flatten(batch, keep_order=True)
-    starts = accumulate(lengths, initial=0)
-    return [unflatten(tree, [leaf[a:b] for leaf in leaves]) for a, b in pairwise(starts)]
-
-
-def join(parts: Sequence[Any]) -> Any:
-    """The batch that `split` has taken apart."""
-    return _combined(parts, f.concatenate)
-
-
-def _rows(leaves: Sequence[Any], tree: TreeDef) -> int:
-    """The length of the first axis of all arrays of a batch."""
-    names = [name or "the batch" for name in leaf_names(tree)]
-    for name, leaf in zip(names, leaves):
-        if not (hasattr(leaf, "shape") and hasattr(leaf, "__getitem__")):
-            kind = type(leaf).__name__
-            raise TypeRuleError(f"a batch is made of arrays, but {name} is of type {kind}")
-        require(len(leaf.shape) > 0, f"{name} is a number: a batch has its rows along axis 0")
-        require(not isinstance(leaf.shape[0], Dim), f"the number of rows of {name} is not known")
-    lengths = {name: int(leaf.shape[0]) for name, leaf in zip(names, leaves)}
-    require(len(lengths) > 0, "the batch has no arrays")
-    shown = ", ".join(f"{name} has {n}" for name, n in list(lengths.items())[:6])
-    require(len(set(lengths.values())) == 1, f"the arrays differ in their rows: {shown}")
-    return next(iter(lengths.values()))
 
 
 # ------------------------------------------------------------------------------------ replicas
@@ -151,33 +100,23 @@ class _Share:
 def _shares(batch: Any, count: int, devices: Sequence[str]) -> list[_Share]:
     """Neighbouring parts of the batch for each device, cut where the batch is."""
     leaves, tree = flatten(batch, keep_order=True)
-    parts = sizes(_rows(leaves, tree), count)
+    parts = sizes(rows_of(leaves, tree), count)
     homes = [number * len(devices) // len(parts) for number in range(len(parts))]
     if len(parts) < len(devices):
         homes = list(range(len(parts)))
     found, start = [], 0
     for home, group in groupby(zip(homes, parts), key=lambda pair: pair[0]):
         own = tuple(size for _, size in group)
-        rows = [_cut(leaf, start, start + sum(own)) for leaf in leaves]
+        rows = [cut_rows(leaf, start, start + sum(own)) for leaf in leaves]
         found.append(_Share(devices[home], unflatten(tree, rows), own, parts[0]))
         start += sum(own)
     return found
 
 
-def _cut(leaf: Any, start: int, stop: int) -> Any:
-    """Rows of an array, taken where the array is: the others need not travel."""
-    if start == 0 and stop == leaf.shape[0]:
-        return leaf
-    if current() is None or not isinstance(leaf, Value | Variable):
-        return leaf[start:stop]
-    with device(None), colocate(leaf):
-        return leaf[start:stop]
-
-
 def _on_device(function: Model, params: Any, share: _Share, ways: tuple[str, ...]) -> Any:
     """The results of a device's replicas, combined as far as they can be there."""
     with device(share.device):
-        parts = _pieces(share.batch, share.sizes) if len(share.sizes) > 1 else [share.batch]
+        parts = pieces(share.batch, share.sizes) if len(share.sizes) > 1 else [share.batch]
         made = [function(params, part) for part in parts]
         if share.sizes[-1] != share.whole:
             made[-1] = _each(made[-1], ways, lambda x, way: _weighted(x, way, share))
@@ -211,7 +150,7 @@ def _by_way(
     made: Sequence[Any], ways: tuple[str, ...], change: Callable[[Sequence[Any], str], Any]
 ) -> Any:
     if len(ways) == 1:
-        return _combined(made, lambda leaves: change(leaves, ways[0]))
+        return combined(made, lambda leaves: change(leaves, ways[0]))
     if not isinstance(made[0], tuple) or len(made[0]) != len(ways):
         raise TraceError(
             f"there are {len(ways)} ways to combine, for a function that returns "
@@ -219,21 +158,12 @@ def _by_way(
             f"{'' if isinstance(made[0], tuple) else ' in a tuple'}"
         )
     return tuple(
-        _combined(column, partial(_call_with, change, way)) for column, way in zip(zip(*made), ways)
+        combined(column, partial(_call_with, change, way)) for column, way in zip(zip(*made), ways)
     )
 
 
 def _call_with(change: Callable[[Sequence[Any], str], Any], way: str, leaves: Sequence[Any]) -> Any:
     return change(leaves, way)
-
-
-def _combined(trees: Sequence[Any], combine: Callable[[Sequence[Any]], Any]) -> Any:
-    """One tree out of several of one structure."""
-    if not trees:
-        raise GraphError("there are no parts to combine")
-    first, structure = flatten(trees[0], keep_order=True)
-    rest = [matched(structure, tree, "results of another part") for tree in trees[1:]]
-    return unflatten(structure, [combine(row) for row in zip(first, *rest)])
 
 
 def _sum(leaves: Sequence[Any]) -> Any:

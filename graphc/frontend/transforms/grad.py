@@ -124,7 +124,7 @@ def _value_and_grad(
     results = len(region.types)
     value, aux = unflatten(region.tree, made[:results])
     found = dict(zip(chosen, made[results:]))
-    trees = [_gradient_tree(given, key, found) for key in keys]
+    trees = [gradient_tree(given, key, found) for key in keys]
     return (value, aux), trees[0] if isinstance(wrt, int | str) else tuple(trees)
 
 
@@ -134,11 +134,7 @@ def loss_region(
     """The region of a scalar function, its operands, and where among them each entry of wrt is."""
     names = _names(function)
     keys = _keys(names, wrt, args, kwargs)
-    given = Operands(
-        (args, kwargs),
-        lambda path: _title(path, names),
-        lambda path, number: not any(_under(path, key) for key in keys),
-    )
+    given = given_arguments(function, keys, args, kwargs)
 
     def call(tracers: list[Any]) -> Any:
         positional, named = given.rebuilt(tracers)
@@ -148,6 +144,18 @@ def loss_region(
 
     name = getattr(function, "__name__", "loss")
     return trace_region(name, given.parameters, call), given, keys
+
+
+def given_arguments(
+    function: Function, keys: Sequence[Key], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Operands:
+    """The arguments of a call; numbers in others than those of `keys` stay Python numbers."""
+    names = _names(function)
+    return Operands(
+        (args, kwargs),
+        lambda path: _title(path, names),
+        lambda path, number: not any(under(path, key) for key in keys),
+    )
 
 
 def _emit_grad(
@@ -218,7 +226,7 @@ def _keys(names: Sequence[str], wrt: Wrt, args: Any, kwargs: dict[str, Any]) -> 
     return keys
 
 
-def _under(path: str, key: Key) -> bool:
+def under(path: str, key: Key) -> bool:
     start = f"0.{key}" if isinstance(key, int) else f"1.{key}"
     return path == start or path.startswith(start + ".")
 
@@ -228,7 +236,7 @@ def chosen_leaves(given: Operands, keys: Sequence[Key], floats_only: bool = True
     paths = leaf_names(given.tree)
     chosen = []
     for number, (position, value) in enumerate(zip(given.positions, given.values)):
-        if any(_under(paths[position], key) for key in keys):
+        if any(under(paths[position], key) for key in keys):
             if floats_only and value.element.kind not in "fc":
                 raise TraceError(
                     f"argument {given.parameters[number].name} is {value.type}, which has no "
@@ -239,7 +247,7 @@ def chosen_leaves(given: Operands, keys: Sequence[Key], floats_only: bool = True
     return chosen
 
 
-def _gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
+def gradient_tree(given: Operands, key: Key, found: dict[int, Any]) -> Any:
     """The gradients in the nesting of their argument; leaves that are no arrays become None."""
     made: list[Any] = [None] * len(given.leaves)
     for number, position in enumerate(given.positions):

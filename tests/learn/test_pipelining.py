@@ -1,0 +1,226 @@
+"""gc.parallel.pipeline: any function in stages and chunks has the value and gradients of itself."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc import parallel
+from graphc.errors import GraphError, TypeRuleError
+from graphc.learn.trees import tree_map
+
+rng = np.random.default_rng(0)
+TWO = ["cpu:0", "cpu:1"]
+THREE = [*TWO, "cpu:2"]
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
+BATCH = rng.standard_normal((10, 6)), rng.standard_normal((10, 6))
+LAYERS = [rng.standard_normal((6, 6)) for _ in range(4)]
+TIED = {"e": rng.standard_normal((6, 5)), "w": [rng.standard_normal((5, 5)) for _ in range(4)]}
+
+
+def mlp(params: Any, batch: Any) -> Any:
+    x, y = batch
+    for w in params:
+        x = np.tanh(x @ w)
+    return ((x - y) ** 2).mean()
+
+
+def tied(params: Any, batch: Any) -> Any:
+    """Skips over many stages, a shared weight, and a part that does not depend on the batch."""
+    x, y = batch
+    start = h = x @ params["e"]
+    for w in params["w"]:
+        h = np.tanh(h @ w) + h
+    out = (h + start) @ params["e"].T
+    return ((out - y) ** 2).mean() + 1e-2 * sum((w**2).sum() for w in params["w"])
+
+
+def recurrent(params: Any, batch: Any) -> Any:
+    x, y = batch
+    series = x.reshape(x.shape[0], 2, 3).transpose(1, 0, 2)
+    for layer in params:
+        zero = np.zeros((x.shape[0], 3))
+        _, series = gc.scan(lambda h, x, w=layer: (np.tanh(h @ w + x),) * 2, zero, series)
+    return ((series.sum(0) - y[:, :3]) ** 2).mean()
+
+
+MODELS = {
+    "mlp": (mlp, LAYERS),
+    "tied": (tied, TIED),
+    "scan": (recurrent, [rng.standard_normal((3, 3)) for _ in range(3)]),
+}
+
+
+def same(got: Any, wanted: Any, rtol: float = 1e-9) -> None:
+    tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12), got, wanted)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gradients_are_those_of_the_whole(name: str, schedule: str) -> None:
+    loss, params = MODELS[name]
+    wanted = gc.value_and_grad(loss)(params, BATCH)
+    for number, checkpoint in enumerate(("always", "except_last", "never")):
+        chunks = (1, 3, 4)[number]
+        piped = parallel.pipeline(loss, THREE[: 2 + number % 2], chunks, schedule, checkpoint)
+        same(piped(params, BATCH), wanted)
+
+
+def test_modes_and_schedules_differ_in_no_bit() -> None:
+    """With chunks in one order, whatever is run once more and wherever it is run."""
+    first: Any = None
+    for checkpoint, devices in product(("always", "except_last", "never"), (TWO, THREE)):
+        piped = parallel.pipeline(tied, devices, 4, "1f1b", checkpoint, stages=2)
+        made = gc.compile(piped, devices=devices, fast_math=False)(TIED, BATCH)
+        first = first or made
+        tree_map(np.testing.assert_array_equal, made, first)
+
+
+def test_one_chunk_is_model_parallelism() -> None:
+    """Stages by gc.device, with a way back to the first device; bit for bit the whole."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        with gc.device("cpu:0"):
+            a = np.tanh(x @ params[0])
+        with gc.device("cpu:1"):
+            b = np.tanh(a @ params[1])
+        with gc.device("cpu:0"):
+            return ((b @ params[2] - y) ** 2).mean()
+
+    wanted = gc.compile(gc.value_and_grad(loss), devices=TWO, fast_math=False)(LAYERS, BATCH)
+    for chunks in (1, 4):
+        piped = parallel.pipeline(loss, TWO, chunks, checkpoint="never")
+        got = gc.compile(piped, devices=TWO, fast_math=False)(LAYERS, BATCH)
+        same(got, wanted)
+        if chunks == 1:
+            tree_map(np.testing.assert_array_equal, got, wanted)
+
+
+def test_stages_by_name_and_schedules_by_hand() -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        for number, w in enumerate(params):
+            x = gc.name(np.tanh(x @ w), f"layer{number}")
+        return ((x - y) ** 2).mean()
+
+    wanted = gc.value_and_grad(loss)(LAYERS, BATCH)
+    table = """
+        device 0 | 0F1 0F0  .   .  0B1 0R0 0B0
+        device 1 |  .  1F1 1F0 1B1 1B0
+    """
+    for schedule in (table, parallel.schedule(table)):
+        piped = parallel.pipeline(loss, TWO, 2, schedule, stages=["layer2"])
+        same(piped(LAYERS, BATCH), wanted)
+    assert parallel.schedule(str(parallel.schedule("1f1b", 2, 4))) == parallel.schedule(
+        "1f1b", 2, 4
+    )
+    for names, problem in ((["layer9"], "no value is named"), (["layer1", "layer0"], "follows")):
+        with pytest.raises(GraphError, match=problem):
+            parallel.pipeline(loss, THREE, 2, stages=names)(LAYERS, BATCH)
+
+
+def test_a_skip_crosses_once() -> None:
+    """Straight from the device that makes it to the one that reads it, over eight stages."""
+    devices = [f"cpu:{k}" for k in range(8)]
+
+    def skipping(params: Any, batch: Any) -> Any:
+        x, y = batch
+        with gc.device(devices[0]):
+            h = skip = x @ params[0]
+        for w, name in zip(params[1:], devices[1:]):
+            with gc.device(name):
+                h = np.tanh(h @ w)
+        with gc.device(devices[7]):
+            return ((h + skip - y) ** 2).mean()
+
+    params = [rng.standard_normal((6, 6)) for _ in range(8)]
+    piped = parallel.pipeline(skipping, devices, 1, checkpoint="never", gradients=False)
+    graphs = {n: g for n, g, *_ in gc.compile(piped, devices=devices).stages(params, BATCH)}
+    sends = gc.show(graphs["partition"]).count(" send(")
+    assert sends == 7 + 1 + 1 + 7 + 1  # weights, y, the skip, one to each next stage, the loss
+
+
+def test_chunks_have_keys_of_their_own() -> None:
+    """The mask of a chunk is the same in both forward passes."""
+    key = gc.random.key(3)
+
+    def dropped(params: Any, batch: Any, key: Any = None) -> Any:
+        x, y = batch
+        for w in params:
+            x = np.tanh(x @ w)
+            x = x * gc.random.bernoulli(key, 0.5, x.shape)
+        return ((x - y) ** 2).mean()
+
+    parts = parallel.split(BATCH, 2)
+    made = [
+        gc.value_and_grad(dropped)(LAYERS, part, key=gc.random.fold_in(key, number))
+        for number, part in enumerate(parts)
+    ]
+    wanted = tree_map(lambda a, b: (a + b) / 2, *made)
+    for checkpoint in ("always", "never"):
+        piped = parallel.pipeline(dropped, TWO, 2, checkpoint=checkpoint)
+        same(piped(LAYERS, BATCH, key=key), wanted)
+
+
+def test_results_beside_the_loss() -> None:
+    def loss(params: Any, batch: Any, scale: float) -> Any:
+        x, y = batch
+        for w in params:
+            x = np.tanh(x @ w) * scale
+        return ((x - y) ** 2).sum(), {"rows": x}
+
+    (value, aux), slopes = gc.value_and_grad(loss, has_aux=True)(LAYERS, BATCH, 0.5)
+    piped = parallel.pipeline(loss, TWO, 3, has_aux=True, combine=("sum", "concatenate"))
+    (got, rows), gradients = piped(LAYERS, BATCH, 0.5)
+    same([got, rows, gradients], [value, aux, slopes])
+
+
+def test_without_gradients() -> None:
+    def model(params: Any, x: Any) -> Any:
+        for w in params:
+            x = np.tanh(x @ w)
+        return {"y": x, "z": x.sum(1)}
+
+    piped = parallel.pipeline(model, THREE, 4, combine="concatenate", gradients=False)
+    same(piped(LAYERS, BATCH[0]), model(LAYERS, BATCH[0]))
+
+
+def test_a_parameter_that_nothing_reads_has_no_slope() -> None:
+    def loss(params: Any, batch: Any) -> Any:
+        return (batch[0] @ params["w"]).mean()
+
+    params = {"w": LAYERS[0], "unused": np.ones(3)}
+    _, slopes = parallel.pipeline(loss, TWO, 2)(params, BATCH)
+    np.testing.assert_array_equal(slopes["unused"], np.zeros(3))
+
+
+def test_what_cannot_be_piped() -> None:
+    counter = gc.Variable(0.0, name="piped counter")
+
+    def counting(params: Any, batch: Any) -> Any:
+        counter.assign_add(1.0)
+        return mlp(params, batch)
+
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (mlp, {"chunks": 0}, "one chunk or more"),
+        (mlp, {"devices": []}, "one device or more"),
+        (mlp, {"combine": "median"}, "not by 'median'"),
+        (mlp, {"combine": "concatenate"}, "by mean or sum"),
+        (mlp, {"schedule": "pipe"}, "schedules are"),
+        (mlp, {"schedule": "0F0 0B0"}, "the schedule is for 1 stages of 1 chunks"),
+        (mlp, {"checkpoint": "often"}, "checkpoint is always"),
+        (mlp, {"balance": "luck"}, "time or bytes"),
+        (mlp, {"stages": 500}, "are no 500 stages"),
+        (counting, {}, "assigns a variable"),
+        (lambda params, batch: params[0].sum(), {}, "depends on the batch"),
+    ]
+    for loss, options, problem in cases:
+        with pytest.raises(GraphError, match=problem):
+            parallel.pipeline(loss, **{"devices": TWO, **options})(LAYERS, BATCH)
+    with pytest.raises(TypeRuleError, match="differ in their rows"):
+        parallel.pipeline(mlp, TWO)(LAYERS, (BATCH[0], BATCH[1][:-1]))

@@ -1,0 +1,65 @@
+"""Cutting sequences: the best there is, as every possible cut shows."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from graphc.errors import GraphError
+from graphc.passes.pipelining import balance
+from graphc.passes.pipelining.balance import balanced
+
+rng = np.random.default_rng(0)
+
+
+def slowest(costs: list[float], ends: list[int]) -> float:
+    return max(sum(costs[a:b]) for a, b in pairwise([0, *ends]))
+
+
+def best_of_all(costs: list[float], parts: int) -> float:
+    inner = combinations(range(1, len(costs)), parts - 1)
+    return min(slowest(costs, [*ends, len(costs)]) for ends in inner)
+
+
+def test_no_cut_is_better() -> None:
+    """2,000 random sequences against brute force."""
+    for _ in range(2000):
+        count = int(rng.integers(2, 9))
+        parts = int(rng.integers(1, min(count, 4) + 1))
+        costs = rng.integers(1, 20, count).tolist()
+        ends = balanced(costs, parts)
+        assert len(ends) == parts
+        assert ends[-1] == count
+        assert all(a < b for a, b in pairwise([0, *ends]))
+        assert slowest(costs, ends) == best_of_all(costs, parts)
+
+
+def test_the_limit_of_a_part() -> None:
+    costs, sizes = [1.0, 1.0, 1.0, 9.0], [1.0, 1.0, 8.0, 1.0]
+    assert slowest(costs, balanced(costs, 2)) == 9
+    assert balanced(costs, 2, sizes, limit=9) == [2, 4]
+    with pytest.raises(GraphError, match="no cut into 2 stages keeps each within 7 bytes"):
+        balanced(costs, 2, sizes, limit=7)
+
+
+def test_fewest_bytes_of_good_cuts() -> None:
+    assert balanced([100.0, 1.0, 1.0, 100.0], 2, crossing=[0, 5, 9, 2]) == [3, 4]
+    assert balanced([100.0, 1.0, 1.0, 100.0], 2, crossing=[0, 2, 9, 5]) == [1, 4]
+    assert balanced([1.0] * 8, 4) == [2, 4, 6, 8]
+
+
+def test_odd_sequences() -> None:
+    assert balanced([0.0] * 5, 2)[-1] == 5
+    assert balanced([1.0], 3) == [1, 1, 1]
+    assert balanced([], 2) == [0, 0]
+    with pytest.raises(GraphError, match="one part or more"):
+        balanced([1.0], 0)
+
+
+def test_long_sequences_are_cut_between_blocks() -> None:
+    costs = rng.random(5000).tolist()
+    ends = balanced(costs, 8)
+    assert slowest(costs, ends) < sum(costs) / 8 * 1.02
+    assert len(costs) > balance.MOST_POSITIONS
