@@ -89,6 +89,7 @@ _HOMES = {
     "torch_backend": "graphc.formats.torch.backend",
     "to_device": "graphc.frontend.compile.device_args",
     "value_and_grad": "graphc.frontend.transforms.grad",
+    "view": "graphc.formats.pages",
     "vjp": "graphc.frontend.transforms.grad",
     "while_loop": "graphc.frontend.transforms.control",
 }

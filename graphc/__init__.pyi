@@ -28,6 +28,7 @@ from graphc.errors import TraceError as TraceError
 from graphc.errors import TypeRuleError as TypeRuleError
 from graphc.errors import VerifyError as VerifyError
 from graphc.formats.convert import convert as convert
+from graphc.formats.pages import view as view
 from graphc.formats.torch.backend import torch_backend as torch_backend
 from graphc.formats.torch.live import from_torch as from_torch
 from graphc.frontend.compile.calibrate import profile as profile
@@ -2098,9 +2099,6 @@ def vector_norm(
     ord: float = 2,
 ) -> NDArray[Any]:
     """(sum |x|**ord)**(1/ord) over `axis`; ord inf, -inf and 0 are max, min and a count."""
-
-def view(x: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
-    """The same bits read as another element type of equal width."""
 
 def vsplit(x: ArrayLike, indices_or_sections: ArrayLike) -> NDArray[Any]:
     """split along axis 0."""

@@ -45,16 +45,18 @@ ALLOWED = {
     "runtime": BASE,
     "codegen": BASE | {"loops", "config", "ir", "ops", "runtime"},
     "passes": BASE | {"loops", "collector", "config", "ir", "ops", "codegen", "runtime"},
+    "viewer": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes"},
     "frontend": BASE
-    | {"loops", "collector", "config", "ir", "ops", "runtime", "codegen", "passes"},
+    | {"loops", "collector", "config", "ir", "ops", "runtime", "codegen", "passes", "viewer"},
     "cluster": BASE | {"runtime"},
     "linalg": BASE | {"ops"},
     "random": BASE | {"ops"},
     "numpy": BASE | {"frontend"},
-    "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend"},
+    "formats": BASE | {"config", "ir", "ops", "runtime", "passes", "frontend", "viewer"},
     "learn": BASE | {"config", "ir", "ops", "runtime", "frontend", "formats"},
     **dict.fromkeys(("data", "nn", "optim", "parallel"), BASE | {"learn"}),
-    "cli": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats"},
+    "cli": BASE
+    | {"config", "ir", "ops", "runtime", "codegen", "passes", "frontend", "formats", "viewer"},
 }
 
 

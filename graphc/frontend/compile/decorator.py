@@ -50,6 +50,7 @@ from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
+    from graphc.viewer.page import Page
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -367,6 +368,27 @@ class CompiledFunction(Generic[P, R]):
 
         save(path, self.graph(*args, **kwargs))
 
+    def view(self, *args: Any, **kwargs: Any) -> Page:
+        """A page of the compilation for these arrays or specs, or of the latest one: its graph,
+        stages, kernels, memory and timeline (see `gc.view`, which measures runs, too).
+        """
+        return self._view(args, kwargs, 0)
+
+    def _view(self, args: tuple[Any, ...], kwargs: dict[str, Any], runs: int) -> Page:
+        from graphc.frontend.files.viewed import own_sources, page_of, traced_runs
+
+        measured = []
+        if args or kwargs or not self.compiles:
+            variant = self._traced(args, kwargs)
+            built = self._compile(variant)
+        else:
+            latest = self.compiles[-1].signature
+            built = next(v.built for v in self._variants[latest] if v.built is not None)
+        if runs:
+            built, arrays = self.prepared(args, kwargs)
+            measured = traced_runs(built, arrays, runs)
+        return page_of(built, self.config, measured, own_sources(built.stages[0].value))
+
     # -------------------------------------------------------------------------------- methods
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -419,7 +441,7 @@ class BoundFunction:
         if name in ("_function", "__copy__", "__deepcopy__", "__setstate__"):  # its own, if any
             raise AttributeError(name)
         found = getattr(self._function, name)
-        if name in ("graph", "stages", "lower", "executable", "save"):
+        if name in ("graph", "stages", "lower", "executable", "save", "view"):
             return functools.partial(self._with_instance, found, name == "save")
         return found
 

@@ -1,0 +1,464 @@
+"use strict";
+// The picture of a graph: layout of what is visible, drawing, and what mouse and keys do.
+
+const PAD = 14, HEAD = 26, FONT = 12;
+const LOOK = {sans: "system-ui, -apple-system, 'Segoe UI', sans-serif", mono: "ui-monospace, Menlo, Consolas, monospace"};
+const MOST_TARGETS = 6; // a value that more siblings read is told beside them, not drawn to them
+
+function isOpenable(item) { return item.children !== undefined || (item.node && item.node.regions.length > 0); }
+
+class Picture {
+  constructor(canvas, story, show) {
+    Object.assign(this, {canvas, story, show, camera: {x: 0, y: 0, scale: 1}, chosen: null, hover: null, wasOpen: new Set()});
+    this.measure = document.createElement("canvas").getContext("2d");
+    this.widths = new Map();
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(canvas);
+  }
+
+  // ------------------------------------------------------------------ what is shown
+
+  set(graph, device, marks) {
+    const kept = this.chosen && this.chosen.node ? this.chosen.node.id : null;
+    this.graph = graph;
+    this.device = device;
+    this.marks = marks;
+    this.root = tree(graph, device, this.story);
+    this.worlds = [this.world(graph, this.root)];
+    this.reopen(this.root);
+    this.markGroups();
+    this.layout();
+    this.chosen = kept === null ? null : this.visibleOf(kept);
+  }
+  world(graph, root) {
+    const leaves = new Map(), pending = [...root.children];
+    while (pending.length) {
+      const item = pending.pop();
+      if (item.children && !item.node) pending.push(...item.children);
+      else leaves.set(item.node.id, item);
+    }
+    return {graph, leaves};
+  }
+  reopen(root) {
+    const pending = [root];
+    while (pending.length) {
+      const item = pending.pop();
+      if (item === root || this.wasOpen.has(this.key(item))) this.unfold(item);
+      if (item.children && item.open) pending.push(...item.children);
+    }
+    this.first(root);
+  }
+  // What stands open at first sight: what repeats, then other groups, while the picture stays calm.
+  first(root) {
+    let shown = root.children.length;
+    const pending = [...root.children];
+    while (pending.length) {
+      const at = Math.max(0, pending.findIndex(item => item.kind === "repeat")), [item] = pending.splice(at, 1);
+      if (!item.children || item.node || item.open || item.kind === "block" || shown + item.children.length > (shown < 4 ? 30 : 16)) continue;
+      this.unfold(item);
+      shown += item.children.length;
+      pending.push(...item.children);
+    }
+  }
+  key(item) { return item.node ? "n" + item.node.id : item.kind + item.title + (item.parent ? item.parent.children.indexOf(item) : ""); }
+  // Open a group, or what is inside of a kernel or loop.
+  unfold(item) {
+    if (item.node && !item.children) {
+      const graphs = item.node.regions.map(number => this.story.region(number));
+      const insides = graphs.map(graph => tree(graph, item.device, this.story));
+      item.children = insides.flatMap(inside => inside.children);
+      for (const child of item.children) child.parent = item;
+      graphs.forEach((graph, k) => this.worlds.push(this.world(graph, insides[k])));
+      item.kind = "region";
+    }
+    item.open = item.children !== undefined && item.children.length > 0;
+  }
+  toggle(item) {
+    if (!isOpenable(item)) return;
+    const before = this.boxOnScreen(item);
+    if (item.open) { item.open = false; this.wasOpen.delete(this.key(item)); }
+    else { this.unfold(item); this.wasOpen.add(this.key(item)); }
+    this.layout();
+    this.keep(item, before);
+    this.draw();
+  }
+  all(open) {
+    const pending = [...this.root.children];
+    if (!open) this.wasOpen.clear();
+    let left = 400;
+    while (pending.length) {
+      const item = pending.shift();
+      if (!open) { if (item.children) { item.open = false; pending.push(...item.children); } continue; }
+      if (item.kind && !item.node && !item.open && left > 0) { this.unfold(item); this.wasOpen.add(this.key(item)); left -= item.children.length; }
+      else if (item.open) pending.push(...item.children);
+    }
+    this.layout();
+    this.fit();
+  }
+  markGroups() {
+    for (const world of this.worlds) for (const [id, leaf] of world.leaves) {
+      const mark = world.graph === this.graph ? this.marks.get(id) : undefined;
+      for (let item = leaf; mark && item && !(item.mark && item.mark !== mark && item.mark === "created"); item = item.parent) item.mark = item.mark || mark;
+    }
+  }
+  // The visible item that stands for a leaf: itself or the group it is folded into.
+  visible(leaf) {
+    let found = leaf;
+    for (let item = leaf.parent; item; item = item.parent) if (!item.open) found = item;
+    return found;
+  }
+  visibleOf(id) {
+    const leaf = this.worlds[0].leaves.get(id);
+    return leaf ? this.visible(leaf) : null;
+  }
+  reveal(id) {
+    const leaf = this.worlds[0].leaves.get(id);
+    if (!leaf) return false;
+    for (let item = leaf.parent; item; item = item.parent) { this.unfold(item); this.wasOpen.add(this.key(item)); }
+    this.layout();
+    this.choose(leaf);
+    this.centre(leaf);
+    return true;
+  }
+
+  // ------------------------------------------------------------------ layout
+
+  layout() {
+    this.links = this.edges();
+    const within = new Map(); // parent -> [from, to, link]
+    for (const link of this.links) {
+      const [parent, a, b] = this.siblings(link.from, link.to);
+      link.direct = a === link.from && b === link.to;
+      link.parent = parent;
+      if (!within.has(parent)) within.set(parent, []);
+      within.get(parent).push([a, b, link]);
+    }
+    this.arrange(this.root, within);
+    this.items = [];
+    this.position(this.root, -this.root.w / 2, 0, 0);
+  }
+  edges() {
+    const found = new Map();
+    let uid = 0;
+    this.chips = new Map();
+    for (const {graph, leaves} of this.worlds) {
+      for (const [, leaf] of leaves) {
+        const to = this.visible(leaf), reads = leaf.node.inputs;
+        for (let k = 0; k < reads.length + leaf.node.after.length; k++) {
+          const id = k < reads.length ? reads[k] : leaf.node.after[k - reads.length];
+          const source = leaves.get(id);
+          if (!source) { if (k < reads.length) this.chip(to, graph.byId.get(id)); continue; }
+          const from = this.visible(source);
+          if (from === to) continue;
+          from.uid = from.uid || ++uid + this.serial();
+          to.uid = to.uid || ++uid + this.serial();
+          const key = from.uid + "," + to.uid;
+          let link = found.get(key);
+          if (!link) found.set(key, link = {from, to, values: new Map(), control: true});
+          if (k < reads.length) { link.control = false; link.values.set(id, source.node); }
+        }
+      }
+    }
+    return [...found.values()];
+  }
+  serial() { return Picture.count = (Picture.count || 0) + 1; }
+  chip(item, node) {
+    if (!node || node.op === "workspace") return;
+    if (!this.chips.has(item)) this.chips.set(item, new Map());
+    this.chips.get(item).set(node.id, node);
+  }
+  siblings(a, b) {
+    const above = new Set();
+    for (let item = a; item; item = item.parent) above.add(item);
+    let y = b;
+    while (!above.has(y.parent)) y = y.parent;
+    let x = a;
+    while (x.parent !== y.parent) x = x.parent;
+    return [y.parent, x, y];
+  }
+  arrange(item, within) {
+    if (!item.open) { [item.w, item.h] = this.size(item); return; }
+    for (const child of item.children) this.arrange(child, within);
+    const plan = new dagre.graphlib.Graph();
+    plan.setGraph({rankdir: "TB", nodesep: 22, ranksep: 40, edgesep: 10, ranker: "tight-tree"});
+    plan.setDefaultEdgeLabel(() => ({}));
+    item.children.forEach((child, k) => { child.place = k; plan.setNode(String(k), {width: child.w, height: child.h}); });
+    const edges = within.get(item) || [], targets = new Map();
+    for (const [a, b] of edges) {
+      if (!targets.has(a)) targets.set(a, new Set());
+      targets.get(a).add(b);
+    }
+    for (const [a, b, link] of edges) {
+      link.pulled = targets.get(a).size > MOST_TARGETS;
+      if (!link.pulled && a !== b) plan.setEdge(String(a.place), String(b.place));
+    }
+    dagre.layout(plan);
+    item.children.forEach((child, k) => { const at = plan.node(String(k)); child.dx = at.x - child.w / 2 + PAD; child.dy = at.y - child.h / 2 + PAD + (item.parent ? HEAD : 0); });
+    for (const [a, b, link] of edges) {
+      const at = link.direct && !link.pulled && plan.edge(String(a.place), String(b.place));
+      link.route = at ? at.points.map(p => ({x: p.x + PAD, y: p.y + PAD + (item.parent ? HEAD : 0)})) : null;
+    }
+    const size = plan.graph();
+    item.w = Math.max((size.width || 0) + 2 * PAD, item.parent ? this.size(item)[0] : 0);
+    item.h = (size.height || 0) + 2 * PAD + (item.parent ? HEAD : 0);
+  }
+  position(item, x, y, depth) {
+    Object.assign(item, {x, y, depth});
+    if (item.parent) this.items.push(item);
+    if (item.open) for (const child of item.children) this.position(child, x + child.dx, y + child.dy, depth + 1);
+  }
+  width(text, bold) {
+    const key = (bold ? "b" : "") + text;
+    let found = this.widths.get(key);
+    if (found === undefined) {
+      this.measure.font = `${bold ? 600 : 400} ${bold ? FONT : FONT - 1}px ${LOOK.sans}`;
+      this.widths.set(key, found = this.measure.measureText(text).width);
+    }
+    return found;
+  }
+  size(item) {
+    const [title, ...under] = this.texts(item);
+    const wide = Math.max(this.width(title, true) + 4, ...under.map(text => this.width(text, false)));
+    return [Math.min(Math.max(70, wide + (isOpenable(item) ? 48 : 28)), 340), 22 + 15 * under.length + (under.length ? 4 : 6)];
+  }
+  // The lines in a box: what it is, its type, and the user's line.
+  texts(item) {
+    if (item.texts) return item.texts;
+    const made = [];
+    if (item.node) {
+      const node = item.node, source = this.story.source(node.file, node.line).trim();
+      made.push(node.op === "fused" ? "kernel " + this.inside(node) : clean(node.title), node.type);
+      if (node.line) made.push(cut(lineText(node) + (source ? "   " + source : ""), 46));
+    } else {
+      made.push((item.times ? item.times + " × " : "") + clean(item.title));
+      made.push(item.count + " nodes");
+    }
+    return item.texts = made.map(text => cut(text, 52));
+  }
+  inside(node) {
+    const ops = node.regions.flatMap(number => this.story.region(number).nodes).filter(n => !QUIET.has(n.op)).map(n => n.op);
+    return [...new Set(ops)].slice(0, 4).join(" ") + (new Set(ops).size > 4 ? " …" : "");
+  }
+
+  // ------------------------------------------------------------------ drawing
+
+  draw() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+  }
+  paint() {
+    if (!this.items || !this.canvas.clientWidth) return;
+    const dark = document.documentElement.classList.contains("dark");
+    const colours = Object.fromEntries(["panel", "text", "soft", "line", "accent", "new", "changed", "gone", "back"].map(n => [n, css(n)]));
+    sharp(this.canvas, (pen, width, height) => {
+      const {x, y, scale} = this.camera;
+      pen.translate(width / 2, height / 2);
+      pen.scale(scale, scale);
+      pen.translate(-x, -y);
+      const view = {left: x - width / 2 / scale, right: x + width / 2 / scale, top: y - height / 2 / scale, bottom: y + height / 2 / scale};
+      for (const item of this.items) if (item.open && seen(item, view)) this.drawBox(pen, item, scale, dark, colours);
+      for (const link of this.links) this.drawLink(pen, link, view, scale, colours);
+      for (const item of this.items) if (!item.open && seen(item, view)) this.drawBox(pen, item, scale, dark, colours);
+    });
+  }
+  drawBox(pen, item, scale, dark, colours) {
+    const group = isOpenable(item), {x, y, w, h} = item;
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, item.open ? 10 : group ? 8 : 6);
+    pen.fillStyle = item.colour >= 0 ? tint(item.colour, dark, item.open ? 0.35 : 1) : item.open ? (dark ? "#ffffff08" : "#00000006") : colours.panel;
+    pen.fill();
+    pen.lineWidth = (item === this.chosen ? 2.4 : item === this.hover ? 1.8 : 1) / Math.min(1, Math.max(scale, 0.25));
+    pen.strokeStyle = item === this.chosen ? colours.accent : item.colour >= 0 ? ink(item.colour, dark) : item === this.hover ? colours.soft : colours.line;
+    pen.stroke();
+    if (item.times && !item.open) { // a pile: more than one of these
+      pen.beginPath(); pen.moveTo(x + 8, y + h + 3); pen.lineTo(x + w - 2, y + h + 3); pen.lineTo(x + w + 3, y + h - 2); pen.lineTo(x + w + 3, y + 8);
+      pen.stroke();
+    }
+    if (item.mark) { pen.fillStyle = item.mark === "created" ? colours.new : colours.changed; pen.beginPath(); pen.roundRect(x, y + 4, 4, Math.min(h, item.open ? 22 : h) - 8, 2); pen.fill(); }
+    if (FONT * scale < 4.5) return;
+    const texts = this.texts(item);
+    pen.textBaseline = "middle";
+    pen.fillStyle = colours.text;
+    pen.font = `600 ${FONT}px ${LOOK.sans}`;
+    const room = w - 20, sign = group ? (item.open ? "–" : "+") : "";
+    pen.fillText(fitted(pen, texts[0], room - (sign ? 12 : 0)), x + 12, y + 14);
+    if (sign) { pen.fillStyle = colours.soft; pen.fillText(sign, x + w - 16, y + 14); }
+    if (item.open) return;
+    pen.font = `${FONT - 1}px ${LOOK.sans}`;
+    pen.fillStyle = colours.soft;
+    texts.slice(1).forEach((text, k) => pen.fillText(fitted(pen, text, room), x + 12, y + 31 + 15 * k));
+    const chips = this.chips.get(item);
+    if (chips) this.drawChips(pen, item, chips, colours);
+  }
+  // Parameters and constants that an item reads, as dots at its upper edge.
+  drawChips(pen, item, chips, colours) {
+    const params = [...chips.values()].filter(node => node.op !== "const").length;
+    const count = Math.min(params, 8);
+    pen.fillStyle = colours.accent;
+    for (let k = 0; k < count; k++) { pen.beginPath(); pen.arc(item.x + item.w - 12 - k * 9, item.y, 3, 0, 7); pen.fill(); }
+  }
+  drawLink(pen, link, view, scale, colours) {
+    const {from, to} = link;
+    const lit = this.chosen && (within(from, this.chosen) || within(to, this.chosen)) || this.hover && (from === this.hover || to === this.hover);
+    if (link.pulled && !lit) return;
+    const a = {x: from.x + from.w / 2, y: from.y + from.h}, b = {x: to.x + to.w / 2, y: to.y};
+    if (Math.max(a.x, b.x) < view.left - 400 || Math.min(a.x, b.x) > view.right + 400 || Math.max(a.y, b.y) < view.top || Math.min(a.y, b.y) > view.bottom) return;
+    let bytes = 0;
+    for (const node of link.values.values()) bytes += node.bytes;
+    pen.lineWidth = (lit ? 1.4 : 0.6) + Math.min(3, Math.log10(1 + bytes) / 3);
+    pen.strokeStyle = lit ? colours.accent : colours.soft;
+    pen.globalAlpha = lit ? 1 : link.direct ? 0.55 : 0.28;
+    pen.setLineDash(link.control ? [4, 4] : []);
+    pen.beginPath();
+    let middle;
+    if (link.route) {
+      const ox = link.parent.x, oy = link.parent.y, points = link.route.map(p => ({x: p.x + ox, y: p.y + oy}));
+      pen.moveTo(points[0].x, points[0].y);
+      for (let k = 1; k < points.length - 1; k++) {
+        const next = points[k + 1], end = k === points.length - 2 ? next : {x: (points[k].x + next.x) / 2, y: (points[k].y + next.y) / 2};
+        pen.quadraticCurveTo(points[k].x, points[k].y, end.x, end.y);
+      }
+      if (points.length === 2) pen.lineTo(points[1].x, points[1].y);
+      middle = points[Math.floor(points.length / 2)];
+    } else {
+      const bend = Math.max(20, Math.abs(b.y - a.y) / 2.5);
+      pen.moveTo(a.x, a.y);
+      pen.bezierCurveTo(a.x, a.y + bend, b.x, b.y - bend, b.x, b.y);
+      middle = {x: (a.x + b.x) / 2, y: (a.y + b.y) / 2};
+    }
+    pen.stroke();
+    pen.setLineDash([]);
+    if (scale > 0.3) this.arrow(pen, link.route ? {x: link.parent.x + link.route[link.route.length - 1].x, y: link.parent.y + link.route[link.route.length - 1].y} : b);
+    pen.globalAlpha = 1;
+    if (scale > 0.75 && link.values.size && (link.direct || lit)) this.label(pen, link, middle, bytes, colours, lit);
+  }
+  arrow(pen, at) {
+    pen.fillStyle = pen.strokeStyle;
+    pen.beginPath(); pen.moveTo(at.x, at.y + 1); pen.lineTo(at.x - 4, at.y - 6); pen.lineTo(at.x + 4, at.y - 6); pen.fill();
+  }
+  // What goes along an edge: type and bytes.
+  label(pen, link, at, bytes, colours, lit) {
+    const first = link.values.values().next().value, more = link.values.size > 1 ? ` +${link.values.size - 1}` : "";
+    const text = cut(first.type, 26) + more + (lit ? "   " + bytesText(bytes) : "");
+    pen.font = `10px ${LOOK.sans}`;
+    const wide = pen.measureText(text).width + 6;
+    pen.fillStyle = colours.back;
+    pen.globalAlpha = 0.85;
+    pen.fillRect(at.x - wide / 2, at.y - 7, wide, 14);
+    pen.globalAlpha = 1;
+    pen.fillStyle = lit ? colours.accent : colours.soft;
+    pen.fillText(text, at.x - wide / 2 + 3, at.y + 0.5);
+  }
+
+  // ------------------------------------------------------------------ the camera
+
+  fit() {
+    const {clientWidth: width, clientHeight: height} = this.canvas;
+    if (!this.root || !width) return;
+    const scale = Math.min(1.25, Math.max(0.02, Math.min(width / (this.root.w + 40), height / (this.root.h + 40))));
+    const readable = Math.max(scale, Math.min(0.62, width / (this.root.w + 40)));
+    this.camera = {x: 0, y: this.root.h / 2, scale: readable};
+    if (readable > scale) this.camera.y = height / readable / 2 - 20;
+    this.draw();
+  }
+  centre(item) {
+    this.camera.x = item.x + item.w / 2;
+    this.camera.y = item.y + item.h / 2;
+    this.camera.scale = Math.max(this.camera.scale, 0.8);
+    this.draw();
+  }
+  boxOnScreen(item) { return {x: (item.x + item.w / 2 - this.camera.x) * this.camera.scale, y: (item.y - this.camera.y) * this.camera.scale}; }
+  keep(item, at) {
+    this.camera.x = item.x + item.w / 2 - at.x / this.camera.scale;
+    this.camera.y = item.y - at.y / this.camera.scale;
+  }
+  under(event) {
+    const box = this.canvas.getBoundingClientRect(), {x, y, scale} = this.camera;
+    const px = (event.clientX - box.left - box.width / 2) / scale + x, py = (event.clientY - box.top - box.height / 2) / scale + y;
+    let found = null;
+    for (const item of this.items) if (px >= item.x && px <= item.x + item.w && py >= item.y && py <= item.y + item.h) if (!found || item.depth >= found.depth) found = item;
+    return found;
+  }
+  zoom(by, px = 0, py = 0) {
+    const {scale} = this.camera, next = Math.min(4, Math.max(0.01, scale * by));
+    this.camera.x += px / scale - px / next;
+    this.camera.y += py / scale - py / next;
+    this.camera.scale = next;
+    this.draw();
+  }
+
+  // ------------------------------------------------------------------ mouse and keys
+
+  choose(item) {
+    this.chosen = item;
+    this.show(item);
+    this.draw();
+  }
+  listen() {
+    const canvas = this.canvas;
+    let held = null, moved = false;
+    canvas.addEventListener("wheel", event => {
+      event.preventDefault();
+      const box = canvas.getBoundingClientRect();
+      if (event.ctrlKey || !event.shiftKey) this.zoom(Math.exp(-event.deltaY / 400), event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2);
+      else { this.camera.x += event.deltaY / this.camera.scale; this.draw(); }
+    }, {passive: false});
+    canvas.addEventListener("pointerdown", event => { held = [event.clientX, event.clientY, this.camera.x, this.camera.y]; moved = false; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener("pointerup", event => {
+      canvas.classList.remove("held");
+      if (held && !moved) { const item = this.under(event); this.choose(item === this.chosen && !item ? null : item); }
+      held = null;
+    });
+    canvas.addEventListener("dblclick", event => { const item = this.under(event); if (item) this.toggle(item); });
+    canvas.addEventListener("pointermove", event => {
+      if (held) {
+        const dx = event.clientX - held[0], dy = event.clientY - held[1];
+        if (Math.abs(dx) + Math.abs(dy) > 3) { moved = true; canvas.classList.add("held"); }
+        if (moved) { this.camera.x = held[2] - dx / this.camera.scale; this.camera.y = held[3] - dy / this.camera.scale; this.draw(); }
+        return;
+      }
+      const item = this.under(event);
+      if (item !== this.hover) { this.hover = item; this.draw(); }
+      tip(event, item ? this.about(item) : "");
+    });
+    canvas.addEventListener("pointerleave", event => { this.hover = null; tip(event, ""); this.draw(); });
+    canvas.addEventListener("keydown", event => this.key_(event));
+  }
+  about(item) {
+    if (!item.node) return `${clean(item.title)}\n${item.count} nodes${item.open ? "" : "; double click opens it"}`;
+    const node = item.node, flops = this.story.flopsOf(this.device, node), source = this.story.source(node.file, node.line);
+    return [`%${node.id} ${node.op} : ${node.type}`, node.attrs, `${bytesText(node.bytes)}${flops ? ", " + flopsText(flops) : ""}`,
+      node.line ? `${lineText(node)}  ${source.trim()}` : ""].filter(Boolean).join("\n");
+  }
+  key_(event) {
+    const moves = {ArrowDown: [1, true], ArrowUp: [-1, true], ArrowLeft: [-1, false], ArrowRight: [1, false]};
+    if (event.key === "Enter" && this.chosen) this.toggle(this.chosen);
+    else if (event.key === "+" || event.key === "=") this.zoom(1.25);
+    else if (event.key === "-") this.zoom(0.8);
+    else if (event.key in moves) this.step(...moves[event.key]);
+    else return;
+    event.preventDefault();
+  }
+  // Down and up along edges, left and right among what stands in one row.
+  step(by, along) {
+    if (!this.chosen) { this.choose(this.items.find(item => !item.open) || null); if (this.chosen) this.centre(this.chosen); return; }
+    const here = this.chosen, middle = here.x + here.w / 2;
+    const near = along
+      ? this.links.filter(link => (by > 0 ? link.from : link.to) === here).map(link => by > 0 ? link.to : link.from)
+      : this.items.filter(item => item !== here && item.parent === here.parent && Math.sign(item.x + item.w / 2 - middle) === by);
+    const best = near.sort((a, b) => Math.hypot(a.x + a.w / 2 - middle, 3 * (a.y - here.y)) - Math.hypot(b.x + b.w / 2 - middle, 3 * (b.y - here.y)))[0];
+    if (best) { this.choose(best); this.centre(best); }
+  }
+}
+
+const QUIET = new Set(["const", "param", "item", "tuple", "broadcast", "reshape", "workspace"]);
+function cut(text, most) { return text.length > most ? text.slice(0, most - 1) + "…" : text; }
+function seen(item, view) { return item.x < view.right && item.x + item.w > view.left && item.y < view.bottom && item.y + item.h > view.top; }
+function within(item, group) { for (; item; item = item.parent) if (item === group) return true; return false; }
+function fitted(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let low = 0, high = text.length;
+  while (low < high) { const half = (low + high + 1) >> 1; if (pen.measureText(text.slice(0, half) + "…").width <= room) low = half; else high = half - 1; }
+  return text.slice(0, low) + "…";
+}

@@ -1,0 +1,162 @@
+"""The kernels of a compilation: what each computes, costs and looks like in every form.
+
+    user's line  <->  nodes  <->  readable Python  <->  LLVM IR  <->  assembly
+
+Nodes know the user's line.  Which line of assembly comes from which line of LLVM IR is what LLVM
+itself says: the IR is compiled once more with its own line numbers as debug information, which
+changes no instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphc.codegen.build import kernel_texts, target_of
+from graphc.codegen.llvm.target import Target, assembly
+from graphc.config import Config
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.place import Device, device_of
+from graphc.ir.verify import with_blocks
+from graphc.passes.placement.cost import CostModel, nbytes_of
+from graphc.runtime.load.table import CALL
+
+if TYPE_CHECKING:
+    from graphc.codegen.build import Compiled
+    from graphc.runtime.load.program import Image
+
+KERNEL_WORD = 2  # of a call row of the step table
+MOST_TEXT = 400_000  # characters of one form of one kernel
+_SCOPE = 9_000_000  # numbers of metadata that no kernel reaches
+_DEFINE = re.compile(r"define [^{]*@([\w.]+)\([^{]*\{$")
+_NO_DEBUG = re.compile(r"^\s*(;|[\w.\"-]+:|\}|$)")
+_LOC = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s")
+_BOOKKEEPING = re.compile(r"^\s*(\.(loc|cfi_\w+|file)\b|\.Ltmp\d+:|\.Lfunc_(begin|end)\d+:\s*$)")
+_SECTION = re.compile(r"^\s*\.section\s+\.?\"?\.debug_")
+
+
+def kernels(
+    program: Graph | Program, image: Image, compiled: Compiled, config: Config, costs: CostModel
+) -> list[dict[str, Any]]:
+    """Every kernel with its texts, and of each call the node, its device and its cost, the
+    costliest first; then the parts that products share, which no step calls itself."""
+    texts = kernel_texts(compiled, config)
+    target, calls = target_of(config.for_device(None)), _calls(program, image, costs)
+    shared = {name[:-3] for name in texts if name.startswith("graphc_")}
+    found = [
+        {"symbol": symbol, "calls": calls.get(symbol, []), **_forms(symbol, texts, target, config)}
+        for symbol in [*calls, *sorted(shared - calls.keys())]
+    ]
+    return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
+
+
+def _calls(
+    program: Graph | Program, image: Image, costs: CostModel
+) -> dict[str, list[dict[str, Any]]]:
+    nodes: dict[tuple[str, str], Node] = {}
+    for graph in with_blocks(program):
+        for node in graph.nodes:
+            device = device_of(node.place)
+            nodes[device.short if device else "", node.summary()] = node
+    found: dict[str, dict[tuple[int, int], dict[str, Any]]] = {}
+    for number, each in enumerate(image.images):
+        for row, origin in each.origins.items():
+            if each.table[row] != CALL:
+                continue
+            called = nodes.get((each.device, origin.node))
+            id = called.id if called is not None else -1
+            call = {"device": number, "text": origin.node, "node": id, **_cost(called, costs)}
+            found.setdefault(each.kernels[each.table[row + KERNEL_WORD]], {})[number, id] = call
+    return {symbol: list(calls.values()) for symbol, calls in found.items()}
+
+
+def _cost(node: Node | None, costs: CostModel) -> dict[str, float]:
+    """What the cost model says of one call."""
+    device = device_of(node.place) if node is not None else None
+    if node is None or not isinstance(device, Device):
+        return {"flops": 0.0, "bytes": 0.0, "seconds": 0.0}
+    inner = [costs.work(n) for region in node.regions for n in region.nodes if not n.regions]
+    return {
+        "flops": sum(work.flops for work in inner),
+        "bytes": float(sum(nbytes_of(n.type) for n in (node, *node.inputs))),
+        "seconds": costs.compute(node, device),
+    }
+
+
+def _forms(symbol: str, texts: Mapping[str, str], target: Target, config: Config) -> dict[str, Any]:
+    """The texts of a kernel, and of each line of assembly the line of LLVM IR it comes from."""
+    python, llvm = texts.get(f"{symbol}.py", ""), texts.get(f"{symbol}.ll", "")
+    native, lines = texts.get(f"{symbol}.s", ""), list[int]()
+    if llvm and max(len(llvm), len(native)) <= MOST_TEXT:
+        native, lines = linked(llvm, native, target, config.opt)
+    forms = {"python": python, "llvm": llvm, "assembly": native}
+    return {**{k: v[:MOST_TEXT] for k, v in forms.items()}, "origins": lines}
+
+
+# ---------------------------------------------------------------------------- LLVM and assembly
+
+
+def linked(llvm: str, native: str, target: Target, opt: int) -> tuple[str, list[int]]:
+    """The assembly of a text, and for each of its lines the line of the text, 0 where there is
+    none.  Where debug information would change the code, the code as it was, and no lines."""
+    from graphc.errors import GraphError
+
+    try:
+        lines = list(_unwrapped(assembly([numbered(llvm)], target, opt)))
+    except (GraphError, RuntimeError):  # LLVM refuses it: what is shown is what runs
+        return native, []
+    text = "\n".join(line for line, _ in lines) + "\n"
+    return text, [origin for _, origin in lines]
+
+
+def numbered(llvm: str) -> str:
+    """An LLVM text with its own line numbers as debug information."""
+    lines: list[str] = []
+    notes: dict[int, int] = {}  # line of the text -> scope
+    scopes: list[str] = []
+    scope = 0
+    for number, line in enumerate(llvm.split("\n"), 1):
+        define = _DEFINE.match(line)
+        if define:
+            scope = _SCOPE + 10 + len(scopes)
+            scopes.append(define[1])
+            line = f"{line[:-1]}!dbg !{scope} {{"
+        elif line == "}":
+            scope = 0
+        elif scope and not _NO_DEBUG.match(line) and line.startswith("  "):
+            notes[number] = scope
+            line = f"{line}, !dbg !{_SCOPE + 1000 + number}"
+        lines.append(line)
+    return "\n".join([*lines, *_metadata(notes, scopes)]) + "\n"
+
+
+def _metadata(notes: Mapping[int, int], scopes: list[str]) -> Iterator[str]:
+    unit, file, kind, flag = (_SCOPE + k for k in range(4))
+    yield f"!llvm.dbg.cu = !{{!{unit}}}\n!llvm.module.flags = !{{!{flag}}}"
+    yield f'!{flag} = !{{i32 2, !"Debug Info Version", i32 3}}'
+    yield f'!{file} = !DIFile(filename: "kernel.ll", directory: "")'
+    kept = "isOptimized: true, runtimeVersion: 0, emissionKind: LineTablesOnly"
+    yield f"!{unit} = distinct !DICompileUnit(language: DW_LANG_C99, file: !{file}, {kept})"
+    yield f"!{kind} = !DISubroutineType(types: !{{}})"
+    for number, name in enumerate(scopes):
+        yield (
+            f'!{_SCOPE + 10 + number} = distinct !DISubprogram(name: "{name}", scope: !{file}, '
+            f"file: !{file}, line: 1, type: !{kind}, spFlags: DISPFlagDefinition, unit: !{unit})"
+        )
+    for line, scope in notes.items():
+        yield f"!{_SCOPE + 1000 + line} = !DILocation(line: {line}, scope: !{scope})"
+
+
+def _unwrapped(native: str) -> Iterator[tuple[str, int]]:
+    """The lines of an assembly text without debug information, each with what that said."""
+    current, hidden = 0, False
+    for line in native.rstrip("\n").split("\n"):
+        if line.lstrip().startswith(".section"):
+            hidden = _SECTION.match(line) is not None
+        place = _LOC.match(line)
+        if place:
+            current = int(place[1])
+        elif not hidden and not _BOOKKEEPING.match(line):
+            code = line.startswith("\t") and not line.lstrip().startswith((".", "#"))
+            yield line, current if code else 0

@@ -1,0 +1,101 @@
+"""The page: data and assets in one HTML file that asks nobody for anything.
+
+The data are JSON, packed and in base64, so that no text of a model is part of the page's own text;
+what the page shows of it, it shows as text.  Its policy lets it load nothing at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+from functools import cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from graphc.errors import GraphError, printable
+from graphc.runtime.files.files import write_atomically
+from graphc.viewer.story import Subject, story
+
+SCRIPTS = (
+    "dagre.min.js",
+    "data.js",
+    "groups.js",
+    "elements.js",
+    "graph.js",
+    "stages.js",
+    "kernels.js",
+    "time.js",
+    "main.js",
+)
+_POLICY = "default-src 'none'; {allowed}; img-src data:; form-action 'none'; base-uri 'none'"
+_HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+"""
+
+
+class Page:
+    """A page of a compilation: `save` writes it, a notebook shows it, `html` is its text."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.name = subject.name
+        self.html = page(subject.name, story(subject))
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page to a file, which is returned. Raises GraphError when it cannot."""
+        target = Path(path)
+        try:
+            write_atomically(target, [self.html.encode()])
+        except OSError as error:
+            raise GraphError(f"cannot write {target}: {error.strerror}") from None
+        return target
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which may run its script and nothing else."""
+        inside = html.escape(self.html)
+        style = "width:100%;height:640px;border:1px solid #8884;border-radius:6px"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{inside}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<graphc page of {printable(self.name)}: {len(self.html):,} bytes>"
+
+
+def page(title: str, data: dict[str, Any]) -> str:
+    """The text of a page."""
+    style, scripts = asset("style.css"), [asset(name) for name in SCRIPTS]
+    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
+    allowed = f"script-src {hashes}; style-src 'sha256-{_digest(style)}'"
+    head = _HEAD.format(title=html.escape(printable(title)), policy=_POLICY.format(allowed=allowed))
+    body = [
+        f"<style>{style}</style>\n</head>\n{asset('page.html')}",
+        f'<script type="application/octet-stream" id="data">{packed(data)}</script>\n',
+        *(f"<script>{text}</script>\n" for text in scripts),
+        "</body>\n</html>\n",
+    ]
+    return head + "".join(body)
+
+
+def packed(data: dict[str, Any]) -> str:
+    """Data as base64 of packed JSON."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of the page's own."""
+    return (files("graphc.viewer") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
