@@ -1,4 +1,4 @@
-"""Pages driven in a browser: every panel opened, clicked and searched, a console that stays empty."""
+"""Pages driven in a browser: every panel opened, clicked, searched; the console stays empty."""
 
 from __future__ import annotations
 
