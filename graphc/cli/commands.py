@@ -29,6 +29,8 @@ _COMMANDS = {
     "bench": "graphc.cli.bench",
     "audit": "graphc.cli.audit",
     "cache": "graphc.cli.system",
+    "launch": "graphc.cli.cluster",
+    "top": "graphc.cli.cluster",
 }
 _SUMMARIES = {
     "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
@@ -42,6 +44,8 @@ _SUMMARIES = {
     "bench": "Time the calls of a graph on random arrays.",
     "audit": "Count parameters, bytes and flops of a graph.",
     "cache": "List or clear the cache of compiled kernels.",
+    "launch": "Run a script with worker processes for gc.cluster.from_environment().",
+    "top": "Show the worker processes of running clusters.",
 }
 
 

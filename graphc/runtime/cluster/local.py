@@ -28,7 +28,7 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.wire import Kind, Message
-from graphc.runtime.cluster.worker import BEAT_SECONDS, READ_SOCKET
+from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import clusters
 from graphc.runtime.files.gcx import FORMAT
@@ -37,12 +37,17 @@ from graphc.runtime.load.layouts import BellWords
 MOST_WORKERS = 64
 _START_SECONDS = 60.0
 _ROOT = str(Path(graphc.__file__).parents[1])
-_CODE = """\
+MODULE = "graphc.runtime.cluster.worker"
+_CODE = f"""\
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-from graphc.runtime.cluster.worker import main
+from {MODULE} import main
 main()
 """
+
+
+class LostWorker(RunError):
+    """A worker ended or stood still."""
 
 
 class Worker:
@@ -124,7 +129,10 @@ class Worker:
             wire.send(self.way, kind, fields, descriptors)
             answer = self._receive()
         except wire.Lost:
-            raise RunError(f"{self} was lost: {self.lost or 'it has ended'}") from None
+            raise LostWorker(f"{self} was lost: {self.lost or 'it has ended'}") from None
+        except BaseException:
+            self.lose("it was interrupted while it got a program")  # its answer is still to come
+            raise
         if answer.kind == Kind.ERROR:
             raise GraphError(
                 f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
@@ -138,11 +146,11 @@ class Worker:
                 return wire.receive(self.way)
         raise wire.Lost
 
-    def cancel(self) -> None:
-        """Have it stop the run that is in flight."""
+    def cancel(self, step: int) -> None:
+        """Have it stop this step."""
         assert self.process.stdin is not None
         with suppress(OSError, ValueError):
-            os.write(self.process.stdin.fileno(), b"c")
+            os.write(self.process.stdin.fileno(), CANCEL.pack(step))
 
     # -- the end
 
@@ -179,10 +187,10 @@ class LocalCluster:
     pids       the numbers of their processes
     """
 
-    def __init__(self, workers: int, threads: int, job: str, patience: float) -> None:
-        self.job, self.threads, self.patience = job, threads, patience
+    def __init__(self, workers: int, threads: int, job: str, patience: float, retries: int) -> None:
+        self.job, self.threads, self.patience, self.retries = job, threads, patience, retries
         self.lock = threading.RLock()  # one step at a time: all workers do them in one order
-        self.steps = self.messages = 0
+        self.steps = self.messages = self.restarts = 0
         self.dropped: list[int] = []  # programs that are not there any more
         self.is_closed = False
         self.in_flight: Callable[[], None] | None = None  # ends the step
@@ -221,33 +229,38 @@ class LocalCluster:
         return [worker.process.pid for worker in self.workers]
 
     def status(self) -> dict[str, Any]:
-        """Steps and messages so far, and of every worker: pid, state, programs, bytes of memory."""
+        """Steps, messages and restarts so far, and of every worker: pid, state, programs, bytes of
+        memory, and those it has sent to other workers."""
         return {
             "job": self.job,
             "steps": self.steps,
             "messages": self.messages,
+            "restarts": self.restarts,
             "workers": [
                 {
                     "task": worker.task,
                     "pid": worker.process.pid,
                     "state": worker.lost or ("closed" if self.is_closed else "ready"),
                     "programs": len(worker.programs),
-                    "memory": _memory(worker.process.pid),
+                    "memory": resident_bytes(worker.process.pid),
+                    "sent": int(worker.words[BellWords.sent]),
                 }
                 for worker in self.workers
             ],
         }
 
     def require(self) -> None:
-        """Raise RunError unless all workers are there."""
+        """Raise RunError unless all workers are there; start them again if steps are retried."""
         if self.is_closed or os.getpid() != self._owner:
             raise RunError(
                 f"the cluster of /job:{self.job} is closed",
                 hint="call it inside `with gc.cluster.local(...)`, in the process that opened it",
             )
+        if self.retries:
+            self.restart()
         for worker in self.workers:
             if worker.lost:
-                raise RunError(
+                raise LostWorker(
                     f"{worker} was lost: {worker.lost}",
                     hint="restart() starts it again; restore variables from a checkpoint",
                 )
@@ -264,6 +277,7 @@ class LocalCluster:
                     made = Worker(self.job, worker.task, self.threads)
                     made.join()
                     self.workers[place] = made
+                    self.restarts += 1
 
     def close(self) -> None:
         """End the workers. Steps in flight end with an error."""
@@ -317,7 +331,7 @@ def _close_all(workers: list[Worker], owner: int) -> None:
             worker.close()
 
 
-def _memory(process: int) -> int:
+def resident_bytes(process: int) -> int:
     """The bytes of memory that a process has for itself and shares."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
@@ -327,7 +341,12 @@ def _memory(process: int) -> int:
 
 
 def local(
-    workers: int = 2, *, threads: int | None = None, job: str = "worker", patience: float = 2.5
+    workers: int = 2,
+    *,
+    threads: int | None = None,
+    job: str = "worker",
+    patience: float = 2.5,
+    retries: int = 0,
 ) -> LocalCluster:
     """Start worker processes on this machine: `with gc.cluster.local(workers=3) as cluster:`.
 
@@ -335,7 +354,9 @@ def local(
     compiled for them runs there; each has `threads` threads (without it they share the processors).
     Variables that they use lie in memory that all of them share with this process.  A worker that
     ends is noticed at once, one that stands still after `patience` seconds: the step fails with a
-    RunError.  The workers end with this process, whatever ends it.
+    RunError.  With `retries` it is done again instead, so often at most: the workers that were lost
+    are started again, and variables that the step writes get back what they held before it.  The
+    workers end with this process, whatever ends it.
 
     Raises GraphError for a job that is served already, for numbers that are not possible, and where
     the system is not Linux.
@@ -346,7 +367,24 @@ def local(
         raise GraphError(f"{job!r} cannot be the name of a job", hint='use one such as "worker"')
     if not isinstance(patience, int | float) or not patience > 0:
         raise GraphError(f"patience is a number of seconds, not {patience!r}")
+    if type(retries) is not int or retries < 0:
+        raise GraphError(f"retries is a number from 0, not {retries!r}")
     if job in clusters:
         raise GraphError(f"/job:{job} is served already", hint="close that cluster, or name a job=")
     shared = max(1, default_threads() // workers)
-    return LocalCluster(workers, threads or shared, job, patience)
+    return LocalCluster(workers, threads or shared, job, patience, retries)
+
+
+def from_environment(**options: Any) -> LocalCluster:
+    """The cluster that the environment asks for: `graphc launch -n 3 SCRIPT` sets GRAPHC_WORKERS.
+
+    Options are those of `local`, which starts the workers.  Raises GraphError where GRAPHC_WORKERS
+    is not set, or no number.
+    """
+    text = os.environ.get("GRAPHC_WORKERS", "")
+    if not (text.isascii() and text.isdecimal()):
+        raise GraphError(
+            f"GRAPHC_WORKERS is {text!r}; a number of workers is expected",
+            hint="graphc launch -n 3 SCRIPT sets it; gc.cluster.local(workers=3) needs none",
+        )
+    return local(int(text), **options)

@@ -31,7 +31,7 @@ from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
-from graphc.runtime.cluster.local import LocalCluster, Worker
+from graphc.runtime.cluster.local import LocalCluster, LostWorker, Worker
 from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.share import Places, Share, places_of, share_of
 from graphc.runtime.cluster.wire import Kind
@@ -48,15 +48,13 @@ _numbers = itertools.count()
 class Opened:
     """The memory that all processes of a program have, until a run fails.
 
-    `values` are parameters, then results, where they do not stay in this process; `addresses` are
-    those of the variables here; `here` runs the devices of this process, if there are any, and
-    `workers` those of the others.
+    `values` are parameters, then results, where they do not stay in this process; `here` runs the
+    devices of this process, if there are any, and `workers` those of the others.
     """
 
     memory: Block
     stop: np.ndarray[Any, Any]
     values: tuple[np.ndarray[Any, Any], ...]
-    addresses: list[int]
     here: Share | None
     workers: list[Worker]
 
@@ -82,6 +80,7 @@ class ClusterExecutable(Executable):
         self.number = next(_numbers)
         self.members = _members(image, cluster)
         self._opened: Opened | None = None
+        self._asked: Opened | None = None  # while a run is in flight
         weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
         executables.add(self)
         stop_on_interrupt(stop_all)
@@ -119,7 +118,7 @@ class ClusterExecutable(Executable):
 
     def cancel(self) -> None:
         """Stop the run that is in flight; it raises RunError."""
-        opened = self._opened
+        opened = self._asked
         if opened is not None:
             self._give_up(opened)
 
@@ -128,37 +127,73 @@ class ClusterExecutable(Executable):
         opened.stop[0] = 1
         for task in self.members:
             if task != HERE:
-                self.cluster.workers[task].cancel()
+                self.cluster.workers[task].cancel(self.cluster.steps)
             elif opened.here is not None:
                 opened.here.cancel()
 
     def _step(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """One run; the lock of the cluster is held."""
         binding = self._binding
-        opened = self._opened
-        moved = binding is not None and binding.addresses is None
-        if opened is None or moved or opened.workers != self.workers:
-            opened = self._opened = self._open()
+        if binding is not None and binding.addresses is None:
+            share_cells(binding.found())
+            self._opened = None
         with binding.hold() if binding is not None else nullcontext():
             if binding is not None and binding.addresses is None:
                 binding.bind()
-            if binding is not None and binding.addresses != opened.addresses:
-                binding.unbind()
-                raise RunError(f"a variable was reset while {self.image.name} began to run")
+                if any(cell.place is None for cell in binding.cells):
+                    binding.unbind()
+                    raise RunError(f"a variable was reset while {self.image.name} began to run")
+            opened = self._until_done(arrays)
             params = len(self.params)
-            for place, array in zip(opened.values, arrays[:params]):
-                np.copyto(place, array)
-            if opened.here is not None and 0 in self.members[HERE]:
-                opened.here.point([*map(address_of, arrays)])
-            try:
-                self._ask(opened)
-            except BaseException:
-                self._opened = None
-                raise
             for place, array in zip(opened.values[params:], arrays[params:]):
                 np.copyto(array, place)
             if binding is not None:
                 binding.wrote()
+
+    def _until_done(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Opened:
+        """A run, done again from what variables held before when a worker is lost; the memory that
+        has its results."""
+        retries = self.cluster.retries if self._can_repeat else 0
+        written = self._written() if retries else []
+        before = [memory.copy() for memory in written]
+        while True:
+            try:
+                opened = self._ready()
+                self._feed(opened, arrays)
+                self._ask(opened)
+                return opened
+            except BaseException as error:
+                self._opened = None
+                if not retries or not isinstance(error, LostWorker) or self.cluster.is_closed:
+                    raise
+            retries -= 1
+            for memory, value in zip(written, before):
+                np.copyto(memory, value)
+            self.cluster.restart()
+
+    def _ready(self) -> Opened:
+        """The links of the last run, or new ones."""
+        opened = self._opened
+        if opened is None or opened.workers != self.workers:
+            opened = self._opened = self._open()
+        return opened
+
+    def _feed(self, opened: Opened, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        for place, array in zip(opened.values, arrays[: len(self.params)]):
+            np.copyto(place, array)
+        if opened.here is not None and 0 in self.members[HERE]:
+            opened.here.point([*map(address_of, arrays)])
+
+    @property
+    def _can_repeat(self) -> bool:
+        """A run that takes an argument of the caller's over has no way back."""
+        return not (self.image.donated and 0 in self.members.get(HERE, ()))
+
+    def _written(self) -> list[np.ndarray[Any, Any]]:
+        """The memory of the variables that a run writes."""
+        binding = self._binding
+        pairs = zip(binding.cells, binding.slots) if binding is not None else ()
+        return [cell.host() for cell, slot in pairs if slot.written]
 
     def _ask(self, opened: Opened) -> None:
         """One message to each worker, one answer of each. Raises RunError."""
@@ -166,11 +201,13 @@ class ClusterExecutable(Executable):
         cluster.steps += 1
         outcomes: dict[int, tuple[int, int] | None] = {}
         cluster.in_flight = lambda: self._give_up(opened)
+        self._asked = opened
         try:
             for worker in workers:
                 worker.ring(self.support, self.number, cluster.steps)
                 cluster.messages += 1
             if opened.here is not None:
+                opened.here.ready()
                 outcome = outcomes[HERE] = opened.here.step()
                 if outcome[0]:
                     self._give_up(opened)
@@ -182,8 +219,10 @@ class ClusterExecutable(Executable):
                 worker.answer(self.support, worker.gone)
             raise
         finally:
-            cluster.in_flight = None
+            cluster.in_flight = self._asked = None
         self._judge(outcomes)
+        if opened.stop[0]:
+            self._opened = None  # somebody gave up a run that was done
 
     def _answer(self, worker: Worker, opened: Opened) -> tuple[int, int] | None:
         """How a step ended at a worker; None if it is lost. Once anybody stops, all do."""
@@ -199,7 +238,7 @@ class ClusterExecutable(Executable):
         for task, outcome in outcomes.items():
             if outcome is None:
                 worker = cluster.workers[task]
-                raise RunError(
+                raise LostWorker(
                     f"{worker} was lost in step {cluster.steps} of the cluster, "
                     f"in {self.image.name}: {worker.lost}",
                     hint="restart() starts it again; restore variables from a checkpoint",
@@ -230,8 +269,7 @@ class ClusterExecutable(Executable):
     def _open(self) -> Opened:
         """Give all members new links, and what they do not have yet."""
         self._drop_others()
-        cells = self._binding.found() if self._binding is not None else []
-        share_cells(cells)
+        cells = self._binding.cells if self._binding is not None else []
         image = self.image
         owner = {d: task for task, devices in self.members.items() for d in devices}
         far = {
@@ -263,8 +301,7 @@ class ClusterExecutable(Executable):
             memory.bytes[at : at + slot.nbytes].view(numpy_dtype(slot.dtype)).reshape(slot.shape)
             for slot, at in zip(slots, values)
         ]
-        addresses = [_address(cell) for cell in cells]
-        return Opened(memory, memory.words(0, 1), tuple(made), addresses, here, self.workers)
+        return Opened(memory, memory.words(0, 1), tuple(made), here, self.workers)
 
     def _values(self, places: Places) -> list[int]:
         """Where parameters and results lie; a donated parameter is the result that takes it."""

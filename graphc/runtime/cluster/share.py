@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphc.record import record, replace
-from graphc.runtime.devices.multi_device import Cluster
-from graphc.runtime.load.layouts import FrameWords, LinkWords
+from graphc.runtime.devices.multi_device import Cluster, TeamFrame
+from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
 from graphc.runtime.load.table import FIRST_PARAM
 
@@ -67,15 +67,25 @@ class Share(Cluster):
             far = (c.source == FAR and c.target == number for c in image.channels)
             if any(far):
                 part.agenda = None  # other processes cannot note there what has come
-        self.frame = self._make_frame()
+        self.sends = [number for number in links if image.channels[number].target == FAR]
+        self.frame = TeamFrame(self)
 
     def point(self, values: Sequence[int]) -> None:
         """Have runs use these addresses of parameters and results."""
         self.frame.bases[FIRST_PARAM : FIRST_PARAM + len(values)] = values
 
+    def ready(self) -> None:
+        """Forget that an earlier run was cancelled."""
+        for frame in self.frame.frames:
+            frame.words[FrameWords.cancel] = 0
+
+    def sent(self) -> int:
+        """The bytes that have gone through links to other processes."""
+        slots = self.frame.channels.words.reshape(-1, ChannelWords.nbytes // 8)
+        return int(slots[self.sends, ChannelWords.moved].sum())
+
     def step(self) -> tuple[int, int]:
         """Run once: 0 or a status, and the row that has it."""
-        self.frame.words[FrameWords.cancel] = 0
         status = self._walk(self.frame)
         return status, int(self.frame.words[FrameWords.row])
 

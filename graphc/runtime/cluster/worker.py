@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -34,6 +35,7 @@ from graphc.runtime.load.program import Image
 
 BEAT_SECONDS = 0.25
 READ_SOCKET = -1  # instead of the number of a program
+CANCEL = struct.Struct("<q")  # the step that is given up
 _STATUS_OF_LOSS = 17  # of a worker whose client is gone
 
 
@@ -48,6 +50,7 @@ class Worker:
         self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
         self.kept: dict[int, list[Block]] = {}  # by program
         self.running: Share | None = None
+        self.lock = threading.Lock()  # of what runs
         self.never = np.zeros(1, np.int64)
 
     # -- the watcher
@@ -58,11 +61,17 @@ class Worker:
         while True:
             ready, _, _ = select.select([client, 0], (), (), BEAT_SECONDS)
             self.words[BellWords.beat] += 1
-            if client in ready or (0 in ready and not os.read(0, 64)):
+            told = os.read(0, 4096) if 0 in ready else b""
+            if client in ready or (0 in ready and not told):
                 os._exit(_STATUS_OF_LOSS)
-            running = self.running
-            if 0 in ready and running is not None:
-                running.cancel()
+            for (step,) in CANCEL.iter_unpack(told):
+                self.cancel(step)
+
+    def cancel(self, step: int) -> None:
+        """Stop this step; what runs after it goes on."""
+        with self.lock:
+            if self.running is not None and self.words[BellWords.step] == step:
+                self.running.cancel()
 
     # -- messages
 
@@ -87,9 +96,13 @@ class Worker:
 
     def step(self, program: int) -> None:
         share = self.shares[program]
-        self.running = share
+        with self.lock:
+            share.ready()
+            self.running = share
         status, row = share.step()
-        self.running = None
+        with self.lock:
+            self.running = None
+        self.words[BellWords.sent] = sum(each.sent() for each in self.shares.values())
         if status:
             self.kept[program][0].words(0, 1)[0] = 1
         self.words[BellWords.status], self.words[BellWords.row] = status, row

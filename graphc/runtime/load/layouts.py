@@ -211,3 +211,4 @@ class BellWords(Layout, nbytes=256):
     status: Word
     row: Word
     beat: Word  # goes on as long as the worker does
+    sent: Word  # bytes through links, by the programs that it has open
