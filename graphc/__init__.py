@@ -51,6 +51,7 @@ _HOMES = {
     "Session": "graphc.frontend.session.session",
     "Variable": "graphc.frontend.session.variable",
     "assert_": "graphc.frontend.transforms.outside",
+    "bisect": "graphc.frontend.diagnosis.bisect",
     "callback": "graphc.frontend.transforms.outside",
     "checkpoint": "graphc.frontend.transforms.markers",
     "compile": "graphc.frontend.compile.decorator",

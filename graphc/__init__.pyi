@@ -34,6 +34,7 @@ from graphc.formats.torch.live import from_torch as from_torch
 from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device
+from graphc.frontend.diagnosis.bisect import bisect as bisect
 from graphc.frontend.files.loaded import LoadedGraph as LoadedGraph
 from graphc.frontend.files.saved import parse as parse
 from graphc.frontend.files.saved import save as save

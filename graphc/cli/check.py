@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from graphc.cli.commands import Mismatch
+from graphc.frontend.diagnosis.compare import TOLERANCE, distance
 from graphc.ops.control.compression import widen16
 from graphc.record import record
 from graphc.runtime.devices.multi_device import TeamFrame
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from graphc.frontend.files.loaded import LoadedGraph
     from graphc.ir.graph import Graph, Node, Program, Rewriter
 
-TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "c64": 1e-4, "f64": 1e-9, "c128": 1e-9}
 COLUMNS = ["result", "relative error of short transfers", "bound for all data"]
 _SHORT = "truncate16"
 Results = list[Any]
@@ -200,28 +200,10 @@ def _far(names: Sequence[str], results: Results, others: Results) -> list[str]:
     """The results that are farther from the others than their dtype allows."""
     rows = []
     for name, mine, other in zip(names, results, others):
-        error, allowed = _distance(mine, other)
+        error, allowed = distance(mine, other)
         if not error <= allowed:
             rows.append(f"{name}: largest difference {error:.3g}, allowed {allowed:.3g}")
     return rows
-
-
-def _distance(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """(largest difference, allowed difference); NaNs and infinities must stand at equal places."""
-    from graphc.ir.types import C128, dtype
-
-    kind = dtype(mine.dtype)
-    if mine.shape != other.shape or not mine.size:
-        return (0.0 if mine.shape == other.shape else np.inf), 0.0
-    if kind.kind not in "fc":
-        return float(np.max(mine != other)), 0.0
-    wide = C128.numpy if kind.is_complex else np.float64
-    a, b = mine.astype(wide), other.astype(wide)
-    odd = ~(np.isfinite(a) & np.isfinite(b))
-    if not np.array_equal(a[odd], b[odd], equal_nan=True):
-        return np.inf, 0.0
-    scale = float(np.max(np.abs(b[~odd]), initial=1.0))
-    return float(np.max(np.abs(a[~odd] - b[~odd]), initial=0.0)), TOLERANCE[kind.name] * scale
 
 
 def lost_dicts(lost: list[tuple[Any, ...]]) -> list[dict[str, Any]]:

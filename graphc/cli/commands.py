@@ -31,6 +31,8 @@ _COMMANDS = {
     "cache": "graphc.cli.system",
     "launch": "graphc.cli.cluster",
     "top": "graphc.cli.cluster",
+    "bisect": "graphc.cli.bisect",
+    "reduce": "graphc.cli.reduce",
 }
 _SUMMARIES = {
     "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
@@ -46,6 +48,8 @@ _SUMMARIES = {
     "cache": "List or clear the cache of compiled kernels.",
     "launch": "Run a script with worker processes for gc.cluster.from_environment().",
     "top": "Show the worker processes of running clusters.",
+    "bisect": "Find the stage and rewrite that make a result differ, or crash; exit 3.",
+    "reduce": "Shrink a graph and its input as long as something still fails.",
 }
 
 

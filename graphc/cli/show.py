@@ -22,6 +22,12 @@ from graphc.errors import GraphError
 @click.command("show")
 @click.argument("model", type=MODEL)
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
+@click.option(
+    "--rewrites",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --after: only the first N rewrites of that pass.",
+)
 @binding_option
 @click.option("--kernels", is_flag=True, help="Show the generated kernels as Python source.")
 @target_option
@@ -30,26 +36,32 @@ from graphc.errors import GraphError
 def show_command(
     model: Path,
     after: str | None,
+    rewrites: int | None,
     bindings: tuple[str, ...],
     kernels: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Print MODEL as text."""
+    if rewrites is not None and after is None:
+        raise GraphError("--rewrites counts those of a pass", hint="name it: --after simplify")
     config, binding = make_config(options), parse_bindings(bindings)
     loaded = load_graph(model, config, weights=kernels or after is not None)
     if kernels:
         _show_kernels(loaded, binding, as_json)
         return
     value = loaded.bound(binding) if binding else loaded.graph
-    _print_graph(value if after is None else _after(loaded, value, after), as_json)
+    _print_graph(value if after is None else _after(loaded, value, after, rewrites), as_json)
 
 
-def _after(loaded: Any, graph: Any, name: str) -> Any:
+def _after(loaded: Any, graph: Any, name: str, rewrites: int | None) -> Any:
     from graphc.frontend.compile.engine import stages_of
+    from graphc.frontend.diagnosis.bisect import after_rewrites
     from graphc.passes.pipeline import STAGES, stage_named
 
     name = STAGES[stage_named(name)].name
+    if rewrites is not None:
+        return after_rewrites(graph, loaded.config, name, rewrites, loaded.stage)
     made = {s.name: s.value for s in stages_of(graph, loaded.config, stage=loaded.stage)}
     if name not in made:
         raise GraphError(f"the graph is the output of {loaded.stage}, which runs after {name}")

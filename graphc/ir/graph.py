@@ -17,6 +17,7 @@ from typing import Any
 
 from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
 from graphc.ir.op import Attrs, Effect, Op
+from graphc.ir.rewrites import stoppable
 from graphc.ir.types import AnyType, Type
 
 Location = tuple[str, int]
@@ -341,13 +342,18 @@ class Rewriter(Builder):
         return graph.replace(nodes=self.nodes, results=results, names=names, next_id=self.next_id)
 
 
-def rebuild(graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None]) -> Graph:
+def rebuild(
+    graph: Graph, rewrite: Callable[[Node, Rewriter], Node | None], *, each: bool = True
+) -> Graph:
     """Copy a graph through `rewrite(node, rewriter)`, called in order with inputs already mapped.
 
     The function returns None to keep the node, or the node that stands for it from here on: one it
-    emitted or an earlier one.  The result is the same object when nothing changed.
+    emitted or an earlier one.  The result is the same object when nothing changed.  Each node that
+    is replaced is a rewrite that a stage may be stopped at (see `rewrites`), if `each`: not where
+    replacing some nodes and not others would change what the graph computes.
     """
     r = Rewriter(graph)
+    rewrite = stoppable(rewrite) if each else rewrite
     for old in graph.nodes:
         node = r.copy(old)
         r.loc, r.place = node.loc, node.place

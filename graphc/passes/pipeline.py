@@ -204,20 +204,24 @@ class Record(NamedTuple):
 
 
 def run(
-    graph: Stages, config: Config, after: str | None = None, traced_seconds: float = 0.0
+    graph: Stages,
+    config: Config,
+    after: str | None = None,
+    traced_seconds: float = 0.0,
+    runner: Callable[[Record, Iterable[Stage], Config], Run] | None = None,
 ) -> list[Record]:
     """Every stage's output, the graph itself first and the planned program last.
 
     `after` names the stage whose output the graph is: only later stages run, its cycle anew, and
-    those that give memory (see `strip_memory`).  Raises GraphError for input that cannot be
-    compiled and VerifyError, naming the pass, for a bug.
+    those that give memory (see `strip_memory`).  `runner` makes another kind of Run, that looks on.
+    Raises GraphError for input that cannot be compiled and VerifyError, naming the pass, for a bug.
     """
     first = stage_named(after) if after else 0
     start = start_after(first)
     with collector_paused():
         graph = strip_memory(graph)
         given = Record(STAGES[first].name, graph, traced_seconds, Note(f"{len(graph)} nodes"))
-        made = _Run(given, STAGES[:start], config)
+        made = (runner or Run)(given, STAGES[:start], config)
         for _, stages in groupby(STAGES[start:], key=lambda stage: stage.cycle or stage.name):
             made.settle([stage for stage in stages if not skipped(stage, config)])
     return made.records if first < stage_named(FIRST_OF_MEMORY) else made.records[1:]
@@ -232,7 +236,7 @@ def start_after(first: int) -> int:
     return min(first + 1, stage_named(FIRST_OF_MEMORY))
 
 
-class _Run:
+class Run:
     """Running stages: the records so far, and the promises that must hold from now on."""
 
     def __init__(self, given: Record, done: Iterable[Stage], config: Config) -> None:

@@ -185,7 +185,7 @@ def _shorten(graph: Graph, channels: frozenset[str], mode: str) -> Graph:
         r.nodes.append(made)
         return made
 
-    return rebuild(graph, rewrite)
+    return rebuild(graph, rewrite, each=False)  # both ends of a channel, or neither
 
 
 def _widened(node: Node, r: Rewriter) -> Node:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Contraction, Effect, Reduction, Scalar
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import Type
 from graphc.passes.reasons import summarise
 from graphc.passes.tuning import tuned
@@ -73,7 +74,7 @@ class _Order:
         if not self.takes_place(nodes, gradient):
             return
         first = max(self.turn[gradient], self.ready(nodes))
-        if first < min(self.position[node] for node in update):
+        if first < min(self.position[node] for node in update) and permitted(gradient):
             self.turn |= dict.fromkeys((gradient, *update), first)
             self.turn |= {node: min(self.turn[node], first) for node in helpers}
             self.moved += 1

@@ -20,6 +20,7 @@ from graphc.codegen.tuning import tuned as codegen_tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import Type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
 from graphc.passes.fusion.widening import behind_views, is_view
@@ -59,7 +60,9 @@ def computed_operands(graph: Graph, groups: Groups, config: Config) -> frozenset
     taken = [
         group
         for group, reader in found.items()
-        if is_read_once(group, reader, readers) and pays(group, reader, groups, config)
+        if is_read_once(group, reader, readers)
+        and pays(group, reader, groups, config)
+        and permitted(group.nodes[-1])
     ]
     return frozenset(node for group in taken for node in group.nodes)
 

@@ -13,6 +13,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, node_effect, rebuild, swept
 from graphc.ir.op import Effect
 from graphc.ir.regions import choosers, first_invariant
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import AnyType, TupleType
 from graphc.ops.control.control import results_type
 from graphc.passes.reasons import record
@@ -35,7 +36,7 @@ def prune(graph: Graph, config: Config | None = None) -> Graph:
         if narrow is None:
             return None
         made, places = narrow(node, read[node.id])
-        if made is None:
+        if made is None or not permitted(node):
             return None
         record(node.id, f"{len(node.inputs)} -> {len(made.inputs)} operands")
         r.nodes.append(made)
@@ -45,7 +46,7 @@ def prune(graph: Graph, config: Config | None = None) -> Graph:
         only = places.get(0)
         return only if isinstance(only, Node) else made
 
-    return rebuild(graph, rewrite)
+    return rebuild(graph, rewrite, each=False)
 
 
 def port(item: Node, index: int, r: Rewriter) -> Node:

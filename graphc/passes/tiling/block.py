@@ -19,6 +19,7 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Attrs
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
 from graphc.passes.reasons import record
@@ -79,7 +80,7 @@ def block(graph: Graph, config: Config) -> Graph:
         chain = chain_of(kernels, room)
         if chain is None:
             refused.add(key)
-        else:
+        elif permitted(kernels[-1]):
             made[kernels[-1].id] = chain
             gone.update(node.id for node in (*chain.kernels[:-1], *chain.inside))
     if not made:
@@ -89,7 +90,7 @@ def block(graph: Graph, config: Config) -> Graph:
         chain = made.get(node.id)
         return chain.emit(node, r) if chain is not None else None
 
-    grown = rebuild(graph, rewrite)
+    grown = rebuild(graph, rewrite, each=False)
     names = {name: id for name, id in grown.names.items() if id not in gone}
     return grown.replace(nodes=[n for n in grown.nodes if n.id not in gone], names=names)
 

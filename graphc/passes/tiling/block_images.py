@@ -17,6 +17,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS, Loops, Scalar
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
@@ -30,14 +31,15 @@ def block_images(graph: Graph, config: Config) -> Graph:
         return graph
     reads = Counter(source for node in graph.nodes for source in node.inputs)
     reads.update(graph.results)
-    found = {chain[-1].id: chain for node in graph.nodes if (chain := chain_of(node, reads))}
+    chains = [chain for node in graph.nodes if (chain := chain_of(node, reads))]
+    found = {chain[-1].id: chain for chain in chains if permitted(chain[-1])}
     if not found:
         return graph
 
     def rewrite(node: Node, r: Rewriter) -> Node | None:
         return blocked(node, found[node.id], r) if node.id in found else None
 
-    grown = rebuild(graph, rewrite)
+    grown = rebuild(graph, rewrite, each=False)
     gone = {node.id for chain in found.values() for node in chain[:-1]}
     names = {name: id for name, id in grown.names.items() if id not in gone}
     return grown.replace(nodes=[n for n in grown.nodes if n.id not in gone], names=names)

@@ -13,6 +13,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.rewrites import permitted
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
@@ -33,7 +34,7 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
         for source in node.inputs:
             if is_product(source) and readers[source] == 1:
                 region = one_region(source, node)
-                if pays(source, node, arrangement(region)):
+                if pays(source, node, arrangement(region)) and permitted(node):
                     made[node.id] = source, node, region
                     break
     if not made:
@@ -49,7 +50,7 @@ def transpose_outputs(graph: Graph, config: Config) -> Graph:
         r.nodes.append(fused)
         return fused
 
-    grown = rebuild(graph, rewrite)
+    grown = rebuild(graph, rewrite, each=False)
     gone = {source.id for source, _, _ in made.values()}
     names = {name: id for name, id in grown.names.items() if id not in gone}
     return grown.replace(nodes=[n for n in grown.nodes if n.id not in gone], names=names)

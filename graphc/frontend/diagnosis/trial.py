@@ -1,0 +1,143 @@
+"""A graph with arguments and variables, and what the interpreter makes of it at any stage.
+
+What waits for nothing may run in any order, so a graph whose nodes have effects is tried in more
+than one: a lost `after` edge changes what comes out of one of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.frontend.diagnosis.compare import Difference, first_difference
+from graphc.ir.graph import Graph, Node, Program, map_regions, rebuild
+from graphc.ir.op import Effect
+from graphc.ir.regions import is_control_flow
+from graphc.ir.verify import graphs_of
+from graphc.ops.record.effects import Key
+from graphc.ops.reference.interpreter import Interpreter, interpret
+from graphc.ops.reference.interpreter_channels import Mail
+from graphc.record import record
+
+State = dict[Key, Any]
+Stages = Graph | Program
+ORDERS = 3  # in which a graph with effects is tried
+
+
+@record
+class Trial:
+    """What is compiled (the output of `stage`, if that is named), with which options, and run on
+    what: one array per parameter, and the values of the variables before it."""
+
+    value: Stages
+    arrays: list[Any]
+    state: State
+    config: Config
+    stage: str | None = None
+
+    def interpret(self, value: Stages) -> dict[str, Any]:
+        """What a stage of it computes, in the order of its nodes: results and variables by name."""
+        state = dict(self.state)
+        return self.named(interpret(value, self.arrays, state=state), state)
+
+    def named(self, results: Sequence[Any], state: State) -> dict[str, Any]:
+        """Results and the variables that are there now by what messages call them."""
+        names = (f"result {name!r}" for name in graphs_of(self.value)[0].result_names)
+        kept = {f"variable {name!r}": state[home, name] for home, name in sorted(state)}
+        return {**dict(zip(names, results)), **kept}
+
+    def values(self, value: Stages) -> dict[int, Any]:
+        """What each node outside of regions computes, by id."""
+        wanted = {node for graph in graphs_of(value) for node in graph.nodes}
+        recorder = _Recorder(wanted, dict(self.state))
+        with np.errstate(all="ignore"):
+            recorder.value(value, list(self.arrays))
+        return recorder.found
+
+
+def disagreement(
+    trial: Trial, value: Stages, wanted: dict[str, Any], orders: int = ORDERS
+) -> Difference | None:
+    """How a stage of a trial differs from what it should compute, in some order of its nodes.
+
+    Raises whatever interpreting it does.
+    """
+    for ordered in (value, *other_orders(value, orders - 1)):
+        if (found := first_difference(trial.interpret(ordered), wanted)) is not None:
+            return found
+    return None
+
+
+class _Recorder(Interpreter):
+    """Keeps the values of some nodes."""
+
+    def __init__(self, wanted: set[Node], state: State) -> None:
+        super().__init__(wide=False, state=state, mail=Mail())
+        self.wanted = wanted
+        self.found: dict[int, Any] = {}
+
+    def node(self, node: Node, inputs: list[Any]) -> Any:
+        made = super().node(node, inputs)
+        if node in self.wanted:
+            self.found[node.id] = made
+        return made
+
+
+# ------------------------------------------------------------------------------------ orders
+
+
+def other_orders(value: Stages, count: int) -> Iterator[Stages]:
+    """The graph in other orders that its edges allow: what may be late last, then at random.
+
+    A program of several devices and a graph without effects have none that matter.
+    """
+    if isinstance(value, Program):
+        if len(value.graphs) > 1:
+            return
+        (graph,) = value.graphs
+    else:
+        graph = value
+    if graph.effect not in (Effect.READ, Effect.WRITE):
+        return
+    for number in range(count):
+        yield reordered(graph, random.Random(number) if number else None)
+
+
+def reordered(graph: Graph, draw: random.Random | None) -> Graph:
+    """The graph, and the regions of its control flow, in an order that its edges allow: backwards
+    where they do, or drawn."""
+
+    def rewrite(node: Node, r: Any) -> Node | None:
+        made = map_regions(node, lambda region: reordered(region, draw))
+        if made is node:
+            return None
+        r.nodes.append(made)
+        return made
+
+    if any(map(is_control_flow, graph.nodes)):
+        graph = rebuild(graph, rewrite, each=False)
+    turns = {n: -k if draw is None else draw.random() for k, n in enumerate(graph.nodes)}
+    return graph.replace(nodes=list(_sorted(graph, turns)))
+
+
+def _sorted(graph: Graph, turns: dict[Node, float]) -> Iterable[Node]:
+    """The nodes in topological order; of those that are ready the one with the smallest turn."""
+    waits = {node: len({*node.inputs, *node.after} & turns.keys()) for node in graph.nodes}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        for source in {*node.inputs, *node.after}:
+            readers.setdefault(source, []).append(node)
+    ready = [(turns[node], node.id, node) for node, count in waits.items() if not count]
+    heapify(ready)
+    while ready:
+        node = heappop(ready)[2]
+        yield node
+        for reader in readers.get(node, ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                heappush(ready, (turns[reader], reader.id, reader))

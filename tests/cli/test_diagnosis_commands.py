@@ -1,0 +1,123 @@
+"""`graphc bisect`, `graphc reduce` and `graphc show --rewrites`, as users run them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from planted_bugs import BUGS, forget
+
+import graphc as gc
+from graphc.cli.commands import main
+
+X = np.linspace(-1, 1, 12).reshape(3, 4)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        status = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as request:
+            status = request.code or 0
+        streams = capsys.readouterr()
+        return status, streams.out, streams.err
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    gc.compile(lambda x: (np.tanh(x * 2.0) * 1.0, x.sum())).save(tmp_path / "m.gir", X)
+    np.savez(tmp_path / "in.npz", x=X)
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path / "cache"))
+    yield tmp_path
+    forget()
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    next(bug for bug in BUGS if bug.name == "two_is_a_unit").planted(monkeypatch)
+
+
+def test_nothing_differs(folder, run):
+    model = ("bisect", folder / "m.gir")
+    assert run(*model, "--feed", folder / "in.npz")[:2] == (0, "nothing differs\n")
+    status, out, _ = run(*model, "--seed", 0, "--against", "opt=0", "--json")
+    assert (status, json.loads(out)) == (0, {"differs": False})
+
+
+def test_what_differs(folder, run, planted):
+    written = folder / "test_found.py"
+    model = ("bisect", folder / "m.gir", "--feed", folder / "in.npz")
+    status, out, _ = run(*model, "-o", written)
+    assert status == 3
+    assert out.startswith("simplify makes a result differ, by rewrite 1 of 2")
+    assert "test_diagnosis_commands.py:" in out
+    assert written.read_text() in out
+    status, out, _ = run(*model, "--json")
+    found = json.loads(out)
+    assert (status, found["stage"], found["rewrite"]) == (3, "simplify", 1)
+    assert found["difference"]["ulps"] > 0
+    assert found["nodes"] == 2
+    status, out, _ = run(*model, "--no-reduce", "--against", "opt=0")
+    assert status == 3
+    assert "smallest" not in out
+
+
+def test_reduced(folder, run, planted):
+    small = folder / "small.gir"
+    model = ("reduce", folder / "m.gir", "--feed", folder / "in.npz", "-o", small)
+    status, out, _ = run(*model)
+    assert status == 0
+    assert " -> 2 nodes" in out
+    check = ("bisect", small, "--feed", folder / "small.npz", "--no-reduce")
+    assert run(*check)[0] == 3
+    keeps_sums = "import sys; sys.exit(4 * ('sum' in open(sys.argv[1]).read()))"
+    command = f'exit 4 of {sys.executable} -S -c "{keeps_sums}" {{model}}'
+    status, out, _ = run(*model, "--when", command, "--json")
+    assert (status, json.loads(out)["nodes"]) == (0, 1)
+
+
+def test_a_crash_is_reduced(folder, run, monkeypatch):
+    next(bug for bug in BUGS if bug.name == "everything_lies_at_one_place").planted(monkeypatch)
+    gc.compile(lambda x: np.tanh(x @ x.T) @ x).save(folder / "m.gir", X)
+    found = run(
+        "reduce", folder / "m.gir", "--seed", 1, "-o", folder / "s.gir", "--when", "crashes"
+    )
+    assert found[0] == 0, found
+    assert "matmul" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bisect", "m.gir"), "no feed"),
+        (("bisect", "m.gir", "--seed", 0, "--against", "nosuch=1"), "no option 'nosuch'"),
+        (("bisect", "m.gir", "--seed", 0, "--against", "opt"), "is no option"),
+        (("bisect", "m.gir", "--feed", "other.npz"), "cannot read"),
+        (("reduce", "m.gir", "--seed", 0, "-o", "s.txt"), "name it .gir"),
+        (("reduce", "m.gir", "--seed", 0, "-o", "s.gir"), "nothing fails"),
+        (("reduce", "m.gir", "--seed", 0, "-o", "s.gir", "--when", "crashes"), "nothing fails"),
+        (("reduce", "m.gir", "--seed", 0, "-o", "s.gir", "--when", "odd"), "not understood"),
+        (("show", "m.gir", "--rewrites", 3), "--after"),
+        (("show", "m.gir", "--rewrites", 3, "--after", "nosuch"), "no stage"),
+    ],
+)
+def test_wrong_input_is_one_message(folder, run, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    status, _, error = run(*arguments)
+    assert status == 1
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_pass_stops_at_a_rewrite(folder, run):
+    show = ("show", folder / "m.gir", "--after", "simplify")
+    texts = [run(*show, "--rewrites", n)[1].count("= mul(") for n in (0, 1)]
+    assert texts == [2, 1]

@@ -1,0 +1,147 @@
+"""Bisection: planted bugs are found by stage and rewrite, nothing else is, and what is found is
+reduced to a few nodes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from control_graphs import control_graphs, whole_numbers
+from device_graphs import at_random, config, simplified
+from graphs import arguments, graph, random_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_bugs import BUGS, forget
+from state_programs import program
+
+import graphc as gc
+from graphc.config import Config
+from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
+from graphc.frontend.diagnosis.compare import ulps
+from graphc.frontend.diagnosis.kernels import wrong_kernels
+from graphc.frontend.diagnosis.reduce import reduced
+from graphc.frontend.diagnosis.report import is_small, test_file
+from graphc.frontend.diagnosis.trial import Trial, disagreement
+from graphc.ir.rewrites import counting
+from graphc.passes import pipeline
+
+LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """Wrong kernels go to no cache that another test reads."""
+    monkeypatch.setenv("GRAPHC_CACHE_DIR", str(tmp_path))
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_and_reduced(bug, own_cache, monkeypatch):
+    trial = bug.trial()
+    with monkeypatch.context() as patch:
+        bug.planted(patch)
+        found = culprit(trial)
+        assert found is not None
+        assert (found.stage, found.symptom) == (bug.stage, bug.symptom)
+        assert found.node is not None
+        assert found.node.op.name == bug.op
+        assert found.location is not None
+        assert found.location[0].endswith("planted_bugs.py")
+        assert found.runs <= len(pipeline.STAGES) + LOG
+        smallest = reduced(trial, lambda candidate: same(candidate, found))
+        assert len(smallest.value) <= max(2, min(5, len(trial.value)))
+        assert is_small(smallest)
+        written: dict = {}
+        exec(test_file(smallest, found, bug.options), written)
+        (test,) = (value for name, value in written.items() if name.startswith("test_"))
+        gc.reset_container("planted")
+        with pytest.raises(AssertionError, match=f"^{bug.stage} "):
+            test()
+    gc.reset_container("planted")
+    forget()
+    test()
+
+
+def test_enough_bugs_are_planted():
+    assert len(BUGS) >= 20
+    assert {bug.stage for bug in BUGS} >= {"codegen", "plan", "schedule", "partition", "simplify"}
+
+
+def clean(trial):
+    assert culprit(trial) is None
+    planned = pipeline.run(trial.value, trial.config, trial.stage)[-1].value
+    assert not [found for found in wrong_kernels(trial, planned) if found[2] is not None]
+
+
+@given(random_graphs(), st.integers(0, 100))
+@settings(max_examples=8, deadline=None)
+def test_nothing_is_found_in_a_right_program(made, seed):
+    clean(Trial(made, arguments(made), {}, Config.create()))
+    spread = at_random(simplified(made), seed, 3)
+    clean(Trial(spread, arguments(made), {}, config(3), "place"))
+
+
+@given(control_graphs())
+@settings(max_examples=8, deadline=None)
+def test_nothing_is_found_in_control_flow(made):
+    clean(Trial(made, whole_numbers(made), {}, Config.create()))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_found_in_programs_with_variables(seed):
+    rng = np.random.default_rng(seed)
+    start = rng.normal(size=(5, 6, 6))
+    with gc.container(f"bisected_{seed}"):
+        variables = [gc.Variable(a, name=f"v{k}") for k, a in enumerate(start[:3])]
+    made = gc.compile(program(seed, variables)).graph(*start[3:])
+    assert gc.bisect(made, list(start[3:])) is None
+    assert all((v.value == a).all() for v, a in zip(variables, start[:3]))
+    gc.reset_container(f"bisected_{seed}")
+
+
+@given(random_graphs(), st.data())
+@settings(max_examples=15, deadline=None)
+def test_any_number_of_rewrites_computes_the_same(made, data):
+    trial = Trial(made, arguments(made), {}, Config.create())
+    wanted = trial.interpret(made)
+    stages = pipeline.run(made, trial.config)
+    for before, after in pairwise(stages):
+        stage = pipeline.STAGES[pipeline.stage_named(after.name)]
+        with counting() as rewrites:
+            pipeline.step(stage, before.value, trial.config)
+        limit = data.draw(st.integers(0, len(rewrites.nodes)))
+        with counting(limit):
+            part = pipeline.step(stage, before.value, trial.config).value
+        assert disagreement(trial, part, wanted) is None, (stage.name, limit)
+
+
+def test_a_stage_stops_at_a_rewrite():
+    made = graph("%2 = neg(%0) : f32[4]\n%3 = neg(%2) : f32[4]\n%4 = neg(%3) : f32[4]")
+    counts = [len(after_rewrites(made, Config.create(), "dce", n)) for n in range(3)]
+    whole = after_rewrites(made, Config.create(), "simplify", 0)
+    assert [node.inputs[0].id for node in whole.nodes] == [0, 2, 3]
+    assert counts == sorted(counts, reverse=True)
+    with pytest.raises(gc.GraphError, match="does not run"):
+        after_rewrites(made, Config.create(opt=0), "simplify", 1)
+
+
+def test_other_options_are_compared_with():
+    made = gc.compile(lambda x: np.tanh(x).sum()).graph(gc.spec((9,), "f4"))
+    x = np.arange(9, dtype="f4")
+    assert gc.bisect(made, {"x": x}, against={"opt": 0}) is None
+    with pytest.raises(gc.GraphError, match=r"x is f64"):
+        gc.bisect(made, [x.astype("f8")])
+    with pytest.raises(gc.GraphError, match="takes a graph"):
+        gc.bisect(np.tanh, [x])
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2"])
+def test_units_in_the_last_place(kind):
+    one = np.array(1, kind)
+    assert ulps(one, np.nextafter(one, np.array(2, kind))) == 1
+    tiny = np.nextafter(np.array(0, kind), one)
+    assert ulps(tiny, -tiny) == 2
+    assert ulps(np.array(0.0, kind), np.array(-0.0, kind)) == 0
+    assert ulps(one, np.array(np.nan, kind)) == -1
