@@ -1453,9 +1453,8 @@ def norm(
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
 ) -> NDArray[Any]:
-    """NumPy's norm: Frobenius or 2-norm by default, vector norms, matrix 1 and inf norms.
-
-    Raises TypeRuleError for the spectral and nuclear norms, which need singular values.
+    """NumPy's norm: Frobenius or 2-norm by default, vector norms, and the 1, inf, 2 and nuclear
+    norms of matrices.
     """
 
 def not_equal(x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
@@ -1531,6 +1530,19 @@ def polyder(p: ArrayLike, m: int = 1) -> NDArray[Any]:
 
 def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """(quotient, remainder) of polynomials, the remainder as long as v less one."""
+
+def polyfit(
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: int,
+    rcond: float | None = None,
+    full: bool = False,
+    w: ArrayLike | None = None,
+    cov: bool = False,
+) -> NDArray[Any]:
+    """Coefficients, the highest power first, of the polynomial of a degree that is closest to y at
+    x, weighted by w; `full` and `cov` are refused.
+    """
 
 def polygamma(n: int, x: ArrayLike) -> NDArray[Any]:
     """The n-th derivative of digamma, n = 0 to 20 (digamma itself for 0).

@@ -35,6 +35,7 @@ from graphc.ir.place import parse_device
 from graphc.ir.sizes import Size, hint_of, scope_of
 from graphc.ir.types import Type, leaves
 from graphc.limits import check_within
+from graphc.loops.facts import calls_routines
 from graphc.loops.nest import Kernel
 from graphc.record import record, replace
 from graphc.runtime.call.execute import Executable
@@ -126,7 +127,7 @@ class Compiler:
         return llvm.emit_module(kernels, self.target) + _DECLARED.sub("", wrapper)
 
     def kernel(self, kernel: Kernel) -> str:
-        if self.config.backend == "numba":
+        if self.config.backend == "numba" and not calls_routines(kernel):
             from graphc.codegen.numba import route as numba_route
             from graphc.codegen.python import source
 

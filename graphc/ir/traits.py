@@ -46,6 +46,7 @@ class Traits:
     push, pop        change a stack in place
 
     What rewrites respect or follow:
+    on_cpu           only a CPU computes it
     distinct         equal nodes are still different values
     opaque           its first operand, which rewrites must not see through
     exact            what it reads crosses between devices without losing bits
@@ -83,6 +84,7 @@ class Traits:
     makes_stack: bool = False
     push: bool = False
     pop: bool = False
+    on_cpu: bool = False
     distinct: bool = False
     opaque: bool = False
     exact: bool = False

@@ -16,11 +16,13 @@ from graphc.loops.nest import (
     If,
     Kernel,
     Register,
+    Routine,
     Statement,
     Store,
     Update,
     expressions,
     postorder,
+    walk,
 )
 from graphc.loops.tuning import tuned
 
@@ -141,6 +143,11 @@ def _copies(body: list[Statement]) -> float:
 
 
 # ------------------------------------------------------------------------------------ long loops
+
+
+def calls_routines(kernel: Kernel) -> bool:
+    """Does a kernel call LAPACK, which only code that LLVM makes does?"""
+    return any(isinstance(statement, Routine) for statement in walk(kernel.body))
 
 
 def unit_work(kernel: Kernel) -> int:
@@ -266,6 +273,8 @@ class Changes:
                 return frozenset((repr(register),))
             case Store(buffer=buffer):
                 return frozenset((repr(buffer),))
+            case Routine(places=places):
+                return frozenset(repr(buffer) for buffer, _ in places)
             case For(body=body) | If(body=body):
                 found = self._writes.get(id(statement))
                 if found is None:

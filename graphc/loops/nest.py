@@ -198,6 +198,16 @@ class Prefetch:
 
 
 @record(frozen=True, eq=False)
+class Routine:
+    """Call a routine of LAPACK with the addresses of these elements: it may read and write what
+    lies behind them in buffers of mode "work".  No part of a vector loop, nor of a GPU's kernel.
+    """
+
+    name: str
+    places: tuple[tuple[Buffer, Expr], ...]
+
+
+@record(frozen=True, eq=False)
 class Fail:
     """Return status `code` from the kernel when `condition` holds (bounds, non-finite values)."""
 
@@ -225,7 +235,7 @@ class For:
     body: list[Statement]
 
 
-Statement = Declare | Assign | Update | Store | Prefetch | Fail | If | For
+Statement = Declare | Assign | Update | Store | Prefetch | Routine | Fail | If | For
 
 
 @record
@@ -411,6 +421,9 @@ class Scalars:
     def prefetch(self, buffer: Buffer, index: Expr, count: int) -> None:
         self.body.append(Prefetch(buffer, index, count))
 
+    def routine(self, name: str, places: Iterable[tuple[Buffer, Expr]]) -> None:
+        self.body.append(Routine(name, tuple(places)))
+
     def fail(self, condition: Expr, code: int) -> None:
         if condition not in self.passed:
             self.passed.add(condition)
@@ -453,6 +466,8 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return (statement.index, statement.value)
         case Prefetch():
             return (statement.index,)
+        case Routine():
+            return tuple(index for _, index in statement.places)
         case Fail() | If():
             return (statement.condition,)
         case For():

@@ -24,12 +24,14 @@ from graphc.ops.index import (
     update,  # noqa: F401
 )
 from graphc.ops.linalg import (
+    decompositions,  # noqa: F401
     einsum,  # noqa: F401
     factor,  # noqa: F401
     fourier,  # noqa: F401
     packing,  # noqa: F401
     polynomials,  # noqa: F401
     products,  # noqa: F401
+    spectral,  # noqa: F401
 )
 from graphc.ops.linalg import matmul as linalg  # noqa: F401
 from graphc.ops.math import (

@@ -200,6 +200,7 @@ CALLS: dict[str, str] = {
     "polyadd": "np.polyadd(z, v)",
     "polyder": "np.polyder(v) | np.polyder(v, 2)",
     "polydiv": "np.polydiv(v, z) | np.polydiv(z, v)",
+    "polyfit": "np.polyfit(v, w, 2) | np.polyfit(z, x[:, :2], 1, w=z)",
     "polyint": "np.polyint(v) | np.polyint(v, 2, [1.0, 2.0])",
     "polymul": "np.polymul(z, v)",
     "polysub": "np.polysub(v, z)",
@@ -282,21 +283,34 @@ CALLS: dict[str, str] = {
     # linear algebra
     "linalg.cholesky": "np.linalg.cholesky(s) | np.linalg.cholesky(s, upper=True)"
     " | np.linalg.cholesky(c @ np.conj(c.T) + np.eye(3))",
-    "linalg.cond": "np.linalg.cond(s, 1) | np.real(np.linalg.cond(c, np.inf))"
+    "linalg.cond": "np.linalg.cond(s, 1) | np.linalg.cond(x) | np.linalg.cond(c, -2)"
+    " | np.real(np.linalg.cond(c, np.inf))"
     " | np.linalg.cond(s, 'fro')",
     "linalg.cross": "np.linalg.cross(s, z)",
     "linalg.det": "np.linalg.det(s) | np.linalg.det(c)",
     "linalg.diagonal": "np.linalg.diagonal(t, offset=1)",
+    "linalg.eig": "np.linalg.eig(c) | np.linalg.eig(c * 2).eigenvalues",
+    "linalg.eigh": "np.linalg.eigh(s) | np.linalg.eigh(x[:, :3] + s).eigenvalues",
+    "linalg.eigvals": "np.linalg.eigvals(c)",
+    "linalg.eigvalsh": "np.linalg.eigvalsh(s) | np.linalg.eigvalsh(c, 'U')",
     "linalg.inv": "np.linalg.inv(s) | np.linalg.inv(c)",
+    "linalg.lstsq": "np.linalg.lstsq(x.T, w[:4])[0] | np.linalg.lstsq(x.T, x.T * 2 + 1, 0.1)[3]",
     "linalg.matmul": "np.linalg.matmul(s, x)",
     "linalg.matrix_norm": "np.linalg.matrix_norm(t)",
     "linalg.matrix_power": "np.linalg.matrix_power(s, 3) | np.linalg.matrix_power(s, -2)",
+    "linalg.matrix_rank": "np.linalg.matrix_rank(x) | np.linalg.matrix_rank(v)"
+    " | np.linalg.matrix_rank(t, tol=0.5) | np.linalg.matrix_rank(t, rtol=0.5)",
     "linalg.matrix_transpose": "np.linalg.matrix_transpose(x)",
     "linalg.multi_dot": "np.linalg.multi_dot([s, x, x.T])",
-    "linalg.norm": "np.linalg.norm(x) | np.linalg.norm(x, 1) | np.linalg.norm(x, axis=1, ord=3)",
+    "linalg.norm": "np.linalg.norm(x) | np.linalg.norm(x, 1) | np.linalg.norm(x, axis=1, ord=3)"
+    " | np.linalg.norm(x, 2) | np.linalg.norm(t, 'nuc', (0, 2)) | np.linalg.norm(c, -2)",
+    "linalg.pinv": "np.linalg.pinv(t) | np.linalg.pinv(c, 0.3) | np.linalg.pinv(x, rtol=0.5)",
+    "linalg.qr": "np.linalg.qr(x) | np.linalg.qr(t, mode='r') | np.linalg.qr(c, 'complete').R",
     "linalg.outer": "np.linalg.outer(v, z)",
     "linalg.slogdet": "np.linalg.slogdet(s)",
     "linalg.solve": "np.linalg.solve(s, z) | np.linalg.solve(c, z)",
+    "linalg.svd": "np.linalg.svd(x) | np.linalg.svd(x, False) | np.linalg.svd(t, compute_uv=False)",
+    "linalg.svdvals": "np.linalg.svdvals(c) | np.linalg.svdvals(k)",
     "linalg.tensordot": "np.linalg.tensordot(t, x, axes=([2], [1]))",
     "linalg.tensorinv": "np.linalg.tensorinv(s, ind=1)"
     " | np.linalg.tensorinv(np.eye(6).reshape(2, 3, 6) * z[0] + 0.1)",

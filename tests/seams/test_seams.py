@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from project import environment
 
-from graphc.seams import cpython, glibc, llvmlite, locks, numba_objects
+from graphc.seams import cpython, glibc, lapack, llvmlite, locks, numba_objects
 from graphc.seams import numpy as seam_of_numpy
 
 
@@ -84,6 +84,9 @@ TOUCHES: dict[str, Callable[[], object]] = {
         numba_objects.blocks_are_known
     ),
     "Numba's intrinsics are others: kernels with them are kept in no cache": _numba_has_intrinsics,
+    "NumPy hides its LAPACK: a decomposition takes some 20 us more, and the interpreter's lock": (
+        lambda: all(map(lapack.native, ("sgesdd", "zgesdd", "dsyevd", "dgeev", "dorgqr")))
+    ),
     "glibc does not say what it finds usable: an emulator may pass for the machine": (
         lambda: sys.platform != "linux" or glibc.usable_features()
     ),

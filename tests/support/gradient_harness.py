@@ -28,11 +28,23 @@ OWN = {
 ORDERED = {"sort", "topk", "max", "min", "cummax", "cummin"}
 
 
+# Ops whose vectors are known up to their phases, and those some of whose vectors complete a basis:
+# see test_decompositions.py.
+PHASES, COMPLETED = {"eigh", "svd"}, {"complete", "full"}
+
+
 def differentiable_ops() -> Iterator[Op]:
     """Every op that a gradient flows through."""
     for name, op in sorted(OPS.items()):
         if op.differentiable and name not in OWN and not op.is_custom:
             yield op
+
+
+def is_smooth(op: Op, sample: Sample) -> bool:
+    """Are the results a differentiable function of the operands?"""
+    if any(sample.attrs.get(flag) for flag in COMPLETED):
+        return False
+    return op.name not in PHASES or np.asarray(sample.operands[0]).dtype.kind != "c"
 
 
 def plain(array: Any, rng: np.random.Generator) -> Any:

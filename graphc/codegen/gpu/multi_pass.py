@@ -28,6 +28,7 @@ from graphc.loops.nest import (
     Kernel,
     Prefetch,
     Register,
+    Routine,
     Statement,
     Store,
     Update,
@@ -279,6 +280,8 @@ def substituted(body: list[Statement], mapping: dict[Expr, Expr]) -> list[Statem
                 return Store(buffer, expr(index), expr(value))
             case Prefetch(buffer=buffer, index=index, count=count):
                 return Prefetch(buffer, expr(index), count)
+            case Routine(name=name, places=places):
+                return Routine(name, tuple((buffer, expr(index)) for buffer, index in places))
             case Fail(condition=condition, code=code):
                 return Fail(expr(condition), code)
             case If(condition=condition, body=inner):

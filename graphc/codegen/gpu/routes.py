@@ -18,6 +18,8 @@ from graphc.ir.op import (
 
 def route(op: Op) -> str:
     """The way of an op to a GPU."""
+    if op.traits.on_cpu:
+        return "a CPU beside it"
     match op.lower:
         case Scalar() | Compute() | Reduction() | Loops(cuda=None):
             return "lanes"

@@ -44,6 +44,7 @@ from graphc.loops.nest import (
     Kernel,
     Prefetch,
     Register,
+    Routine,
     Statement,
     Store,
     Update,
@@ -224,6 +225,8 @@ class KernelWriter(Statements[str], LoopWriter):
                 self.store(buffer, *values)
             case Prefetch(buffer=buffer, count=count):
                 self.prefetch(buffer, values[0], count)
+            case Routine(name=name, places=places):
+                self.routine(name, [b for b, _ in places], values)
             case Fail(code=code):
                 self.fail(values[0], code)
 
@@ -243,6 +246,11 @@ class KernelWriter(Statements[str], LoopWriter):
             where = self.emit(f"getelementptr {kind}, ptr {self.pointer(buffer)}, i64 {last}")
             hint = f"ptr {where}, i32 {int(write)}, i32 3, i32 1"
             self.lines.append(f"  call void @llvm.prefetch.p0({hint})")
+
+    def routine(self, name: str, buffers: list[Buffer], indices: list[str]) -> None:
+        places = map(self.address, buffers, indices)
+        symbol = self.module.routine(name, len(indices))
+        self.lines.append(f"  call void {symbol}({', '.join(f'ptr {p}' for p in places)})")
 
     def fail(self, condition: str, code: int) -> None:
         if not self.status:

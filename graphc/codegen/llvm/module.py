@@ -10,6 +10,7 @@ from graphc.codegen.walk import Functions, Values, body_of
 from graphc.ir.types import BOOL, DType
 from graphc.loops.facts import Range, index_range
 from graphc.loops.nest import Expr
+from graphc.seams import lapack
 
 Slot = tuple[str, DType, DType]  # a register's memory, its type and that of the memory
 
@@ -50,6 +51,7 @@ class Module:
         self.metadata: list[str] = []
         self.notes: dict[str, str] = {}
         self.math: dict[tuple[str, DType, int], str] = {}
+        self.routines: dict[str, str] = {}
 
     def note(self, *items: str, distinct: bool = False, itself: bool = False) -> str:
         """The metadata node of these items. `itself`: distinct, and its own first item."""
@@ -83,6 +85,12 @@ class Module:
             self.parts.append(FunctionWriter(self, lanes).math(self.math[key], name, dtype, count))
         return self.math[key]
 
+    def routine(self, name: str, count: int) -> str:
+        """The symbol of a routine of LAPACK, which whoever loads the object finds."""
+        symbol = f"@{lapack.PREFIX}{name}"
+        self.routines[symbol] = f"declare void {symbol}({', '.join(['ptr'] * count)})"
+        return symbol
+
     def text(self) -> str:
         bits = self.target.vector_bits
         plain = '"no-builtins"'  # no calls of memset or libm appear by themselves
@@ -90,7 +98,7 @@ class Module:
             f'attributes #0 = {{ nounwind mustprogress {plain} "prefer-vector-width"="{bits}" }}',
             f"attributes #1 = {{ alwaysinline nounwind willreturn memory(none) {plain} }}",
         ]
-        return "\n".join([*self.parts, *attributes, *self.metadata, ""])
+        return "\n".join([*self.parts, *self.routines.values(), *attributes, *self.metadata, ""])
 
 
 class FunctionWriter(Values[str]):

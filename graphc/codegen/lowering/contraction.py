@@ -281,11 +281,12 @@ class EpilogueLowering:
     def tile_reader(self, tile: Buffer, i: Expr, j: Expr, lead: Expr) -> None:
         b = self.b
         element = tensor_type(self.form.node).dtype
-
-        def read(_: tuple[Expr, ...]) -> Expr:
-            return b.load(tile, i * lead + j).cast(element)
-
-        self.elements.bind(self.form.node, read)
+        if len(self.region.results) == 1:
+            self.elements.bind(self.form.node, lambda _: b.load(tile, i * lead + j).cast(element))
+            return
+        # The first result may lie where the sums do, and not need them: a part of a complex number.
+        kept = b.register(b.load(tile, i * lead + j))
+        self.elements.bind(self.form.node, lambda _: b.read(kept).cast(element))
 
 
 def index_at(

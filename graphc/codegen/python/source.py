@@ -35,6 +35,7 @@ from graphc.loops.nest import (
     Kernel,
     Prefetch,
     Register,
+    Routine,
     Scalars,
     Statement,
     Store,
@@ -256,6 +257,9 @@ class KernelSource(Statements[Text], Source):
                 self.line(f"{where} = {self.atom(value, LOOSE)}")
             case Prefetch(buffer=buffer, index=index, count=count):
                 self.line(f"# soon: {count} from {self.element(buffer.index, index)} on")
+            case Routine(name=name, places=places):
+                given = [f"a{b.index}[{self.atom(at, LOOSE)}:]" for b, at in places]
+                self.line(f"{name}({', '.join(given)})  # of LAPACK: Numba cannot call it")
             case Fail(condition=condition, code=code):
                 self.line(f"if {self.atom(condition, LOOSE)}:")
                 self.line(f"    return {code}")

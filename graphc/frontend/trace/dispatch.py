@@ -365,15 +365,8 @@ REFUSED: dict[str, str] = {
         ("busday_count", "busday_offset", "is_busday", "datetime_as_string"),
         "it is about dates, which graphs have no dtype for",
     ),
-    **dict.fromkeys(
-        (
-            *(f"linalg.{name}" for name in ("eig", "eigh", "eigvals", "eigvalsh", "lstsq", "pinv")),
-            *(f"linalg.{name}" for name in ("matrix_rank", "qr", "svd", "svdvals")),
-            *("polyfit", "roots"),
-        ),
-        "it is about eigenvalues, singular values or orthogonal factors, which graphc does not "
-        "compute; gc.callback lets NumPy do so when the function runs",
-    ),
+    "roots": "its result has a size that depends on data; use np.linalg.eigvals of the companion "
+    "matrix",
     "polynomial.polynomial": "it has two variables; use np.polyval for one after the other",
     "trim_zeros": "its result has a size that depends on data; slice at places that are known",
     "in1d": "it is gone from newer NumPy; use np.isin(x.ravel(), y)",

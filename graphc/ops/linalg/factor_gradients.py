@@ -28,7 +28,7 @@ def _unit_lower(packed: Value) -> Any:
     return f.add(f.tril(packed, -1), f.eye(shape_of(packed)[-1], dtype=packed.element))
 
 
-def _upper_solve(upper: Value, b: ArrayLike) -> Any:
+def upper_solve(upper: Value, b: ArrayLike) -> Any:
     """upper^-1 b for upper triangular matrices, as factors whose L is the unit matrix."""
     f, dims = functions, shape_of(upper)
     order = f.broadcast_to(f.arange(dims[-1]), dims[:-1])
@@ -42,7 +42,7 @@ def lu_gradient(ct: tuple[Any, ...], result: tuple[Any, ...], x: Value) -> tuple
     lower, upper = _unit_lower(packed), f.triu(packed)
     below = f.tril(f.matmul(_transposed(lower), f.tril(change, -1)), -1)
     above = f.triu(f.matmul(f.triu(change), _transposed(upper)))
-    right = _transposed(_upper_solve(upper, _transposed(f.add(below, above))))
+    right = _transposed(upper_solve(upper, _transposed(f.add(below, above))))
     # The packed factors of L alone: U is the unit matrix.
     return (emit("lu_solve", lower, perm, right, transposed=True),)
 
@@ -65,8 +65,8 @@ def cholesky_gradient(ct: Value, result: Value, x: Value) -> tuple[Any]:
     f, upper = functions, _transposed(result)
     inner = f.tril(f.matmul(upper, ct))
     half = f.multiply(f.add(inner, f.tril(inner, -1)), 0.5)
-    left = _upper_solve(upper, half)
-    whole = _upper_solve(upper, _transposed(left))
+    left = upper_solve(upper, half)
+    whole = upper_solve(upper, _transposed(left))
     return (f.add(f.tril(whole), f.tril(_transposed(whole), -1)),)
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.types import F64, Dim
+from graphc.ops.linalg.spectral import computed, lstsq
 from graphc.ops.record.arguments import ArrayLike
 from graphc.ops.record.dims import rank_of, shape_of
 from graphc.ops.record.families import require
-from graphc.ops.record.value import Value, as_value, common_element, functions, public
+from graphc.ops.record.value import Value, as_value, common_element, element_of, functions, public
 
 
 def _coefficients(name: str, *given: ArrayLike) -> list[Any]:
@@ -130,3 +131,31 @@ def poly(seq_of_zeros: ArrayLike) -> Any:
         tail = functions.pad(functions.multiply(made, functions.negative(root)), (1, 0))
         made = functions.add(functions.pad(made, (0, 1)), tail)
     return made
+
+
+@public(np.polyfit)
+def polyfit(
+    x: Any,
+    y: Any,
+    deg: int,
+    rcond: float | None = None,
+    full: bool = False,
+    w: ArrayLike | None = None,
+    cov: bool = False,
+) -> Any:
+    """Coefficients, the highest power first, of the polynomial of a degree that is closest to y at
+    x, weighted by w; `full` and `cov` are refused."""
+    require(not full and not cov, "polyfit returns coefficients alone", hint="leave full and cov")
+    f, degree = functions, operator.index(deg)
+    require(degree >= 0, f"polyfit: the degree {degree} is negative")
+    x, y = computed(x, y), computed(y, x)
+    require(rank_of(x) == 1 and rank_of(y) in (1, 2), "polyfit takes a vector x, and y as long")
+    powers = f.vander(x, degree + 1)
+    if w is not None:
+        powers = f.multiply(powers, f.expand_dims(w, -1))
+        y = f.multiply(y, f.expand_dims(w, -1) if rank_of(y) == 2 else w)
+    sizes = f.sqrt(f.sum(f.square(powers), axis=0))
+    if rcond is None:
+        rcond = _count("polyfit", x) * float(np.finfo(element_of(x)[0].numpy).eps)
+    made = lstsq(f.divide(powers, sizes), y, rcond)[0]
+    return f.divide(made, f.expand_dims(sizes, -1) if rank_of(y) == 2 else sizes)

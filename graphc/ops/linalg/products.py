@@ -14,6 +14,18 @@ from graphc.ir.types import F64, Dim, definitely_different
 from graphc.ops.linalg.einsum import einsum
 from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
+from graphc.ops.linalg.spectral import (
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    lstsq,
+    matrix_rank,
+    pinv,
+    qr,
+    svd,
+    svdvals,
+)
 from graphc.ops.nn.conv import conv
 from graphc.ops.record.arguments import ArrayLike, DTypeLike
 from graphc.ops.record.dims import rank_of, shape_of
@@ -31,15 +43,25 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
     "inv",
+    "lstsq",
     "matmul",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "multi_dot",
     "norm",
     "outer",
+    "pinv",
+    "qr",
     "slogdet",
     "solve",
+    "svd",
+    "svdvals",
     "tensordot",
     "tensorinv",
     "tensorsolve",
@@ -267,15 +289,24 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 @public(np.linalg.cond, name="linalg.cond")
 def cond(x: ArrayLike, p: Any = None) -> Any:
-    """The condition number of square matrices in the norm of an order: 1, -1, inf, -inf or "fro".
-
-    Raises TypeRuleError for the orders None, 2 and -2, which need singular values; a matrix that
-    is singular stops the run.
+    """The condition numbers of matrices: the largest singular value over the smallest (None, 2),
+    its inverse (-2), or for square ones the norms of an order (1, -1, inf, -inf, "fro", "nuc") of
+    the matrix and its inverse, where a singular matrix stops the run.
     """
-    legal = p == "fro" or (isinstance(p, int | float) and p in (1, -1, math.inf, -math.inf))
-    require(legal, f"cond of order {p!r} needs singular values", hint="pass p=1, inf or 'fro'")
+    if p is None or p in (2, -2):
+        return _spread(x, p)
+    legal = p in ("fro", "f", "nuc", 1, -1, math.inf, -math.inf)
+    require(legal, f"cond has no order {p!r}")
     x = x if common_element(x)[0].kind in "fc" else functions.astype(x, F64)
     return functions.multiply(norm(x, p, (-2, -1)), norm(inv(x), p, (-2, -1)))
+
+
+def _spread(x: ArrayLike, p: Any) -> Any:
+    """Ratios of the first and the last singular values; 0 / 0 is infinite, as in NumPy."""
+    f, values = functions, svdvals(x)
+    first, last = values[..., 0], values[..., -1]
+    ratio = f.divide(last, first) if p == -2 else f.divide(first, last)
+    return f.where(f.logical_and(f.isnan(ratio), f.isfinite(first)), math.inf, ratio)
 
 
 @public(np.linalg.matrix_norm, name="linalg.matrix_norm")

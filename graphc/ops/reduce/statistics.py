@@ -450,21 +450,30 @@ def vector_norm(x: ArrayLike, *, axis: Axes = None, keepdims: bool = False, ord:
     return total if ord == 1 else f.power(total, 1 / ord)
 
 
+def _spectral_norm(x: ArrayLike, ord: Any, turned: Any, axes: Any, keepdims: bool) -> Any:
+    """The largest, the smallest or the sum of the singular values."""
+    f = functions
+    svdvals = getattr(f, "linalg.svdvals")
+    fold = {2: f.max, -2: f.min, "nuc": f.sum}[ord]
+    made = fold(svdvals(f.moveaxis(x, turned, (-2, -1))), axis=-1)
+    return f.expand_dims(made, axes) if keepdims else made
+
+
 @public(np.linalg.norm)
 def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """NumPy's norm: Frobenius or 2-norm by default, vector norms, matrix 1 and inf norms.
-
-    Raises TypeRuleError for the spectral and nuclear norms, which need singular values.
-    """
+    """NumPy's norm: Frobenius or 2-norm by default, vector norms, and the 1, inf, 2 and nuclear
+    norms of matrices."""
     f, rank = functions, len(as_value(x).shape)
     axes = normalise_axes(axis, rank, "norm")
-    if ord is None or (len(axes) == 2 and ord == "fro"):
+    if ord is None or (len(axes) == 2 and ord in ("fro", "f")):
         return vector_norm(x, axis=axes, keepdims=keepdims)
     if len(axes) == 1:
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord)
-    legal = len(axes) == 2 and ord in (1, -1, math.inf, -math.inf)
+    legal = len(axes) == 2 and ord in (1, -1, 2, -2, math.inf, -math.inf, "nuc")
     require(legal, f"norm of order {ord!r} over {len(axes)} axes is not available")
     rows, columns = axis if axis is not None else (0, 1)
+    if ord in (2, -2, "nuc"):
+        return _spectral_norm(x, ord, (rows, columns), axes, keepdims)
     added, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = f.sum(f.absolute(x), added, keepdims=True)
     made = (f.max if ord > 0 else f.min)(sums, kept, keepdims=True)

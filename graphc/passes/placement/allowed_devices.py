@@ -17,25 +17,25 @@ from graphc.passes.placement.place import unavailable
 from graphc.passes.reasons import record as explain
 from graphc.runtime.call.variable import containers
 
-CPU = Spec(type="cpu")  # where Python is
+CPU = Spec(type="cpu")  # where Python and LAPACK are
 
 
 def spec_of(node: Node) -> Spec | None:
     """The devices that a node asks for; a place that is a device asks for that one.
 
-    What calls Python asks for a CPU, whatever it is written under: where a scope names another
-    device, for a CPU beside that.
+    What calls Python or LAPACK asks for a CPU, whatever it is written under: where a scope names
+    another device, for a CPU beside that.
     """
     spec = _asked(node)
-    if not calls_python(node) or (spec is not None and spec.type == "cpu"):
+    if not needs_cpu(node) or (spec is not None and spec.type == "cpu"):
         return spec
     return CPU if spec is None else Spec(spec.job, spec.task, "cpu")
 
 
-def calls_python(node: Node) -> bool:
-    """Is a node a call of Python, or a result of one?"""
+def needs_cpu(node: Node) -> bool:
+    """Is a node a call of Python or of what only a CPU computes, or a result of one?"""
     made = node.inputs[0] if node.op.traits.item else node
-    return isinstance(made.op.lower, Host)
+    return isinstance(made.op.lower, Host) or made.op.traits.on_cpu
 
 
 def _asked(node: Node) -> Spec | None:
@@ -83,7 +83,7 @@ class Classes:
         if node.op.effect is Effect.READ and isinstance(node.place, Constraint):
             self.late.append((item, node))
             spec, ties = None, ties[:1]
-        if calls_python(node):
+        if needs_cpu(node):
             self.late.append((item, node))
             ties = []
         if spec is not None:

@@ -24,7 +24,7 @@ from graphc.errors import GraphError
 from graphc.forks import fork_safe_lock
 from graphc.runtime.devices.device import machine
 from graphc.runtime.load import elf
-from graphc.seams import cpython
+from graphc.seams import cpython, lapack
 
 _lock = fork_safe_lock()
 _linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()  # the last copy of each object
@@ -112,7 +112,9 @@ def _libraries() -> list[ctypes.CDLL]:
 
 @cache
 def process_symbol(name: str) -> int:
-    """The address of a function of libc, libm or the interpreter; 0 if there is none."""
+    """The address of a function of libc, libm, the interpreter or LAPACK; 0 if there is none."""
+    if name.startswith(lapack.PREFIX):
+        return lapack.address(name.removeprefix(lapack.PREFIX))
     for library in _libraries():
         try:
             return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
@@ -138,7 +140,7 @@ def _link_with_llvm(
     from llvmlite.binding import JITLibraryBuilder
 
     builder = JITLibraryBuilder().add_object_img(code).add_current_process()
-    for symbol, address in imports.items():
+    for symbol, address in {**lapack.addresses(code), **imports}.items():
         builder.import_symbol(symbol, address)
     for symbol in symbols:
         builder.export_symbol(symbol)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gradient_harness import check_sample, differentiable_ops
+from gradient_harness import check_sample, differentiable_ops, is_smooth
 
 from graphc.ir.op import Composite, Op, Scalar
 
@@ -15,14 +15,15 @@ SAMPLES = 6
 OWN = list(differentiable_ops())  # before tests register more
 
 # Samples of element-wise ops lie on poles and outside of domains: test_gradient_elementwise.py.
-WHOLE = [op for op in OWN if not isinstance(op.lower, Scalar)]
+# Eigenvectors of matrices with complex eigenvalues are known up to phases: test_decompositions.py.
+WHOLE = [op for op in OWN if not isinstance(op.lower, Scalar) and op.name != "eig"]
 
 
 @pytest.mark.parametrize("op", WHOLE, ids=lambda op: op.name)
 def test_gradient_equals_central_differences(op: Op) -> None:
     assert op.samples is not None, f"{op.name} has no samples"
     seen = set()
-    for number, sample in enumerate(s for s in op.samples() if s.good):
+    for number, sample in enumerate(s for s in op.samples() if s.good and is_smooth(op, s)):
         shapes = tuple(np.shape(a) for a in sample.operands)
         kinds = tuple(np.asarray(a).dtype.kind for a in sample.operands)
         key = (shapes, kinds, str(sample.attrs))

@@ -154,3 +154,15 @@ def test_gradient_of_a_complex_cholesky() -> None:
 
     slope = (loss(1e-6) - loss(-1e-6)) / 2e-6
     np.testing.assert_allclose(gc.grad(loss)(0.0), slope, rtol=1e-6)
+
+
+def test_sums_are_read_before_a_result_takes_their_place():
+    """Of the two parts of one product, that which needs no sums is stored first."""
+    rng = np.random.default_rng(2)
+    x, w, seed = (rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3)) for _ in "xws")
+
+    def loss(x):
+        return (np.conj(seed) * (w @ np.linalg.inv(x))).real.sum()
+
+    made, want = gc.compile(gc.grad(loss))(x), gc.compile(gc.grad(loss), opt=0)(x)
+    np.testing.assert_allclose(made, want, rtol=1e-10)
