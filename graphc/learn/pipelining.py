@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile as compiled
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
-from graphc.frontend.transforms.piped import Options, Piped, Schedule, piped
+from graphc.frontend.transforms.piped import Options, Piece, Piped, Schedule, piped
 from graphc.frontend.transforms.piped import schedule as schedule
 from graphc.learn.batches import combined, cut_rows, rows_of, sizes
 from graphc.ops.random.random import fold_in
@@ -45,24 +46,25 @@ class Pipeline:
     def __call__(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         if current() is None:
             if self._compiled is None:
-                self._compiled = compiled(self._traced, devices=list(self.options.devices))
+                devices = dict.fromkeys(chain(*self.options.groups))
+                self._compiled = compiled(self._traced, devices=list(devices))
             return self._compiled(params, batch, *rest, **named)
         return self._traced(params, batch, *rest, **named)
 
     def _traced(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         leaves, tree = flatten(batch, keep_order=True)
         rows = rows_of(leaves, tree)
-        lengths = sizes(rows, self.chunks)
-        shares = [length / rows if rows else 1.0 for length in lengths]
-        calls = []
+        pieces: list[Piece] = []
         start = 0
-        for number, length in enumerate(lengths):
-            part = unflatten(tree, [cut_rows(leaf, start, start + length) for leaf in leaves])
-            calls.append(((params, part, *rest), self._own(named, number)))
-            start += length
-        weights = shares if self.ways[0] == "mean" else [1.0] * len(shares)
-        made = piped(self.function, calls, lengths, weights, self.options)
-        value = self._combined(made, shares)
+        for group, whole in enumerate(sizes(rows, len(self.options.groups))):
+            for length in sizes(whole, self.chunks):
+                part = unflatten(tree, [cut_rows(leaf, start, start + length) for leaf in leaves])
+                call = (params, part, *rest), self._own(named, len(pieces))
+                weight = length / rows if rows and self.ways[0] == "mean" else 1.0
+                pieces.append(Piece(call, length, weight, group))
+                start += length
+        made = piped(self.function, pieces, self.options)
+        value = self._combined(made, [piece.rows / rows if rows else 1.0 for piece in pieces])
         return (value, made.gradients) if self.options.trains else value
 
     def _own(self, named: dict[str, Any], number: int) -> dict[str, Any]:
@@ -73,15 +75,15 @@ class Pipeline:
 
     def _combined(self, made: Piped, shares: Sequence[float]) -> Any:
         """The results of the batch, out of those of all chunks, on the device of the last stage."""
-        last = self.options.devices[made.table.home[-1]]
-        with device(last):
+        with device(made.last):
             if not self.options.trains:
                 return _over_chunks(made.results, self.ways[0], shares)
             values, extras = zip(*made.results)
             value = _over_chunks(values, self.ways[0], shares)
             if not self.options.has_aux:
                 return value
-            return value, _over_chunks(extras, self.ways[-1], shares)
+            leaves, tree = flatten(_over_chunks(extras, self.ways[-1], shares))
+            return value, unflatten(tree, [made.whole.get(k, x) for k, x in enumerate(leaves)])
 
 
 def _over_chunks(parts: Sequence[Any], way: str, shares: Sequence[float]) -> Any:
@@ -96,7 +98,7 @@ def _over_chunks(parts: Sequence[Any], way: str, shares: Sequence[float]) -> Any
 
 def pipeline(
     function: Callable[..., Any],
-    devices: Sequence[str],
+    devices: Sequence[str] | Sequence[Sequence[str]],
     chunks: int = 8,
     schedule: str | Schedule = "1f1b",
     checkpoint: str = "except_last",
@@ -108,8 +110,9 @@ def pipeline(
 ) -> Pipeline:
     """function(params, batch) and its gradient by params, in stages on several devices.
 
-    devices     stage s runs on device s, or s modulo their number
-    chunks      into how many parts the batch is split (see `sizes`)
+    devices     stage s runs on device s, or s modulo their number; several sequences of devices are
+                as many pipelines, each with its part of the batch (data parallelism)
+    chunks      into how many parts the batch of a pipeline is split (see `sizes`)
     schedule    "gpipe", "1f1b", "interleaved", "zb-h1", or one of your own: see `schedule`
     checkpoint  whose forward passes are run once more instead of being kept: those of "always" all
                 chunks, of all "except_last", or "never"
@@ -128,14 +131,29 @@ def pipeline(
     parallelism.  Raises GraphError for bad arguments and, when called, TypeRuleError for a bad
     batch.
     """
-    found = (devices,) if isinstance(devices, str) else tuple(devices)
+    groups = _groups(devices)
     ways = (combine,) if isinstance(combine, str) else tuple(combine)
-    if not found or chunks < 1:
+    if not all(groups) or not groups or chunks < 1:
         raise GraphError("pipeline takes one device or more, and one chunk or more")
     if unknown := [way for way in ways if way not in WAYS]:
         raise GraphError(f"results are combined by {', '.join(WAYS)}, not by {unknown[0]!r}")
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
     names = stages if isinstance(stages, int | None) else tuple(stages)
-    options = Options(found, schedule, checkpoint, balance, names, has_aux, gradients)
+    options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
     return Pipeline(function, chunks, ways, options)
+
+
+def _groups(devices: Sequence[str] | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """The devices of each pipeline. Raises GraphError where they are of different numbers."""
+    if isinstance(devices, str):
+        return ((devices,),)
+    groups = [group for group in devices if not isinstance(group, str)]
+    if not groups:
+        return (tuple(map(str, devices)),)
+    if len(groups) != len(devices) or len({len(group) for group in groups}) > 1:
+        raise GraphError(
+            "several pipelines have devices of equal number",
+            hint='for example [["cpu:0", "cpu:1"], ["cpu:2", "cpu:3"]]',
+        )
+    return tuple(tuple(map(str, group)) for group in groups)

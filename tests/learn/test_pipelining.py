@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import graphc as gc
-from graphc import parallel
-from graphc.errors import GraphError, TypeRuleError
+from graphc import nn, parallel
+from graphc.errors import GraphError, RunError, TypeRuleError
+from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
+from graphc.record import replace
 
 rng = np.random.default_rng(0)
 TWO = ["cpu:0", "cpu:1"]
@@ -197,6 +199,86 @@ def test_a_parameter_that_nothing_reads_has_no_slope() -> None:
     params = {"w": LAYERS[0], "unused": np.ones(3)}
     _, slopes = parallel.pipeline(loss, TWO, 2)(params, BATCH)
     np.testing.assert_array_equal(slopes["unused"], np.zeros(3))
+
+
+def test_running_statistics_move_once_for_the_batch() -> None:
+    """Whatever the chunks: those of the whole batch, also far from zero."""
+    layer = nn.BatchNorm(6)
+    params, state = layer.init(gc.random.key(0)), layer.state()
+    x = (rng.standard_normal((10, 6, 4)) * 3 + 50).astype(np.float32)
+
+    def loss(params: Any, batch: Any, state: Any) -> Any:
+        h, state = layer.apply(params, batch, state, training=True)
+        return (h**3).mean(), {"new": state, "h": h.mean()}
+
+    (_, wanted), _ = gc.value_and_grad(loss, has_aux=True)(params, x, state)
+    for chunks in (1, 3, 4):
+        piped = parallel.pipeline(loss, TWO[:1], chunks, has_aux=True, checkpoint="always")
+        (_, made), _ = piped(params, x, state)
+        same(made["new"], wanted["new"], rtol=1e-6)
+
+
+def test_several_pipelines_share_a_batch() -> None:
+    """Stages times replicas, times short messages, times a memory limit."""
+    four = [TWO, ["cpu:2", "cpu:3"]]
+    wanted = gc.value_and_grad(tied)(TIED, BATCH)
+    piped = parallel.pipeline(tied, four, 2)
+    same(piped(TIED, BATCH), wanted)
+    same(
+        piped(TIED, tree_map(lambda rows: rows[:1], BATCH)),
+        gc.value_and_grad(tied)(TIED, tree_map(lambda rows: rows[:1], BATCH)),
+    )
+    short = tree_map(lambda a: a.astype(np.float32), (TIED, BATCH))
+    options: Any = {"compress": "nearest", "memory_limit": 1 << 20}
+    made = gc.compile(piped, devices=[*four[0], *four[1]], **options)(*short)
+    tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.1, atol=0.1), made, wanted)
+    with pytest.raises(GraphError, match="devices of equal number"):
+        parallel.pipeline(mlp, [TWO, THREE])
+
+
+def test_a_failure_in_one_stage_ends_the_step() -> None:
+    """With the line of the user; the next step works, and nothing is called twice."""
+    calls = []
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        for number, w in enumerate(params):
+            with gc.device(THREE[min(number, 2)]):
+                x = np.tanh(x @ w)
+                if number == 1:
+                    gc.assert_(np.isfinite(x).all(), "not finite")  # noqa: PT009
+                    gc.callback(lambda x: calls.append(len(x)), None, x)
+        return ((x - y) ** 2).mean()
+
+    piped = gc.compile(parallel.pipeline(loss, THREE, 3, checkpoint="always"), devices=THREE)
+    wanted = gc.value_and_grad(mlp)(LAYERS, BATCH)
+    same(piped(LAYERS, BATCH), wanted)
+    assert sorted(calls) == [2, 4, 4]
+    broken = BATCH[0].copy()
+    broken[5] = np.nan
+    with pytest.raises(RunError, match="not finite") as error:
+        piped(LAYERS, (broken, BATCH[1]))
+    assert "test_pipelining.py" in str(error.value)
+    same(piped(LAYERS, BATCH), wanted)
+
+
+def test_order_is_what_bounds_memory() -> None:
+    """One chunk after the other; without the edges of the schedule all may be there together."""
+    params = [rng.standard_normal(shape) for shape in [(2, 16), (16, 16), (16, 16), (16, 2)] * 2]
+    batch = tuple(rng.standard_normal((4096, 2)) for _ in range(2))
+
+    def peaks(schedule: str, checkpoint: str, fenced: bool = True) -> list[int]:
+        piped = parallel.pipeline(mlp, TWO, 8, schedule, checkpoint, stages=2)
+        piped.options = replace(piped.options, fenced=fenced)
+        stages = gc.compile(piped, devices=TWO).stages(params, batch)
+        plan = next(record.value for record in stages if record.name == "plan")
+        return [peak_bytes(graph) for graph in plan.graphs]
+
+    kept, again = peaks("gpipe", "never"), peaks("gpipe", "always")
+    loose = peaks("gpipe", "always", fenced=False)
+    for stage in range(2):
+        assert 2 * again[stage] < kept[stage]
+        assert loose[stage] > 1.3 * again[stage]
 
 
 def test_what_cannot_be_piped() -> None:

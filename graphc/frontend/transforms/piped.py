@@ -8,6 +8,7 @@ for any program of several devices.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +17,10 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.region import Operands, Region, closed, enclosing, trace_region
-from graphc.frontend.trace.tree import leaf_names, unflatten
+from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
+from graphc.frontend.trace.whole_batch import Pending, in_chunks
 from graphc.frontend.transforms.grad import (
     chosen_leaves,
     given_arguments,
@@ -26,6 +29,7 @@ from graphc.frontend.transforms.grad import (
     under,
 )
 from graphc.ir.graph import Node
+from graphc.ir.op import OPS
 from graphc.ir.place import Constraint, Device, parse_device, parse_spec
 from graphc.ops.record.value import Trace, Value, lift
 from graphc.passes.pipelining import cut
@@ -47,9 +51,10 @@ OWN = "key"  # the keyword that every chunk has a value of its own for
 
 @record(frozen=True)
 class Options:
-    """How a function is piped: see `gc.parallel.pipeline`."""
+    """How a function is piped: see `gc.parallel.pipeline`. `groups` are the devices of each of
+    several pipelines that share a batch."""
 
-    devices: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     schedule: str | Timetable = "1f1b"
     checkpoint: str = "except_last"
     balance: str = "time"
@@ -60,47 +65,56 @@ class Options:
 
 
 @record(frozen=True, eq=False)
+class Piece:
+    """A chunk of a batch: the arguments of its call (parameters first, then the chunk), its rows,
+    what its loss counts, and which pipeline it goes through."""
+
+    call: Call
+    rows: int
+    weight: float
+    group: int = 0
+
+
+@record(frozen=True, eq=False)
 class Piped:
-    """What was traced: the results for every chunk, gradients (None unless it trains), schedule."""
+    """What was traced: the results for every chunk, gradients (None unless it trains), and the
+    device of the last stage."""
 
     results: list[Any]
     gradients: Any
-    table: Timetable
+    last: str
+    whole: dict[int, Value]  # by leaf of what is beside the loss: its value for the whole batch
 
 
-def piped(
-    function: Callable[..., Any],
-    calls: Sequence[Call],
-    lengths: Sequence[int],
-    weights: Sequence[float],
-    options: Options,
-) -> Piped:
-    """Trace the calls of all chunks in the order of a schedule.
-
-    `calls` has the arguments of every chunk: parameters first, then the chunk; `lengths` its rows.
-    Chunks of equal length are traced once.  `weights` are what the loss of each counts.
-    """
+def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Options) -> Piped:
+    """Trace the calls of all chunks in the order of a schedule; chunks of equal length are traced
+    once."""
     trace = enclosing()
     shapes: dict[int, _Shape] = {}
-    for length, call in zip(lengths, calls):
-        if length not in shapes:
-            shapes[length] = _Shape(function, call, options)
-    first = shapes[lengths[0]]
-    stages = _staged(first.loss, options, len(calls))
-    cells = {n: _cells(shape, first, stages, options) for n, shape in shapes.items()}
-    chunks = [
-        shapes[n].chunk(cells[n], call, weight, trace)
-        for n, call, weight in zip(lengths, calls, weights)
-    ]
-    places = [Constraint(parse_spec(name)) for name in options.devices]
-    results, sums = assemble(trace, stages.table, chunks, places, options.fenced)
-    values = [
-        unflatten(shapes[n].region.tree, [trace.wrap(node) for node in row])
-        for n, row in zip(lengths, results)
-    ]
-    found = {number: trace.wrap(node) for number, node in sums.items()}
-    gradients = first.gradients(found, trace) if options.trains else None
-    return Piped(values, gradients, stages.table)
+    for piece in pieces:
+        if piece.rows not in shapes:
+            shapes[piece.rows] = _Shape(function, piece.call, options)
+    first = shapes[pieces[0].rows]
+    plan = Plan(first.loss, options)
+    cells = {n: plan.cells(shape.loss) for n, shape in shapes.items()}
+    rows: list[list[Value]] = []
+    sums: dict[int, list[Node]] = {}
+    for number, devices in enumerate(options.groups):
+        own = [piece for piece in pieces if piece.group == number]
+        if own:
+            chunks = [shapes[p.rows].chunk(cells[p.rows], p, trace) for p in own]
+            places = [Constraint(parse_spec(name)) for name in devices]
+            made, found = assemble(trace, plan.table(len(own)), chunks, places, options.fenced)
+            rows += [[trace.wrap(node) for node in row] for row in made]
+            for parameter, node in found.items():
+                sums.setdefault(parameter, []).append(node)
+    last = options.groups[0][plan.homes[-1]]
+    with device(last):
+        total = sum(piece.rows for piece in pieces)
+        whole = first.whole(rows, [piece.rows / total for piece in pieces] if total else [1.0])
+    gradients = first.gradients(sums, trace) if options.trains else None
+    values = [shapes[piece.rows].results(row) for piece, row in zip(pieces, rows)]
+    return Piped(values, gradients, last, whole)
 
 
 # ------------------------------------------------------------------------------------ chunks
@@ -111,9 +125,13 @@ class _Shape:
 
     def __init__(self, function: Callable[..., Any], call: Call, options: Options) -> None:
         self.function = function
+        self.noted: list[tuple[list[int | None], Pending]] = []  # with leaves of aux
+        self.trains = options.trains
+        self.has_aux = options.has_aux and options.trains
         args, kwargs = call
         if options.trains:
-            self.region, given, self.keys = loss_region(function, 0, options.has_aux, args, kwargs)
+            noted = self.noting(function) if options.has_aux else function
+            self.region, given, self.keys = loss_region(noted, 0, options.has_aux, args, kwargs)
             self.wrt = chosen_leaves(given, self.keys)
         else:
             given = given_arguments(function, [0], args, kwargs)
@@ -129,22 +147,63 @@ class _Shape:
         ]
         self.loss: Loss = prepare(graphs[0], self.wrt, own)
 
-    def chunk(self, cells: Sequence[Cells], call: Call, weight: float, trace: Trace) -> Chunk:
+    def noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which returns what it has noted for the whole batch, too."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with in_chunks() as pending:
+                made = seen(function)(*args, **kwargs)
+            if not isinstance(made, tuple) or len(made) != 2:
+                return made
+            value, aux = made
+            leaves = flatten(aux)[0]
+            place = {leaf.node: k for k, leaf in enumerate(leaves) if isinstance(leaf, Value)}
+            self.noted = [([place.get(v.node) for v in p.values], p) for p in pending]
+            return value, (aux, [[p.parts, p.steady] for p in pending])
+
+        return call
+
+    def results(self, row: Sequence[Value]) -> Any:
+        """What the function has returned for a chunk."""
+        made = unflatten(self.region.tree, row)
+        return (made[0], made[1][0]) if self.has_aux else made
+
+    def whole(self, rows: Sequence[Sequence[Value]], shares: Sequence[float]) -> dict[int, Value]:
+        """What was left for the whole batch, by leaf of what is beside the loss."""
+        if not self.noted:
+            return {}
+        extras = [unflatten(self.region.tree, row)[1][1] for row in rows]
+        found = {}
+        for number, (places, pending) in enumerate(self.noted):
+            parts = [extra[number][0] for extra in extras]
+            made = pending.finish(shares, parts, extras[0][number][1])
+            found |= {at: value for at, value in zip(places, made) if at is not None}
+        return found
+
+    def chunk(self, cells: Sequence[Cells], piece: Piece, trace: Trace) -> Chunk:
         """What the assembly needs of one chunk of this size."""
-        args, kwargs = call
+        args, kwargs = piece.call
         given = given_arguments(self.function, [0], args, kwargs)
         nodes = [lift(value, trace).node for value in (*given.values, *self.captured)]
         params, seed = self.loss.graph.params, None
-        if self.wrt:
-            seed = trace.constant(np.asarray(weight, self.region.types[0].dtype.numpy)).node
+        if self.trains:
+            seed = trace.constant(np.asarray(piece.weight, self.region.types[0].dtype.numpy)).node
         operands = dict(zip(params, nodes, strict=True))
         names = {params[k]: k for k in self.wrt}
         return Chunk(cells, operands, self.loss.graph.results, seed, names)
 
-    def gradients(self, found: dict[int, Value], trace: Trace) -> Any:
-        """The gradients in the nesting of the parameters; zeros where none arrived."""
+    def gradients(self, sums: dict[int, list[Node]], trace: Trace) -> Any:
+        """The gradients in the nesting of the parameters, summed over pipelines where those of the
+        first are; zeros where none arrived."""
+        found: dict[int, Value] = {}
         for number in self.wrt:
-            if number not in found:
+            if number in sums:
+                total = sums[number][0]
+                for node in sums[number][1:]:
+                    total = trace.builder.emit(OPS["add"], (total, node), place=total.place)
+                found[number] = trace.wrap(total)
+            else:
                 kind = self.given.values[number].type
                 found[number] = lift(np.zeros(kind.dims, kind.dtype.numpy), trace)
         return gradient_tree(self.given, self.keys[0], found)
@@ -161,74 +220,76 @@ def _forward_region(function: Callable[..., Any], given: Operands) -> Region:
 # ------------------------------------------------------------------------------------ stages
 
 
-@record(frozen=True, eq=False)
-class _Stages:
-    """Where the first shape is cut, and when what runs."""
+class Plan:
+    """Where a loss is cut, and when what runs."""
 
-    stage: dict[Node, int]
-    table: Timetable
+    def __init__(self, loss: Loss, options: Options) -> None:
+        self.loss = loss
+        self.options = options
+        self.working = cut.working(loss)
+        if not self.working:
+            raise GraphError("nothing in the function depends on the batch")
+        self.given = _given_table(options.schedule)
+        devices = tuple(map(parse_device, options.groups[0]))
+        asked = cut.by_device(loss, devices) if options.stages is None else None
+        if asked is not None:
+            self.stage, self.homes = asked
+        else:
+            self.stage, count = self.balanced(devices)
+            self.homes = [number % len(devices) for number in range(count)]
 
+    def balanced(self, devices: Sequence[Device]) -> tuple[dict[Node, int], int]:
+        stages, schedule = self.options.stages, self.options.schedule
+        if isinstance(stages, tuple):
+            return cut.by_names(self.loss, stages), len(stages) + 1
+        usual = len(devices) * (2 if schedule == "interleaved" else 1)
+        known = self.given.stages if self.given else None
+        count = stages or known or min(usual, len(cut.together(self.loss)))
+        cost = cost_model(devices, Config.create(devices=self.options.groups[0]))
+        return cut.by_count(self.loss, count, cost, self.options.balance), count
 
-def _staged(loss: Loss, options: Options, chunks: int) -> _Stages:
-    devices = tuple(map(parse_device, options.devices))
-    if not cut.working(loss):
-        raise GraphError("nothing in the function depends on the batch")
-    given = _given_table(options)
-    asked = cut.by_device(loss, devices) if options.stages is None else None
-    if asked is not None:
-        stage, homes = asked
-        count = len(homes)
-    else:
-        stage, count = _balanced(loss, options, devices, given)
-        homes = [number % len(devices) for number in range(count)]
-    table = given or timetable(str(options.schedule), count, chunks, homes, options.trains)
-    return _Stages(stage, _fitting(table, count, chunks, options))
-
-
-def _given_table(options: Options) -> Timetable | None:
-    """The user's own schedule."""
-    if isinstance(options.schedule, Timetable):
-        return check_timetable(options.schedule)
-    is_text = any(mark in options.schedule for mark in " \n|")
-    return parse_timetable(options.schedule) if is_text else None
-
-
-def _balanced(
-    loss: Loss, options: Options, devices: Sequence[Device], given: Timetable | None
-) -> tuple[dict[Node, int], int]:
-    if isinstance(options.stages, tuple):
-        return cut.by_names(loss, options.stages), len(options.stages) + 1
-    usual = len(devices) * (2 if options.schedule == "interleaved" else 1)
-    count = options.stages or (given.stages if given else min(usual, len(cut.together(loss))))
-    cost = cost_model(devices, Config.create(devices=options.devices))
-    return cut.by_count(loss, count, cost, options.balance), count
-
-
-def _fitting(table: Timetable, stages: int, chunks: int, options: Options) -> Timetable:
-    if (table.stages, table.chunks) != (stages, chunks) or table.devices > len(options.devices):
-        raise GraphError(
-            f"the schedule is for {table.stages} stages of {table.chunks} chunks on "
-            f"{table.devices} devices; here are {stages} of {chunks} on {len(options.devices)}",
-            hint="a batch with fewer rows than chunks has fewer chunks",
-        )
-    if table.trains != options.trains:
-        raise GraphError("a schedule has backward passes if and only if gradients are asked for")
-    return table if table.repeats else table.checkpointed(options.checkpoint)
-
-
-def _cells(shape: _Shape, first: _Shape, stages: _Stages, options: Options) -> list[Cells]:
-    """The cells of a shape, cut where the first shape is."""
-    stage = stages.stage
-    if shape is not first:
-        theirs, own = cut.working(first.loss), cut.working(shape.loss)
-        if [n.op for n in theirs] != [n.op for n in own]:
+    def table(self, chunks: int) -> Timetable:
+        """The schedule of a number of chunks. Raises GraphError where the user's own is for
+        another."""
+        options, stages = self.options, len(self.homes)
+        name = str(options.schedule)
+        table = self.given or timetable(name, stages, chunks, self.homes, options.trains)
+        most = len(options.groups[0])
+        if (table.stages, table.chunks) != (stages, chunks) or table.devices > most:
             raise GraphError(
-                "the function computes something else for the last chunk, which is smaller",
-                hint="choose chunks so that all are of one size, or do not branch on the size",
+                f"the schedule is for {table.stages} stages of {table.chunks} chunks on "
+                f"{table.devices} devices; here are {stages} of {chunks} on {most}",
+                hint="a batch with fewer rows than chunks has fewer chunks",
             )
-        stage = {node: stages.stage[other] for node, other in zip(own, theirs)}
-    parts = parts_of(shape.loss, stage, stages.table.stages)
-    return cells_of(shape.loss, parts, options.trains)
+        if table.trains != options.trains:
+            raise GraphError(
+                "a schedule has backward passes if and only if gradients are asked for"
+            )
+        return table if table.repeats else table.checkpointed(options.checkpoint)
+
+    def cells(self, loss: Loss) -> list[Cells]:
+        """The cells of the loss of chunks of some size, cut where the first one is."""
+        stage = self.stage
+        if loss is not self.loss:
+            own = cut.working(loss)
+            if [n.op for n in own] != [n.op for n in self.working]:
+                raise GraphError(
+                    "the function computes something else for the last chunk, which is smaller",
+                    hint="choose chunks so that all are of one size, or do not branch on the size",
+                )
+            stage = {node: self.stage[other] for node, other in zip(own, self.working)}
+        return cells_of(loss, parts_of(loss, stage, len(self.homes)), self.options.trains)
+
+
+def _given_table(schedule: str | Timetable) -> Timetable | None:
+    """The user's own schedule."""
+    if isinstance(schedule, Timetable):
+        return check_timetable(schedule)
+    return parse_timetable(schedule) if _is_table(schedule) else None
+
+
+def _is_table(text: str) -> bool:
+    return any(mark in text for mark in " \n|")
 
 
 def schedule(
@@ -249,7 +310,7 @@ def schedule(
     Raises GraphError for a schedule that nobody could run: it does something twice or not at all,
     or waits forever.
     """
-    if any(mark in text for mark in " \n|"):
+    if _is_table(text):
         return parse_timetable(text).checkpointed(checkpoint)
     if stages is None or chunks is None:
         raise GraphError(

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from graphc.errors import TraceError
+from graphc.frontend.trace.whole_batch import is_chunk, of_whole_batch
 from graphc.learn.nn.layer import Layer, parameter
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, element_of
 from graphc.ops.record.value import functions as f
 from graphc.record import record
+
+
+def _weighted(shares: Sequence[float], parts: Sequence[Any]) -> Any:
+    return reduce(f.add, map(f.multiply, parts, shares))
 
 
 def _shape(width: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -56,7 +63,8 @@ class BatchNorm(Layer):
 
     Training normalises with the statistics of the batch and moves the running ones towards them:
     running = (1 - momentum) * running + momentum * batch, as in PyTorch (Keras calls 1 - momentum
-    momentum), with the unbiased variance.  Otherwise the running ones are used.
+    momentum), with the unbiased variance.  Otherwise the running ones are used.  In a pipeline
+    each chunk is normalised by its own statistics, and the running ones move once for the batch.
     """
 
     channels: int
@@ -99,8 +107,26 @@ class BatchNorm(Layer):
         )
         x = f.astype(x, element_of(x)[0].compute)
         mean, variance = f.mean(x, others), f.var(x, others)
+        if is_chunk():
+            return mean, variance, self._deferred(mean, variance, state, math.prod(extents))
         batch = {"mean": mean, "variance": f.var(x, others, ddof=1)}
         return mean, variance, {name: self._moved(state[name], batch[name]) for name in state}
+
+    def _deferred(self, mean: Any, variance: Any, state: dict[str, Any], elements: int) -> Any:
+        """The running statistics after all chunks (Chan et al., 1979, for the variance)."""
+        names = ("mean", "variance")
+        element = element_of(state["mean"])[0]
+
+        def finish(shares: Any, chunks: Any, running: Any) -> list[Any]:
+            parts = [[f.astype(part, element) for part in chunk] for chunk in chunks]
+            middle = _weighted(shares, [mean for mean, _ in parts])
+            apart = [f.add(v, f.square(f.subtract(mean, middle))) for mean, v in parts]
+            count = elements / shares[0]
+            spread = f.multiply(_weighted(shares, apart), count / (count - 1))
+            return [self._moved(old, new) for old, new in zip(running, (middle, spread))]
+
+        moved = of_whole_batch(finish, (mean, variance), [state[name] for name in names])
+        return dict(zip(names, moved))
 
     def _moved(self, running: Any, batch: Any) -> Any:
         element = element_of(running)[0]
