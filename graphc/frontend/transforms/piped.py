@@ -174,7 +174,7 @@ class _Shape:
         if not self.noted:
             return {}
         extras = [unflatten(self.region.tree, row)[1][1] for row in rows]
-        found = {}
+        found: dict[int, Value] = {}
         for number, (places, pending) in enumerate(self.noted):
             parts = [extra[number][0] for extra in extras]
             made = pending.finish(shares, parts, extras[0][number][1])
