@@ -7,6 +7,9 @@ and take turns piece by piece, so that both copy a large message at the same tim
     sender             waits until the last message has left the place of a piece, copies it there
     taker              waits until a piece is there, copies it to where the step table says
 
+Where both ends have no memory in common, each has a link of its own, and carriers move the bytes
+between them (see `graphc.runtime.cluster.carrier`).
+
 An empty message is one byte that nobody reads.  Who waits spins for a while, then sleeps in the
 kernel (futex) for short times: `stop` and the cancel flag end its wait also when nobody wakes it.
 `..._sleeps` is set before the last look at the counter, and whoever moves the counter looks at it
@@ -37,7 +40,7 @@ from graphc.codegen.runtime.system import FUTEX_WAIT, FUTEX_WAKE, futex, now, pa
 from graphc.codegen.runtime.tracing import arrived
 from graphc.codegen.runtime.tuning import tuned
 from graphc.runtime.call.failure import CANCELLED
-from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords, TeamWords
+from graphc.runtime.load.layouts import CarrierWords, ChannelWords, FrameWords, LinkWords, TeamWords
 
 
 @native(I32, is_public=True)
@@ -72,6 +75,12 @@ def doze(f: Writer, counter: Value, wanted: Value, sleeps: Value) -> None:
 def advance(f: Writer, counter: Pointer, value: Number, sleeps: Pointer) -> None:
     """Move a counter, and wake who waits for it."""
     counter.store(value, SEQ_CST)
+    rouse(f, sleeps)
+
+
+@native()
+def rouse(f: Writer, sleeps: Pointer) -> None:
+    """Wake who sleeps until something changes; it has changed before."""
     flag = Value(f, sleeps.kind, sleeps.text, I32)
     with f.when(flag.load(order=SEQ_CST) != 0):
         flag.store(f.half(0), SEQ_CST)
@@ -105,6 +114,10 @@ def by_pieces(
             arrived(f, frame, row)
         copy(at, size.least(end) - at)
         advance(f, link.at(ours), before + end, link.at(they_sleep))
+        carrier = channel.carrier.to(CarrierWords)
+        with f.when(carrier.is_some):
+            carrier.at("moves").fetch_add(1, SEQ_CST)
+            rouse(f, carrier.at("sleeps"))
         at.set(end)
         with f.when(end == whole):
             f.leave()

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,11 +28,14 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.wire import Kind, Message
-from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET
+from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import clusters
 from graphc.runtime.files.gcx import FORMAT
 from graphc.runtime.load.layouts import BellWords
+
+if TYPE_CHECKING:
+    from graphc.runtime.cluster.carrier import Carrier
 
 MOST_WORKERS = 64
 _START_SECONDS = 60.0
@@ -53,7 +56,7 @@ class LostWorker(RunError):
 class Worker:
     """A worker process, as its client sees it. `lost` says why it is not there any more."""
 
-    def __init__(self, job: str, task: int, threads: int) -> None:
+    def __init__(self, job: str, task: int, threads: int, token: str) -> None:
         self.name = f"/job:{job}/task:{task}"
         self.task = task
         self.bell: Block = new_block(BellWords.nbytes)
@@ -62,6 +65,7 @@ class Worker:
         self.gone = np.zeros(1, np.int64)  # what ends waits for it
         self.programs: set[int] = set()  # that it has
         self.asked = 0
+        self.has_joined = False
         self.is_armed = False  # it waits for the bell, not for the socket
         self.beat, self.silent = -1, 0.0
         ours, theirs = socket.socketpair()
@@ -71,22 +75,24 @@ class Worker:
                 [sys.executable, "-c", _CODE, _ROOT, *map(str, handed), str(threads)],
                 stdin=subprocess.PIPE,
                 pass_fds=handed,
-                env={**os.environ, "GRAPHC_THREADS": str(threads)},
+                env={**os.environ, "GRAPHC_THREADS": str(threads), TOKEN: token},
             )
         self.way = ours
         self.descriptor = os.pidfd_open(self.process.pid)
         self.features: list[str] = []
+        self.address = ""  # where its carrier is reached, if it has one
 
     def __repr__(self) -> str:
         return f"worker {self.name} (process {self.process.pid})"
 
     def join(self) -> None:
-        """Wait until it is there. Raises GraphError for one of another version."""
+        """Wait until it is there. Raises GraphError for one of another version, and LostWorker."""
         self.way.settimeout(_START_SECONDS)
         try:
             hello = wire.receive(self.way)
         except wire.Lost:
-            raise RunError(f"{self} ended before it could join") from None
+            self.lose("it has ended")
+            raise LostWorker(f"{self} ended before it could join") from None
         self.way.settimeout(None)
         theirs = hello.get("version", str), hello.get("format", int)
         if theirs != (ours := (graphc.__version__, FORMAT)):
@@ -95,6 +101,7 @@ class Worker:
                 hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
             )
         self.features = hello.get("features", list)
+        self.has_joined = True
 
     # -- asking
 
@@ -138,6 +145,7 @@ class Worker:
                 f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
             )
         self.is_armed = True
+        self.address = answer.get("address", str)
 
     def _receive(self) -> Message:
         while not self.lost:
@@ -187,15 +195,19 @@ class LocalCluster:
     pids       the numbers of their processes
     """
 
-    def __init__(self, workers: int, threads: int, job: str, patience: float, retries: int) -> None:
+    def __init__(
+        self, workers: int, threads: int, job: str, patience: float, retries: int, token: str
+    ) -> None:
         self.job, self.threads, self.patience, self.retries = job, threads, patience, retries
+        self.token = token  # of links over TCP, or nothing
+        self.carrier: Carrier | None = None  # of this process
         self.lock = threading.RLock()  # one step at a time: all workers do them in one order
         self.steps = self.messages = self.restarts = 0
         self.dropped: list[int] = []  # programs that are not there any more
         self.is_closed = False
         self.in_flight: Callable[[], None] | None = None  # ends the step
         self._owner = os.getpid()
-        self.workers = [Worker(job, task, threads) for task in range(workers)]
+        self.workers = [Worker(job, task, threads, token) for task in range(workers)]
         self._finish = weakref.finalize(self, _close_all, self.workers, self._owner)
         try:
             for worker in self.workers:
@@ -257,13 +269,21 @@ class LocalCluster:
                 hint="call it inside `with gc.cluster.local(...)`, in the process that opened it",
             )
         if self.retries:
-            self.restart()
+            return  # who is lost turns out, and is started again
         for worker in self.workers:
             if worker.lost:
                 raise LostWorker(
                     f"{worker} was lost: {worker.lost}",
                     hint="restart() starts it again; restore variables from a checkpoint",
                 )
+
+    def own_carrier(self, support: pool.Support) -> Carrier:
+        """What carries the links of this process, started when it first takes part."""
+        if self.carrier is None:
+            from graphc.runtime.cluster.carrier import Carrier
+
+            self.carrier = Carrier(support, self.token)
+        return self.carrier
 
     def restart(self) -> None:
         """Start the workers that were lost again.
@@ -274,10 +294,10 @@ class LocalCluster:
             for place, worker in enumerate(self.workers):
                 if worker.lost:
                     worker.close()
-                    made = Worker(self.job, worker.task, self.threads)
-                    made.join()
+                    made = Worker(self.job, worker.task, self.threads, self.token)
                     self.workers[place] = made
                     self.restarts += 1
+                    made.join()
 
     def close(self) -> None:
         """End the workers. Steps in flight end with an error."""
@@ -289,6 +309,8 @@ class LocalCluster:
         self._stop()
         with self.lock:
             self._finish()
+            if self.carrier is not None:
+                self.carrier.close()
         if clusters.get(self.job) is self:
             del clusters[self.job]
 
@@ -304,7 +326,8 @@ class LocalCluster:
         if worker.process.poll() is not None:
             return worker.ended()
         beat = int(worker.words[BellWords.beat])
-        worker.silent = 0.0 if beat != worker.beat else worker.silent + BEAT_SECONDS
+        is_heard = beat != worker.beat or not worker.has_joined
+        worker.silent = 0.0 if is_heard else worker.silent + BEAT_SECONDS
         worker.beat = beat
         return f"it stood still for {worker.silent:g} s" if worker.silent > self.patience else ""
 
@@ -347,6 +370,7 @@ def local(
     job: str = "worker",
     patience: float = 2.5,
     retries: int = 0,
+    links: str = "memory",
 ) -> LocalCluster:
     """Start worker processes on this machine: `with gc.cluster.local(workers=3) as cluster:`.
 
@@ -357,6 +381,9 @@ def local(
     RunError.  With `retries` it is done again instead, so often at most: the workers that were lost
     are started again, and variables that the step writes get back what they held before it.  The
     workers end with this process, whatever ends it.
+
+    Values go from one worker to another through memory that both have, or with links="tcp" through
+    encrypted connections of the loopback device, which need the extra `cluster`.
 
     Raises GraphError for a job that is served already, for numbers that are not possible, and where
     the system is not Linux.
@@ -369,10 +396,21 @@ def local(
         raise GraphError(f"patience is a number of seconds, not {patience!r}")
     if type(retries) is not int or retries < 0:
         raise GraphError(f"retries is a number from 0, not {retries!r}")
+    if links not in ("memory", "tcp"):
+        raise GraphError(f'links are "memory" or "tcp", not {links!r}')
     if job in clusters:
         raise GraphError(f"/job:{job} is served already", hint="close that cluster, or name a job=")
     shared = max(1, default_threads() // workers)
-    return LocalCluster(workers, threads or shared, job, patience, retries)
+    token = new_token() if links == "tcp" else ""
+    return LocalCluster(workers, threads or shared, job, patience, retries, token)
+
+
+def new_token() -> str:
+    """A secret of a cluster. Raises GraphError where the library of links over TCP is missing."""
+    from graphc.runtime.cluster.carrier import zeromq
+
+    zeromq()
+    return os.urandom(32).hex()
 
 
 def from_environment(**options: Any) -> LocalCluster:

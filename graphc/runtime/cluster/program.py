@@ -33,7 +33,7 @@ from graphc.runtime.call.memory import address_of
 from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, Worker
 from graphc.runtime.cluster.memory import Block, file_of, new_block
-from graphc.runtime.cluster.share import Places, Share, places_of, share_of
+from graphc.runtime.cluster.share import Places, Share, carried, places_of, share_of
 from graphc.runtime.cluster.wire import Kind
 from graphc.runtime.devices.device import default_threads
 from graphc.runtime.devices.jobs import task_of
@@ -41,6 +41,7 @@ from graphc.runtime.files.artifact import no_values, pieces
 from graphc.runtime.load.program import ALIGNMENT, Image, Slot, numpy_dtype
 
 HERE = -1  # instead of a task: this process
+Ends = Mapping[int, tuple[int, int]]  # of links by number: the place, the task at the other end
 _numbers = itertools.count()
 
 
@@ -158,6 +159,8 @@ class ClusterExecutable(Executable):
         before = [memory.copy() for memory in written]
         while True:
             try:
+                if self.cluster.retries:
+                    self.cluster.restart()
                 opened = self._ready()
                 self._feed(opened, arrays)
                 self._ask(opened)
@@ -169,7 +172,6 @@ class ClusterExecutable(Executable):
             retries -= 1
             for memory, value in zip(written, before):
                 np.copyto(memory, value)
-            self.cluster.restart()
 
     def _ready(self) -> Opened:
         """The links of the last run, or new ones."""
@@ -281,22 +283,24 @@ class ClusterExecutable(Executable):
         places = places_of(slots, far)
         values = self._values(places) if slots else []
         memory = new_block(places.size)
-        here = None
+        for task, devices in self.members.items():
+            if task != HERE and self.number not in (worker := self.cluster.workers[task]).programs:
+                self._load_at(worker, devices)
+        opening, here = next(_numbers), None
         for task, devices in self.members.items():
             ends = {
-                number: places.links[number]
+                number: (places.links[number], next(t for t in pair if t != task))
                 for number, channel in far.items()
-                if {channel.source, channel.target} & set(devices)
+                if task in (pair := (owner[channel.source], owner[channel.target]))
             }
             mine = _cells_of(image, cells, devices)
             if task == HERE:
-                links = {number: memory.address + at for number, at in ends.items()}
-                share = share_of(image, devices)
-                here = Share(share, self.threads, links, memory.address)
+                here = self._open_here(devices, memory, ends, opening)
                 here.frame.bind([_address(cell) for cell in mine])
             else:
                 told = values if 0 in devices else []
-                self._open_at(self.cluster.workers[task], devices, memory, ends, told, mine)
+                worker = self.cluster.workers[task]
+                self._open_at(worker, memory, ends, opening, told, mine)
         made = [
             memory.bytes[at : at + slot.nbytes].view(numpy_dtype(slot.dtype)).reshape(slot.shape)
             for slot, at in zip(slots, values)
@@ -313,17 +317,31 @@ class ClusterExecutable(Executable):
         ]
         return [*places.values[:params], *taken]
 
+    def _peer(self, task: int) -> str:
+        """Where the links of a task are reached; nothing where they lie in shared memory."""
+        if task != HERE or not self.cluster.token:
+            return self.cluster.workers[task].address
+        return self.cluster.own_carrier(self.support).address
+
+    def _open_here(self, devices: Sequence[int], memory: Block, ends: Ends, opening: int) -> Share:
+        """The share of this process."""
+        share, start = share_of(self.image, devices), memory.address
+        if not self.cluster.token:
+            links = {number: start + at for number, (at, _) in ends.items()}
+            return Share(share, self.threads, links, start)
+        peers = {number: self._peer(task) for number, (_, task) in ends.items()}
+        carrier = self.cluster.own_carrier(self.support)
+        return carried(share, self.threads, start, carrier, (self.number, opening), peers)
+
     def _open_at(
         self,
         worker: Worker,
-        devices: Sequence[int],
         memory: Block,
-        links: Mapping[int, int],
+        ends: Ends,
+        opening: int,
         values: Sequence[int],
         cells: Sequence[Cell],
     ) -> None:
-        if self.number not in worker.programs:
-            self._load_at(worker, devices)
         blocks: dict[int, Shared] = {memory.number: memory}
         places = list(map(_place, cells))
         for block, _ in places:
@@ -333,7 +351,9 @@ class ClusterExecutable(Executable):
             "program": self.number,
             "blocks": list(blocks),
             "sizes": [block.size for block in blocks.values()],
-            "links": [word for pair in links.items() for word in pair],
+            "links": [word for number, (at, _) in ends.items() for word in (number, at)],
+            "peers": [self._peer(task) for _, task in ends.values()],
+            "opening": opening,
             "values": list(values),
             "variables": [w for block, at in places for w in (position[block.number], at)],
         }

@@ -10,12 +10,16 @@ Where things lie in the memory of a program that all its processes have:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from graphc.record import record, replace
 from graphc.runtime.devices.multi_device import Cluster, TeamFrame
 from graphc.runtime.load.layouts import ChannelWords, FrameWords, LinkWords
 from graphc.runtime.load.program import ALIGNMENT, FAR, Channel, Image, Slot
 from graphc.runtime.load.table import FIRST_PARAM
+
+if TYPE_CHECKING:
+    from graphc.runtime.cluster.carrier import Carrier
 
 _LINE = 2 * ALIGNMENT
 
@@ -57,12 +61,31 @@ def _rounded(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
+def carried(
+    image: Image,
+    threads: int,
+    stop: int,
+    carrier: Carrier,
+    opening: tuple[int, int],
+    peers: Mapping[int, str],
+) -> Share:
+    """A share whose links lie in memory of this process, and go on to `peers` by number; `opening`
+    are the numbers of the program and of its opening."""
+    ends = {
+        number: (image.channels[number].target == FAR, image.channels[number].nbytes, peer)
+        for number, peer in peers.items()
+    }
+    return Share(image, threads, carrier.open(*opening, ends), stop, carrier.at)
+
+
 class Share(Cluster):
     """What a process runs of a program. `stop` is the address of the word that ends waits."""
 
-    def __init__(self, image: Image, threads: int, links: Mapping[int, int], stop: int) -> None:
+    def __init__(
+        self, image: Image, threads: int, links: Mapping[int, int], stop: int, carrier: int = 0
+    ) -> None:
         super().__init__(image, threads=threads)
-        self.links, self.stop = links, stop
+        self.links, self.stop, self.carrier = links, stop, carrier
         for number, part in enumerate(self.parts):
             far = (c.source == FAR and c.target == number for c in image.channels)
             if any(far):

@@ -17,6 +17,7 @@ import struct
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,14 +27,18 @@ from graphc.runtime.call import pool
 from graphc.runtime.call.memory import address_of
 from graphc.runtime.cluster import wire
 from graphc.runtime.cluster.memory import Block
-from graphc.runtime.cluster.share import Share
+from graphc.runtime.cluster.share import Share, carried
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.devices.device import check_host, host_features
 from graphc.runtime.files.gcx import FORMAT, File
 from graphc.runtime.load.layouts import BellWords
 from graphc.runtime.load.program import Image
 
+if TYPE_CHECKING:
+    from graphc.runtime.cluster.carrier import Carrier
+
 BEAT_SECONDS = 0.25
+TOKEN = "GRAPHC_CLUSTER_TOKEN"  # where links go over TCP
 READ_SOCKET = -1  # instead of the number of a program
 CANCEL = struct.Struct("<q")  # the step that is given up
 _STATUS_OF_LOSS = 17  # of a worker whose client is gone
@@ -51,6 +56,8 @@ class Worker:
         self.kept: dict[int, list[Block]] = {}  # by program
         self.running: Share | None = None
         self.lock = threading.Lock()  # of what runs
+        self.token = os.environ.pop(TOKEN, "")
+        self.carrier: Carrier | None = None  # where links do not lie in shared memory
         self.never = np.zeros(1, np.int64)
 
     # -- the watcher
@@ -119,7 +126,8 @@ class Worker:
             told = {"message": error.message, "hint": error.hint or ""}
             wire.send(self.way, Kind.ERROR, told)
         else:
-            wire.send(self.way, Kind.DONE, {})
+            address = self.carrier.address if self.carrier is not None else ""
+            wire.send(self.way, Kind.DONE, {"address": address})
 
     def load(self, message: Message) -> None:
         """Take the image of a program over."""
@@ -131,7 +139,11 @@ class Worker:
         for each in image.images:
             if not each.on_gpu:
                 check_host(each.triple, each.cpu, each.features)
-        pool.support(image.support)
+        support = pool.support(image.support)
+        if self.token and self.carrier is None:
+            from graphc.runtime.cluster.carrier import Carrier
+
+            self.carrier = Carrier(support, self.token)
         self.images[message.get("program", int)] = image
 
     def open(self, message: Message) -> None:
@@ -143,9 +155,21 @@ class Worker:
             for size, number, descriptor in zip(sizes, numbers, message.descriptors, strict=True)
         ]
         start = blocks[0].address
-        ways = message.numbers("links")
-        links = {number: start + at for number, at in zip(ways[::2], ways[1::2], strict=True)}
-        share = Share(self.images[program], self.threads, links, start)
+        image, ways = self.images[program], message.numbers("links")
+        places = dict(zip(ways[::2], ways[1::2], strict=True))
+        if self.carrier is None:
+            links = {number: start + at for number, at in places.items()}
+            share = Share(image, self.threads, links, start)
+        else:
+            peers = dict(zip(places, message.get("peers", list), strict=True))
+            share = carried(
+                image,
+                self.threads,
+                start,
+                self.carrier,
+                (program, message.get("opening", int)),
+                peers,
+            )
         pairs = message.numbers("variables")
         variables = [
             blocks[which].address + at for which, at in zip(pairs[::2], pairs[1::2], strict=True)
@@ -166,6 +190,8 @@ class Worker:
     def drop(self, message: Message) -> None:
         """Forget a program."""
         program = message.get("program", int)
+        if self.carrier is not None:
+            self.carrier.drop(program)
         for table in (self.images, self.shares, self.kept):
             table.pop(program, None)
 

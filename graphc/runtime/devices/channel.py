@@ -18,12 +18,13 @@ _WORDS = ChannelWords.nbytes // 8
 class Channels:
     """One message slot per channel; a buffered channel has room for its value.
 
-    `links` are the addresses of those that lead to other processes, by number.
+    `links` are the addresses of those that lead to other processes, by number; `carrier` is that
+    of what carries their bytes, if they lie in memory of this process alone.
     """
 
     __slots__ = ("address", "buffers", "kept", "words")
 
-    def __init__(self, channels: Sequence[Channel], links: Mapping[int, int]) -> None:
+    def __init__(self, channels: Sequence[Channel], links: Mapping[int, int], carrier: int) -> None:
         size = ChannelWords.nbytes
         self.words = aligned_bytes(size * len(channels), size).view(np.int64)
         self.words[:] = 0
@@ -40,7 +41,7 @@ class Channels:
                 slot[ChannelWords.buffer] = slot[ChannelWords.address] = position
                 position += size
         for number, address in links.items():
-            slots[number][ChannelWords.link] = address
+            slots[number][[ChannelWords.link, ChannelWords.carrier]] = address, carrier
 
     def announce(self, ready: Ready) -> None:
         """Have messages tell the device that receives them when they are there."""

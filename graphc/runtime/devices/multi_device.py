@@ -40,7 +40,7 @@ class TeamFrame(Frame):
         self._support, self._parts = cluster.support, cluster.others  # what the words point to
         self.others = [Frame(part) for part in cluster.others]
         self.budget[0] = cluster.image.stack_bytes
-        self.channels = Channels(cluster.image.channels, cluster.links)
+        self.channels = Channels(cluster.image.channels, cluster.links, cluster.carrier)
         count = 1 + len(self.others)
         size = TeamWords.nbytes + count * DeviceWords.nbytes
         self.team = aligned_bytes(size, DeviceWords.nbytes).view(np.int64)
@@ -86,12 +86,12 @@ class Cluster(Executable):
     """A compiled program of several devices. `threads` is what one kernel may use: without it the
     devices share the threads of this machine.
 
-    `links` are the addresses of those of its channels that lead to other processes, and `stop` that
-    of the word which ends waiting for them.
+    `links` are the addresses of those of its channels that lead to other processes, `stop` that of
+    the word which ends waiting for them, `carrier` that of who carries their bytes, if anybody.
     """
 
     links: Mapping[int, int] = MappingProxyType({})
-    stop = 0
+    stop = carrier = 0
 
     def __init__(self, image: Image, *, threads: int | None = None) -> None:
         threads = threads or max(1, default_threads() // len(image.images))

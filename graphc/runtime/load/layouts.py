@@ -92,6 +92,7 @@ class ChannelWords(Layout, nbytes=128):
     limit: Address
     link: Address  # to another process, or null: the other end is in this one
     moved: Word  # the bytes of all earlier messages of the link
+    carrier: Address  # of what takes the bytes of the link elsewhere, or null: both ends see them
 
 
 class LinkWords(Layout, nbytes=128):
@@ -105,6 +106,13 @@ class LinkWords(Layout, nbytes=128):
     taker_sleeps: Half
     taken: Word = 64
     sender_sleeps: Half
+
+
+class CarrierWords(Layout, nbytes=64):
+    """Where a thread sleeps that carries the bytes of links: how often one of them has moved."""
+
+    moves: Word
+    sleeps: Half
 
 
 class AgendaWords(Layout):

@@ -1,0 +1,218 @@
+"""`Carrier`: the links of a process to others over TCP, through ZeroMQ.
+
+    link here  ── sender thread ──>  PUSH ══ TCP, CURVE ══> PULL  ── receiver thread ──>  link there
+    taken      <──────────────────  PULL <══════════════  PUSH  <──────────────────────  taken
+
+Each end has the link in memory of its own.  What a device moves there (`sent`, `taken`) is carried
+to the other end, so both see what they would see in shared memory: at most one message lies in a
+link.  Frames have a head of fixed size that says for which opening of which program they are; those
+of any other are dropped.
+
+Both ends of a connection prove that they know a secret, and all that passes is encrypted: the key
+pair of every process comes from the token that the cluster has (CurveZMQ).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphError
+from graphc.record import record
+from graphc.runtime.call.memory import address_of, aligned_bytes
+from graphc.runtime.call.pool import Support
+from graphc.runtime.load.layouts import CarrierWords, LinkWords
+
+HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, position
+MOST_FRAME = 1 << 28
+SHORTEST_TOKEN = 16
+_WAIT = 100  # milliseconds
+
+
+def zeromq() -> ModuleType:
+    """The library. Raises GraphError where it is not installed."""
+    try:
+        import zmq
+        import zmq.utils.z85
+    except ImportError:
+        raise GraphError(
+            "links over TCP need pyzmq", hint="pip install 'graphc[cluster]'"
+        ) from None
+    return zmq  # type: ignore[no-any-return]
+
+
+def keys_of(token: str) -> tuple[bytes, bytes]:
+    """The public and the secret key that a token stands for. Raises GraphError for a short one."""
+    if len(token) < SHORTEST_TOKEN:
+        raise GraphError(f"a token has at least {SHORTEST_TOKEN} characters, not {len(token)}")
+    zmq = zeromq()
+    secret = zmq.utils.z85.encode(hashlib.sha256(b"graphc link " + token.encode()).digest())
+    return zmq.curve_public(secret), secret
+
+
+@record
+class Link:
+    """One end of a link. `done` counts the bytes that are carried, or the takings that are told."""
+
+    sends: bool
+    nbytes: int
+    peer: str
+    words: np.ndarray[Any, Any]
+    room: np.ndarray[Any, Any]
+    done: int = 0
+
+
+class Carrier:
+    """The threads that carry the bytes of links; `address` is where others reach it."""
+
+    def __init__(self, support: Support, token: str, host: str = "127.0.0.1") -> None:
+        self.zmq = zeromq()
+        self.support = support
+        self.keys = keys_of(token)
+        self.words = aligned_bytes(CarrierWords.nbytes, CarrierWords.nbytes).view(np.int64)
+        self.words[:] = 0
+        self.at = address_of(self.words)
+        self.closing = np.zeros(1, np.int64)
+        self.links: dict[tuple[int, int, int], Link] = {}  # by program, opening, number
+        self.lock = threading.Lock()
+        self.context = self.zmq.Context()
+        self._only_who_knows_the_token()
+        self.inbox = self.context.socket(self.zmq.PULL)
+        self._secure(self.inbox)
+        self.inbox.curve_server = True
+        self.address = f"tcp://{host}:{self.inbox.bind_to_random_port(f'tcp://{host}')}"
+        self.peers: dict[str, Any] = {}
+        self.threads = [
+            threading.Thread(target=body, daemon=True) for body in (self._send, self._receive)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the threads and connections."""
+        self.links = {}
+        self.closing[0] = 1
+        for thread in self.threads:
+            thread.join()
+        self.guard.stop()
+        self.context.destroy(linger=0)
+
+    def _only_who_knows_the_token(self) -> None:
+        from zmq.auth.thread import ThreadAuthenticator
+
+        self.guard = ThreadAuthenticator(self.context)
+        self.guard.start()
+        self.guard.configure_curve_callback("*", credentials_provider=self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """May who has this public key, and has proved it, connect?"""
+        return key == self.keys[0]
+
+    def _secure(self, way: Any) -> None:
+        way.curve_publickey, way.curve_secretkey = self.keys
+        way.linger, way.maxmsgsize = 0, MOST_FRAME
+        way.heartbeat_ivl, way.heartbeat_timeout = 500, 2000
+
+    # -- what is carried
+
+    def open(
+        self, program: int, opening: int, links: Mapping[int, tuple[bool, int, str]]
+    ) -> dict[int, int]:
+        """Make links (by number: whether this end sends, bytes of a message, address of the other
+        end), instead of earlier ones of the program; their addresses."""
+        made = {}
+        for number, (sends, nbytes, peer) in links.items():
+            memory = aligned_bytes(LinkWords.nbytes + max(1, nbytes), LinkWords.nbytes)
+            words = memory[: LinkWords.nbytes].view(np.int64)
+            words[:] = 0
+            made[number] = Link(sends, nbytes, peer, words, memory[LinkWords.nbytes :])
+        with self.lock:
+            kept = {key: link for key, link in self.links.items() if key[0] != program}
+            opened = {(program, opening, number): link for number, link in made.items()}
+            self.links = kept | opened
+        return {number: address_of(link.words) for number, link in made.items()}
+
+    def drop(self, program: int) -> None:
+        """Forget the links of a program."""
+        self.open(program, 0, {})
+
+    # -- the threads
+
+    def _send(self) -> None:
+        """Carry what devices have moved here."""
+        moves = self.at + 8 * CarrierWords.moves
+        sleeps = self.at + 8 * CarrierWords.sleeps
+        closing = address_of(self.closing)
+        while not self.closing[0]:
+            seen = int(self.words[CarrierWords.moves])
+            for key, link in self.links.items():
+                self._carry(key, link)
+            self.support.reach(moves, seen + 1, sleeps, closing, closing)
+
+    def _carry(self, key: tuple[int, int, int], link: Link) -> None:
+        if not link.sends:
+            taken = int(link.words[LinkWords.taken])
+            if taken > link.done and self._post(key, link, False, taken, None):
+                link.done = taken
+            return
+        whole = max(1, link.nbytes)
+        while (sent := int(link.words[LinkWords.sent])) > link.done:
+            at = link.done % whole
+            count = min(sent - link.done, whole - at)
+            piece = link.room[at : min(at + count, link.nbytes)]
+            if not self._post(key, link, True, link.done + count, piece):
+                return
+            link.done += count
+
+    def _post(
+        self, key: tuple[int, int, int], link: Link, follows: bool, position: int, piece: Any
+    ) -> bool:
+        """Send a frame; False if the link was closed before it could go."""
+        way = self.peers.get(link.peer)
+        if way is None:
+            way = self.peers[link.peer] = self.context.socket(self.zmq.PUSH)
+            self._secure(way)
+            way.curve_serverkey = self.keys[0]
+            way.connect(link.peer)
+        while not way.poll(_WAIT, self.zmq.POLLOUT):
+            if self.links.get(key) is not link:
+                return False
+        head = HEAD.pack(*key, follows, position)
+        way.send_multipart([head, piece.tobytes()] if piece is not None else [head])
+        return True
+
+    def _receive(self) -> None:
+        """Move here what devices at other ends have moved."""
+        while not self.closing[0]:
+            if not self.inbox.poll(_WAIT):
+                continue
+            frames = self.inbox.recv_multipart()
+            if len(frames[0]) != HEAD.size or len(frames) > 2:
+                continue
+            program, opening, number, follows, position = HEAD.unpack(frames[0])
+            link = self.links.get((program, opening, number))
+            if link is not None and follows != link.sends and len(frames) == 1 + follows:
+                self._move(link, position, frames[1] if follows else b"")
+
+    def _move(self, link: Link, position: int, piece: bytes) -> None:
+        start = address_of(link.words)
+        if link.sends:
+            if int(link.words[LinkWords.taken]) < position <= int(link.words[LinkWords.sent]):
+                sleeps = start + 8 * LinkWords.sender_sleeps
+                self.support.advance(start + 8 * LinkWords.taken, position, sleeps)
+            return
+        whole = max(1, link.nbytes)
+        before = int(link.words[LinkWords.sent])
+        at = before % whole
+        count = position - before
+        fits = len(piece) == min(at + count, link.nbytes) - min(at, link.nbytes)
+        if 0 < count <= whole - at and fits and position <= link.words[LinkWords.taken] + whole:
+            link.room[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            sleeps = start + 8 * LinkWords.taker_sleeps
+            self.support.advance(start + 8 * LinkWords.sent, position, sleeps)
