@@ -4,10 +4,10 @@
 const FIELDS = {id: 0, op: 1, type: 2, inputs: 3, place: 4, attrs: 5, after: 6, where: 7, regions: 8};
 
 async function unpack() {
-  const text = atob(document.getElementById("data").textContent);
-  const bytes = Uint8Array.from(text, c => c.charCodeAt(0));
+  const text = atob(document.getElementById("data").textContent), bytes = new Uint8Array(text.length);
+  for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(stream).json();
 }
 
 // Text for people: what a terminal or a reader could take for something else is spelled out.
@@ -18,16 +18,16 @@ function clean(text) {
 
 class Node {
   constructor(row, story) {
-    const strings = story.strings, at = row[FIELDS.place];
+    const shown = story.shown, at = row[FIELDS.place];
     this.id = row[FIELDS.id];
-    this.op = strings[row[FIELDS.op] || 0];
-    this.type = clean(strings[row[FIELDS.type] || 0]);
+    this.op = shown[row[FIELDS.op] || 0];
+    this.type = shown[row[FIELDS.type] || 0];
     this.inputs = row[FIELDS.inputs] || [];
     this.after = row[FIELDS.after] || [];
-    this.file = at ? strings[at[0]] : "";
+    this.file = at ? story.strings[at[0]] : "";
     this.line = at ? at[1] : 0;
-    this.attrs = clean(strings[row[FIELDS.attrs] || 0]);
-    this.where = clean(strings[row[FIELDS.where] || 0]);
+    this.attrs = shown[row[FIELDS.attrs] || 0];
+    this.where = shown[row[FIELDS.where] || 0];
     this.regions = row[FIELDS.regions] || [];
   }
   get isGiven() { return this.op === "param" || this.op === "const"; }
@@ -76,6 +76,7 @@ class Story {
   constructor(data) {
     this.data = data;
     this.strings = data.strings;
+    this.shown = data.strings.map(clean);
     this.stages = data.stages;
     this.decoded = [];
     this.regionsMade = new Map();

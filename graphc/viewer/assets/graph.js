@@ -5,7 +5,21 @@ const PAD = 14, HEAD = 26, FONT = 12;
 const LOOK = {sans: "system-ui, -apple-system, 'Segoe UI', sans-serif", mono: "ui-monospace, Menlo, Consolas, monospace"};
 const MOST_TARGETS = 6; // a value that more siblings read is told beside them, not drawn to them
 
-function isOpenable(item) { return item.children !== undefined || (item.node && item.node.regions.length > 0); }
+function isOpenable(item) { return item instanceof Group || item.node.regions.length > 0; }
+
+// The items that stand for the nodes of a graph: leaves, or the deepest groups that were opened so far.
+class World {
+  constructor(graph, root) {
+    this.graph = graph;
+    this.root = root;
+    this.items = new Map();
+  }
+  settle(group) {
+    for (const child of group.children) for (const node of child.nodes) this.items.set(node.id, child);
+    group.settled = true;
+  }
+  has(item) { return item === this.root || this.items.get(item.nodes[0].id) === item; }
+}
 
 class Picture {
   constructor(canvas, story, show) {
@@ -24,37 +38,27 @@ class Picture {
     this.device = device;
     this.marks = marks;
     this.root = tree(graph, device, this.story);
-    this.worlds = [this.world(graph, this.root)];
-    this.reopen(this.root);
-    this.markGroups();
+    this.worlds = [new World(graph, this.root)];
+    this.unfold(this.root);
+    this.reopen();
+    this.first();
     this.layout();
     this.chosen = kept === null ? null : this.visibleOf(kept);
   }
-  world(graph, root) {
-    const leaves = new Map(), pending = [...root.children];
-    while (pending.length) {
+  reopen() {
+    const pending = [...this.root.children];
+    while (pending.length && this.wasOpen.size) {
       const item = pending.pop();
-      if (item.children && !item.node) pending.push(...item.children);
-      else leaves.set(item.node.id, item);
+      if (this.wasOpen.has(this.key(item)) && isOpenable(item)) { this.unfold(item); pending.push(...item.children); }
     }
-    return {graph, leaves};
-  }
-  reopen(root) {
-    const pending = [root];
-    while (pending.length) {
-      const item = pending.pop();
-      if (item === root || this.wasOpen.has(this.key(item))) this.unfold(item);
-      if (item.children && item.open) pending.push(...item.children);
-    }
-    this.first(root);
   }
   // What stands open at first sight: what repeats, then other groups, while the picture stays calm.
-  first(root) {
-    let shown = root.children.length;
-    const pending = [...root.children];
+  first() {
+    let shown = this.root.children.length;
+    const pending = [...this.root.children];
     while (pending.length) {
       const at = Math.max(0, pending.findIndex(item => item.kind === "repeat")), [item] = pending.splice(at, 1);
-      if (!item.children || item.node || item.open || item.kind === "block" || shown + item.children.length > (shown < 4 ? 30 : 16)) continue;
+      if (!(item instanceof Group) || item.open || item.kind === "block" || shown + item.children.length > (shown < 4 ? 30 : 16)) continue;
       this.unfold(item);
       shown += item.children.length;
       pending.push(...item.children);
@@ -63,15 +67,25 @@ class Picture {
   key(item) { return item.node ? "n" + item.node.id : item.kind + item.title + (item.parent ? item.parent.children.indexOf(item) : ""); }
   // Open a group, or what is inside of a kernel or loop.
   unfold(item) {
-    if (item.node && !item.children) {
-      const graphs = item.node.regions.map(number => this.story.region(number));
-      const insides = graphs.map(graph => tree(graph, item.device, this.story));
-      item.children = insides.flatMap(inside => inside.children);
-      for (const child of item.children) child.parent = item;
-      graphs.forEach((graph, k) => this.worlds.push(this.world(graph, insides[k])));
+    if (item instanceof Leaf && !item.made) {
+      const graphs = item.node.regions.map(number => this.story.region(number)), insides = graphs.map(graph => tree(graph, item.device, this.story));
+      graphs.forEach((graph, k) => { this.worlds.push(new World(graph, insides[k])); this.worlds[this.worlds.length - 1].settle(insides[k]); });
+      item.made = insides.flatMap(inside => inside.children);
+      for (const child of item.made) child.parent = item;
       item.kind = "region";
     }
-    item.open = item.children !== undefined && item.children.length > 0;
+    item.open = item.children.length > 0;
+    if (item instanceof Group && !item.settled) this.worlds.find(world => world.has(item)).settle(item);
+    for (const child of item.children) if (child.mark === undefined) child.mark = this.markOf(child);
+  }
+  markOf(item) {
+    let found = null;
+    if (this.marks.size) for (const node of item.nodes) {
+      const mark = this.graph.byId.get(node.id) === node ? this.marks.get(node.id) : undefined;
+      if (mark === "created") return mark;
+      found = found || mark;
+    }
+    return found || null;
   }
   toggle(item) {
     if (!isOpenable(item)) return;
@@ -84,22 +98,16 @@ class Picture {
   }
   all(open) {
     const pending = [...this.root.children];
+    let left = 400; // more is not to be read
     if (!open) this.wasOpen.clear();
-    let left = 400;
     while (pending.length) {
       const item = pending.shift();
-      if (!open) { if (item.children) { item.open = false; pending.push(...item.children); } continue; }
-      if (item.kind && !item.node && !item.open && left > 0) { this.unfold(item); this.wasOpen.add(this.key(item)); left -= item.children.length; }
+      if (!open) { if (item.made) { item.open = false; pending.push(...item.made); } continue; }
+      if (item instanceof Group && !item.open && left > 0) { this.unfold(item); this.wasOpen.add(this.key(item)); left -= item.children.length; }
       else if (item.open) pending.push(...item.children);
     }
     this.layout();
     this.fit();
-  }
-  markGroups() {
-    for (const world of this.worlds) for (const [id, leaf] of world.leaves) {
-      const mark = world.graph === this.graph ? this.marks.get(id) : undefined;
-      for (let item = leaf; mark && item && !(item.mark && item.mark !== mark && item.mark === "created"); item = item.parent) item.mark = item.mark || mark;
-    }
   }
   // The visible item that stands for a leaf: itself or the group it is folded into.
   visible(leaf) {
@@ -108,12 +116,14 @@ class Picture {
     return found;
   }
   visibleOf(id) {
-    const leaf = this.worlds[0].leaves.get(id);
-    return leaf ? this.visible(leaf) : null;
+    const item = this.worlds[0].items.get(id);
+    return item ? this.visible(item) : null;
   }
   reveal(id) {
-    const leaf = this.worlds[0].leaves.get(id);
-    if (!leaf) return false;
+    const items = this.worlds[0].items;
+    if (!items.has(id)) return false;
+    while (items.get(id) instanceof Group) this.unfold(items.get(id));
+    const leaf = items.get(id);
     for (let item = leaf.parent; item; item = item.parent) { this.unfold(item); this.wasOpen.add(this.key(item)); }
     this.layout();
     this.choose(leaf);
@@ -139,23 +149,25 @@ class Picture {
   }
   edges() {
     const found = new Map();
-    let uid = 0;
     this.chips = new Map();
-    for (const {graph, leaves} of this.worlds) {
-      for (const [, leaf] of leaves) {
-        const to = this.visible(leaf), reads = leaf.node.inputs;
-        for (let k = 0; k < reads.length + leaf.node.after.length; k++) {
-          const id = k < reads.length ? reads[k] : leaf.node.after[k - reads.length];
-          const source = leaves.get(id);
+    for (const {graph, items} of this.worlds) {
+      const shown = new Map(); // item -> what stands for it
+      const standing = item => { if (!shown.has(item)) { shown.set(item, this.visible(item)); item.uid = item.uid || this.serial(); } return shown.get(item); };
+      for (const node of graph.nodes) {
+        const item = items.get(node.id);
+        if (!item) continue;
+        const to = standing(item), reads = node.inputs;
+        for (let k = 0; k < reads.length + node.after.length; k++) {
+          const id = k < reads.length ? reads[k] : node.after[k - reads.length], source = items.get(id);
           if (!source) { if (k < reads.length) this.chip(to, graph.byId.get(id)); continue; }
-          const from = this.visible(source);
+          const from = standing(source);
           if (from === to) continue;
-          from.uid = from.uid || ++uid + this.serial();
-          to.uid = to.uid || ++uid + this.serial();
-          const key = from.uid + "," + to.uid;
+          from.uid = from.uid || this.serial();
+          to.uid = to.uid || this.serial();
+          const key = from.uid * 1e8 + to.uid;
           let link = found.get(key);
           if (!link) found.set(key, link = {from, to, values: new Map(), control: true});
-          if (k < reads.length) { link.control = false; link.values.set(id, source.node); }
+          if (k < reads.length) { link.control = false; link.values.set(id, graph.byId.get(id)); }
         }
       }
     }
@@ -225,7 +237,7 @@ class Picture {
   texts(item) {
     if (item.texts) return item.texts;
     const made = [];
-    if (item.node) {
+    if (item instanceof Leaf) {
       const node = item.node, source = this.story.source(node.file, node.line).trim();
       made.push(node.op === "fused" ? "kernel " + this.inside(node) : clean(node.title), node.type);
       if (node.line) made.push(cut(lineText(node) + (source ? "   " + source : ""), 46));

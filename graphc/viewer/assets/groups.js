@@ -7,36 +7,39 @@
 
 const MOST_CHILDREN = 26;
 
+// Some nodes under one title. What is in it is found out when it is first opened.
 class Group {
-  constructor(title, children, kind) {
-    this.title = title;
-    this.children = children;
-    this.kind = kind; // scope, repeat, block, lines, part, region
+  constructor(title, kind, nodes, make) {
+    Object.assign(this, {title, kind, nodes, make}); // kind: root, scope, repeat, block, lines, part
     this.parent = null;
     this.colour = -1; // blocks of equal structure have the same
     this.open = false;
-    this.count = 0;
-    for (const child of children) child.parent = this;
+  }
+  get count() { return this.nodes.length; }
+  get children() {
+    if (!this.made) {
+      this.made = this.make();
+      for (const child of this.made) child.parent = this;
+    }
+    return this.made;
   }
 }
 
 // A node in the tree; `node` is shared by stages, the leaf is not.
 class Leaf {
   constructor(node, device) {
-    this.node = node;
-    this.device = device;
-    this.parent = null;
-    this.count = 1;
+    Object.assign(this, {node, device, parent: null, open: false, made: null, colour: -1});
   }
+  get nodes() { return [this.node]; }
+  get count() { return 1; }
+  get children() { return this.made; } // what is in a kernel or loop, once it was opened
 }
 
 // The tree of a graph.
 function tree(graph, device, story) {
-  const maker = new Grouping(graph, device, story);
-  const nodes = graph.nodes.filter(node => node.op !== "const");
-  const root = new Group(graph.name, maker.split(shownNodes(nodes)), "root");
+  const maker = new Grouping(graph, device, story), nodes = shownNodes(graph.nodes.filter(node => node.op !== "const"));
+  const root = new Group(graph.name, "root", nodes, () => maker.split(nodes));
   root.open = true;
-  number(root);
   return root;
 }
 
@@ -46,12 +49,6 @@ function shownNodes(nodes) {
   const plain = params.filter(node => /^\w+$/.test(node.attrs));
   const kept = new Set(params.length <= 4 ? params : plain.length <= 6 ? plain : []);
   return nodes.filter(node => node.op !== "param" || kept.has(node));
-}
-
-function number(root) {
-  const pending = [root], all = [];
-  while (pending.length) { const item = pending.pop(); all.push(item); if (item.children) pending.push(...item.children); }
-  for (const item of all.reverse()) if (item.children) item.count = item.children.reduce((sum, child) => sum + child.count, 0);
 }
 
 class Grouping {
@@ -71,7 +68,7 @@ class Grouping {
   }
   // Too many children become parts of their own: what stands between groups first, then even parts.
   few(children) {
-    if (children.length > MOST_CHILDREN && children.some(child => child.children)) children = this.gathered(children);
+    if (children.length > MOST_CHILDREN && children.some(child => child instanceof Group)) children = this.gathered(children);
     while (children.length > MOST_CHILDREN) {
       const size = Math.ceil(children.length / Math.ceil(children.length / MOST_CHILDREN)), parts = [];
       for (let k = 0; k < children.length; k += size) parts.push(this.part(children.slice(k, k + size)));
@@ -83,25 +80,20 @@ class Grouping {
     const made = [];
     let run = [];
     const close = () => { if (run.length) made.push(...(run.length > 2 ? [this.part(run)] : run)); run = []; };
-    for (const child of children) if (child.children || child.node.op === "param") { close(); made.push(child); } else run.push(child);
+    for (const child of children) if (child instanceof Group || child.node.op === "param") { close(); made.push(child); } else run.push(child);
     close();
     return made;
   }
   part(inside) {
     if (inside.length === 1) return inside[0];
-    const first = inside[0], same = first.children && inside.every(child => child.colour === first.colour && child.colour >= 0);
-    const made = new Group(same ? first.title : this.titleOf(inside), inside, "part");
+    const first = inside[0], same = first instanceof Group && inside.every(child => child.colour === first.colour && child.colour >= 0);
+    const nodes = inside.flatMap(item => item.nodes), made = new Group(same ? first.title : this.scopeOf(nodes) || this.lines(nodes), "part", nodes, () => inside);
     if (same) { made.times = inside.reduce((sum, child) => sum + (child.times || 1), 0); made.colour = first.colour; }
     return made;
   }
-  titleOf(items) {
-    const nodes = [], pending = [...items];
-    while (pending.length) { const item = pending.pop(); if (item.children) pending.push(...item.children); else nodes.push(item.node); }
-    return this.scopeOf(nodes) || this.lines(nodes);
-  }
   group(title, nodes, kind, depth) {
     if (nodes.length === 1) return this.leaf(nodes[0]);
-    return new Group(title, this.split(nodes, depth + 1), kind);
+    return new Group(title, kind, nodes, () => this.split(nodes, depth + 1));
   }
   byScope(nodes, depth) {
     const named = nodes.filter(node => this.scopes.has(node.id)).length;
@@ -128,9 +120,9 @@ class Grouping {
         const inside = nodes.slice(start + k * period, start + (k + 1) * period);
         blocks.push(this.block(inside, depth));
       }
-      const title = commonTitle(blocks), whole = new Group(title, this.few(blocks), "repeat");
+      const all = nodes.slice(start, start + period * count), whole = new Group(commonTitle(blocks), "repeat", all, () => this.few(blocks));
       whole.times = count;
-      whole.colour = blocks[0].colour === undefined ? -1 : blocks[0].colour;
+      whole.colour = blocks[0].colour;
       return [...this.rest(nodes.slice(0, start), depth), whole, ...this.rest(nodes.slice(start + count * period), depth)];
     }
     return null;
@@ -140,7 +132,7 @@ class Grouping {
     if (nodes.length === 1) return this.leaf(nodes[0]);
     const key = nodes.map(node => node.op).join(" ");
     if (!this.colours.has(key)) this.colours.set(key, this.colours.size);
-    const made = new Group(this.scopeOf(nodes) || this.lines(nodes), this.split(nodes, depth + 1), "block");
+    const made = new Group(this.scopeOf(nodes) || this.lines(nodes), "block", nodes, () => this.split(nodes, depth + 1));
     made.colour = this.colours.get(key);
     return made;
   }
@@ -203,7 +195,7 @@ class Grouping {
 
 function commonTitle(blocks) {
   const first = blocks[0];
-  if (!first.children) return first.node.op;
+  if (first instanceof Leaf) return first.node.op;
   const last = blocks[blocks.length - 1].title;
   let shared = 0;
   while (shared < first.title.length && first.title[shared] === last[shared]) shared++;
@@ -215,10 +207,9 @@ function commonTitle(blocks) {
 function repeats(words) {
   const n = words.length, numbers = new Map();
   const s = words.map(word => { if (!numbers.has(word)) numbers.set(word, numbers.size); return numbers.get(word); });
-  const seen = new Map(), distances = new Map(), width = Math.min(4, n);
-  for (let i = 0; i + width <= n; i++) {
-    const key = s.slice(i, i + width).join(",");
-    const before = seen.get(key);
+  const seen = new Map(), distances = new Map(), base = numbers.size + 1;
+  for (let i = 3; i < n; i++) {
+    const key = ((s[i - 3] * base + s[i - 2]) * base + s[i - 1]) * base + s[i], before = seen.get(key);
     if (before !== undefined) distances.set(i - before, (distances.get(i - before) || 0) + 1);
     seen.set(key, i);
   }
