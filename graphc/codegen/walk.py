@@ -8,7 +8,8 @@ r1 = ...                      ... until its scope ends, or a statement writes wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
 
 from graphc.errors import GraphError
 from graphc.ir.types import DType
@@ -16,6 +17,8 @@ from graphc.loops.facts import Changes, Range
 from graphc.loops.nest import Expr, Kernel, Scalars, Statement, rare_operands
 
 T = TypeVar("T")  # what names a value
+# Where emitters are asked to tell which name stands for which expression, what they told.
+told: ContextVar[list[tuple[Expr, Any]] | None] = ContextVar("told", default=None)
 Functions = Mapping[str, Callable[..., Expr]]
 
 
@@ -41,6 +44,7 @@ class Values(Generic[T]):
     """
 
     def __init__(self) -> None:
+        self.told = told.get()
         self.values: dict[Expr, T] = {}
         self.scopes: list[list[Expr]] = [[]]
         self.ranges: dict[Expr, Range | None] = {}
@@ -71,6 +75,8 @@ class Values(Generic[T]):
         raise NotImplementedError
 
     def remember(self, expr: Expr, name: T) -> None:
+        if self.told is not None:
+            self.told.append((expr, name))
         self.values[expr] = name
         self.scopes[-1].append(expr)
 

@@ -41,9 +41,11 @@ to bool is `!= 0`; f32/f64 to f16/bf16 rounds to nearest even in one step and ke
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
@@ -51,6 +53,7 @@ from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, I64, DType
 from graphc.record import record
 
+NOBODY = -1  # owns what was made for no single node
 NON_FINITE = 2  # status of a kernel whose result is NaN or infinite, see errors.STATUS
 
 
@@ -83,7 +86,7 @@ class Expr:
         args: tuple[Expr, ...],
         data: Any,
         number: int,
-        builder: ref[Scalars] | None = None,
+        builder: Builder | None = None,
     ) -> None:
         self.op = op
         self.dtype = dtype
@@ -260,6 +263,23 @@ _COMPARE = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _COMMUTATIVE = frozenset(("add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"))
 
 
+class Builder(ref["Scalars"]):
+    """What expressions know their builder by. It outlives it, with whose expressions are whose:
+    `owners` holds (number of the first expression, id of the node) for each run of them.
+    """
+
+    __slots__ = ("owners",)
+
+    def __init__(self, scalars: Scalars) -> None:
+        super().__init__(scalars)  # type: ignore[call-arg]  # ref has __new__ alone
+        self.owners: list[tuple[int, int]] = []
+
+    def owner(self, expr: Expr) -> int | None:
+        """The id of the node that an expression was made for, if it was made for one."""
+        at = bisect_right(self.owners, expr.number, key=itemgetter(0))
+        return self.owners[at - 1][1] if at and self.owners[at - 1][1] >= 0 else None
+
+
 class Scalars:
     """Builds hash-consed expressions and statement lists.
 
@@ -271,7 +291,7 @@ class Scalars:
         self.check_finite = check_finite  # results that are NaN or infinite fail the kernel
         self.known: dict[Expr, tuple[int, int]] = {}  # indices that stay between two values
         self.table: dict[Any, Expr] = {}
-        self.itself = ref(self)
+        self.itself = Builder(self)
         self.body: list[Statement] = []
         self.counts = {"var": 0, "reg": 0}
         self.passed: set[Expr] = set()  # what would have failed before, here or around
@@ -284,6 +304,22 @@ class Scalars:
         if found is None:
             found = self.table[key] = Expr(op, dtype, args, data, len(self.table), self.itself)
         return found
+
+    def own(self, node: int) -> int:
+        """What is made from here on is made for a node; returns for which it was until now."""
+        owners = self.itself.owners
+        before = owners[-1][1] if owners else NOBODY
+        owners.append((len(self.table), node))
+        return before
+
+    @contextmanager
+    def owned(self, node: int) -> Iterator[None]:
+        """What is made meanwhile is made for a node."""
+        before = self.own(node)
+        try:
+            yield
+        finally:
+            self.own(before)
 
     # -- leaves
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphc.codegen.build import kernel_texts, target_of
+from graphc.codegen.build import kernel_texts, renamed, target_of
 from graphc.codegen.llvm.target import Target, assembly
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Program
@@ -21,6 +21,7 @@ from graphc.ir.place import Device, device_of
 from graphc.ir.verify import with_blocks
 from graphc.passes.placement.cost import CostModel, nbytes_of
 from graphc.runtime.load.table import CALL
+from graphc.viewer.lines import llvm_lines, python_lines
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
@@ -45,7 +46,12 @@ def kernels(
     target, calls = target_of(config.for_device(None)), _calls(program, image, costs)
     shared = {name[:-3] for name in texts if name.startswith("graphc_")}
     found = [
-        {"symbol": symbol, "calls": calls.get(symbol, []), **_forms(symbol, texts, target, config)}
+        {
+            "symbol": symbol,
+            "calls": calls.get(symbol, []),
+            **_forms(symbol, texts, target, config),
+            **_nodes(symbol, texts, compiled, target),
+        }
         for symbol in [*calls, *sorted(shared - calls.keys())]
     ]
     return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
@@ -92,6 +98,20 @@ def _forms(symbol: str, texts: Mapping[str, str], target: Target, config: Config
         native, lines = linked(llvm, native, target, config.opt)
     forms = {"python": python, "llvm": llvm, "assembly": native}
     return {**{k: v[:MOST_TEXT] for k, v in forms.items()}, "origins": lines}
+
+
+def _nodes(
+    symbol: str, texts: Mapping[str, str], compiled: Compiled, target: Target
+) -> dict[str, list[list[int]]]:
+    """The nodes of each line of readable Python and of LLVM IR, where our own emitters wrote it."""
+    kernel = compiled.kernels.get(symbol)
+    if kernel is None or symbol in compiled.by_numba:
+        return {}
+    kernel = renamed(kernel, symbol)
+    return {
+        "python_nodes": python_lines(kernel, texts.get(f"{symbol}.py", "")),
+        "llvm_nodes": llvm_lines(kernel, texts.get(f"{symbol}.ll", ""), target),
+    }
 
 
 # ---------------------------------------------------------------------------- LLVM and assembly

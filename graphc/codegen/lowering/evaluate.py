@@ -112,13 +112,17 @@ class Elements:
         key = (node.id, tuple(i.number for i in index), id(self.b.body))
         found = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = self._pull(node, index)
+            reader = self.readers.get(node.id)
+            if reader is not None:
+                found = reader(index)
+            else:
+                before = self.b.own(node.id)
+                found = self._pull(node, index)
+                self.b.own(before)
+            self.memo[key] = found
         return found
 
     def _pull(self, node: Node, index: Index) -> Element:
-        reader = self.readers.get(node.id)
-        if reader is not None:
-            return reader(index)
         lower = node.op.lower
         if isinstance(lower, Scalar):
             return self._scalar(node, lower, index)

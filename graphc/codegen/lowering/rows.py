@@ -350,14 +350,17 @@ class Rows(Nest):
         """Declare the accumulators of a reduction."""
         b, lower = self.b, reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
-        firsts = initial(b, lower, element)
-        self.registers[node.id] = [b.register(v.cast(self.held(node, v.dtype))) for v in firsts]
+        with b.owned(node.id):
+            firsts = initial(b, lower, element)
+            held = [v.cast(self.held(node, v.dtype)) for v in firsts]
+            self.registers[node.id] = [b.register(value) for value in held]
 
     def fold(self, node: Node, index: tuple[Expr, ...]) -> None:
         b, lower = self.b, reduction_of(node)
         element = tensor_type(node.inputs[0]).dtype
         registers = self.registers[node.id]
-        value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
+        with b.owned(node.id):
+            value = prepared(b, lower, self.elements.at(node.inputs[0], index), element)
         if not isinstance(value, Pair):
             b.update(registers[0], lower.combine, value.cast(registers[0].dtype))
         elif lower.combine == "add":
@@ -377,10 +380,13 @@ class Rows(Nest):
         element = tensor_type(node.inputs[0]).dtype
         kinds = [v.dtype for v in initial(b, reduction_of(node), element)]
         pairs = zip(self.registers[node.id], kinds, strict=True)
-        made = finished(b, node, [b.read(r).cast(kind) for r, kind in pairs])
-        parts = [made.re, made.im] if isinstance(made, Pair) else [made]
-        if any(part.op != "reg" for part in parts):  # finished once per row, not once per reader
-            parts = [b.read(b.register(part)) for part in parts]
+        with b.owned(node.id):
+            made = finished(b, node, [b.read(r).cast(kind) for r, kind in pairs])
+            parts = [made.re, made.im] if isinstance(made, Pair) else [made]
+            if any(
+                part.op != "reg" for part in parts
+            ):  # finished once per row, not once per reader
+                parts = [b.read(b.register(part)) for part in parts]
         self.elements.bind_value(node, Pair(*parts) if len(parts) == 2 else parts[0])
 
 

@@ -3,7 +3,7 @@
 
 const PAD = 14, HEAD = 26, FONT = 12;
 const LOOK = {sans: "system-ui, -apple-system, 'Segoe UI', sans-serif", mono: "ui-monospace, Menlo, Consolas, monospace"};
-const MOST_TARGETS = 6; // a value that more siblings read is told beside them, not drawn to them
+const MOST_TARGETS = 8; // a value that more read is told by a dot beside them, and drawn when it is chosen
 
 function isOpenable(item) { return item instanceof Group || item.node.regions.length > 0; }
 
@@ -135,14 +135,18 @@ class Picture {
 
   layout() {
     this.links = this.edges();
-    const within = new Map(); // parent -> [from, to, link]
+    const within = new Map(), targets = new Map(); // parent -> [from, to, link]; item -> how many read it
+    for (const {from} of this.links) targets.set(from, (targets.get(from) || 0) + 1);
     for (const link of this.links) {
+      link.pulled = targets.get(link.from) > MOST_TARGETS;
       const [parent, a, b] = this.siblings(link.from, link.to);
       link.direct = a === link.from && b === link.to;
       link.parent = parent;
       if (!within.has(parent)) within.set(parent, []);
       within.get(parent).push([a, b, link]);
     }
+    this.pulled = new Map();
+    for (const link of this.links) if (link.pulled) this.pulled.set(link.to, (this.pulled.get(link.to) || 0) + 1);
     this.arrange(this.root, within);
     this.items = [];
     this.position(this.root, -this.root.w / 2, 0, 0);
@@ -195,15 +199,8 @@ class Picture {
     plan.setGraph({rankdir: "TB", nodesep: 22, ranksep: 40, edgesep: 10, ranker: "tight-tree"});
     plan.setDefaultEdgeLabel(() => ({}));
     item.children.forEach((child, k) => { child.place = k; plan.setNode(String(k), {width: child.w, height: child.h}); });
-    const edges = within.get(item) || [], targets = new Map();
-    for (const [a, b] of edges) {
-      if (!targets.has(a)) targets.set(a, new Set());
-      targets.get(a).add(b);
-    }
-    for (const [a, b, link] of edges) {
-      link.pulled = targets.get(a).size > MOST_TARGETS;
-      if (!link.pulled && a !== b) plan.setEdge(String(a.place), String(b.place));
-    }
+    const edges = within.get(item) || [];
+    for (const [a, b, link] of edges) if (!link.pulled && a !== b) plan.setEdge(String(a.place), String(b.place));
     dagre.layout(plan);
     item.children.forEach((child, k) => { const at = plan.node(String(k)); child.dx = at.x - child.w / 2 + PAD; child.dy = at.y - child.h / 2 + PAD + (item.parent ? HEAD : 0); });
     for (const [a, b, link] of edges) {
@@ -300,13 +297,12 @@ class Picture {
     pen.font = `${FONT - 1}px ${LOOK.sans}`;
     pen.fillStyle = colours.soft;
     texts.slice(1).forEach((text, k) => pen.fillText(fitted(pen, text, room), x + 12, y + 31 + 15 * k));
-    const chips = this.chips.get(item);
-    if (chips) this.drawChips(pen, item, chips, colours);
+    this.drawDots(pen, item, colours);
   }
-  // Parameters and constants that an item reads, as dots at its upper edge.
-  drawChips(pen, item, chips, colours) {
-    const params = [...chips.values()].filter(node => node.op !== "const").length;
-    const count = Math.min(params, 8);
+  // A dot at the upper edge for each parameter and much read value that comes from elsewhere.
+  drawDots(pen, item, colours) {
+    const params = [...(this.chips.get(item) || new Map()).values()].filter(node => node.op !== "const").length;
+    const count = Math.min(params + (this.pulled.get(item) || 0), 8);
     pen.fillStyle = colours.accent;
     for (let k = 0; k < count; k++) { pen.beginPath(); pen.arc(item.x + item.w - 12 - k * 9, item.y, 3, 0, 7); pen.fill(); }
   }

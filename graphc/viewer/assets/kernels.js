@@ -78,7 +78,7 @@ class Kernels {
     add("user", "your lines", sourced.map((n, k) => ({number: n.line, text: this.story.source(n.file, n.line) || shortFile(n.file), marks: ["s" + k], title: `${clean(n.file)}:${n.line}`})));
     add("nodes", "nodes", inner.map((n, k) => ({number: "%" + n.id, text: `${n.op}(${n.inputs.map(id => "%" + id).join(", ")}) : ${n.type}`, marks: ["n" + k, ...(n.line ? [spot(n)] : [])]})));
     const told = (text, marks) => text.replace(/\n+$/, "").split("\n").map((line, k) => ({number: k + 1, text: clean(line.replace(/\t/g, "    ")), marks: marks(k + 1)}));
-    const nodesOf = list => (list || []).flatMap(k => ["n" + k, ...(inner[k] && inner[k].line ? [spot(inner[k])] : [])]);
+    const nodesOf = ids => (ids || []).filter(id => byId.has(id)).flatMap(id => { const k = byId.get(id); return ["n" + k, ...(inner[k].line ? [spot(inner[k])] : [])]; });
     const python = kernel.python_nodes || [], llvm = kernel.llvm_nodes || [];
     if (kernel.python) add("python", "the kernel, as Python", told(kernel.python, k => nodesOf(python[k - 1])));
     if (kernel.llvm) add("llvm", "LLVM IR", told(kernel.llvm, k => ["l" + k, ...nodesOf(llvm[k - 1])]));

@@ -91,7 +91,7 @@ class App {
     byId("stage").value = String(k);
     const stage = this.story.stages[k];
     fill(byId("stagename"), el("b", {text: stage.name}), el("span", {class: "soft", text: clean(stage.note)}));
-    byId("legend").textContent = few && marks.size ? "green: new here   amber: changed here   dots: parameters it reads" : "dots: parameters it reads";
+    byId("legend").textContent = few && marks.size ? "green: new here   amber: changed here   dots: parameters and much read values" : "dots: parameters and much read values";
     this.show(this.picture.chosen);
     this.picture.draw();
   }
