@@ -141,7 +141,8 @@ function measuredSeconds(story) {
 function limit(call, rates, took) {
   const memory = call.bytes / rates.bytes, compute = call.flops / rates.flops, best = Math.max(memory, compute, rates.launch);
   const by = best === rates.launch ? "the call itself" : best === memory ? "memory" : "arithmetic";
-  return `${by}: at least ${secondsText(best)}` + (took ? `, ${Math.round(100 * best / took)} % of the measured time` : "");
+  const share = took && best <= took ? `, ${Math.round(100 * best / took)} % of the measured time` : took ? "; it is faster than the rates that graphc knows of the device" : "";
+  return `${by}, at least ${secondsText(best)}${share}`;
 }
 
 // The roofline of a device, and where a kernel stands: flops per byte against flops per second.
