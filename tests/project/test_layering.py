@@ -45,7 +45,7 @@ ALLOWED = {
     "runtime": BASE,
     "codegen": BASE | {"loops", "config", "ir", "ops", "runtime"},
     "passes": BASE | {"loops", "collector", "config", "ir", "ops", "codegen", "runtime"},
-    "viewer": BASE | {"config", "ir", "ops", "runtime", "codegen", "passes"},
+    "viewer": BASE | {"loops", "config", "ir", "ops", "runtime", "codegen", "passes"},
     "frontend": BASE
     | {"loops", "collector", "config", "ir", "ops", "runtime", "codegen", "passes", "viewer"},
     "cluster": BASE | {"runtime"},
