@@ -70,6 +70,13 @@ from graphc.frontend.transforms.markers import stop_gradient as stop_gradient
 from graphc.frontend.transforms.outside import assert_ as assert_
 from graphc.frontend.transforms.outside import callback as callback
 from graphc.frontend.transforms.outside import print as print
+from graphc.frontend.transforms.vmap import all_gather as all_gather
+from graphc.frontend.transforms.vmap import axis_index as axis_index
+from graphc.frontend.transforms.vmap import pmax as pmax
+from graphc.frontend.transforms.vmap import pmean as pmean
+from graphc.frontend.transforms.vmap import pmin as pmin
+from graphc.frontend.transforms.vmap import psum as psum
+from graphc.frontend.transforms.vmap import vmap as vmap
 from graphc.ir.graph import Graph as Graph
 from graphc.ir.graph import Program as Program
 from graphc.learn.callbacks import CSVLogger as CSVLogger

@@ -48,7 +48,13 @@ FOREIGN = {
     "AdamW": "gc.optim.adamw",
     "SGD": "gc.optim.sgd",
     "DataLoader": "gc.data.Loader",
+    "vectorize": "gc.vmap",
+    "pvary": "nothing: gc.psum and the like take any value",
     # options
+    "axis": "in_axes",
+    "out_axis": "out_axes",
+    "in_dims": "in_axes",
+    "out_dims": "out_axes",
     "argnums": "wrt",
     "argnum": "wrt",
     "static_argnums": "static",

@@ -22,7 +22,8 @@ GROUPS = {
     ),
     "transforms": (
         "Transforms",
-        "grad value_and_grad vjp jvp jacobian hessian gradients "
+        "grad value_and_grad vjp jvp jacobian hessian vmap psum pmean pmax pmin "
+        "all_gather axis_index gradients "
         "gradient_report stop_gradient checkpoint custom_grad cond switch scan fori "
         "while_loop map print assert_ callback",
     ),

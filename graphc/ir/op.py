@@ -398,6 +398,7 @@ class Op:
     reference(*arrays, **attrs)          NumPy evaluation, any float dtype: the oracle
     lower                                how it becomes code (see the lowering kinds above)
     gradient                             cotangent rule, or None with `differentiable=False`
+    batch                                what vmap makes of it, see `ops/record/batching.py`
     cost(node) -> (flops, bytes)         for placement and budgets; None derives it from the types
     samples() -> [Sample]                good and bad arguments
     dtypes                               names of the dtypes of operand 0 it accepts
@@ -425,6 +426,7 @@ class Op:
     doc: str = ""
     is_custom: bool = False
     traits: Traits = NONE
+    batch: Callable[..., Any] | None = None
     _attrs: WeakValueDictionary[Any, Attrs] = field(default_factory=WeakValueDictionary)
     _plain: list[Attrs] = field(default_factory=list)  # those of an op that has none: kept
 

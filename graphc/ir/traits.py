@@ -39,6 +39,7 @@ class Traits:
     counted          of a loop: `length` times, on slices of `scanned` operands, stacking results
     asks_gradient    stands for derivatives of its region
     custom_gradient  its second region is the derivative of the first
+    lanes            runs its region once for each slice of some operands, all at once
 
     Messages and stacks:
     send, recv       the two ends of a channel
@@ -59,6 +60,7 @@ class Traits:
     pads             its first operand, with the second around and between its elements
     casts            the same numbers in another dtype
     matrix_product   products of elements summed over shared axes, of whole operands
+    checks           its operands, which may stop the run
     """
 
     parameter: bool = False
@@ -79,6 +81,7 @@ class Traits:
     counted: bool = False
     asks_gradient: bool = False
     custom_gradient: bool = False
+    lanes: bool = False
     send: bool = False
     recv: bool = False
     makes_stack: bool = False
@@ -97,6 +100,7 @@ class Traits:
     pads: bool = False
     casts: bool = False
     matrix_product: bool = False
+    checks: bool = False
 
 
 NONE = Traits()

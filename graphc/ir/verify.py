@@ -147,6 +147,10 @@ def no_gradients(value: Graph | Program) -> None:
     )
 
 
+def no_lanes(value: Graph | Program) -> None:
+    every_node(graphs_of(value), "%{node.id} still runs lanes", lambda n: not n.op.traits.lanes)
+
+
 def no_duplicates(value: Graph | Program) -> None:
     """No two pure nodes compute the same thing (commutative operands in any order)."""
     for graph in graphs_of(value):

@@ -7,6 +7,10 @@ from graphc.ops.autodiff import (
     loop_gradients,  # noqa: F401
     region_gradients,  # noqa: F401
 )
+from graphc.ops.batching import (
+    regions,  # noqa: F401
+    vmap,  # noqa: F401
+)
 from graphc.ops.control import (
     comm,  # noqa: F401
     compression,  # noqa: F401

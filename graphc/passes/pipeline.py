@@ -58,6 +58,7 @@ from graphc.passes.normalise.sink import sink
 from graphc.passes.normalise.state import state, state_is_threaded
 from graphc.passes.normalise.trace import trace
 from graphc.passes.normalise.trim import trim
+from graphc.passes.normalise.vmap import vmap
 from graphc.passes.normalise.write_through import write_through
 from graphc.passes.placement.constrain import constrain
 from graphc.passes.placement.place import place
@@ -119,7 +120,9 @@ def cycle(*stages: Stage) -> Iterator[Stage]:
 STAGES = (
     Stage(trace),
     Stage(state, ensures=(state_is_threaded,)),
-    Stage(gradient, ensures=(verify.no_gradients,)),
+    *cycle(
+        Stage(gradient, ensures=(verify.no_gradients,)), Stage(vmap, ensures=(verify.no_lanes,))
+    ),
     Stage(fold, Over.REGIONS, optional=True),
     Stage(trim, Over.REGIONS, optional=True),
     *cycle(

@@ -56,6 +56,12 @@ def test_kernel_sees_shaped_views() -> None:
     same(made, (np.float32(5), np.array([6, 8])))
 
 
+def test_slices_of_vmap_run_one_after_the_other() -> None:
+    stack = np.stack([X, 3 * X])
+    made = gc.vmap(smooth)(stack)
+    np.testing.assert_array_equal(made, stack + stack[:, [0, 0, 1]])
+
+
 def test_redefinition_replaces_but_never_an_op_of_graphc() -> None:
     custom_op("again_for_test")(_smooth)
     second = custom_op("again_for_test", reference=lambda x: x + 1)(_smooth)

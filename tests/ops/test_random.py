@@ -9,7 +9,7 @@ import pytest
 from expr_numpy import Operands, evaluate
 
 from graphc.errors import GraphError
-from graphc.ir.op import OPS
+from graphc.ir.op import OPS, Operand, Use
 from graphc.ir.types import U32
 from graphc.ops.random import random
 from graphc.ops.random.threefry import threefry, threefry_reference
@@ -38,14 +38,12 @@ def element_by_element(op, arrays, attrs, shape):
     attrs = op.coerce(attrs)
     types = tuple(random.tensor(random.dtype(a.dtype), a.shape) for a in arrays)
 
-    class Node:
-        type = op.result_type(types, attrs)
-
-    made = np.empty(shape, Node.type.dtype.numpy)
+    node = Use(op, tuple(map(Operand, types)), attrs, op.result_type(types, attrs))
+    made = np.empty(shape, node.type.dtype.numpy)
     for place in np.ndindex(*shape):
         b = Operands()
         read = lambda k, index, b=b: b.operand(arrays[k][tuple(i.data for i in index)], U32)
-        element = op.lower.element(b, Node, read, tuple(b.integer(i) for i in place))
+        element = op.lower.element(b, node, read, tuple(b.integer(i) for i in place))
         made[place] = evaluate(b, element)
     return made
 

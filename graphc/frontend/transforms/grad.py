@@ -6,8 +6,6 @@ plain arrays.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec
@@ -15,7 +13,6 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.frontend.compile.signature import Literals
 from graphc.frontend.trace.calls import seen
 from graphc.frontend.trace.region import (
     Operands,
@@ -27,7 +24,14 @@ from graphc.frontend.trace.region import (
     trace_region,
 )
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
-from graphc.frontend.transforms.control import map as map_slices
+from graphc.frontend.transforms.on_arrays import (
+    NUMBERS,
+    argument_names,
+    compiled,
+    compiling,
+    leaf_title,
+)
+from graphc.frontend.transforms.vmap import vmap
 from graphc.hints import explained
 from graphc.ir.types import Type
 from graphc.ops.control.outside import without_calls
@@ -36,7 +40,6 @@ from graphc.ops.record.value import Stateful, Value, current, functions, lift
 P = ParamSpec("P")
 Function = Callable[..., Any]
 Wrt = int | str | Sequence[int | str]
-NUMBERS = (bool, int, float, complex)
 INTEGERS = (bool, int)  # which have no derivative
 Key = int | str  # a position among the positional arguments or the name of a keyword argument
 
@@ -60,7 +63,7 @@ def grad(function: Callable[P, Any], wrt: Wrt = 0, has_aux: bool = False) -> Cal
         (_, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return (made, aux) if has_aux else made
 
-    return _compiling(gradient, function, "grad", wrt)
+    return compiling(gradient, function, "grad", lambda: _left_alone(function, wrt))
 
 
 @explained
@@ -73,39 +76,14 @@ def value_and_grad(
         (value, aux), made = _value_and_grad(function, wrt, has_aux, args, kwargs)
         return ((value, aux), made) if has_aux else (value, made)
 
-    return _compiling(value_and_gradient, function, "value_and_grad", wrt)
-
-
-def _compiling(traced: Function, function: Function, name: str, wrt: Wrt) -> Function:
-    """A function for traces that compiles itself when it is called on arrays."""
-    if not callable(function):
-        raise TraceError(f"{name} takes a function, got {type(function).__name__}")
-    compiled: list[Any] = []
-    title = f"{name}_{getattr(function, '__name__', 'f')}"
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current() is not None:
-            return traced(*args, **kwargs)
-        if not compiled:
-            compiled.append(_compiled(call, _left_alone(function, wrt)))
-        return compiled[0](*args, **kwargs)
-
-    call.__name__ = title
-    return call
-
-
-def _compiled(function: Function, left_alone: Callable[[str], tuple[type, ...]]) -> Function:
-    """The compiled function; numbers of these types stay Python numbers in the arguments."""
-    from graphc.config import Config
-    from graphc.frontend.compile.decorator import CompiledFunction
-
-    return CompiledFunction(function, Config.create(), literals=Literals(left_alone))
+    return compiling(
+        value_and_gradient, function, "value_and_grad", lambda: _left_alone(function, wrt)
+    )
 
 
 def _left_alone(function: Function, wrt: Wrt) -> Callable[[str], tuple[type, ...]]:
     """The numbers of each argument that are not differentiated."""
-    names = _names(function)
+    names = argument_names(function)
     chosen = set()
     for entry in wrt if isinstance(wrt, tuple | list) else (wrt,):
         if isinstance(entry, int) and not -len(names) <= entry < len(names):
@@ -132,7 +110,7 @@ def loss_region(
     function: Function, wrt: Wrt, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Region, Operands, list[Key]]:
     """The region of a scalar function, its operands, and where among them each entry of wrt is."""
-    names = _names(function)
+    names = argument_names(function)
     keys = _keys(names, wrt, args, kwargs)
     given = given_arguments(function, keys, args, kwargs)
 
@@ -150,10 +128,10 @@ def given_arguments(
     function: Function, keys: Sequence[Key], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Operands:
     """The arguments of a call; numbers in others than those of `keys` stay Python numbers."""
-    names = _names(function)
+    names = argument_names(function)
     return Operands(
         (args, kwargs),
-        lambda path: _title(path, names),
+        lambda path: leaf_title(path, names),
         lambda path, number: not any(under(path, key) for key in keys),
     )
 
@@ -184,24 +162,6 @@ def _loss(value: Any) -> Value:
             hint="reduce with .sum() or .mean(); gc.vjp and gc.jacobian take any result",
         )
     return made
-
-
-def _names(function: Function) -> list[str]:
-    """The arguments that have a position: what follows *args is given by keyword alone."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _title(path: str, names: Sequence[str]) -> str:
-    """The name of a leaf: "0.1.w" of (args, kwargs) is "params.w" if argument 1 is params."""
-    which, _, rest = path.partition(".")
-    key, dot, inner = rest.partition(".")
-    if which == "0" and int(key) < len(names):
-        key = names[int(key)]
-    return f"{key}{dot}{inner}"
 
 
 def _keys(names: Sequence[str], wrt: Wrt, args: Any, kwargs: dict[str, Any]) -> list[Key]:
@@ -272,8 +232,8 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
         def pulled(primals: Any, cotangent: Any) -> Any:
             return _vjp(function, primals, quiet=True)[1](cotangent)
 
-        run = _compiled(pulled, lambda name: INTEGERS if name == "primals" else ())
-        made = _compiled(function, lambda name: INTEGERS)(*primals)
+        run = compiled(pulled, lambda name: INTEGERS if name == "primals" else ())
+        made = compiled(function, lambda name: INTEGERS)(*primals)
         return made, lambda cotangent: run(primals, cotangent)
     return _vjp(function, primals)
 
@@ -345,7 +305,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise TraceError("jvp takes tuples of primals and tangents, one of each per argument")
     if current() is None:
-        run = _compiled(lambda p, t: jvp(function, p, t), lambda name: INTEGERS)
+        run = compiled(lambda p, t: jvp(function, p, t), lambda name: INTEGERS)
         return run(tuple(primals), tuple(tangents))  # type: ignore[no-any-return]
     result, pullback = vjp(function, *primals)
     leaves, tree = flatten(result)
@@ -384,9 +344,9 @@ def jacobian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
     tuple in the place of each array.  Raises TraceError for arguments that hold no floats."""
 
     def jacobians(*args: Any, **kwargs: Any) -> Any:
-        names = _names(function)
+        names = argument_names(function)
         keys = _keys(names, wrt, args, kwargs)
-        chosen_leaves(Operands((args, kwargs), lambda path: _title(path, names)), keys)
+        chosen_leaves(Operands((args, kwargs), lambda path: leaf_title(path, names)), keys)
         whole: dict[Key, Any] = dict(enumerate(args))
         whole.update(kwargs)
 
@@ -401,7 +361,7 @@ def jacobian(function: Callable[P, Any], wrt: Wrt = 0) -> Callable[P, Any]:
         rows = [_rows(leaves, k, tree, pullback) for k in range(len(leaves))]
         return unflatten(tree, [row[0] for row in rows] if isinstance(wrt, int | str) else rows)
 
-    return _compiling(jacobians, function, "jacobian", wrt)
+    return compiling(jacobians, function, "jacobian", lambda: _left_alone(function, wrt))
 
 
 def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any:
@@ -415,7 +375,7 @@ def _rows(leaves: Sequence[Value], k: int, tree: Any, pullback: Function) -> Any
         seeds[k] = unit
         return pullback(unflatten(tree, seeds))
 
-    rows = map_slices(row, basis)
+    rows = vmap(row)(basis)
     parts, structure = flatten(rows)
     shaped = [functions.reshape(p, (*chosen.shape, *p.shape[1:])) for p in parts]
     return unflatten(structure, shaped)

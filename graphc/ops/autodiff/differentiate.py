@@ -16,6 +16,7 @@ from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type, tuple_type
 from graphc.ops.autodiff.vjp import expand_grad
 from graphc.ops.control.control import param_node, results_of, results_type
+from graphc.ops.record.batching import by_the_sweep, leading
 from graphc.ops.record.families import ALL, define, require, require_tensor, sample_array
 from graphc.ops.record.structural import infer_region
 from graphc.ops.record.value import Trace, Value, current, tracing
@@ -64,6 +65,7 @@ def _run_grad(*arrays: Any, regions: tuple[Graph, ...], run: Any, **attrs: Any) 
 
 grad = define(
     "grad",
+    batch=by_the_sweep,
     infer=_infer_grad,
     reference=_run_grad,
     lower=Structural(),
@@ -89,6 +91,7 @@ def _run_region(*arrays: Any, regions: tuple[Graph, ...], run: Any, **attrs: obj
 
 checkpoint = define(
     "checkpoint",
+    batch=by_the_sweep,
     infer=infer_region,
     reference=_run_region,
     lower=Composite(_call),
@@ -127,6 +130,7 @@ def _expand_custom(*values: Value, regions: tuple[Graph, ...], results: int) -> 
 
 custom_grad = define(
     "custom_grad",
+    batch=by_the_sweep,
     infer=_infer_custom,
     reference=_run_custom,
     lower=Composite(_expand_custom),
@@ -146,6 +150,7 @@ def _infer_stop(x: AnyType) -> AnyType:
 
 stop_gradient = define(
     "stop_gradient",
+    batch=leading,
     infer=_infer_stop,
     reference=lambda x: x,
     lower=Alias(),

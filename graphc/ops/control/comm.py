@@ -17,6 +17,7 @@ from graphc.ir.op import Attr, Effect, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import UNIT, AnyType, TupleType, Type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import late
 from graphc.ops.record.families import define, require
 
 
@@ -41,6 +42,7 @@ def _infer_recv(*, channel: str, type: Type | None, **attrs: str) -> AnyType:
 
 send = define(
     "send",
+    batch=late,
     infer=_infer_send,
     reference=_no_reference,
     lower=Structural(),
@@ -54,6 +56,7 @@ send = define(
 
 recv = define(
     "recv",
+    batch=late,
     infer=_infer_recv,
     reference=_no_reference,
     lower=Structural(),

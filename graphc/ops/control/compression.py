@@ -22,6 +22,7 @@ from graphc.ir.types import DTYPES, F32, AnyType
 from graphc.loops.nest import Expr
 from graphc.loops.scalars import is_nan, where
 from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.batching import leading
 from graphc.ops.record.families import (
     ALL,
     define,
@@ -137,6 +138,7 @@ def _infer_exact(x: AnyType) -> AnyType:
 
 define(
     "exact",
+    batch=leading,
     infer=_infer_exact,
     reference=lambda x: x,
     lower=Alias(),

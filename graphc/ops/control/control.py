@@ -22,6 +22,7 @@ from graphc.ir.op import EXTENT, OPS, Attr, Composite, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import by_the_sweep, lane_by_lane
 from graphc.ops.record.families import define, require
 from graphc.ops.record.value import Value, functions
 
@@ -274,6 +275,7 @@ def _sub_switch(index: AnyType, regions: Regions, first: int) -> Graph:
 
 cond = define(
     "cond",
+    batch=by_the_sweep,
     infer=_infer_cond,
     reference=_run_cond,
     lower=Structural(),
@@ -286,6 +288,7 @@ cond = define(
 
 switch = define(
     "switch",
+    batch=lane_by_lane,
     infer=_infer_switch,
     reference=_run_switch,
     lower=Composite(expand_switch),
@@ -298,6 +301,7 @@ switch = define(
 
 while_ = define(
     "while",
+    batch=by_the_sweep,
     infer=_infer_while,
     reference=_run_while,
     lower=Structural(),
@@ -311,6 +315,7 @@ while_ = define(
 
 scan = define(
     "scan",
+    batch=by_the_sweep,
     infer=_infer_scan,
     reference=_run_scan,
     lower=Structural(),

@@ -24,9 +24,11 @@ import numpy as np
 
 from graphc.errors import GraphError, TypeRuleError
 from graphc.ir.op import OPS, Library, Op, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, DType, TupleType, Type, dtype, leaves, tensor, tuple_type
 from graphc.ops.index.scatter import STORED
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import define, require, require_dtype, require_tensor
 from graphc.ops.record.value import Value, cast_value, emit, lift
@@ -281,6 +283,8 @@ def custom_op(
         OPS.pop(name, None)
         op = define(
             name,
+            batch=lane_by_lane,
+            traits=Traits(checks=True),
             infer=rule,
             reference=reference or _reference(function, rule),
             lower=Library(_Kernel(_bounds_checked(function) if boundscheck else function, cuda)),

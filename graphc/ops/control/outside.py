@@ -23,8 +23,10 @@ import numpy as np
 from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import EXTENT, MANY, OPS, Attr, Effect, Host
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, U8, AnyType, Dimension, Type, dtype, leaves, tensor, tuple_type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.families import define, require, require_tensor
 
 TOKEN = tensor(U8, ())  # what stands for all that has happened outside so far
@@ -124,6 +126,7 @@ def _print(arrays: Arrays, text: str) -> Arrays:
 
 print_ = define(
     "print",
+    batch=by_the_sweep,
     infer=_infer_print,
     reference=_reference(_print),
     lower=Host(),
@@ -161,6 +164,7 @@ def _assert(arrays: Arrays, message: str) -> Arrays:
 
 assert_ = define(
     "assert",
+    batch=by_the_sweep,
     infer=_infer_assert,
     reference=_reference(_assert),
     lower=Host(),
@@ -169,6 +173,7 @@ assert_ = define(
     variadic=True,
     doc="Stop the run, with a message and the values after the first, unless the first operand is "
     "true in all elements.",
+    traits=Traits(checks=True),
 )
 
 
@@ -246,6 +251,7 @@ def _callback(arrays: Arrays, function: str, dtypes: Any, ranks: Any, dims: Any)
 
 callback = define(
     "callback",
+    batch=by_the_sweep,
     infer=_infer_callback,
     reference=_reference(_callback),
     lower=Host(is_local=True),

@@ -12,6 +12,7 @@ from graphc.ir.op import Attr, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, StackType, stack_type, tuple_type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import constant, late
 from graphc.ops.record.families import define, require
 from graphc.ops.record.value import Value, emit, functions
 
@@ -49,6 +50,7 @@ def _pop_rule(ct: Any, result: Value, stack: Value) -> Any:
 
 stack = define(
     "stack",
+    batch=constant,
     infer=lambda type: stack_type(type),
     reference=lambda type: (),
     lower=Structural(),
@@ -60,6 +62,7 @@ stack = define(
 
 push = define(
     "push",
+    batch=late,
     infer=_infer_push,
     reference=lambda stack, x: (stack, x),
     lower=Structural(),
@@ -70,6 +73,7 @@ push = define(
 
 pop = define(
     "pop",
+    batch=late,
     infer=_infer_pop,
     reference=_pop,
     lower=Structural(),

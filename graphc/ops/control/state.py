@@ -12,6 +12,7 @@ from graphc.ir.op import Attr, Effect, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import constant, refused
 from graphc.ops.record.families import define, require, require_tensor
 
 MAIN = "main"  # the container of a variable that names none
@@ -33,6 +34,7 @@ def _infer_assign(x: AnyType, *, name: str, container: str) -> AnyType:
 
 read = define(
     "read",
+    batch=constant,
     infer=_infer_read,
     reference=_no_reference,
     lower=Structural(),
@@ -45,6 +47,7 @@ read = define(
 
 assign = define(
     "assign",
+    batch=refused("a variable has one value for all lanes"),
     infer=_infer_assign,
     reference=_no_reference,
     lower=Structural(),

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import EXTENT, Attr, Compute, Sample
-from graphc.ir.types import AnyType, Dim, Type, tensor
+from graphc.ir.op import EXTENT, Attr, Compute, Op, Sample
+from graphc.ir.types import I64, AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.index.scatter import require_index_types
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
+from graphc.ops.record.batching import Lanes, reshaped
 from graphc.ops.record.dims import (
     Shape,
     both,
@@ -97,8 +98,35 @@ def _slice_gradient(ct: Value, result: Value, x: Value, *starts: Value, sizes: S
     return [placed, *(None for _ in starts)]
 
 
+def _batch_slice(op: Op, lanes: Lanes, x: Value, *starts: Value, sizes: Shape) -> Any:
+    """Blocks at places of their own are gathered."""
+    if not any(lanes.mapped[1:]):
+        return emit(op, x, np.int64(0), *starts, sizes=(lanes.size, *sizes))
+    f, rank = functions, len(sizes) + 1
+    own, dims = lanes.mapped[0], x.shape[1:] if lanes.mapped[0] else x.shape
+    places = [f.arange(lanes.size)] if own else []
+    for start, mapped, extent, size in zip(starts, lanes.mapped[1:], dims, sizes):
+        first = f.astype(f.clip(start, 0, extent - size), I64)
+        places.append(reshaped(first, (lanes.size, 1)) if mapped else first)
+        places[-1] = f.add(places[-1], f.arange(size))
+    axes = range(rank - len(places), rank)
+    indices = [
+        f.broadcast_to(_on_axis(place, axis, rank), (lanes.size, *sizes))
+        for place, axis in zip(places, axes)
+    ]
+    return emit("gather", x, *indices, axes=tuple(range(x.ndim)), position=0, mode="clip")
+
+
+def _on_axis(place: Value, axis: int, rank: int) -> Value:
+    """Places along one axis (and for each lane, if there are two axes) of an array of a rank."""
+    dims: list[Dimension] = [1] * rank
+    *lead, dims[axis] = place.shape
+    return reshaped(place, (*lead, *dims[len(lead) :]))
+
+
 dynamic_slice_op = define(
     "dynamic_slice",
+    batch=_batch_slice,
     gradient=_slice_gradient,
     infer=_infer_slice,
     reference=_slice_reference,
@@ -176,8 +204,16 @@ def _update_gradient(
     return [kept, block, *(None for _ in starts)]
 
 
+def _batch_update(op: Op, lanes: Lanes, x: Value, updates: Value, *starts: Value) -> Any:
+    if any(lanes.mapped[2:]):
+        return NotImplemented
+    whole = lanes._replace(mapped=lanes.mapped[:2]).spread((x, updates))
+    return emit(op, *whole, np.int64(0), *starts)
+
+
 dynamic_update_slice_op = define(
     "dynamic_update_slice",
+    batch=_batch_update,
     gradient=_update_gradient,
     infer=_infer_update,
     reference=_update_reference,

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import INDEX, OutOfRangeError, TraceError
-from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Sample
+from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Op, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import where
 from graphc.ops.index.scatter import add_along, require_index_types, scatter_rows
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.batching import Lanes, along, leading, moved
 from graphc.ops.record.dims import clamp, place_of, rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     ALL,
@@ -187,8 +189,28 @@ def _one_place(ct: Value, x: Value, places: dict[int, Any]) -> Any:
     return emit("dynamic_update_slice", functions.zeros_like(x), block, *starts)
 
 
+def _batch_gather(
+    op: Op, lanes: Lanes, x: Value, *indices: Value, axes: tuple[int, ...], position: int, mode: str
+) -> Any:
+    """Of lanes of its own each index reads its lane: the number of that is one more index."""
+    axes, own, common = tuple(axis + 1 for axis in axes), lanes.mapped[0], not any(lanes.mapped[1:])
+    if own and common:
+        return emit(op, x, *indices, axes=axes, position=position + 1, mode=mode)
+    indices = tuple(lanes._replace(mapped=lanes.mapped[1:]).spread(indices))
+    if own:
+        dims = indices[0].shape
+        number = reshape(functions.arange(lanes.size), (lanes.size, *(1,) * (len(dims) - 1)))
+        indices, axes = (broadcast_to(number, dims), *indices), (0, *axes)
+        made = emit(op, x, *indices, axes=axes, position=position, mode=mode)
+    else:
+        axes = tuple(axis - 1 for axis in axes)
+        made = emit(op, x, *indices, axes=axes, position=position, mode=mode)
+    return moved(made, position, 0)
+
+
 gather_op = define(
     "gather",
+    batch=_batch_gather,
     gradient=_gather_gradient,
     infer=_infer_gather,
     reference=_gather_reference,
@@ -202,6 +224,7 @@ gather_op = define(
     samples=_gather_samples,
     doc="Elements of x at index arrays of one shape along `axes`; the index shape takes the place "
     "of those axes, before axis `position` of the remaining ones.",
+    traits=Traits(checks=True),
 )
 
 
@@ -248,6 +271,7 @@ def _take_along_gradient(
 
 take_along_op = define(
     "take_along",
+    batch=along("axis"),
     gradient=_take_along_gradient,
     infer=_infer_take_along,
     reference=_take_along_reference,
@@ -255,6 +279,7 @@ take_along_op = define(
     attrs=(Attr("axis", "int", within=AXIS), Attr("mode", "str", "raise", MODES)),
     samples=_take_along_samples,
     doc="The index along one axis is read from an array of the result's shape.",
+    traits=Traits(checks=True),
 )
 
 
@@ -283,6 +308,7 @@ def _in_range_reference(label: ArrayLike, extent: int) -> Any:
 
 define(
     "in_range",
+    batch=leading,
     infer=_infer_in_range,
     reference=_in_range_reference,
     lower=Compute(_in_range),
@@ -295,6 +321,7 @@ define(
         Sample((np.array(1.5),), {"extent": 3}, good=False),
     ],
     doc="Integers as i64; one that is not in 0..extent-1 stops the run.",
+    traits=Traits(checks=True),
 )
 
 

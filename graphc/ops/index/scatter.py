@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import OutOfRangeError
-from graphc.ir.op import Attr, Library, Sample
+from graphc.ir.op import Attr, Library, Op, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, F32, I64, U64, AnyType, Type, definitely_different, tensor
 from graphc.ops.index import scatter_gradients as rules
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import shape_of, tensor_type
 from graphc.ops.record.families import (
     INTEGERS,
@@ -169,8 +171,24 @@ def _scatter_samples() -> list[Sample]:
     ]
 
 
+def _batch_scatter(
+    op: Op, lanes: Lanes, x: Value, index: Value, updates: Value, *, mode: str, drop: bool
+) -> Any:
+    """The rows of all lanes one after another; a position outside of its lane is outside of all."""
+    f = functions
+    x, index, updates = lanes.spread((x, index, updates))
+    rows, places = x.shape[1], f.astype(index, I64)
+    places = f.where(places < 0, places + rows, places)
+    lane = reshape(f.arange(lanes.size), (lanes.size, *(1,) * (index.ndim - 1)))
+    total = lanes.size * rows
+    places = f.where((places >= 0) & (places < rows), places + lane * rows, total)
+    flat = reshape(x, (total, *x.shape[2:]))
+    return reshape(emit(op, flat, places, updates, mode=mode, drop=drop), x.shape)
+
+
 scatter_op = define(
     "scatter",
+    batch=_batch_scatter,
     infer=_infer_scatter,
     gradient=rules.scatter_gradient,
     reference=_scatter_reference,
@@ -186,6 +204,7 @@ scatter_op = define(
     samples=_scatter_samples,
     doc="x with rows set, added to, multiplied or bounded by updates, in order. Negative positions "
     "count from the end; those out of range are an error, or left out with `drop`.",
+    traits=Traits(checks=True),
 )
 
 

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError, TypeRuleError
-from graphc.ir.op import AXIS, EXTENT, OFFSET, Attr, Compute, Sample
+from graphc.ir.op import AXIS, EXTENT, OFFSET, Attr, Compute, Op, Sample
 from graphc.ir.traits import Traits
-from graphc.ir.types import BOOL, I64, AnyType, Type, definitely_different
+from graphc.ir.types import BOOL, I64, AnyType, Dimension, Type, definitely_different
 from graphc.loops.nest import Scalars
 from graphc.ops.index.gather import bounded, bounded_array
 from graphc.ops.index.indexing import Selection, parse_index, select
 from graphc.ops.index.scatter import UPDATES, require_index_types, scatter_rows
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import (
     both,
     guarded,
@@ -177,6 +178,39 @@ def _slice_update_gradient(
     return [kept, reshape(read, updates.shape), *(None for _ in positions)]
 
 
+def _batch_slice_update(
+    op: Op,
+    lanes: Lanes,
+    x: Value,
+    updates: Value,
+    *positions: Value,
+    starts: Ints,
+    steps: Ints,
+    axes: Ints,
+) -> Any:
+    """Where every lane has its own position, the update is made at all and kept at one."""
+    f = functions
+    x, updates = lanes._replace(mapped=lanes.mapped[:2]).spread((x, updates))
+    attrs = {"starts": (0, *starts), "steps": (1, *steps)}
+    if not any(lanes.mapped[2:]):
+        return emit(op, x, updates, *positions, axes=tuple(a + 1 for a in axes), **attrs)
+    if 0 in updates.shape:
+        return x
+    dims = [n if k - 1 in axes else updates.shape[k] for k, n in enumerate(x.shape)]
+    attrs["steps"] = (1, *(1 if k in axes else step for k, step in enumerate(steps)))
+    made, hit = emit(op, x, broadcast_to(updates, dims), axes=(), **attrs), None
+    for axis, place, mapped in zip(axes, positions, lanes.mapped[2:]):
+        extent = x.shape[axis + 1]
+        place = f.astype(place, I64)
+        place = emit("in_range", f.where(place < 0, place + extent, place), extent=extent)
+        column: list[Dimension] = [1] * x.ndim
+        column[axis + 1] = extent
+        lane = (lanes.size if mapped else 1, *(1,) * (x.ndim - 1))
+        one = f.equal(reshape(f.arange(extent), tuple(column)), reshape(place, lane))
+        hit = one if hit is None else f.logical_and(hit, one)
+    return f.where(hit, made, x)
+
+
 _FIXED = samples_of(
     [
         ([(5, 6), (2, 3)], {"starts": (1, 5), "steps": (2, -2)}),
@@ -218,6 +252,7 @@ def _slice_update_samples() -> list[Sample]:
 
 slice_update_op = define(
     "slice_update",
+    batch=_batch_slice_update,
     gradient=_slice_update_gradient,
     infer=_infer_slice_update,
     reference=_slice_update_reference,
@@ -231,7 +266,7 @@ slice_update_op = define(
     samples=_slice_update_samples,
     doc="x with the elements of a strided slice replaced. On `axes` one element is written, at a "
     "computed position: negative ones count from the end, those out of range are an error.",
-    traits=Traits(writes_slice=True),
+    traits=Traits(writes_slice=True, checks=True),
 )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Contraction
+from graphc.ir.op import Attr, Contraction, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
@@ -28,6 +28,7 @@ from graphc.ops.linalg.matmul import (
     contraction_types,
 )
 from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
+from graphc.ops.record.batching import Lanes
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, common_element, functions, public
@@ -107,8 +108,23 @@ def _einsum_gradient(
     )
 
 
+def _batch_einsum(op: Op, lanes: Lanes, *values: Value, equation: str) -> Any:
+    """One more letter, for the lanes.  Without sums over axes of extent 1, which one row or one
+    column of a matrix leaves: an outer product per lane is a product of elements."""
+    free = [letter for letter in LETTERS if letter not in equation]
+    if not free:
+        return NotImplemented
+    first, second, result = (
+        free[0] * has + term for has, term in zip((*lanes.mapped, True), _terms(equation))
+    )
+    a, b = Term(values[0], tuple(first)), Term(values[1], tuple(second))
+    units = {k for k in first if k in second and k not in result and a.extent(k) == 1}
+    return _product(_without(a, units), _without(b, units), tuple(result)).value
+
+
 einsum_op = define(
     "einsum",
+    batch=_batch_einsum,
     infer=_infer_einsum,
     reference=_einsum_reference,
     lower=Contraction(_einsum_dims),
@@ -217,11 +233,15 @@ def _without_repeats(term: Term) -> Term:
 
 def _without_units(term: Term, extents: dict[Label, Dimension]) -> Term:
     """Axes of extent 1 that broadcast against a longer one are dropped."""
-    dims = shape_of(term.value)
-    kept = [i for i, k in enumerate(term.labels) if dims[i] == extents[k] or dims[i] != 1]
-    if len(kept) == len(dims):
-        return term
-    value = reshape(term.value, tuple(dims[i] for i in kept))
+    pairs = zip(term.labels, shape_of(term.value))
+    units = {k for k, extent in pairs if extent == 1 and extents[k] != 1}
+    return _without(term, units) if units else term
+
+
+def _without(term: Term, labels: set[Any]) -> Term:
+    """The term without some axes of extent 1."""
+    kept = [i for i, k in enumerate(term.labels) if k not in labels]
+    value = reshape(term.value, tuple(shape_of(term.value)[i] for i in kept))
     return Term(value, tuple(term.labels[i] for i in kept))
 
 

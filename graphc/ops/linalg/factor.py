@@ -17,6 +17,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Composite, Library, Loops, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import (
     F32,
     F64,
@@ -32,6 +33,7 @@ from graphc.ops.linalg import factor_gradients as rules
 from graphc.ops.linalg import factor_nests as nests
 from graphc.ops.linalg.solve_nest import Solve, solve_workspace
 from graphc.ops.record.arguments import Array, ArrayLike, Tensor
+from graphc.ops.record.batching import elementwise, leading
 from graphc.ops.record.dims import rank_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     broadcast_dims,
@@ -129,6 +131,7 @@ def _lu_reference(x: Array) -> tuple[Any, Any, Any]:
 
 lu_op = define(
     "lu",
+    batch=leading,
     infer=_infer_lu,
     reference=_lu_reference,
     lower=_lowering(nests.LU, nests.lu_workspace, "lu_code"),
@@ -184,6 +187,7 @@ def _lu_solve_samples() -> list[Sample]:
 
 lu_solve_op = define(
     "lu_solve",
+    batch=leading,
     infer=_infer_lu_solve,
     reference=_lu_solve_reference,
     lower=_lowering(Solve, solve_workspace, "solve_code"),
@@ -192,6 +196,7 @@ lu_solve_op = define(
     gradient=rules.lu_solve_gradient,
     samples=_lu_solve_samples,
     doc="Solutions of the systems whose matrices, or the transposes of them, lu has factorised.",
+    traits=Traits(checks=True),
 )
 
 # ------------------------------------------------------------------------------------ solve
@@ -227,6 +232,7 @@ def _solve_samples() -> list[Sample]:
 
 solve_op = define(
     "solve",
+    batch=elementwise,
     infer=_infer_solve,
     reference=lambda a, b: np.linalg.solve(a, b),
     lower=Composite(_expand_solve),
@@ -234,6 +240,7 @@ solve_op = define(
     gradient=rules.solve_gradient,
     samples=_solve_samples,
     doc="The x with a @ x = b for stacks of matrices, which broadcast.",
+    traits=Traits(checks=True),
 )
 
 # ------------------------------------------------------------------------------------ cholesky
@@ -241,6 +248,7 @@ solve_op = define(
 
 cholesky_op = define(
     "cholesky",
+    batch=leading,
     infer=lambda x: _square("cholesky", x),
     reference=lambda x: np.linalg.cholesky(x),
     lower=_lowering(nests.Cholesky, nests.panel_workspace, "cholesky_code"),
@@ -248,6 +256,7 @@ cholesky_op = define(
     gradient=rules.cholesky_gradient,
     samples=_samples(np.zeros((2, 3)), np.zeros((2, 2), int)),
     doc="The lower triangular L with L @ L.T equal to each symmetric positive definite matrix.",
+    traits=Traits(checks=True),
 )
 
 # ------------------------------------------------------------------------------------ functions

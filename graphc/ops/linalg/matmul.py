@@ -12,6 +12,7 @@ from graphc.ir.op import Contraction
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import elementwise
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import (
     REAL,
@@ -129,6 +130,7 @@ def _named_axes(x: Value, rank: int, ends: str) -> tuple[str, Any]:
 
 matmul_op = define(
     "matmul",
+    batch=elementwise,
     infer=_infer_matmul,
     reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
     lower=Contraction(_matmul_dims),

@@ -20,6 +20,7 @@ from graphc.ir.op import EXTENT, OFFSET, POSITIVE, Attr, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import MAX_RANK, AnyType, Type, tensor
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import late
 from graphc.ops.record.families import define, require, require_tensor
 
 Pairs = tuple[int, ...]
@@ -157,6 +158,7 @@ def _unpack(
 
 pack = define(
     "pack",
+    batch=late,
     infer=_infer_pack,
     reference=lambda value, **layout: pack_panels(value.array, **layout),
     lower=Structural(),
@@ -167,6 +169,7 @@ pack = define(
 
 unpack = define(
     "unpack",
+    batch=late,
     infer=_infer_unpack,
     reference=_unpack,
     lower=Structural(),

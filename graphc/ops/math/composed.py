@@ -13,6 +13,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import Library, Sample
 from graphc.ir.types import BF16, DTYPES, F32, F64, AnyType, Type
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, DTypeLike, Tensor
+from graphc.ops.record.batching import leading
 from graphc.ops.record.families import (
     bad_samples,
     define,
@@ -66,6 +67,7 @@ def _gcd_samples() -> list[Sample]:
 
 define(
     "gcd",
+    batch=leading,
     infer=_infer_gcd,
     reference=np.gcd,
     lower=Library(lambda node: _gcd_kernel, units=lambda node: node.type.size),

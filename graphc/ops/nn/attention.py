@@ -12,6 +12,7 @@ from graphc.ops.nn.attention_gradient import attention_gradient
 from graphc.ops.nn.attention_scores import HIDDEN, bands_of, default_scale, scores, share_heads
 from graphc.ops.nn.softmax import softmax_reference
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import onto
 from graphc.ops.record.families import (
     FLOATS,
     broadcast_dims,
@@ -143,6 +144,7 @@ def _cost(node: Applied) -> tuple[float, float]:
 
 define(
     "attention",
+    batch=onto(3),
     infer=_infer_attention,
     reference=wide(_attention_reference),
     lower=Composite(_expand_attention),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Contraction, Sample
+from graphc.ir.op import Contraction, Op, Sample
 from graphc.ir.types import AnyType, Dim, Dimension, Type, definitely_different, tensor
 from graphc.ops.linalg.matmul import (
     Dims,
@@ -22,11 +22,12 @@ from graphc.ops.linalg.matmul import (
     contraction_cost,
     contraction_types,
 )
-from graphc.ops.nn.conv_adjoint import STEPS, spread, to_weights
+from graphc.ops.nn.conv_adjoint import STEPS, channels, lanes_of_channels, spread, to_weights
 from graphc.ops.record.arguments import Applied, Array
+from graphc.ops.record.batching import Lanes, moved, reshaped
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
-from graphc.ops.record.value import Value, public
+from graphc.ops.record.value import Value, emit, public
 from graphc.ops.shape.padding import pad_zeros
 from graphc.ops.shape.slicing import slice_axis
 
@@ -179,8 +180,27 @@ def _conv_gradient(ct: Value, result: Value, x: Value, w: Value, **step: Any) ->
     return spread(ct, w, shape_of(x)[2:], **step), to_weights(ct, x, window, **step)
 
 
+def _batch_conv(
+    op: Op, lanes: Lanes, x: Value, w: Value, *, stride: Ints, dilation: Ints, groups: int
+) -> Any:
+    """Lanes of images are images; lanes of weights are channels, and with both they are groups."""
+    attrs: dict[str, Any] = {"stride": stride, "dilation": dilation}
+    if not lanes.mapped[1]:
+        count = x.shape[1]
+        made = emit(op, reshaped(x, (lanes.size * count, *x.shape[2:])), w, groups=groups, **attrs)
+        return reshaped(made, (lanes.size, count, *made.shape[1:]))
+    if groups == 1 and not lanes.mapped[0]:
+        made = emit(op, x, reshaped(w, (lanes.size * w.shape[1], *w.shape[2:])), groups=1, **attrs)
+        return lanes_of_channels(made, lanes.size)
+    x, w = lanes.spread((x, w))
+    flat = reshaped(w, (lanes.size * w.shape[1], *w.shape[2:]))
+    made = emit(op, channels(moved(x, 0, 1)), flat, groups=lanes.size * groups, **attrs)
+    return lanes_of_channels(made, lanes.size)
+
+
 conv_op = define(
     "conv",
+    batch=_batch_conv,
     infer=_infer_conv,
     reference=_conv_reference,
     lower=Contraction(_conv_dims),

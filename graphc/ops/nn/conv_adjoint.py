@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import POSITIVE, Attr, Contraction, Sample
+from graphc.ir.op import POSITIVE, Attr, Contraction, Op, Sample
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.ops.autodiff.adjoints import fitted
 from graphc.ops.linalg.matmul import (
@@ -30,6 +30,7 @@ from graphc.ops.linalg.matmul import (
     contraction_types,
 )
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import Lanes, moved, reshaped
 from graphc.ops.record.dims import row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, emit, functions
@@ -145,8 +146,28 @@ def _samples() -> list[Sample]:
     )()
 
 
+def channels(x: Value) -> Value:
+    """Lanes that stand before the channels as further channels: [N, lanes, C, ...]."""
+    return reshaped(x, (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]))
+
+
+def lanes_of_channels(y: Value, size: Dimension) -> Value:
+    """The reverse: [N, lanes * C, ...] as [lanes, N, C, ...]."""
+    count: Any = y.shape[1]
+    return moved(reshaped(y, (y.shape[0], size, count // size if size else 0, *y.shape[2:])), 1, 0)
+
+
+def _batch_weights(op: Op, lanes: Lanes, y: Value, x: Value, **attrs: Any) -> Any:
+    """Every lane is a group, or as many as it has."""
+    y, x = lanes.spread((y, x))
+    outputs, groups = y.shape[2], lanes.size * attrs.pop("groups")
+    made = to_weights(channels(moved(y, 0, 1)), channels(moved(x, 0, 1)), groups=groups, **attrs)
+    return reshaped(made, (lanes.size, outputs, *made.shape[1:]))
+
+
 conv_weights_op = define(
     "conv_weights",
+    batch=_batch_weights,
     infer=_infer_weights,
     reference=_weights_reference,
     lower=Contraction(_weights_dims),

@@ -21,6 +21,7 @@ from graphc.ir.types import AnyType, Type, tensor
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.ops.linalg.matmul import accumulable, contraction_types
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Tensor, Write
+from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require
 from graphc.ops.tuning import tuned
@@ -238,6 +239,7 @@ def _attrs(**given: object) -> dict[str, Any]:
 
 conv_windows_op = define(
     "conv_windows",
+    batch=lane_by_lane,
     infer=_infer,
     reference=_reference,
     lower=Loops(lambda *given: _Windows(*given).nest(), _units, _workspace),

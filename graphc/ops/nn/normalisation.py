@@ -15,6 +15,7 @@ from graphc.ir.types import AnyType, Type
 from graphc.ops.autodiff.adjoints import sum_to
 from graphc.ops.nn.softmax import float_value
 from graphc.ops.record.arguments import Array, ArrayLike, Axes, Tensor
+from graphc.ops.record.batching import onto
 from graphc.ops.record.families import (
     FLOATS,
     broadcast_dims,
@@ -217,6 +218,7 @@ def _norm(
 
     define(
         name,
+        batch=onto(1, "axes"),
         infer=infer,
         reference=_in_f64(reference),
         lower=Composite(expand),
@@ -355,6 +357,7 @@ def _batch_norm_samples() -> list[Sample]:
 
 define(
     "batch_norm",
+    batch=onto(1),
     infer=_infer_batch_norm,
     reference=_in_f64(_batch_norm_reference),
     lower=Composite(_expand_batch_norm),

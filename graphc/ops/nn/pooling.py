@@ -21,6 +21,7 @@ from graphc.ops.nn.pooling_adjoint import (
     to_chosen,
 )
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import REAL, define, require
 from graphc.ops.record.value import Value, common_element, emit, functions, public
@@ -97,6 +98,7 @@ def _pool_samples() -> list[Sample]:
 
 pool_op = define(
     "pool",
+    batch=leading,
     infer=_infer_pool,
     reference=_pool_reference,
     lower=Compute(_pool, cheap=False),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Range, Sample
+from graphc.ir.op import POSITIVE, Attr, Compute, Loops, Op, Range, Sample
 from graphc.ir.types import I32, I64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Buffer, Scalars
 from graphc.loops.scalars import is_nan, where
@@ -24,6 +24,7 @@ from graphc.ops.autodiff.adjoints import fitted
 from graphc.ops.linalg.matmul import accumulable
 from graphc.ops.nn.conv import Ints, window_extent
 from graphc.ops.record.arguments import Applied, Array, Read, ReadAt, Tensor, Write
+from graphc.ops.record.batching import Lanes, leading, reshaped
 from graphc.ops.record.dims import (
     clamp,
     row_major_strides,
@@ -145,6 +146,7 @@ def _choice_samples() -> list[Sample]:
 
 pool_choice_op = define(
     "pool_choice",
+    batch=leading,
     infer=_infer_choice,
     reference=_choice_reference,
     lower=Compute(_choice, cheap=False),
@@ -212,8 +214,16 @@ def _spread_samples() -> list[Sample]:
     return [*made, wide, wrong, case("i32", 3, 9, 7, False)]
 
 
+def _batch_spread(op: Op, lanes: Lanes, *values: Value, extent: int) -> Any:
+    whole = lanes.spread(values)
+    rows = whole[0].shape[1]
+    flat = (reshaped(x, (lanes.size * rows, *x.shape[2:])) for x in whole)
+    return reshaped(emit(op, *flat, extent=extent), (lanes.size, rows, extent))
+
+
 spread_op = define(
     "spread",
+    batch=_batch_spread,
     infer=_infer_spread,
     reference=_spread_reference,
     lower=Loops(

@@ -22,6 +22,7 @@ from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import is_nan, where
 from graphc.ops.nn.conv import Ints
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
+from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import FLOATS, define, require, require_dtype
 
@@ -179,6 +180,7 @@ WINDOW = Attr("window", "ints", within=POSITIVE)
 
 tile_pool_op = define(
     "tile_pool",
+    batch=lane_by_lane,
     infer=lambda x, *, kind, window: _infer("tile_pool", x, window),
     reference=_pool_reference,
     lower=Loops(
@@ -205,6 +207,7 @@ tile_pool_op = define(
 
 tile_choose_op = define(
     "tile_choose",
+    batch=lane_by_lane,
     infer=_infer_choose,
     reference=_choose_reference,
     lower=Loops(

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.op import AXIS, Attr, Composite, Range, Sample
+from graphc.ir.traits import Traits
 from graphc.ir.types import F64, I64, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.index.gather import checked_labels
 from graphc.ops.record.arguments import Array, ArrayLike, Tensor
+from graphc.ops.record.batching import along
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import (
     FLOATS,
@@ -122,6 +124,7 @@ for _name, _expand, _reference, _gradient in (
 
     define(
         _name,
+        batch=along("axis"),
         infer=_infer,
         reference=wide(_reference),
         lower=Composite(_expand),
@@ -239,6 +242,7 @@ def _cross_entropy_samples() -> list[Sample]:
 
 define(
     "cross_entropy",
+    batch=along("axis"),
     infer=_cross_entropy_type,
     reference=wide(_cross_entropy_reference),
     lower=Composite(_expand_cross_entropy),
@@ -248,6 +252,7 @@ define(
     cost=composite_cost(30),
     samples=_cross_entropy_samples,
     doc="-log softmax(x)[label] per row, or its mean under given probabilities.",
+    traits=Traits(checks=True),
 )
 
 # ------------------------------------------------------------------------------------ public losses

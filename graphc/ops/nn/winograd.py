@@ -32,6 +32,7 @@ from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import minimum
 from graphc.ops.nn.winograd_tiles import INPUT, OUTPUT, WEIGHT, Matrix, Strips, by_pairs, by_parity
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Write
+from graphc.ops.record.batching import lane_by_lane
 from graphc.ops.record.dims import samples_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype
 
@@ -185,6 +186,7 @@ def _input_workspace(node: Applied) -> Any:
 
 winograd_input_op = define(
     "winograd_input",
+    batch=lane_by_lane,
     infer=_infer_input,
     reference=_input_reference,
     lower=Loops(lambda *given: _Input(*given).nest(), _input_units, _input_workspace),
@@ -242,6 +244,7 @@ def _weight_nest(
 
 winograd_weight_op = define(
     "winograd_weight",
+    batch=lane_by_lane,
     infer=_infer_weight,
     reference=_weight_reference,
     lower=Loops(_weight_nest, lambda node: node.type.dims[1]),
@@ -374,6 +377,7 @@ def _output_workspace(node: Applied) -> Any:
 
 winograd_output_op = define(
     "winograd_output",
+    batch=lane_by_lane,
     infer=_infer_output,
     reference=_output_reference,
     lower=Loops(lambda *given: _Output(*given).nest(), _output_units, _output_workspace),

@@ -20,6 +20,7 @@ from graphc.ops.random.threefry import (
     shape_attrs,
 )
 from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike, Tensor
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import size_of
 from graphc.ops.record.families import FLOATS, define, require
 from graphc.ops.record.value import Value, as_value, element_of, emit, functions
@@ -48,8 +49,7 @@ _DIGITS = {"f16": ("u16", 10), "bf16": ("u16", 7), "f32": ("u32", 23), "f64": ("
 
 
 def _infer_float(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
-    check_key("a random distribution", key)
-    return tensor(dtype, dims)
+    return tensor(dtype, (*check_key("a random distribution", key), *dims))
 
 
 def _expand_uniform(key: Value, *, dims: Dims, dtype: DType) -> Any:
@@ -88,6 +88,7 @@ for _name, _expand, _reference in (
 ):
     define(
         _name,
+        batch=leading,
         infer=_infer_float,
         reference=_reference,
         lower=Composite(_expand),

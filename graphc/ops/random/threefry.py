@@ -20,12 +20,12 @@ from graphc.ir.types import U32, U64, AnyType, Dimension, DType, Type, tensor
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import where
 from graphc.ops.record.arguments import Applied, Array, Index, Read
+from graphc.ops.record.batching import leading
 from graphc.ops.record.families import UNSIGNED, define, require
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 MASK = 2**32 - 1
-KEY = tensor(U32, (2,))
 
 Words = tuple[Any, Any]
 Dims = tuple[Dimension, ...]
@@ -66,8 +66,8 @@ def threefry_reference(key: Array, high: Array, low: Array) -> tuple[Any, Any]:
     return a, c
 
 
-def _key_words(b: Scalars, read: Read) -> Words:
-    return read(0, (b.integer(0),)), read(0, (b.integer(1),))
+def _key_words(b: Scalars, read: Read, lead: Index = ()) -> Words:
+    return read(0, (*lead, b.integer(0))), read(0, (*lead, b.integer(1)))
 
 
 def _counter(b: Any, position: Expr, size: int) -> Words:
@@ -79,30 +79,34 @@ def _counter(b: Any, position: Expr, size: int) -> Words:
 
 
 def _reference_words(key: Array, size: int) -> tuple[Any, Any]:
+    """The words of counters 0, 1, ... for each key: the axes of the keys, then the counters."""
     counter = np.arange(size, dtype=np.uint64)
-    return threefry_reference(key, counter >> np.uint64(32), counter & np.uint64(MASK))
+    words = np.moveaxis(np.asarray(key), -1, 0)[..., None]
+    return threefry_reference(words, counter >> np.uint64(32), counter & np.uint64(MASK))
 
 
-def check_key(name: str, kind: AnyType) -> None:
-    require(
-        kind is KEY, f"{name} takes a key (u32[2]), got {kind}", hint="make one with gc.random.key"
-    )
+def check_key(name: str, kind: AnyType) -> Dims:
+    """The axes before a key: there may be keys side by side, each of which makes its own."""
+    is_key = isinstance(kind, Type) and kind.dtype is U32 and kind.shape[-1:] == (2,)
+    require(is_key, f"{name} takes a key (u32[2]), got {kind}", hint="make one with gc.random.key")
+    assert isinstance(kind, Type)
+    return kind.shape[:-1]
 
 
 # --------------------------------------------------------------------------------------------- bits
 
 
 def _infer_bits(key: AnyType, *, dims: Dims, dtype: DType) -> Type:
-    check_key("random_bits", key)
-    return tensor(dtype, dims)
+    return tensor(dtype, (*check_key("random_bits", key), *dims))
 
 
 def _bits(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
-    dims, element = node.type.dims, node.type.dtype
-    position = b.integer(0)
-    for extent, i in zip(dims, index, strict=True):
+    lead, element = node.inputs[0].type.rank - 1, node.type.dtype
+    dims, position = node.type.dims[lead:], b.integer(0)
+    for extent, i in zip(dims, index[lead:], strict=True):
         position = position * extent + i
-    high, low = threefry(_key_words(b, read), _counter(b, position, node.type.size))
+    counter = _counter(b, position, math.prod(dims))
+    high, low = threefry(_key_words(b, read, index[:lead]), counter)
     if element is not U64:
         return (high ^ low).cast(element)
     return (high.cast(U64) << 32) | low.cast(U64)
@@ -114,13 +118,15 @@ def bits_reference(key: Array, dims: tuple[int, ...], dtype: DType) -> Any:
         made = (high.astype(np.uint64) << np.uint64(32)) | low
     else:
         made = (high ^ low).astype(dtype.numpy)
-    return made.reshape(dims)
+    return made.reshape((*np.shape(key)[:-1], *dims))
 
 
 def key_samples(*attrs: dict[str, Any], extra: tuple[Any, ...] = ()) -> Callable[[], list[Sample]]:
     def samples() -> list[Sample]:
         key_ = np.array([1, 0xFFFFFFF0], np.uint32)
         good = [Sample((key_, *extra), a, tolerance=4) for a in attrs]
+        keys, more = np.stack([key_, key_[::-1]]), (np.stack([e, e + 1]) for e in extra)
+        good.append(Sample((keys, *more), attrs[0], tolerance=4))
         return [*good, Sample((key_.astype(np.int32), *extra), attrs[0], good=False)]
 
     return samples
@@ -137,6 +143,7 @@ def bits_cost(node: Applied) -> tuple[float, float]:
 
 define(
     "random_bits",
+    batch=leading,
     infer=_infer_bits,
     reference=bits_reference,
     lower=Compute(_bits, cheap=False),
@@ -154,18 +161,20 @@ define(
 
 
 def _infer_split(key: AnyType, *, count: int) -> Type:
-    check_key("random_split", key)
+    lead = check_key("random_split", key)
     require(count >= 0, f"random_split makes {count} keys")
-    return tensor(U32, (count, 2))
+    return tensor(U32, (*lead, count, 2))
 
 
 def _split(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
-    high, low = threefry(_key_words(b, read), _counter(b, index[0], node.type.dims[0]))
-    return where(index[1] == 0, high, low)
+    *lead, place, word = index
+    high, low = threefry(_key_words(b, read, tuple(lead)), _counter(b, place, node.type.dims[-2]))
+    return where(word == 0, high, low)
 
 
 define(
     "random_split",
+    batch=leading,
     infer=_infer_split,
     reference=lambda key, count: np.stack(_reference_words(key, count), axis=-1),
     lower=Compute(_split, cheap=False),
@@ -179,23 +188,27 @@ define(
 
 
 def _infer_fold(key: AnyType, data: AnyType) -> Type:
-    check_key("random_fold", key)
-    require(data is tensor(U32, ()), f"random_fold takes a u32 scalar, got {data}")
-    return KEY
+    lead = check_key("random_fold", key)
+    fits = data is tensor(U32, lead)
+    require(fits, f"random_fold takes a u32 number for each key, got {data} for {key}")
+    return tensor(U32, (*lead, 2))
 
 
 def _fold(b: Scalars, node: Applied, read: Read, index: Index) -> Any:
-    high, low = threefry(_key_words(b, read), (b.const(MASK, U32), read(1, ())))
-    return where(index[0] == 0, high, low)
+    lead = index[:-1]
+    high, low = threefry(_key_words(b, read, lead), (b.const(MASK, U32), read(1, lead)))
+    return where(index[-1] == 0, high, low)
 
 
 def _fold_reference(key: Array, data: Array) -> Any:
-    word = np.asarray(data, np.uint32).reshape(1)
-    return np.concatenate(threefry_reference(key, np.full_like(word, MASK), word))
+    word = np.asarray(data, np.uint32)
+    words = np.moveaxis(np.asarray(key), -1, 0)
+    return np.stack(threefry_reference(words, np.full_like(word, MASK), word), -1)
 
 
 define(
     "random_fold",
+    batch=leading,
     infer=_infer_fold,
     reference=_fold_reference,
     lower=Compute(_fold, cheap=False),

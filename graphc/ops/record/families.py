@@ -39,6 +39,7 @@ from graphc.ir.types import (
     tensor,
 )
 from graphc.ops.record.arguments import Applied, ArrayLike, Axes, DTypeLike
+from graphc.ops.record.batching import Rule, rule_for
 from graphc.ops.record.value import (
     PUBLIC,
     as_value,
@@ -218,11 +219,13 @@ def define(
     doc: str = "",
     is_custom: bool = False,
     traits: Traits = NONE,
+    batch: Rule | None = None,
 ) -> Op:
     """Register an op that belongs to no family."""
     op = Op(
         name, infer, reference, lower, attrs, tuple(dtypes), effect, commutative, differentiable,
         gradient, cost, samples, variadic, regions, in_kernels, 1, doc, is_custom, traits,
+        batch or rule_for(lower),
     )  # fmt: skip
     return register(op)
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.graph import Graph
-from graphc.ir.op import EXTENT, MANY, POSITIVE, Alias, Attr, Structural
+from graphc.ir.op import EXTENT, MANY, POSITIVE, Alias, Attr, Op, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import U8, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import Lanes, Same, by_the_sweep, constant, late
 from graphc.ops.record.families import define, require, require_tensor
-from graphc.ops.record.value import Value
+from graphc.ops.record.value import Value, emit
 
 
 def _no_reference(*arrays: Array, **attrs: object) -> Any:
@@ -25,6 +26,7 @@ def _no_reference(*arrays: Array, **attrs: object) -> Any:
 
 param = define(
     "param",
+    batch=constant,
     infer=lambda **attrs: tuple_type(()),
     reference=_no_reference,
     lower=Structural(),
@@ -35,6 +37,7 @@ param = define(
 
 const = define(
     "const",
+    batch=constant,
     infer=lambda value: value.type,
     reference=lambda value: value.array,
     lower=Structural(),
@@ -50,6 +53,7 @@ def _infer_tuple(*types: AnyType) -> TupleType:
 
 tuple_ = define(
     "tuple",
+    batch=by_the_sweep,
     infer=_infer_tuple,
     reference=lambda *arrays: tuple(arrays),
     lower=Structural(),
@@ -69,6 +73,7 @@ def _infer_item(source: AnyType, *, index: int) -> AnyType:
 
 item = define(
     "item",
+    batch=by_the_sweep,
     infer=_infer_item,
     reference=lambda value, index: value[index],
     lower=Structural(),
@@ -92,6 +97,7 @@ def infer_region(*types: AnyType, regions: tuple[Graph, ...], **attrs: object) -
 
 call = define(
     "call",
+    batch=by_the_sweep,
     infer=infer_region,
     reference=_no_reference,
     lower=Structural(),
@@ -104,6 +110,7 @@ call = define(
 
 fused = define(
     "fused",
+    batch=late,
     infer=infer_region,
     reference=_no_reference,
     lower=Structural(),
@@ -186,6 +193,7 @@ def _run_blocked(
 
 blocked = define(
     "blocked",
+    batch=late,
     infer=_infer_blocked,
     reference=_run_blocked,
     lower=Structural(),
@@ -213,8 +221,14 @@ def _barrier_gradient(ct: Value, result: Value, x: Value, *rest: Value) -> list[
     return [ct, *(None for _ in rest)]
 
 
+def _batch_barrier(op: Op, lanes: Lanes, x: Value, *rest: Value) -> Any:
+    made = emit(op, x, *rest)
+    return made if lanes.mapped[0] else Same(made)
+
+
 barrier = define(
     "barrier",
+    batch=_batch_barrier,
     gradient=_barrier_gradient,
     infer=_infer_barrier,
     reference=lambda x, *rest: x,
@@ -227,6 +241,7 @@ barrier = define(
 
 workspace = define(
     "workspace",
+    batch=late,
     infer=lambda nbytes: tensor(U8, (nbytes,)),
     reference=lambda nbytes: np.zeros(nbytes, np.uint8),
     lower=Structural(),

@@ -15,6 +15,7 @@ from graphc.loops.nest import Expr
 from graphc.loops.scalars import minimum
 from graphc.ops.index.scatter import add_along
 from graphc.ops.record.arguments import Array, ArrayLike, DTypeLike
+from graphc.ops.record.batching import along
 from graphc.ops.record.dims import row_major_strides
 from graphc.ops.record.families import (
     as_dtype,
@@ -228,6 +229,7 @@ _FOLDS: tuple[tuple[str, str, Any, tuple[float, float], Any], ...] = (
 for _name, _combine, _function, _domain, _gradient in _FOLDS:
     define(
         _name,
+        batch=along("axis"),
         gradient=_gradient,
         infer=_infer(_name),
         reference=_reference(_function),

@@ -13,6 +13,7 @@ from graphc.ir.op import AXIS, Attr, Loops, Sample
 from graphc.ir.types import AnyType, Type
 from graphc.loops.nest import Expr
 from graphc.ops.record.arguments import Array
+from graphc.ops.record.batching import along
 from graphc.ops.record.families import (
     define,
     device_code,
@@ -78,6 +79,7 @@ def _samples() -> list[Sample]:
 
 recurrence_op = define(
     "recurrence",
+    batch=along("axis"),
     infer=_infer,
     reference=_reference,
     lower=Loops(

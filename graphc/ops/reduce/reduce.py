@@ -17,6 +17,7 @@ from graphc.ir.types import BOOL, F64, I32, I64, AnyType, Dimension, DType, Type
 from graphc.loops.complex_math import scale
 from graphc.loops.scalars import Pair
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes, DTypeLike
+from graphc.ops.record.batching import along
 from graphc.ops.record.families import (
     BOOLS,
     COMPLEX,
@@ -228,6 +229,7 @@ def _fold(
 
     define(
         name,
+        batch=along("axes"),
         infer=_rule(name, dtypes, empty=empty, result=result, one=one),
         reference=reference,
         lower=lower,

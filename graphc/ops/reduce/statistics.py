@@ -16,6 +16,7 @@ from graphc.ir.op import FINITE, Attr, Composite, Sample
 from graphc.ir.promotion import promote
 from graphc.ir.types import F64, AnyType, DType, Type, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Axes, DTypeLike
+from graphc.ops.record.batching import along
 from graphc.ops.record.families import (
     COMPLEX,
     FLOATS,
@@ -120,6 +121,7 @@ for _name, _expand, _function, _gradient in (
 ):
     define(
         _name,
+        batch=along("axes"),
         gradient=_gradient,
         infer=_variance_type,
         reference=wide(_spread(_function)),
@@ -203,6 +205,7 @@ def _logsumexp_gradient(
 
 define(
     "logsumexp",
+    batch=along("axes"),
     gradient=_logsumexp_gradient,
     infer=_logsumexp_type,
     reference=wide(_logsumexp_reference),

@@ -15,6 +15,7 @@ from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type
 from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
 from graphc.ops.record.arguments import Applied, ArrayLike, DTypeLike, Read, ShapeLike
+from graphc.ops.record.batching import constant, leading
 from graphc.ops.record.dims import Shape, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     FLOATS,
@@ -53,6 +54,7 @@ def _iota(b: Scalars, node: Applied, read: Read, index: tuple[Any, ...]) -> Any:
 
 iota_op = define(
     "iota",
+    batch=constant,
     infer=_infer_iota,
     reference=lambda extent, dtype: np.arange(extent).astype(dtype.numpy),
     lower=Compute(_iota),
@@ -403,6 +405,7 @@ def _diagonal_gradient(ct: Value, result: Value, x: Value, *, offset: int) -> li
 
 diagonal_op = define(
     "diagonal",
+    batch=leading,
     gradient=_diagonal_gradient,
     infer=_infer_diagonal,
     reference=lambda x, offset: np.diagonal(x, _near(offset, x.shape), -2, -1),

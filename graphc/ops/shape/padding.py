@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import EXTENT, Attr, Compute
+from graphc.ir.op import EXTENT, Attr, Compute, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Dimension, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read
+from graphc.ops.record.batching import Lanes, reshaped
 from graphc.ops.record.dims import both, guarded, inside, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import define, normalise_axis, require, require_real
 from graphc.ops.record.value import Value, common_element, emit, emit_promoted, functions, public
@@ -80,8 +81,22 @@ def _pad_gradient(
     return [part, functions.sum(around)]
 
 
+def _batch_pad(
+    op: Op, lanes: Lanes, x: Value, value: Value, *, low: Ints, high: Ints, interior: Ints
+) -> Any:
+    """A value per lane fills what a pad of the places themselves says is new."""
+    rows = {"low": (0, *low), "high": (0, *high), "interior": (0, *interior) if interior else ()}
+    if not lanes.mapped[1]:
+        return emit(op, x, value, **rows)
+    x, value = lanes.spread((x, value))
+    own = emit(op, functions.ones(x.shape[1:], bool), False, low=low, high=high, interior=interior)
+    made = emit(op, x, functions.zeros((), x.element), **rows)
+    return functions.where(own, made, reshaped(value, (lanes.size, *(1,) * (x.ndim - 1))))
+
+
 pad_op = define(
     "pad",
+    batch=_batch_pad,
     gradient=_pad_gradient,
     infer=_infer_pad,
     reference=_pad_reference,

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute
+from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, ArrayLike, Axes, Read, ShapeLike, Tensor
+from graphc.ops.record.batching import Lanes, reshaped, shaped
 from graphc.ops.record.dims import (
     Shape,
     rank_of,
@@ -54,6 +55,7 @@ def _reshape_gradient(ct: Value, result: Value, x: Value, *, dims: Shape) -> lis
 
 reshape_op = define(
     "reshape",
+    batch=shaped,
     gradient=_reshape_gradient,
     infer=_infer_reshape,
     reference=lambda x, dims: np.reshape(x, dims),
@@ -108,8 +110,13 @@ def _transpose_gradient(ct: Value, result: Value, x: Value, *, perm: tuple[int, 
     return [transpose(ct, inverse(perm))]
 
 
+def _batch_transpose(op: Op, lanes: Lanes, x: Value, *, perm: tuple[int, ...]) -> Any:
+    return emit(op, x, perm=(0, *(axis + 1 for axis in perm)))
+
+
 transpose_op = define(
     "transpose",
+    batch=_batch_transpose,
     gradient=_transpose_gradient,
     infer=_infer_transpose,
     reference=lambda x, perm: np.transpose(x, perm),
@@ -174,8 +181,14 @@ def _broadcast_gradient(ct: Value, result: Value, x: Value, *, dims: Shape) -> l
     return [reshape(emit("sum", ct, axes=axes) if axes else ct, x.shape)]
 
 
+def _batch_broadcast(op: Op, lanes: Lanes, x: Value, *, dims: Shape) -> Any:
+    lead = (1,) * (len(dims) + 1 - x.ndim)
+    return emit(op, reshaped(x, (x.shape[0], *lead, *x.shape[1:])), dims=(lanes.size, *dims))
+
+
 broadcast_op = define(
     "broadcast",
+    batch=_batch_broadcast,
     gradient=_broadcast_gradient,
     infer=_infer_broadcast,
     reference=lambda x, dims: np.broadcast_to(x, dims),

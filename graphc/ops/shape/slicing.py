@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import AXIS, OFFSET, Attr, Compute
+from graphc.ir.op import AXIS, OFFSET, Attr, Compute, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, DTypeLike, Read
+from graphc.ops.record.batching import Lanes, along
 from graphc.ops.record.dims import Shape, guarded, rank_of, samples_of, shape_of, tensor_type
 from graphc.ops.record.families import as_dtype, define, normalise_axis, require, require_castable
 from graphc.ops.record.value import Value, element_of, emit, emit_promoted, functions, public
@@ -79,8 +80,15 @@ def _slice_gradient(
     return [emit("slice_update", functions.zeros_like(x), ct, starts=starts, steps=steps)]
 
 
+def _batch_slice(
+    op: Op, lanes: Lanes, x: Value, *, starts: Shape, stops: Shape, steps: tuple[int, ...]
+) -> Any:
+    return emit(op, x, starts=(0, *starts), stops=(lanes.size, *stops), steps=(1, *steps))
+
+
 slice_op = define(
     "slice",
+    batch=_batch_slice,
     gradient=_slice_gradient,
     infer=_infer_slice,
     reference=_slice_reference,
@@ -185,6 +193,7 @@ def _concat_gradient(ct: Value, result: Value, *parts: Any, axis: int) -> list[A
 
 concat_op = define(
     "concat",
+    batch=along("axis"),
     gradient=_concat_gradient,
     infer=_infer_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TraceError
-from graphc.ir.op import EXTENT, Attr, Compute, Library, Sample
+from graphc.ir.op import EXTENT, Attr, Compute, Library, Op, Sample
 from graphc.ir.types import BOOL, C128, F64, I64, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import is_nan, minimum, where
 from graphc.ops.record.arguments import Applied, Array, ArrayLike, Read, Tensor
+from graphc.ops.record.batching import Lanes, lane_by_lane
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -100,8 +101,13 @@ def _search_samples() -> list[Sample]:
     ]
 
 
+def _batch_search(op: Op, lanes: Lanes, a: Value, v: Value, *, side: str) -> Any:
+    return NotImplemented if lanes.mapped[0] else emit(op, a, v, side=side)
+
+
 searchsorted_op = define(
     "searchsorted",
+    batch=_batch_search,
     infer=_infer_search,
     reference=_search_reference,
     lower=Compute(_search, cheap=False),
@@ -190,6 +196,7 @@ def _nonzero_reference(mask: Array, size: int) -> tuple[Any, Any]:
 
 nonzero_op = define(
     "nonzero",
+    batch=lane_by_lane,
     infer=_infer_nonzero,
     reference=_nonzero_reference,
     lower=Library(

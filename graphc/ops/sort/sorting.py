@@ -31,6 +31,7 @@ from graphc.ir.types import (
 from graphc.ops.index.scatter import add_along
 from graphc.ops.linalg.matmul import accumulable
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import rank_of, samples_of, shape_of, size_of, tensor_type
 from graphc.ops.record.families import (
     REAL,
@@ -103,6 +104,7 @@ _KEY_SAMPLES = samples_of(
 
 sort_keys_op = define(
     "sort_keys",
+    batch=leading,
     infer=lambda keys: _check_rows("sort_keys", keys, UNSIGNED),
     reference=lambda keys: np.sort(keys, axis=-1),
     lower=_key_library("keys", "sort_code"),
@@ -114,6 +116,7 @@ sort_keys_op = define(
 
 argsort_keys_op = define(
     "argsort_keys",
+    batch=leading,
     infer=lambda keys: tensor(I64, _check_rows("argsort_keys", keys, UNSIGNED).shape),
     reference=lambda keys: np.argsort(keys, axis=-1, kind="stable"),
     lower=_key_library("positions", "argsort_code"),
@@ -139,6 +142,7 @@ def _infer_topk(name: str, allowed: tuple[str, ...]) -> Callable[..., TupleType]
 
 topk_keys_op = define(
     "topk_keys",
+    batch=leading,
     infer=_infer_topk("topk_keys", UNSIGNED),
     reference=lambda keys, k: (
         np.sort(keys, axis=-1)[..., :k],
@@ -255,6 +259,7 @@ def _sort_gradient(ct: Value, result: Value, x: Value, *, descending: bool) -> l
 
 sort_op = define(
     "sort",
+    batch=leading,
     gradient=_sort_gradient,
     infer=lambda x, descending: _check_rows("sort", x, REAL),
     reference=_sort_reference,
@@ -271,6 +276,7 @@ sort_op = define(
 
 argsort_op = define(
     "argsort",
+    batch=leading,
     infer=lambda x, descending: tensor(I64, _check_rows("argsort", x, REAL).shape),
     reference=_argsort_reference,
     lower=Composite(lambda x, descending: emit("argsort_keys", _encoded(x, descending, True))),
@@ -310,6 +316,7 @@ def _topk_gradient(ct: Any, result: Any, x: Any, *, k: int, largest: bool) -> li
 
 topk_op = define(
     "topk",
+    batch=leading,
     gradient=_topk_gradient,
     infer=_infer_topk("topk", REAL),
     reference=_topk_reference,

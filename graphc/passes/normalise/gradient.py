@@ -11,6 +11,7 @@ from graphc.ir.graph import Graph, Node, Rewriter, map_regions, rebuild
 from graphc.ir.op import OPS
 from graphc.limits import exceeded, limit
 from graphc.ops.autodiff.vjp import expand_grad
+from graphc.ops.batching.regions import has_open_loop
 from graphc.ops.record.value import Trace, tracing
 from graphc.passes.reasons import record
 
@@ -23,7 +24,9 @@ def gradient(graph: Graph, config: Config) -> Graph:
     Raises GraphError, with the user's line, where an op on the path has no gradient rule, and
     LimitError where gradients of gradients grow beyond all measure.
     """
-    return _expand(graph, limit("gradient_growth") * max(_count(graph), FEW))
+    if not any(node.regions for node in graph.nodes):
+        return graph
+    return _expand(graph, limit("gradient_growth") * max(_count(graph), FEW), False)
 
 
 def _count(graph: Graph) -> int:
@@ -36,10 +39,15 @@ def _count(graph: Graph) -> int:
     return total
 
 
-def _expand(graph: Graph, most: int) -> Graph:
+def _expand(graph: Graph, most: int, in_lanes: bool) -> Graph:
+    """Inside of a `vmap`, gradients through loops of unknown length are left to it; and outside, a
+    `vmap` is expanded before what is differentiated around it."""
+
     def rewrite(node: Node, r: Rewriter) -> Node | None:
-        made = map_regions(node, lambda region: _expand(region, most)) if node.regions else node
-        if node.op.traits.asks_gradient:
+        inside = in_lanes or node.op.traits.lanes
+        made = map_regions(node, lambda region: _expand(region, most, inside))
+        region = made.regions[0] if made.regions else None
+        if node.op.traits.asks_gradient and region and not _left(region, in_lanes):
             result = expanded(made, r)
             if len(r.nodes) > most:
                 raise exceeded("gradient_growth", f"gradients make {len(r.nodes)} nodes of a few")
@@ -50,6 +58,15 @@ def _expand(graph: Graph, most: int) -> Graph:
         return None
 
     return rebuild(graph, rewrite)
+
+
+def _left(region: Graph, in_lanes: bool) -> bool:
+    return holds_lanes(region) or (in_lanes and has_open_loop(region))
+
+
+def holds_lanes(region: Graph) -> bool:
+    """Is there a `vmap` in it, however deep?"""
+    return any(node.op.traits.lanes or any(map(holds_lanes, node.regions)) for node in region.nodes)
 
 
 def expanded(node: Node, r: Rewriter) -> Node:

@@ -1,0 +1,1 @@
+"""`vmap`: a function of one lane as a function of all lanes."""
