@@ -22,6 +22,7 @@ from graphc.loops.scalars import Pair, where
 from graphc.ops.linalg import decomposition_gradients as rules
 from graphc.ops.linalg.routines import BLOCK, Nest, Routines, Rows, lapack, parts
 from graphc.ops.record.arguments import Applied, Array
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import tensor_type
 from graphc.ops.record.families import define, require, require_dtype, sample_array
 
@@ -107,6 +108,7 @@ def _op(
 
     return define(
         name,
+        batch=leading,
         infer=infer,
         reference=reference,
         lower=lapack(nest, needs),
@@ -116,7 +118,7 @@ def _op(
         cost=cost,
         samples=samples,
         doc=doc,
-        traits=Traits(on_cpu=True),
+        traits=Traits(on_cpu=True, checks=True),
     )
 
 

@@ -13,6 +13,7 @@ from graphc.ir.types import F64, I64, AnyType, Dim, Type, definitely_different, 
 from graphc.ops.linalg.decomposition_gradients import adjoint, inverse_or_zero
 from graphc.ops.linalg.decompositions import DTYPES
 from graphc.ops.record.arguments import ArrayLike, Tensor
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import rank_of, shape_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype, sample_array
 from graphc.ops.record.value import (
@@ -162,6 +163,7 @@ def _pinv_samples() -> list[Sample]:
 
 pinv_op = define(
     "pinv",
+    batch=leading,
     infer=_infer_pinv,
     reference=lambda x, rcond: np.linalg.pinv(x, rcond),
     lower=Composite(_expand_pinv),
@@ -243,6 +245,7 @@ def _least_squares_samples() -> list[Sample]:
 
 least_squares_op = define(
     "least_squares",
+    batch=leading,
     infer=_infer_least_squares,
     reference=lambda a, b, rcond: np.linalg.pinv(a, rcond) @ b,
     lower=Composite(_expand_least_squares),
