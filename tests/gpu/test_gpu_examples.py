@@ -109,8 +109,8 @@ def test_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "learner", remembered)
     if SIMULATED:
         parts = module.read_digits()
-        few = [tuple(a[:n] for a in part) for part, n in zip(parts, (4, 2, 3), strict=True)]
-        monkeypatch.setattr(module, "BATCH", 4)
+        few = [tuple(a[:n] for a in part) for part, n in zip(parts, (2, 1, 2), strict=True)]
+        monkeypatch.setattr(module, "BATCH", 2)
         monkeypatch.setattr(module, "WARM_UP", 1)
         monkeypatch.setattr(module, "read_digits", lambda: few)
         monkeypatch.setattr(module, "network", partial(module.network, 2))

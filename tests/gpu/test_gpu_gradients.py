@@ -30,7 +30,7 @@ pytestmark = pytest.mark.gpu
 OPS_WITH_GRADIENT = [
     op for op in differentiable_ops() if op.samples is not None and not op.traits.on_cpu
 ]
-MOST_SAMPLES = sized(2, 1000)
+MOST_SAMPLES = sized(1, 1000)
 MOST_ELEMENTS = sized(300, 1 << 20)
 BOUND = 1e-10
 

@@ -6,8 +6,9 @@ import ast
 import re
 import statistics
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from project import nodes_of
 
 HOME = Path(__file__).parents[2]
 ROOT = HOME / "graphc"
@@ -29,11 +30,6 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     )
     assert function.end_lineno is not None
     return function.end_lineno - function.lineno + 1 - sum(heads)
-
-
-@cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def functions() -> list[tuple[str, int]]:
@@ -153,7 +149,7 @@ def test_traits_are_asked_in_place_of_names() -> None:
     asked = {
         (str(path.relative_to(ROOT)), line)
         for path in paths
-        for function in ast.walk(ast.parse(path.read_text()))
+        for function in nodes_of(path)
         if isinstance(function, ast.FunctionDef)
         for line in names_asked(function)
     }

@@ -15,9 +15,11 @@ def assert_nothing_is_left(
     """Work of hundreds of calls leaves no block of memory for each, nor references to objects.
 
     One round without suffices: in any other one another thread may allocate, or what earlier
-    tests have left may be freed.
+    tests have left may be freed. What is there before stays, so that a collection takes no time.
     """
     found = []
+    gc.collect()
+    gc.freeze()
     for _ in range(ROUNDS):
         gc.collect()
         before = [*map(sys.getrefcount, objects)], sys.getallocatedblocks()
