@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
     """Modules, tests and their parameters stay: the collector need not go over them again."""
     collector.collect()
     collector.freeze()
-    collector.set_threshold(100_000, 20, 50)
+    collector.set_threshold(500_000, 20, 50)
 
 
 _frozen = 0  # blocks of memory
