@@ -52,7 +52,7 @@ class OpsTuning(Tuning):
         "a panel that stays near against products of few terms")
     product_block = number(256, 16, 1 << 20, "columns", "solve",
         "the part on the right that stays in the first cache")
-    root_matrix = number(128, 2, 512, "extent", "fft",
+    root_matrix = number(4, 1, 512, "extent", "fft",
         "one product with a matrix against two with smaller ones")
     root_factor = number(64, 2, 512, "extent", "fft",
         "large matrices of a longer transform against more of them")

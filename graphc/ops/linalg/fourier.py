@@ -6,25 +6,39 @@ With n = a b, position j = b p + q and frequency k = r + a s:
 
     x[.., p, q]  --F_a-->  [.., r, q]  --w_n**(q r)-->  [.., r, q]  --F_b-->  [.., r, s]
 
-A prime factor that is too long for a matrix is a convolution with a chirp, of a power of two
-(Bluestein, 1970).  Everything is composed of products and so differentiates and runs everywhere.
+Rows of up to 65,536 numbers are one kernel each (`fourier_nest`); longer ones are composed of those
+of a and of b.  A length with a prime factor that has no butterfly is a convolution with a chirp, of
+a power of two (Bluestein, 1970).
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.types import C64, C128, F32, Dim, DType
-from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
-from graphc.ops.record.dims import rank_of, shape_of
-from graphc.ops.record.families import normalise_axis, require
-from graphc.ops.record.value import as_value, common_element, functions, public
+from graphc.ir.op import Attr, Loops, Sample
+from graphc.ir.types import C64, C128, F32, AnyType, Dim, DType, Type, dtype, tensor
+from graphc.loops.nest import Buffer, Scalars
+from graphc.ops.linalg.fourier_nest import Transform, radices, sides
+from graphc.ops.record.arguments import (
+    Applied,
+    Array,
+    ArrayLike,
+    Axes,
+    DTypeLike,
+    ReadAt,
+    Tensor,
+    Write,
+)
+from graphc.ops.record.dims import rank_of, shape_of, tensor_type
+from graphc.ops.record.families import define, normalise_axis, require, require_dtype, sample_array
+from graphc.ops.record.value import Value, as_value, common_element, emit, functions, public
 from graphc.ops.shape.manipulation import moveaxis
 from graphc.ops.shape.shape import reshape
 from graphc.ops.tuning import tuned
@@ -46,9 +60,105 @@ def _factor(n: int) -> int:
     return max(d for d in range(1, min(n, tuned.root_factor) + 1) if n % d == 0)
 
 
-def _forward(x: Tensor, n: int, element: DType) -> Any:
-    """The transform of rows of n complex numbers, not scaled."""
+def _extent(name: str, x: Tensor | Type, axis: int) -> int:
+    extent = shape_of(x)[axis]
+    if isinstance(extent, Dim):
+        raise TypeRuleError(f"{name}: the extent {extent} is not known")
+    return extent
+
+
+# ------------------------------------------------------------------------------------ the op
+
+MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
+
+
+@cache
+def turns(n: int, name: str) -> Any:
+    """What the op multiplies with: w**k for k < n, and w**(r s) of the matrix that a row is."""
+    a, b = sides(n)
+    made = np.concatenate(
+        [_roots(np.arange(n), n), _roots(np.outer(range(a), range(b)), n).ravel()]
+    )
+    return made.astype(dtype(name).numpy)
+
+
+def _infer_fft(x: AnyType, roots: AnyType, *, inverse: bool) -> Type:
+    x, roots = tensor_type("fft", x), tensor_type("fft", roots)
+    require_dtype("fft", x, ("c64", "c128"))
+    require(x.rank >= 1, "fft of a scalar")
+    n = _extent("fft", x, -1)
+    require(0 < n <= MOST_TURNS and radices(n) is not None, f"fft of {n} numbers")
+    require(roots is tensor(x.dtype, (2 * n,)), f"fft of {n} numbers with roots of type {roots}")
+    return x
+
+
+def _fft_reference(x: Array, roots: Array, inverse: bool) -> Any:
+    n = x.shape[-1]
+    made = np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
+    return made.astype(x.dtype) if n else x
+
+
+def _fft_gradient(ct: Value, result: Value, x: Value, roots: Value, *, inverse: bool) -> Any:
+    """The matrix is symmetric: its adjoint is its conjugate, the transform the other way."""
+    return emit("fft", ct, roots, inverse=not inverse), None
+
+
+def _rows_of(node: Applied) -> int:
+    return math.prod(node.type.dims[:-1])
+
+
+def _planes(node: Applied) -> tuple[tuple[DType, int], ...]:
+    """Real and imaginary parts, and those of the pass before."""
+    return ((node.type.dtype.real, node.type.dims[-1]),) * 4
+
+
+def _fft_nest(
+    b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+) -> None:
+    with b.loop(_rows_of(node), "parallel") as unit:
+        Transform(b, node, read, write, scratch).row(unit)
+
+
+def _fft_cost(node: Applied) -> tuple[float, float]:
+    kind = node.type
+    return 5.0 * kind.size * math.log2(max(2, kind.dims[-1])), 2.0 * kind.nbytes
+
+
+def _fft_samples() -> list[Sample]:
+    made = []
+    for name in ("c64", "c128"):
+        for shape in ((4,), (2, 3, 16), (0, 8), (35,), (3, 48), (2, 77), (1, 1), (13,), (512,)):
+            x = sample_array(name, shape, (-1, 1), 3)
+            roots = turns(shape[-1], name)
+            made += [Sample((x, roots), {"inverse": k}, tolerance=32) for k in (False, True)]
+    x, roots = made[0].operands
+    return [*made, Sample((x, roots[1:]), {}, False), Sample((x.real, roots.real), {}, False)]
+
+
+fft_op = define(
+    "fft",
+    infer=_infer_fft,
+    reference=_fft_reference,
+    lower=Loops(
+        _fft_nest, _rows_of, lambda node: ((node.type.dtype.real, node.type.dims[-1]),) * 4
+    ),
+    attrs=(Attr("inverse", "bool", False),),
+    dtypes=("c64", "c128"),
+    gradient=_fft_gradient,
+    cost=_fft_cost,
+    samples=_fft_samples,
+    doc="The discrete Fourier transform of rows, or the opposite one, not scaled; the second "
+    "operand holds the roots of unity.",
+)
+
+
+def _forward(x: Tensor, n: int, element: DType, inverse: bool = False) -> Any:
+    """The transform of rows of n complex numbers, or with the opposite turns, not scaled."""
     f = functions
+    if tuned.root_matrix < n <= MOST_TURNS and radices(n) is not None:
+        return emit("fft", x, turns(n, element.name), inverse=inverse)
+    if inverse:
+        return f.conj(_forward(f.conj(x), n, element))
     if n <= tuned.root_matrix:
         return f.matmul(x, _matrix(n).astype(element.numpy)) if n else x
     a = _factor(n)
@@ -56,8 +166,8 @@ def _forward(x: Tensor, n: int, element: DType) -> Any:
         return _chirped(x, n, element)
     lead, b = tuple(shape_of(x)[:-1]), n // a
     y = f.matmul(_matrix(a).astype(element.numpy), reshape(x, (*lead, a, b)))
-    turns = _roots(np.outer(np.arange(a), np.arange(b)), n).astype(element.numpy)
-    y = _forward(f.multiply(y, turns), b, element)
+    roots = _roots(np.outer(np.arange(a), np.arange(b)), n).astype(element.numpy)
+    y = _forward(f.multiply(y, roots), b, element)
     return reshape(f.swapaxes(y, -1, -2), (*lead, n))
 
 
@@ -71,15 +181,8 @@ def _chirped(x: Tensor, n: int, element: DType) -> Any:
     given = f.multiply(x, chirp.astype(element.numpy))
     given = f.pad(given, [(0, 0)] * (rank_of(x) - 1) + [(0, size - n)])
     made = f.multiply(_forward(given, size, element), np.fft.fft(kernel).astype(element.numpy))
-    made = f.conj(_forward(f.conj(made), size, element))[..., :n]
+    made = _forward(made, size, element, True)[..., :n]
     return f.multiply(made, (chirp / size).astype(element.numpy))
-
-
-def _extent(name: str, x: Tensor, axis: int) -> int:
-    extent = shape_of(x)[axis]
-    if isinstance(extent, Dim):
-        raise TypeRuleError(f"{name}: the extent {extent} is not known")
-    return extent
 
 
 def _scale(n: int, norm: str | None, inverse: bool) -> float:
@@ -114,7 +217,7 @@ def _along(name: str, a: Any, n: Any, axis: int, norm: Any, inverse: bool) -> An
     count = _length(name, n, _extent(name, x, -1))
     x = _fitted(x, count)
     f = functions
-    made = f.conj(_forward(f.conj(x), count, element)) if inverse else _forward(x, count, element)
+    made = _forward(x, count, element, inverse)
     scale = _scale(count, norm, inverse)
     return moveaxis(made if scale == 1 else f.multiply(made, scale), -1, axis)
 

@@ -1,0 +1,172 @@
+"""The Fourier transform of a row in one kernel: two sets of shorter transforms, side by side.
+
+The row of n = a b numbers is an a x b matrix; parts lie in planes of their own:
+
+    planes [a, b]  --transforms of length a, down the columns-->  times w_n**(r s)
+           [b, a]  --turned, transforms of length b, down the columns-->  the result, in order
+
+A transform down the columns takes every column at once: its innermost loops run along rows of
+memory.  It is Stockham's, of radices up to 8: pass after pass goes from one pair of planes to the
+other, and nothing has to be put in order at the end.  With `run` numbers in a row, m = length / r
+and w = w_length:
+
+    to[r j + t] = w**(j t) * sum over q of  from[j + m q] w_r**(q t)        runs are r times longer
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Sequence
+
+from graphc.loops.nest import Buffer, Expr, Scalars
+from graphc.loops.scalars import Pair, minimum
+from graphc.ops.record.arguments import Applied, ReadAt, Write
+from graphc.ops.reduce.cumulative import unravel
+
+BLOCK = 16  # rows and columns that are turned at a time
+RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+
+
+def radices(n: int) -> list[int] | None:
+    """Factors of n that have a butterfly, whose product is n; None where there are none."""
+    found = []
+    for radix in RADICES:
+        while n % radix == 0:
+            found.append(radix)
+            n //= radix
+    return found if n == 1 else None
+
+
+def sides(n: int) -> tuple[int, int]:
+    """a and b with a b = n, as close to each other as they may be."""
+    a = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
+    return a, n // a
+
+
+def butterfly(values: Sequence[Pair]) -> list[Pair]:
+    """The transform of a few numbers, written out."""
+    n = len(values)
+    if n == 1:
+        return list(values)
+    if n % 2 == 0:
+        even, odd = butterfly(values[::2]), butterfly(values[1::2])
+        odd = [_turned(x, k, n) for k, x in enumerate(odd)]
+        return [e + o for e, o in zip(even, odd)] + [e - o for e, o in zip(even, odd)]
+    return _odd(values)
+
+
+def _turned(x: Pair, k: int, n: int) -> Pair:
+    """x times exp(-2 pi i k / n)."""
+    if k == 0:
+        return x
+    if 4 * k == n:
+        return Pair(x.im, -x.re)
+    root = cmath.exp(-2j * math.pi * k / n)
+    if 8 * k in (n, 3 * n):
+        half = math.sqrt(0.5)
+        first, second = x.re + x.im, x.im - x.re
+        return (
+            Pair(first * half, second * half) if 8 * k == n else Pair(second * half, -first * half)
+        )
+    return Pair(x.re * root.real - x.im * root.imag, x.re * root.imag + x.im * root.real)
+
+
+def _odd(values: Sequence[Pair]) -> list[Pair]:
+    """An odd count: sums and differences of the q-th from either end share their products."""
+    n, first, half = len(values), values[0], len(values) // 2
+    pairs = [(values[q], values[n - q]) for q in range(1, half + 1)]
+    sums, gaps = [x + y for x, y in pairs], [x - y for x, y in pairs]
+    made = [first] * n
+    for x in sums:
+        made[0] = made[0] + x
+    for k in range(1, half + 1):
+        even, odd = first, None
+        for q in range(1, half + 1):
+            angle = 2 * math.pi * (q * k % n) / n
+            c, s = math.cos(angle), math.sin(angle)
+            x, y = sums[q - 1], gaps[q - 1]
+            even = Pair(even.re + x.re * c, even.im + x.im * c)
+            turned = Pair(y.im * s, y.re * -s)
+            odd = turned if odd is None else odd + turned
+        assert odd is not None
+        made[k], made[n - k] = even + odd, even - odd
+    return made
+
+
+class Transform:
+    """Writes the loops of one row.  `turns` holds w_n**k, and behind that w_n**(r s)."""
+
+    def __init__(
+        self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
+    ) -> None:
+        self.b, self.node, self.read, self.write = b, node, read, write
+        self.planes, self.others = (scratch[0], scratch[1]), (scratch[2], scratch[3])
+        self.dims = node.inputs[0].type.dims
+        self.n = self.dims[-1]
+        self.inverse = node.attrs["inverse"]
+
+    def row(self, unit: Expr) -> None:
+        b, n = self.b, self.n
+        with b.loop(n, "vector") as k:
+            self.put(k, self.swapped(self.read(0, b.affine([(unit, n)], k))))
+        first, second = sides(n)
+        self.columns(first, second)
+        self.transpose(first, second)
+        self.columns(second, first)
+        with b.loop(n, "vector") as k:
+            index = (*unravel(unit, self.dims[:-1]), k)
+            self.write(index, self.swapped(self.get(k)))
+
+    def transpose(self, rows: int, columns: int) -> None:
+        """The planes turned, in blocks that the first cache holds, times the roots in between."""
+        b = self.b
+        tall, wide = min(rows, BLOCK), min(columns, BLOCK)
+        with b.loop(-(-rows // tall)) as down, b.loop(-(-columns // wide)) as right:
+            last = minimum(b.affine([(down, tall)], tall), rows)
+            end = minimum(b.affine([(right, wide)], wide), columns)
+            up, left = down * tall, right * wide
+            with b.loop(last, "serial", up) as row, b.loop(end, "serial", left) as column:
+                at = b.affine([(row, columns)], column)
+                value = self.get(at) * self.turn(at + self.n)
+                self.put(b.affine([(column, rows)], row), value, self.others)
+        self.planes, self.others = self.others, self.planes
+
+    def swapped(self, value: Pair) -> Pair:
+        """With the parts of what comes and goes exchanged a transform is its inverse."""
+        return Pair(value.im, value.re) if self.inverse else value
+
+    def get(self, at: Expr) -> Pair:
+        return Pair(*(self.b.load(plane, at) for plane in self.planes))
+
+    def put(self, at: Expr, value: Pair, planes: tuple[Buffer, Buffer] | None = None) -> None:
+        for plane, part in zip(planes or self.planes, (value.re, value.im), strict=True):
+            self.b.store(plane, at, part)
+
+    def turn(self, at: Expr) -> Pair:
+        value: Pair = self.read(1, at)
+        return value
+
+    def columns(self, count: int, run: int) -> None:
+        """Transforms of `count` numbers, `run` of them side by side."""
+        rest = count
+        for radix in radices(count) or ():
+            self.once(radix, rest, run)
+            self.planes, self.others = self.others, self.planes
+            rest, run = rest // radix, run * radix
+
+    def once(self, radix: int, length: int, run: int) -> None:
+        """One pass over the planes."""
+        b, m = self.b, length // radix
+        with b.loop(m) as j:
+            factors = []
+            for t in range(1, radix):
+                value = self.turn(b.affine([(j, t * (self.n // length))]))
+                factors.append((b.register(value.re), b.register(value.im)))
+            with b.loop(run, "vector") as e:
+                places = (b.affine([(j, run)], e + q * m * run) for q in range(radix))
+                made = butterfly([self.get(at) for at in places])
+                for t, value in enumerate(made):
+                    if t and m > 1:
+                        value = value * Pair(*map(b.read, factors[t - 1]))
+                    self.put(b.affine([(j, radix * run)], e + t * run), value, self.others)
