@@ -72,7 +72,7 @@ def compile_command(
     loaded = load_graph(model, make_config(options))
     shapes = bound_shapes(loaded, parse_bindings(bindings))
     with progress("compiling", loaded.node_count):
-        built = loaded.build(*shapes)
+        built = loaded.build_exactly(*shapes) if shapes else loaded.build()
     text = embedded_text(model, built.stages[0].value)
     save(replace(built.image, text=text), output, key=key)
     record = {
@@ -94,7 +94,10 @@ def compile_command(
 
 
 def bound_shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
-    """Parameter shapes under a binding; empty when nothing is symbolic."""
+    """Parameter shapes under a binding; empty where there is none, or nothing is symbolic.
+
+    Raises GraphError where some symbols have a value and others do not.
+    """
     from graphc.frontend.trace.spec import symbols_of
     from graphc.ir.types import Type, substitute
 
@@ -102,7 +105,12 @@ def bound_shapes(loaded: Any, binding: dict[str, int]) -> list[tuple[int, ...]]:
     for name in binding:
         if name not in unknown:
             raise GraphError(f"the graph has no dimension symbol {name!r}")
-    if not unknown or unknown - binding.keys():
+    if not binding:
         return []
+    if missing := sorted(unknown - binding.keys()):
+        raise GraphError(
+            f"--bind gives {', '.join(sorted(binding))} a value, and {', '.join(missing)} none",
+            hint="bind all dimension symbols, or none: then one compilation serves all sizes",
+        )
     kinds = [substitute(kind, binding) for kind in loaded.types]
     return [kind.dims for kind in kinds if isinstance(kind, Type)]

@@ -122,7 +122,7 @@ def _run_compiled(
         types = tuple(tensor(DTYPES[slot.dtype], slot.shape) for slot in slots)
         feeds = complete_feeds(feeds, loaded.params, types, seed)
     arrays = loaded.arrays(loaded.arrange((), feeds))
-    return loaded.result_names, tracer.run(loaded.executable, arrays)
+    return loaded.result_names, tracer.run(loaded.executable.of(arrays), arrays)
 
 
 def _run_graph(

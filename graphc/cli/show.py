@@ -89,7 +89,8 @@ def _print_graph(value: Any, as_json: bool) -> None:
 def _show_kernels(loaded: Any, binding: dict[str, int], as_json: bool) -> None:
     from graphc.codegen.build import kernel_sources, kernel_texts
 
-    built = loaded.build(*bound_shapes(loaded, binding))
+    shapes = bound_shapes(loaded, binding)
+    built = loaded.build_exactly(*shapes) if shapes else loaded.build()
     if as_json:
         print_json(kernel_texts(built.kernels, loaded.config))
         return

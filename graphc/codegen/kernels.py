@@ -33,6 +33,7 @@ from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.regions import has_workspace
+from graphc.ir.sizes import by_example
 from graphc.ir.types import DType, Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
@@ -117,7 +118,8 @@ def _shared(node: Node, config: Config, check: Callable[[Node, Graph], None] | N
     found = _SPECS.get(key)
     if found is None:
         if check is not None:
-            check(node, computing(node))
+            with by_example():
+                check(node, computing(node))
         if len(_SPECS) >= tuned.kept_specs:
             _SPECS.clear()
         try:

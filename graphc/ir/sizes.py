@@ -16,7 +16,9 @@ is the guard n = 20.  What follows for all sizes needs no guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphError
@@ -28,18 +30,38 @@ Terms = tuple[tuple[Monomial, int], ...]
 FEWEST = 2  # what kernels that are written for any size assume of one; they hold for fewer, too
 
 
+_checking: ContextVar[bool] = ContextVar("checking", default=False)
+
+
+@contextmanager
+def by_example() -> Iterator[None]:
+    """What is asked here is answered for the sizes at hand, without a guard: a check that decides
+    nothing but whether to raise."""
+    token = _checking.set(True)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
+
+
 class Atom:
     """An unknown of polynomials: a symbol, or `floor`, `max` or `min` of other sizes."""
 
     __slots__ = ("args", "hint", "kind", "low", "name", "number")
 
     def __init__(
-        self, kind: str, args: tuple[int | Size, ...], hint: int, low: int, name: str, number: int
+        self,
+        kind: str,
+        args: tuple[int | Size, ...],
+        hint: int,
+        low: int | None,
+        name: str,
+        number: int,
     ) -> None:
         self.kind = kind
         self.args = args
         self.hint = hint
-        self.low = low  # it is never less
+        self.low = low  # it is never less; None where that is not known
         self.name = name
         self.number = number
 
@@ -78,6 +100,7 @@ class Scope:
         self.symbols: dict[str, Size] = {}
         self.guards: dict[tuple[Size, str], Guard] = {}
         self.where: Location | None = None
+        self.lift: Callable[[Size], Any] | None = None  # while a function is traced: as an operand
         self._atoms: dict[tuple[str, tuple[Any, ...]], Size] = {}
         self._sizes: dict[tuple[tuple[tuple[int, ...], int], ...], Size] = {}
         self._signs: dict[tuple[Size, bool], tuple[int | None, int | None]] = {}
@@ -101,10 +124,19 @@ class Scope:
         elif over is by:
             return 1
         low = self.bounds(over, False)[0]
-        name = f"({over})//{f'({by})' if isinstance(by, Size) else by}"
+        if low is None and not isinstance(by, Size) and self._falls(over):
+            return -self.floor(by - 1 - over, by)  # rounded up
+        name = f"(({over})//{f'({by})' if isinstance(by, Size) else by})"
         hint = over.hint // hint_of(by)
-        fewest = 0 if low is None or isinstance(by, Size) else low // by
+        fewest = None
+        if low is not None:
+            fewest = low // by if not isinstance(by, Size) else 0 if low >= 0 else None
         return self._unknown("floor", (over, by), hint, fewest, name)
+
+    def _falls(self, size: Size) -> bool:
+        """Whether a size is certainly not positive."""
+        high = self.bounds(size, False)[1]
+        return high is not None and high <= 0
 
     def extreme(self, kind: str, given: Iterable[int | Size]) -> int | Size:
         """The greatest or least of several, as a formula."""
@@ -125,7 +157,7 @@ class Scope:
         low = max(known) if kind == "max" and known else low
         hint = pick(hint_of(v) for v in args)
         name = f"{kind}({', '.join(map(str, args))})"
-        return self._unknown(kind, args, hint, 0 if low is None else low, name)
+        return self._unknown(kind, args, hint, low, name)
 
     def _beats(self, kind: str, other: int | Size, value: int | Size) -> bool:
         """Whether another one is certainly as extreme."""
@@ -135,7 +167,9 @@ class Scope:
         low = self.bounds(difference, False)[0]
         return low is not None and low >= 0
 
-    def _unknown(self, kind: str, args: tuple[Any, ...], hint: int, low: int, name: str) -> Size:
+    def _unknown(
+        self, kind: str, args: tuple[Any, ...], hint: int, low: int | None, name: str
+    ) -> Size:
         key = (kind, args or (name,))
         found = self._atoms.get(key)
         if found is None:
@@ -174,11 +208,14 @@ class Scope:
         return found
 
     def _bounds(self, size: Size, generic: bool) -> tuple[int | None, int | None]:
+        if any(atom.low is None for monomial, _ in size.terms for atom in monomial):
+            return None, None
         shifted: dict[tuple[int, ...], int] = {}
         for monomial, coefficient in size.terms:
             parts: dict[tuple[int, ...], int] = {(): coefficient}
             for atom in monomial:
-                low = max(atom.low, FEWEST) if generic and atom.kind == "symbol" else atom.low
+                low = atom.low or 0
+                low = max(low, FEWEST) if generic and atom.kind == "symbol" else low
                 grown: dict[tuple[int, ...], int] = {}
                 for known, value in parts.items():
                     more = tuple(sorted((*known, atom.number)))
@@ -196,6 +233,8 @@ class Scope:
         """Whether the difference is positive or zero; what depends on the sizes becomes a guard."""
         if not isinstance(difference, Size):
             return difference > 0 if relation == ">" else difference == 0
+        if _checking.get():
+            return difference.hint > 0 if relation == ">" else difference.hint == 0
         low, high = self.bounds(difference, not self.typing)
         if relation == ">" and ((low is not None and low > 0) or (high is not None and high <= 0)):
             return low is not None and low > 0
@@ -225,7 +264,7 @@ class Scope:
             return
         # slope * atom > -rest, or |slope| * atom >= rest
         fewest = -rest // slope + 1 if slope > 0 else -(-rest // -slope)
-        if fewest > atom.low:
+        if atom.low is None or fewest > atom.low:
             atom.low = fewest
             self._signs.clear()
 
@@ -268,7 +307,7 @@ class Size(_Number):
     def __add__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
-            return self.hint + other if isinstance(other, float) else NotImplemented
+            return self._value() + other if isinstance(other, float) else NotImplemented
         merged = dict(self.terms)
         for monomial, coefficient in more:
             merged[monomial] = merged.get(monomial, 0) + coefficient
@@ -277,7 +316,7 @@ class Size(_Number):
     def __mul__(self, other: Any) -> Any:
         more = _terms(other)
         if more is None:
-            return self.hint * other if isinstance(other, float) else NotImplemented
+            return self._value() * other if isinstance(other, float) else NotImplemented
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in more:
@@ -299,19 +338,19 @@ class Size(_Number):
 
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, float):
-            return self.hint // other
+            return self._value() // other
         if not _is_number(other):
             return NotImplemented
         other = _plain(other)
         if not isinstance(other, Size) and other < 0:
             return self.scope.floor(-self, -other)
-        if other == 0:
+        if not isinstance(other, Size) and other == 0:
             raise ZeroDivisionError(f"{self} // 0")
         return self.scope.floor(self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
         if isinstance(other, float):
-            return other // self.hint
+            return other // self._value()
         if other == 0:
             return 0
         if not self.scope.decide(self - other, ">"):
@@ -331,32 +370,37 @@ class Size(_Number):
         return -self if self < 0 else self
 
     def __pow__(self, power: Any, modulo: Any = None) -> Any:
-        return math.prod([self] * power)
+        whole = isinstance(power, int) and power >= 0
+        return math.prod([self] * power) if whole else self._value() ** power
 
     def __lshift__(self, count: Any) -> Any:
         return self * (1 << count)
 
-    # -- estimates: what they decide is not a matter of right and wrong
+    # -- estimates: what passes decide by them is not a matter of right and wrong; in a function
+    # that is traced they are values
 
-    def __truediv__(self, other: Any) -> float:
-        return float(self.hint / hint_of(other))
+    def _value(self) -> Any:
+        return self.hint if self.scope.lift is None else self.scope.lift(self)
 
-    def __rtruediv__(self, other: Any) -> float:
-        return float(hint_of(other) / self.hint)
+    def __truediv__(self, other: Any) -> Any:
+        return self._value() / (other._value() if isinstance(other, Size) else other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self._value()
 
     def __float__(self) -> float:
-        return float(self.hint)
+        return float(self.hint if self.scope.lift is None else int(self))
 
     # -- decisions
 
     def __gt__(self, other: Any) -> bool:
         if isinstance(other, float):
-            return self.hint > other
+            return float(self) > other
         return self.scope.decide(self - other, ">")
 
     def __lt__(self, other: Any) -> bool:
         if isinstance(other, float):
-            return self.hint < other
+            return float(self) < other
         return self.scope.decide(other - self, ">")
 
     def __ge__(self, other: Any) -> bool:
@@ -369,7 +413,7 @@ class Size(_Number):
         if self is other:
             return True
         if isinstance(other, float):
-            return self.hint == other
+            return float(self) == other
         return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
@@ -386,8 +430,21 @@ class Size(_Number):
     def __repr__(self) -> str:
         return _text(self.terms)
 
+    def value(self, symbols: Mapping[str, int]) -> int:
+        """The number for these values of the symbols."""
+        return sum(c * math.prod(_number_of(a, symbols) for a in m) for m, c in self.terms)
+
     def __reduce__(self) -> Any:
         raise GraphError(f"the size {self} belongs to one compilation")
+
+
+def _number_of(atom: Atom, symbols: Mapping[str, int]) -> int:
+    if atom.kind == "symbol":
+        return symbols[atom.name]
+    parts = [a.value(symbols) if isinstance(a, Size) else a for a in atom.args]
+    if atom.kind == "floor":
+        return parts[0] // parts[1]
+    return max(parts) if atom.kind == "max" else min(parts)
 
 
 def _text(terms: Terms) -> str:

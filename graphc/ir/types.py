@@ -413,7 +413,7 @@ def leaves(kind: AnyType) -> tuple[Type | StackType, ...]:
 
 
 def substitute_dim(extent: Dimension, binding: Mapping[str, int]) -> Dimension:
-    return extent.value(binding) if isinstance(extent, Dim) else extent
+    return extent.value(binding) if isinstance(extent, Dim | Size) else extent
 
 
 def substitute(kind: AnyType, binding: Mapping[str, int]) -> AnyType:

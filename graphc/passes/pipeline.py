@@ -25,6 +25,7 @@ from graphc.ir import verify
 from graphc.ir.channels import channels_paired, no_deadlock
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.regions import map_inside
+from graphc.ir.sizes import by_example
 from graphc.passes.devices.compress import compress
 from graphc.passes.devices.partition import partition
 from graphc.passes.devices.schedule import schedule
@@ -289,7 +290,7 @@ class Run:
         dropped a node."""
         if self.config.verify == 0:
             return
-        with _Blaming(name):
+        with _Blaming(name), by_example():
             seen = verify.verify(self.value, self.known)
             if self.config.verify >= 3:
                 round_trip(self.value)
@@ -299,7 +300,7 @@ class Run:
     def check(self, name: str, promises: Iterable[Check]) -> None:
         """Check promises, if those are to be checked; an error names the stage."""
         if self.config.verify >= 2:
-            with _Blaming(name):
+            with _Blaming(name), by_example():
                 for predicate in promises:
                     predicate(self.value)
 

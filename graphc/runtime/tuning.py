@@ -20,6 +20,8 @@ class RuntimeTuning(Tuning):
         "the fast path at once against knowing how long a run takes")
     kept_arenas = number(1 << 30, 0, 1 << 40, "bytes", "call",
         "memory kept for runs at the same time against mapping it again")
+    kept_sizes = number(64, 1, 1 << 20, "sizes", "call",
+        "memory of sizes that were met against filling in a size again")
     kept_results = number(4, 0, 64, "blocks", "pointwise",
         "memory of results kept for the next call against mapping it again")
 

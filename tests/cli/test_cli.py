@@ -163,7 +163,7 @@ def test_a_compiled_file_of_another_format_can_be_rebuilt(folder, run):
     assert run("compile", folder / "m.gir", "-o", path)[0] == 0
     format = f'\\"format\\": {artifact.FORMAT}'.encode()
     assert format in path.read_bytes()
-    path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"0"))
+    path.write_bytes(path.read_bytes().replace(format, format[:-1] + b"0"))  # of two digits
     status, _, errors = run("run", path, *feeds(folder))
     assert status == 1
     assert "--rebuild" in errors
@@ -398,7 +398,7 @@ def test_usage_errors(folder, run):
     assert (status, (folder / "m.gir").read_text()) == (1, text)
     assert ".gcx" in errors
     assert run("run", folder / "nothing.gir")[0] == 1
-    assert run("compile", folder / "big.gir", "-o", folder / "b.gcx")[0] == 1
+    assert run("compile", folder / "big.gir", "-o", folder / "b.gcx", "--bind", "M=2")[0] == 1
 
 
 def test_json_errors(folder, run):

@@ -597,7 +597,7 @@ def test_functions_that_are_not_pythons():
 
 
 def test_the_ledger_says_why():
-    f = gc.compile(lambda x, n: x * n, static="n")
+    f = gc.compile(lambda x, n: x * n, static="n", sizes="exact")
     for args in ((X, 2), (X + 1, 2), (X[:2], 2), (X[:2], 3), (X, 2)):
         f(*args)
     reasons = [entry.reason for entry in f.compiles]
@@ -646,16 +646,10 @@ def test_stages_and_executable():
     assert len(f.compiles) == 1
 
 
-def test_symbolic_specs_cannot_run():
-    f = gc.compile(lambda x: x + 1)
-    with pytest.raises(GraphError, match="symbolic"):
-        f.executable(gc.spec(("N",), "f32"))
-
-
 def test_threads_share_a_function():
     from concurrent.futures import ThreadPoolExecutor
 
-    f = gc.compile(lambda x: np.tanh(x) * 2)
+    f = gc.compile(lambda x: np.tanh(x) * 2, sizes="exact")
     inputs = [X + k for k in range(32)] + [X[:2] + k for k in range(8)]
     with ThreadPoolExecutor(4) as pool:
         for given, made in zip(inputs, pool.map(f, inputs)):

@@ -207,7 +207,7 @@ class KernelSource(Statements[Text], Source):
 
     def text(self) -> str:
         names = [repr(b) for b in self.kernel.buffers]
-        names += ["params"] if self.kernel.params else []
+        names += ["params"] if self.kernel.params or self.kernel.sizes else []
         self.every = looks(self.kernel)
         names += ["lo", "hi", "cancelled"] if self.every else ["lo", "hi"]
         for note in self.kernel.notes:
@@ -219,7 +219,9 @@ class KernelSource(Statements[Text], Source):
 
     def signature(self) -> list[str]:
         """What the buffers are, one comment line each."""
-        return [f"{b}: {b.mode} {b.dtype}[{b.size}]" for b in self.kernel.buffers]
+        lines = [f"{b}: {b.mode} {b.dtype}[{b.size}]" for b in self.kernel.buffers]
+        first = self.kernel.params
+        return lines + [f"params[{first + k}]: {size}" for k, size in enumerate(self.kernel.sizes)]
 
     # -- values
 
@@ -229,6 +231,9 @@ class KernelSource(Statements[Text], Source):
                 return f"i{expr.data}", ATOM
             case "param":
                 return f"params[{expr.data}]", ATOM
+            case "size":
+                number = self.kernel.params + list(map(id, self.kernel.sizes)).index(id(expr.data))
+                return f"params[{number}]", ATOM
             case "reg":
                 name, dtype = f"r{expr.data[0]}", self.registers[expr.data[0]]
                 wide = expr.data[0] in self.wide

@@ -33,7 +33,7 @@ def channels_of(graphs: Sequence[Graph], donates: bool) -> dict[str, Channel]:
         if message_bytes(node) != message_bytes(recv):
             raise GraphError(f"channel {name} has two types", details=(repr(node), repr(recv)))
         buffered = inside or is_overwritten(node, donates)
-        found[name] = Channel(name, message_bytes(node), source, target, buffered)
+        found[name] = Channel(name, int(message_bytes(node)), source, target, buffered)
     return found
 
 

@@ -23,6 +23,7 @@ from graphc.ir.liveness import memory
 from graphc.ir.op import Alias, Host
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import scheduled_graphs
+from graphc.ir.sizes import by_example
 from graphc.ir.types import AnyType, Type, leaves
 from graphc.ir.verify import broken
 from graphc.runtime.load.program import HostCall, Origin, Slot
@@ -64,7 +65,8 @@ class TableWriter:
         self.variables = variables(graph)
         self.donated = donations(graph, config.donate)
         if config.verify >= 2 and any(p >= 0 for p in self.donated):
-            check_contents(graph, self.donated)  # which the plan's own promise knows nothing of
+            with by_example():
+                check_contents(graph, self.donated)  # which the plan's own promise knows nothing of
         known = len(graph.params) + len(graph.results) + len(self.variables)
         self.first_register = FIRST_PARAM + known
         self.scope = self.outermost()
@@ -91,7 +93,8 @@ class TableWriter:
         registers = {name: place[0] for name, place in self.scope.items()}
         found = segments(self.graph, registers, answered)
         if self.config.verify >= 2 and len(found) > 1:
-            check_order(self.graph, self.donated, found)
+            with by_example():
+                check_order(self.graph, self.donated, found)
         *pieces, last = found
         self.in_order = not pieces
         for piece in pieces:
@@ -156,7 +159,9 @@ class TableWriter:
             "in": [self.place(n) for n in node.inputs[: len(inputs)]],
             "out": [self.base(region) for region in results],
         }
-        if spec.workspace > workspace_bytes(node):
+        with by_example():
+            fits = spec.workspace <= workspace_bytes(node)
+        if not fits:
             raise GraphError(
                 f"%{node.id} needs {spec.workspace} bytes of workspace", details=node.describe()
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
@@ -19,7 +20,15 @@ from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.baked import Baked, baked
 from graphc.frontend.compile.engine import Built
+from graphc.frontend.compile.families import EXACT, Family, NamedSizes, family_of, sizes_option
 from graphc.frontend.compile.nesting import NAMED
+from graphc.frontend.compile.open_sizes import (
+    NEEDS_NUMBERS,
+    build_traced,
+    can_be_open,
+    scope_of,
+    tracing,
+)
 from graphc.frontend.compile.signature import (
     Binder,
     Identity,
@@ -44,8 +53,10 @@ from graphc.frontend.trace.trace import (
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
+from graphc.ir.types import substitute_dim, tensor
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
+from graphc.runtime.tuning import tuned
 from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
@@ -93,14 +104,20 @@ class CompiledFunction(Generic[P, R]):
         donate: Iterable[str] = (),
         bound: bool = False,
         literals: Literals | None = None,
+        sizes: NamedSizes | str | None = None,
+        max_compiles: int | None = None,
     ) -> None:
         self.function = function
         self.static = _argument_names("static", static)
         self.donate = _argument_names("donate", donate)
         self.config = replace(config, donate=self.donate)
+        self.sizes = sizes_option(sizes)
+        self.max_compiles = max_compiles
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound, literals)
         self._variants: dict[Signature, tuple[Variant, ...]] = {}
+        self._families: dict[Any, Family] = {}
+        self._served: OrderedDict[Signature, Variant] = OrderedDict()
         self._plain: dict[tuple[Any, ...], Variant] = {}
         self._last: tuple[Callable[..., Any], Any] = (no_entry, None)
         self._recent: tuple[tuple[Callable[..., Any], Variant], ...] = ()
@@ -122,7 +139,8 @@ class CompiledFunction(Generic[P, R]):
         if found is self and not (self.__module__ == "__main__" and _by_value()):
             return title
         config = replace(self.config, dump=None, sample=None)
-        return _again, (self.function, config, self.static, self.donate, self._binder.bound)
+        options = self.static, self.donate, self._binder.bound, self.sizes, self.max_compiles
+        return _again, (self.function, config, *options)
 
     def __deepcopy__(self, memo: Any) -> CompiledFunction[P, R]:
         return self
@@ -167,7 +185,7 @@ class CompiledFunction(Generic[P, R]):
         """
         try:
             signature, leaves = self._signature(args, kwargs)
-            variant = self._variant(signature)
+            variant = self._variant(signature, called=True)
             if variant.built is None:
                 self._compile(variant)
             return variant.run_resident(leaves)
@@ -202,13 +220,14 @@ class CompiledFunction(Generic[P, R]):
     ) -> tuple[Variant, list[Any]]:
         """The variant for a call, and the leaves of its arguments."""
         signature, leaves = self._signature(args, kwargs)
+        called = current() is None and not any(isinstance(leaf, Value) for leaf in leaves)
         try:
-            return self._variant(signature), leaves
+            return self._variant(signature, called), leaves
         except TraceError:  # it may be that a number was needed in Python
             if self._binder.literals is None or not self._binder.literals.need_all():
                 raise
         signature, leaves = self._signature(args, kwargs)
-        return self._variant(signature), leaves
+        return self._variant(signature, called), leaves
 
     def _remember(self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let further calls like this one skip binding and hashing."""
@@ -242,12 +261,15 @@ class CompiledFunction(Generic[P, R]):
 
     # -------------------------------------------------------------------------------- compiling
 
-    def _variant(self, signature: Signature) -> Variant:
+    def _variant(self, signature: Signature, called: bool = False) -> Variant:
+        """The variant of a signature; of one that is `called` the sizes may be left open."""
         found = self._found(signature)
         if found is not None:
             return found
         with self._lock, collector_paused():
             found = self._found(signature)
+            if found is None and called:
+                found = self._serve(signature)
             if found is None:
                 known = self._variants.get(signature, ())
                 reason = known[0].baked.change() if known else ""
@@ -259,10 +281,63 @@ class CompiledFunction(Generic[P, R]):
 
     def _found(self, signature: Signature) -> Variant | None:
         """The variant of a signature whose trace read what is there now."""
-        for variant in self._variants.get(signature, ()):
+        known = [*self._variants.get(signature, ())]
+        if signature in self._served:
+            known.append(self._served[signature])
+        for variant in known:
             if not variant.baked or variant.baked.holds():
                 return variant
         return None
+
+    def _serve(self, signature: Signature) -> Variant | None:
+        """A variant of a compilation that serves many sizes, which is made where sizes change."""
+        if self.sizes == EXACT or not can_be_open(self.config):
+            return None
+        family = self._families.setdefault(family_of(signature), Family())
+        found = family.serving(signature) or self._open(family, signature)
+        if found is None:
+            family.note(signature)
+            return None
+        self._served[signature] = found
+        if len(self._served) > tuned.kept_sizes:
+            _, oldest = self._served.popitem(last=False)
+            self._plain = {key: v for key, v in self._plain.items() if v is not oldest}
+        return found
+
+    def _open(self, family: Family, signature: Signature) -> Variant | None:
+        """Compile for the sizes of a call and others, if that can be done."""
+        named = None if isinstance(self.sizes, str) else self.sizes
+        opened = family.opening(signature, named)
+        found: Variant | None = None
+        for example in family.new_examples(opened, signature) if opened is not None else ():
+            assert opened is not None
+            self._check_compiles(opened)
+            scope = scope_of(example)
+            try:
+                with tracing(scope):
+                    variant = self._trace(opened, family.reason, scope.symbols)
+                seconds = variant.trace_seconds
+                variant.built = built = build_traced(variant.graph, scope, self.config, seconds)
+            except NEEDS_NUMBERS as error:  # it is compiled for each size
+                family.closed = str(error)
+                if named is not None:
+                    self._hint_closed(error)
+                return None
+            self._note_compile(variant, built)
+            family.add(variant)
+            found = found or family.serving(signature)
+            if found is not None:
+                break
+        return found
+
+    def _hint_closed(self, error: Exception) -> None:
+        name = getattr(self, "__name__", "the function")
+        reason = str(error).splitlines()[0]
+        warnings.warn_explicit(
+            f"{name} is compiled for every size of its own, as one of sizes= is needed: {reason}",
+            GraphHint,
+            *(locate() or ("<unknown>", 1)),
+        )
 
     def _hint_changing(self, reason: str) -> None:
         name = getattr(self, "__name__", "the function")
@@ -273,12 +348,17 @@ class CompiledFunction(Generic[P, R]):
             *(locate() or ("<unknown>", 1)),
         )
 
-    def _trace(self, signature: Signature, reason: str) -> Variant:
+    def _trace(
+        self, signature: Signature, reason: str, sizes: Mapping[str, int] | None = None
+    ) -> Variant:
+        """The variant of a signature; its symbols, if it has any, stand for these sizes."""
         names = iter(parameter_names(signature))
         parameters = []
         for key in signature.keys:
             kind = parameter_type(key)
             if kind is not None:
+                if sizes is not None:
+                    kind = tensor(kind.dtype, (substitute_dim(d, sizes) for d in kind.shape))
                 parameters.append(Parameter(next(names), kind, isinstance(key, Weak)))
 
         def call(tracers: list[Any]) -> Any:
@@ -323,19 +403,33 @@ class CompiledFunction(Generic[P, R]):
     def _compile(self, variant: Variant) -> Built:
         with self._lock, collector_paused():
             if variant.built is None:
-                built = variant.build(self.config)
-                earlier = [entry.signature for entry in self.compiles]
-                reason = variant.reason or difference(variant.signature, earlier)
-                self.compiles.append(
-                    Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
-                )
+                self._check_compiles(variant.signature)
+                self._note_compile(variant, variant.build(self.config))
             assert variant.built is not None
             return variant.built
+
+    def _note_compile(self, variant: Variant, built: Built) -> None:
+        earlier = [entry.signature for entry in self.compiles]
+        reason = variant.reason or difference(variant.signature, earlier)
+        self.compiles.append(
+            Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
+        )
+
+    def _check_compiles(self, signature: Signature) -> None:
+        """Raise GraphError for one compilation more than the user has allowed."""
+        if self.max_compiles is not None and len(self.compiles) >= self.max_compiles:
+            reason = difference(signature, [entry.signature for entry in self.compiles])
+            raise GraphError(
+                f"{self._binder.title} was compiled {len(self.compiles)} times, as often as"
+                f" max_compiles= allows; now {reason}",
+                location=defined_at(self.function),
+                hint="name the dimensions that change: sizes=",
+            )
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Built, list[Any]]:
         """The compilation for a call, and the arrays that its executable takes."""
         signature, leaves = self._signature(args, kwargs)
-        variant = self._variant(signature)
+        variant = self._variant(signature, called=True)
         return self._compile(variant), variant.feeds(leaves)
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
@@ -408,9 +502,12 @@ def _again(
     static: tuple[str, ...],
     donate: tuple[str, ...],
     bound: bool,
+    sizes: NamedSizes | str | None,
+    max_compiles: int | None,
 ) -> CompiledFunction[..., Any]:
     """A compiled function that was pickled."""
-    return CompiledFunction(function, config, static, donate, bound)
+    rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
+    return CompiledFunction(function, config, static, donate, bound, **rest)
 
 
 def _by_value() -> bool:
@@ -459,6 +556,8 @@ def compile(
     *,
     static: str | Iterable[str] = (),
     donate: str | Iterable[str] = (),
+    sizes: NamedSizes | str | None = None,
+    max_compiles: int | None = None,
     **options: Any,
 ) -> CompiledFunction[P, R]: ...
 @overload
@@ -467,6 +566,8 @@ def compile(
     *,
     static: str | Iterable[str] = (),
     donate: str | Iterable[str] = (),
+    sizes: NamedSizes | str | None = None,
+    max_compiles: int | None = None,
     **options: Any,
 ) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 
@@ -476,12 +577,18 @@ def compile(
     *,
     static: str | Iterable[str] = (),
     donate: str | Iterable[str] = (),
+    sizes: NamedSizes | str | None = None,
+    max_compiles: int | None = None,
     **options: Any,
 ) -> Any:
     """Compile a model function: `@gc.compile`, `@gc.compile(...)` or `gc.compile(fn, ...)`.
 
     static    names of arguments whose values specialise the compiled code (they must be hashable)
     donate    names of arguments whose memory results may reuse
+    sizes     shapes of arguments with names for the dimensions that change, {"x": ("n", 16)}: one
+              compilation serves all their values.  Without it a dimension becomes such a name when
+              it changes; "exact" compiles for every shape
+    max_compiles   how many compilations there may be: one more raises GraphError
     options   see `graphc.config.Config`: devices, threads, opt, backend, dump, compress,
               error_budget, sample, memory_limit, check_finite, fast_math, parity, watch
 
@@ -501,8 +608,11 @@ def compile(
     if isinstance(options.get("sample"), Iterable):  # arguments, nested as in a call
         options["sample"] = [np.asarray(leaf) for leaf in flatten(tuple(options["sample"]))[0]]
     config = Config.create(**options)
+    rest: dict[str, Any] = {"sizes": sizes, "max_compiles": max_compiles}
     if function is None:
-        return lambda f: CompiledFunction(f, config, static, donate)
+        return lambda f: CompiledFunction(f, config, static, donate, **rest)
     if isinstance(function, CompiledFunction):
-        return CompiledFunction(function.function, config, static or function.static, donate)
-    return CompiledFunction(function, config, static, donate)
+        static = static or function.static
+        rest["sizes"] = sizes or function.sizes
+        return CompiledFunction(function.function, config, static, donate, **rest)
+    return CompiledFunction(function, config, static, donate, **rest)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
     from graphc.passes.pipeline import Record
     from graphc.runtime.call.execute import Executable
+    from graphc.runtime.call.open import OpenExecutable, Shapes
     from graphc.runtime.load.program import Image
 
 
@@ -36,6 +37,7 @@ class Built:
     seconds: float = 0.0
     build_seconds: float = 0.0
     _executable: Executable | None = None
+    _open: OpenExecutable | None = None
     _lock: threading.RLock = field(default_factory=fork_safe_lock)
 
     @property
@@ -52,6 +54,42 @@ class Built:
                     self.image, threads=self.threads
                 )
         return made
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves arrays of many sizes: it runs as `bound`."""
+        return self.image.formulas is not None
+
+    def symbols_of(self, shapes: Shapes) -> dict[str, int]:
+        """The values of the open sizes for parameters of these shapes, which it is for."""
+        formulas = self.image.formulas
+        assert formulas is not None
+        return dict(zip(formulas.symbols, formulas.symbols_of(shapes) or (), strict=True))
+
+    def refusal(self, shapes: Shapes) -> str:
+        """The decision that does not hold for these shapes."""
+        formulas = self.image.formulas
+        symbols = formulas.symbols_of(shapes) if formulas is not None else None
+        if formulas is None or symbols is None:
+            return ""
+        broken = formulas.broken(formulas.known(symbols))
+        return broken.text if broken is not None else ""
+
+    def bound(self, shapes: Shapes) -> Built | None:
+        """The compilation for parameters of these shapes; None if it is not for them."""
+        from graphc.runtime.call.open import OpenExecutable
+        from graphc.runtime.devices.multi_device import executable
+
+        with self._lock:
+            if self._open is None:
+                self._open = OpenExecutable(
+                    self.image, lambda image: executable(image, threads=self.threads)
+                )
+        found = self._open.bound(shapes)
+        if found is None:
+            return None
+        seconds = self.seconds, self.build_seconds
+        return Built(self.stages, found.image, self.kernels, self.threads, *seconds, found)
 
     @property
     def stack_bytes(self) -> int:
@@ -126,7 +164,7 @@ def build(
         image, kernels = build_image(stages[-1].value, config)
     image = replace(image, stack_bytes=stack_bytes(stages[-1].value, config))
     built = Built(stages, image, kernels, config.threads)
-    if not any(each.on_gpu for each in image.images):
+    if not built.is_open and not any(each.on_gpu for each in image.images):
         built.executable  # noqa: B018  (makes it)
     else:
         image.check()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphc.config import Config
-from graphc.errors import GraphError
 from graphc.frontend.compile.baked import Baked
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.nesting import Form, builds_of, fetches_of
+from graphc.frontend.compile.open_sizes import USUAL, build_open
 from graphc.frontend.compile.signature import (
     Binder,
     Identity,
@@ -20,6 +20,8 @@ from graphc.frontend.compile.signature import (
     feed,
     parameter_type,
 )
+from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.trace.spec import symbols_of
 from graphc.frontend.trace.trace import Traced
 from graphc.frontend.trace.tree import LEAF, unflatten
 from graphc.ir.graph import Graph
@@ -56,11 +58,18 @@ class Compile:
 class Variant:
     """The graph of one signature and, once it has been called, its executable."""
 
-    def __init__(self, signature: Signature, traced: Traced, baked: Baked, reason: str) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        traced: Traced,
+        baked: Baked,
+        reason: str,
+        symbols: Mapping[str, int] | None = None,
+    ) -> None:
         self.signature = signature
         self.baked = baked
         self.reason = reason  # why it was traced, if that was not for its signature
-        self.graph: Graph = traced.graph
+        self._graph, self._symbols = traced.graph, symbols
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
@@ -76,15 +85,22 @@ class Variant:
         self.is_finished = self._bare or self._builds is not None  # native entries nest results
         self._entries: dict[Form, Callable[..., Any]] = {}
 
+    @property
+    def graph(self) -> Graph:
+        """The traced graph; of a compilation that serves many sizes, for those of this variant."""
+        if self._symbols:
+            self._graph, self._symbols = specialise(self._graph, self._symbols), None
+        return self._graph
+
     def build(self, config: Config) -> Built:
         """Compile if that has not happened yet."""
         if self.built is None:
-            if not all(p.type.is_static for p in self.graph.params if isinstance(p.type, Type)):
-                raise GraphError(
-                    f"{self.graph.name} has symbolic dimensions and cannot run yet",
-                    hint="call it with arrays; a saved and loaded graph binds its symbols itself",
-                )
-            self.built = build(self.graph, config, self.trace_seconds)
+            kinds = [p.type for p in self.graph.params if isinstance(p.type, Type)]
+            if all(kind.is_static for kind in kinds):
+                self.built = build(self.graph, config, self.trace_seconds)
+            else:
+                usual = dict.fromkeys(sorted(symbols_of(kinds)), USUAL)
+                self.built = build_open(self.graph, config, usual, self.trace_seconds)
         return self.built
 
     def run(self, leaves: Sequence[Any]) -> Any:

@@ -13,6 +13,14 @@ from graphc.errors import FeedError, GraphError, RunError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.limits import check_memory
+from graphc.frontend.compile.open_sizes import (
+    FEWEST,
+    MOST_OPEN,
+    NEEDS_NUMBERS,
+    USUAL,
+    build_open,
+    can_be_open,
+)
 from graphc.frontend.compile.postmortem import explained
 from graphc.frontend.compile.signature import as_array, feed, is_number
 from graphc.frontend.compile.specialise import specialise
@@ -24,13 +32,16 @@ from graphc.ir.types import Type, type_text
 from graphc.ops.record.value import Value, current, lift, trace_of
 from graphc.passes.placement.allowed_devices import inner_nodes
 from graphc.record import replace
+from graphc.runtime.call.open import Shapes
 from graphc.runtime.files.loaded import Loaded, nest
+from graphc.runtime.tuning import tuned
 
 
 class LoadedGraph(Loaded):
     """A graph that is called with arrays: in order of its parameters, or by name.
 
-    It compiles when first called; symbolic dimensions take their values from the arrays, and every
+    It compiles when first called; symbolic dimensions take their values from the arrays, and one
+    compilation serves all values for which its decisions hold.  Where a number is needed, every
     binding compiles once.  Inside a traced function the call becomes one `call` node.
     """
 
@@ -68,6 +79,8 @@ class LoadedGraph(Loaded):
         self.stage = stage
         self.containers = {}
         self._built: dict[tuple[tuple[str, int], ...], Built] = {}
+        self._open: list[Built] = []
+        self._closed = ""  # why no compilation leaves sizes open
         self._lock = fork_safe_lock()
         self._symbolic = bool(symbols_of(self.types))
 
@@ -146,25 +159,73 @@ class LoadedGraph(Loaded):
         return specialise(self.graph, binding)
 
     def build(self, *shapes: tuple[int, ...]) -> Built:
-        """The compilation for parameters of these shapes (needed only for symbolic dimensions)."""
-        if self._symbolic and not shapes:
-            self._require_bound()
-        binding = self.bind(shapes) if self._symbolic else {}
-        key = tuple(sorted(binding.items()))
+        """The compilation for parameters of these shapes.
+
+        Without shapes, that for all values of the symbolic dimensions.  Raises GraphError where
+        that needs a number.
+        """
         with self._lock:
+            if self._symbolic and not shapes:
+                return self._for_all()
+            binding = self.bind(shapes) if self._symbolic else {}
+            key = tuple(sorted(binding.items()))
             found = self._built.get(key)
             if found is None:
                 graph = self.bound(binding)
                 check_memory(graph)
-                found = self._built[key] = build(graph, self.config, stage=self.stage)
+                found = self._serving(binding, shapes) if self._symbolic else None
+                found = found or build(graph, self.config, stage=self.stage)
+                self._built[key] = found
+                if self._open and len(self._built) > tuned.kept_sizes:
+                    del self._built[next(iter(self._built))]
         return found
+
+    def build_exactly(self, *shapes: tuple[int, ...]) -> Built:
+        """The compilation for parameters of these shapes alone."""
+        graph = self.bound(self.bind(shapes) if self._symbolic else {})
+        check_memory(graph)
+        return build(graph, self.config, stage=self.stage)
+
+    def _for_all(self) -> Built:
+        """The compilation that leaves the sizes open."""
+        if not self._open and self._may_open():
+            self._try_open(dict.fromkeys(sorted(symbols_of(self.types)), USUAL))
+        if not self._open:
+            self._require_bound()
+        return self._open[0]
 
     def _require_bound(self) -> NoReturn:
         names = ", ".join(sorted(symbols_of(self.types)))
         raise GraphError(
-            f"{self.name} has symbolic dimensions ({names})",
+            f"{self.name} has symbolic dimensions ({names}), and needs their values",
+            details=(self._closed,) if self._closed else (),
             hint="bind them: --bind N=32 on the command line, or call it with arrays",
         )
+
+    def _serving(self, binding: dict[str, int], shapes: Shapes) -> Built | None:
+        """The compilation for these shapes of one that leaves sizes open, if there is one."""
+        for opened in self._open:
+            if (found := opened.bound(shapes)) is not None:
+                return found
+        for fewest in (USUAL, FEWEST):
+            if self._may_open():
+                example = {name: max(size, fewest) for name, size in sorted(binding.items())}
+                self._try_open(example)
+                found = self._open[0].bound(shapes) if self._open else None
+                if found is not None:
+                    return found
+        return None
+
+    def _may_open(self) -> bool:
+        usual = isinstance(self.graph, Graph) and self.stage is None and can_be_open(self.config)
+        return usual and not self._closed and len(self._open) < MOST_OPEN
+
+    def _try_open(self, example: dict[str, int]) -> None:
+        assert isinstance(self.graph, Graph)
+        try:
+            self._open.insert(0, build_open(self.graph, self.config, example))
+        except NEEDS_NUMBERS as error:
+            self._closed = str(error)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save it again."""

@@ -30,7 +30,9 @@ from graphc.frontend.trace.known_arrays import KnownArray, evaluate, is_element
 from graphc.frontend.trace.operands import any_unknown, leaves, mapped, plain
 from graphc.frontend.trace.standins import STANDINS, stacked
 from graphc.frontend.trace.tracer import Tracer
-from graphc.ops.record.value import _ACTIVE, PUBLIC, Stateful, current
+from graphc.ir.sizes import Size
+from graphc.ir.types import Dim
+from graphc.ops.record.value import _ACTIVE, NUMPY, PUBLIC, Stateful, as_value, current
 
 _Dispatcher: Any = type(np.sum)
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -292,6 +294,8 @@ def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if type(function) is np.ufunc and not kwargs and type(args[0]) is Tracer is type(args[-1]):
         return function(*args)
     args, kwargs = mapped((args, kwargs), hooked)
+    if any(isinstance(leaf, Dim | Size) for leaf in leaves((args, kwargs))):
+        return _of_sizes(function, args, kwargs)
     if not any_unknown(args, kwargs):
         return evaluate(function, args, kwargs)
     stand_in = STANDINS.get(function) if _is_hashable(function) else None
@@ -309,6 +313,19 @@ def _numpy(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if dispatch.is_refused(function):
         raise dispatch.refused(function)
     return function(*args, **kwargs)
+
+
+def _of_sizes(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A function of NumPy for dimensions that are open: as shapes, or as operands."""
+    if isinstance(function, np.ufunc):
+        args, kwargs = mapped((args, kwargs), _as_operand)
+        return function(*args, **kwargs)
+    found = NUMPY.get(function) if _is_hashable(function) else None
+    return found(*args, **kwargs) if found is not None else function(*args, **kwargs)
+
+
+def _as_operand(leaf: Any) -> Any:
+    return as_value(leaf) if isinstance(leaf, Dim | Size) else leaf
 
 
 def _stacked_list(operand: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import Sample
+from graphc.ir.sizes import Size
 from graphc.ir.types import I64, U64, AnyType, Dim, Dimension, DType, Type, definitely_equal
 from graphc.loops.nest import Expr, Scalars
 from graphc.loops.scalars import Pair, maximum, minimum
@@ -148,7 +149,9 @@ def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:
     """The extent that -1 stands for: the quotient of products, equal symbolic factors cancelled."""
     left, right = list(source), []
     for extent in known:
-        match = next((k for k, d in enumerate(left) if isinstance(d, Dim) and d is extent), None)
+        match = next(
+            (k for k, d in enumerate(left) if isinstance(d, Dim | Size) and d is extent), None
+        )
         if match is None:
             right.append(extent)
         else:
@@ -163,12 +166,12 @@ def _missing_extent(source: Shape, known: list[Dimension]) -> Dimension | None:
 
 def resolve_shape(source: Shape, wanted: Sequence[Any]) -> Shape:
     """A shape with at most one -1 replaced by the extent it stands for. Raises TypeRuleError."""
-    dims = [d if isinstance(d, Dim) else int(d) for d in wanted]
-    unknown = [k for k, d in enumerate(dims) if d == -1]
+    dims = [d if isinstance(d, Dim | Size) else int(d) for d in wanted]
+    unknown = [k for k, d in enumerate(dims) if isinstance(d, int) and d == -1]
     if not unknown:
         return tuple(dims)
     require(len(unknown) == 1, f"reshape: only one dimension can be -1, got {list(wanted)}")
-    known = [d for d in dims if d != -1]
+    known = [d for k, d in enumerate(dims) if k != unknown[0]]
     extent = _missing_extent(source, known)
     if extent is None:
         raise TypeRuleError(f"cannot reshape shape {list(source)} to {list(wanted)}")

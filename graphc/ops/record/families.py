@@ -81,9 +81,13 @@ def broadcast_dims(shapes: Sequence[tuple[Dimension, ...]]) -> tuple[Dimension, 
     for axis in range(-rank, 0):
         extent: Dimension = 1
         for shape in shapes:
-            if len(shape) < -axis or shape[axis] is extent or shape[axis] == 1:
+            if len(shape) < -axis or shape[axis] is extent:
                 continue
-            if extent == 1:
+            if isinstance(extent, int) and extent == 1:
+                extent = shape[axis]
+            elif shape[axis] == 1:
+                continue
+            elif extent == 1:
                 extent = shape[axis]
             elif definitely_different(extent, shape[axis]):
                 listed = " and ".join(str(list(s)) for s in shapes)

@@ -19,7 +19,20 @@ from graphc.ir.graph import Builder, Location, Node
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Effect, Op
 from graphc.ir.promotion import promote, weak_promote
-from graphc.ir.types import BOOL, C128, F64, I64, Dimension, DType, TupleType, Type, dtype, tensor
+from graphc.ir.sizes import Size
+from graphc.ir.types import (
+    BOOL,
+    C128,
+    F64,
+    I64,
+    Dim,
+    Dimension,
+    DType,
+    TupleType,
+    Type,
+    dtype,
+    tensor,
+)
 from graphc.ops.record.effects import Order, accesses
 
 PUBLIC: dict[str, Callable[..., Any]] = {}
@@ -306,6 +319,10 @@ def lift(operand: object, trace: Trace, element: DType | None = None) -> Value:
         return own if element is None else cast_value(own, element)
     if isinstance(operand, Stateful):
         return lift(operand.read(trace), trace, element)
+    if isinstance(operand, Dim | Size):
+        made = trace.emit(OPS["extent"], (), {"extent": operand})
+        made.weak = True
+        return made if element is None else cast_value(made, element)
     if element is not None and is_python_number(operand):
         _check_fits(operand, element)
         return trace.constant(operand, element)
@@ -350,6 +367,8 @@ def element_of(operand: object) -> tuple[DType, bool]:
         return operand.element, operand.weak
     if isinstance(operand, Stateful):
         return operand.element, False
+    if isinstance(operand, Dim | Size):
+        return I64, True
     if is_python_number(operand):
         return number_dtype(operand), not isinstance(operand, bool)
     return dtype(_array(operand).dtype), False

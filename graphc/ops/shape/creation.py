@@ -11,6 +11,7 @@ import numpy as np
 from graphc.errors import TraceError, TypeRuleError
 from graphc.ir.op import EXTENT, OFFSET, Attr, Compute, Sample
 from graphc.ir.promotion import promote
+from graphc.ir.sizes import Size
 from graphc.ir.types import BOOL, F64, I64, AnyType, Dim, Dimension, DType, Type, tensor
 from graphc.loops.nest import Scalars
 from graphc.loops.scalars import fma
@@ -68,6 +69,23 @@ iota_op = define(
         Sample((), {"extent": 3, "dtype": "bool"}, good=False),
     ],
     doc="0, 1, 2, ... up to before the extent.",
+)
+
+
+define(
+    "extent",
+    infer=lambda extent: tensor(I64, ()),
+    reference=lambda extent: np.array(extent, np.int64),
+    lower=Compute(lambda b, node, read, index: b.integer(node.attrs["extent"])),
+    attrs=(Attr("extent", "dim", within=EXTENT),),
+    dtypes=(),
+    differentiable=False,
+    samples=lambda: [
+        Sample((), {"extent": 5}),
+        Sample((), {"extent": 0}),
+        Sample((), {"extent": -1}, good=False),
+    ],
+    doc="A dimension as a number.",
 )
 
 
@@ -209,7 +227,7 @@ def geomspace(
 
 
 def _dims(shape: ShapeLike) -> Shape:
-    if isinstance(shape, Dim):
+    if isinstance(shape, Dim | Size):
         return (shape,)
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc.errors import TypeRuleError
 from graphc.ir.op import AXIS, EXTENT, Alias, Attr, Compute, Op
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
 from graphc.ir.types import AnyType, Dim, Type, definitely_different, tensor
 from graphc.loops.nest import Scalars
@@ -76,7 +77,7 @@ def reshape(x: Tensor, *dims: Any, shape: Any = None, order: str = "C", copy: An
     if dims and isinstance(dims[-1], str):
         *dims, order = dims  # type: ignore[assignment]
     wanted = shape if shape is not None else dims[0] if len(dims) == 1 else dims
-    wanted = (wanted,) if isinstance(wanted, int | np.integer | Dim) else tuple(wanted)
+    wanted = (wanted,) if isinstance(wanted, int | np.integer | Dim | Size) else tuple(wanted)
     if order == "F":
         return transpose(reshape(transpose(x), wanted[::-1]))
     require(order in ("C", "A", "K"), f"reshape: order must be 'C' or 'F', got {order!r}")
@@ -211,7 +212,7 @@ broadcast_op = define(
 @public(np.broadcast_to)
 def broadcast_to(x: ArrayLike, shape: ShapeLike, subok: bool = False) -> Any:
     """x repeated to a shape that it broadcasts to."""
-    target = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
+    target = (shape,) if isinstance(shape, int | np.integer | Dim | Size) else tuple(shape)
     return (
         x if target == shape_of(x) and isinstance(x, Value) else emit("broadcast", x, dims=target)
     )

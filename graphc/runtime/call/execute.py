@@ -120,6 +120,10 @@ class Executable:
             raise self.failed(outcome)
         return outcome
 
+    def of(self, arrays: Sequence[Value]) -> Executable:
+        """What runs these arrays."""
+        return self
+
     def run(self, arrays: Sequence[Value], *, checked: bool = False) -> list[Any]:
         """Run on flat arrays, one per parameter; returns new arrays, one per result.
 

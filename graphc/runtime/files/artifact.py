@@ -10,6 +10,8 @@
     origins     u8, JSON: row -> node, file, line        symbols; devices of one kind share one
     text        u8, the graph as gir text                others: the same of the other devices,
                                                          whose tensors are "table.1", "table.2" ...
+                                                         formulas, holes: of a program for many
+                                                         sizes
 
 The safetensors format: 8 bytes of header length, a JSON header, the data.  A .gcx file holds
 machine code and is trusted like a shared library; still every number in it is checked before use,
@@ -30,11 +32,13 @@ import numpy as np
 from graphc.errors import GraphError
 from graphc.record import replace
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.open import OpenExecutable
 from graphc.runtime.call.variable import container, names_of_own
 from graphc.runtime.devices.device import check_host
 from graphc.runtime.devices.multi_device import executable
 from graphc.runtime.files.files import write_atomically
 from graphc.runtime.files.gcx import FORMAT, File, contents, digest, named, signature
+from graphc.runtime.load.formulas import listed
 from graphc.runtime.load.program import ALIGNMENT, UNLIMITED, Image
 
 
@@ -175,6 +179,7 @@ def _metadata(image: Image, values: list[list[int]], code: Code) -> dict[str, An
     return {
         "format": FORMAT,
         **first,
+        "formulas": None if image.formulas is None else listed(image.formulas),
         "support": len(image.support),
         "codes": code.kinds,
         "channels": [[c.name, c.nbytes, c.source, c.target, c.buffered] for c in image.channels],
@@ -197,6 +202,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
         "stacks": image.stack_bytes,
         "products": [[row, product.listed] for row, product in image.products.items()],
         "arena": image.arena_bytes,
+        "holes": None if image.holes is None else listed(image.holes),
         "threads": image.threads,
         "registers": image.registers,
         "donated": list(image.donated),
@@ -207,7 +213,7 @@ def _share(image: Image, values: list[int]) -> dict[str, Any]:
     }
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Executable:
+def load(path: str | Path, *, threads: int | None = None) -> Executable | OpenExecutable:
     """A .gcx file as an Executable, which shares the variables of this program."""
     return opened(path, threads, True)[0]
 
@@ -218,7 +224,7 @@ def opened(
     share: bool | str | Iterable[str],
     key: bytes | None = None,
     stack_bytes: int = UNLIMITED,
-) -> tuple[Executable, dict[str, str]]:
+) -> tuple[Executable | OpenExecutable, dict[str, str]]:
     """A .gcx file as an Executable. With it the containers of its variables: as the file calls them
     and as they are called here.
 
@@ -236,6 +242,8 @@ def opened(
     image = _with_containers(image, names)
     image = replace(image, stack_bytes=min(stack_bytes, image.stack_bytes))
     file.make_variables(image)
+    if image.formulas is not None:
+        return OpenExecutable(image, lambda each: executable(each, threads=threads)), names
     return executable(image, threads=threads), names
 
 

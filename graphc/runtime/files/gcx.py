@@ -22,6 +22,7 @@ from graphc.errors import GraphError
 from graphc.record import replace
 from graphc.runtime.call.variable import container
 from graphc.runtime.files.opened import OpenFile
+from graphc.runtime.load.formulas import Reader, check_holes, check_sources, holes_of
 from graphc.runtime.load.program import (
     UNLIMITED,
     Channel,
@@ -35,7 +36,7 @@ from graphc.runtime.load.program import (
 if TYPE_CHECKING:
     from graphc.runtime.cuda.product import Product
 
-FORMAT = 10  # also counts changes of the words that support objects read (frame, context)
+FORMAT = 11  # also counts changes of the words that support objects read (frame, context)
 _MOST_HEADER = 100_000_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 1 << 20  # bytes
 _METADATA = "__metadata__"
@@ -183,8 +184,15 @@ class File:
             self._part(k, share, executed, codes[_number(share["code"])])
             for k, share in enumerate(self.shares())
         )
+        formulas = data.get("formulas")
+        if formulas is not None:
+            formulas = Reader().formulas(formulas)
+            check_sources(first, formulas)
+            for each in (first, *others):
+                check_holes(each, formulas)
         return replace(
             first,
+            formulas=formulas,
             text=bytes(self.tensor("text", "U8")).decode(),
             channels=tuple(_channels(data["channels"])),
             others=tuple(others),
@@ -234,6 +242,7 @@ class File:
             constants=executed[tensor_name("constants", device)],
             kernels=tuple(map(_text, share["kernels"])),
             arena_bytes=_number(share["arena"]),
+            holes=holes_of(share.get("holes")),
             threads=_number(share["threads"]),
             registers=_number(share["registers"]),
             donated=tuple(map(_number, share["donated"])),

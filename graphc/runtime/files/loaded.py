@@ -13,6 +13,7 @@ import numpy as np
 from graphc.errors import FeedError
 from graphc.runtime.call.array import Array
 from graphc.runtime.call.execute import Executable
+from graphc.runtime.call.open import OpenExecutable
 from graphc.runtime.files import artifact
 from graphc.runtime.files.gcx import read_key
 from graphc.runtime.load.program import UNLIMITED
@@ -82,7 +83,9 @@ class LoadedExecutable(Loaded):
     """A compiled graph read from a file. Call it with arrays, in order or by parameter name."""
 
     def __init__(
-        self, executable: Executable, containers: Mapping[str, str] = MappingProxyType({})
+        self,
+        executable: Executable | OpenExecutable,
+        containers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.containers = containers
         self.executable = executable

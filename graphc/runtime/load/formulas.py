@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,6 +130,102 @@ class Formulas:
                 )
         listed = ", ".join(str(list(shape)) for shape in shapes)
         return FeedError(f"arrays of the shapes {listed} do not fit the program")
+
+
+def listed(value: object) -> object:
+    """Formulas, holes and what they are made of as lists of numbers and texts."""
+    if isinstance(value, tuple):
+        return [listed(part) for part in value]
+    if isinstance(value, int | str):
+        return value
+    names: tuple[str, ...] = type(value).__match_args__  # type: ignore[attr-defined]
+    return [listed(getattr(value, name)) for name in names]
+
+
+class Reader:
+    """Reads what `listed` has written. Raises TypeError or ValueError for anything else."""
+
+    known = 0  # unknowns so far
+
+    def formulas(self, rows: Any) -> Formulas:
+        symbols, sources, unknowns, formulas, guards, extents = rows
+        if len(unknowns) > MOST_UNKNOWNS:
+            raise ValueError(len(unknowns))
+        names = tuple(map(_text, symbols))
+        found = [Source(*map(_number, row)) for row in sources]
+        if len(found) != len(names) or any(source.slope <= 0 for source in found):
+            raise ValueError(sources)
+        self.known, made = len(names), []
+        for kind, polynomials in unknowns:
+            parts = tuple(map(self.polynomial, polynomials))
+            if kind not in KINDS or not parts or (kind == "floor" and len(parts) != 2):
+                raise ValueError(kind)
+            made.append((_text(kind), parts))
+            self.known += 1
+        return Formulas(
+            names,
+            tuple(found),
+            tuple(made),
+            tuple(map(self.polynomial, formulas)),
+            tuple(self.guard(*row) for row in guards),
+            tuple((_number(p), _number(axis), self.polynomial(rows)) for p, axis, rows in extents),
+        )
+
+    def guard(self, polynomial: Any, relation: Any, text: Any) -> Guard:
+        if relation not in RELATIONS:
+            raise ValueError(relation)
+        return Guard(self.polynomial(polynomial), _text(relation), _text(text))
+
+    def polynomial(self, rows: Any) -> Polynomial:
+        made = tuple((_number(factor), tuple(map(_number, parts))) for factor, parts in rows)
+        if any(not 0 <= part < self.known for _, parts in made for part in parts):
+            raise ValueError(rows)
+        return made
+
+
+def holes_of(rows: Any) -> Holes | None:
+    """The holes that `listed` has written."""
+    if rows is None:
+        return None
+    table, words, params, results, arena = rows
+    first, second = [[(_number(a), _number(b)) for a, b in each] for each in (table, words)]
+    extents = [[(_number(a), _number(b), _number(c)) for a, b, c in e] for e in (params, results)]
+    return Holes(tuple(first), tuple(second), tuple(extents[0]), tuple(extents[1]), _number(arena))
+
+
+def check_holes(image: Image, formulas: Formulas) -> None:
+    """Raise ValueError for a hole that is none, and for an extent that no parameter has."""
+    holes, most = image.holes or Holes(), len(formulas.formulas)
+    spans = [(where, which, image.table.size) for where, which in holes.table]
+    spans += [(where, which, image.words.size) for where, which in holes.words]
+    for slots, found in ((image.params, holes.params), (image.results, holes.results)):
+        for slot, axis, which in found:
+            spans.append((axis, which, len(slots[slot].shape) if 0 <= slot < len(slots) else 0))
+    if not all(0 <= where < size and 0 <= which < most for where, which, size in spans):
+        raise ValueError("a hole lies outside of what it is in")
+    if not -1 <= holes.arena < most:
+        raise ValueError(holes.arena)
+
+
+def check_sources(image: Image, formulas: Formulas) -> None:
+    """Raise ValueError for a symbol or an extent that is read where no parameter has an axis."""
+    places = [(source.param, source.axis) for source in formulas.sources]
+    places += [(param, axis) for param, axis, _ in formulas.extents]
+    for param, axis in places:
+        if not (0 <= param < len(image.params) and 0 <= axis < len(image.params[param].shape)):
+            raise ValueError((param, axis))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
 
 
 def value_of(polynomial: Polynomial, values: Sequence[int]) -> int:

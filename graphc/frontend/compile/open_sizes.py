@@ -1,0 +1,144 @@
+"""Open sizes: one compilation for arrays of many sizes.
+
+A dimension that changes between calls becomes a symbol, and so do those that are named
+(`gc.compile(fn, sizes={"x": ("n", 16)})`).  The graph is traced with symbols and compiled with them
+open (see `graphc.ir.sizes`): the first sizes are an example, for which decisions are made.  Sizes
+for which one of them would be wrong get a compilation of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from graphc.config import Config
+from graphc.errors import GraphError
+from graphc.frontend.compile.engine import Built, build
+from graphc.frontend.compile.specialise import specialise
+from graphc.frontend.trace.spec import parse_dimension
+from graphc.ir.graph import Graph
+from graphc.ir.sizes import Scope
+from graphc.ir.types import Dim, Dimension, Type, symbol, tensor
+from graphc.ops.record.value import as_value
+
+Shape = tuple[int, ...]
+MOST_OPEN = 6  # compilations with open sizes; further sizes are compiled exactly
+# What asks for the number of a size that is open: the user's own code, NumPy's, or ours.
+NEEDS_NUMBERS = (GraphError, TypeError, ValueError, ArithmeticError, LookupError, AssertionError)
+FEWEST = 2  # an example of 0 or 1 would be a special case
+USUAL = 32  # what decisions are made for where the arrays at hand are smaller, or there are none
+
+
+def can_be_open(config: Config) -> bool:
+    """Whether sizes can be left open for these devices: not on GPUs, nor through Numba."""
+    gpus = any("gpu" in name or "cuda" in name for name in config.devices)
+    return config.backend == "llvm" and not config.target.startswith("cuda") and not gpus
+
+
+def build_open(
+    graph: Graph, config: Config, examples: Mapping[str, int], seconds: float = 0.0
+) -> Built:
+    """Compile a graph whose symbols stay open; `examples` are sizes that it will meet.
+
+    Raises GraphError for what needs a number.
+    """
+    scope = scope_of(examples)
+    opened = specialise(graph, scope.symbols)
+    return build_traced(opened, scope, config, seconds)
+
+
+def scope_of(examples: Mapping[str, int]) -> Scope:
+    """Open sizes by name."""
+    scope, used = Scope(), set[int]()
+    for name, given in examples.items():
+        example = max(given, FEWEST)
+        while example in used:  # two symbols that are equal by chance would be taken for one
+            example += 1
+        used.add(example)
+        scope.symbol(name, example)
+    return scope
+
+
+def build_traced(graph: Graph, scope: Scope, config: Config, seconds: float) -> Built:
+    """Compile a graph that was traced with open sizes."""
+    scope.typing = False
+    return build(graph, config, seconds)
+
+
+@contextmanager
+def tracing(scope: Scope) -> Iterator[None]:
+    """A size that meets numbers of floating point is an operand, as in x / x.shape[0]."""
+    scope.lift = as_value
+    try:
+        yield
+    finally:
+        scope.lift = None
+
+
+# ----------------------------------------------------------------------------------- which are open
+
+
+def named_shapes(
+    given: Mapping[str, Iterable[int | str | Dim]], names: Sequence[str], kinds: Sequence[Type]
+) -> list[Type]:
+    """The types of arguments with the dimensions that the user has named.
+
+    Raises GraphError for a name that is no argument, and for a shape that does not fit.
+    """
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        listed = ", ".join(names)
+        raise GraphError(f"sizes names {unknown[0]!r}, which is no array argument", hint=listed)
+    return [
+        _named(name, kind, tuple(given[name])) if name in given else kind
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+
+
+def _named(name: str, kind: Type, shape: tuple[int | str | Dim, ...]) -> Type:
+    dims: list[Dimension] = [parse_dimension(d) if isinstance(d, str) else d for d in shape]
+    fits = len(dims) == kind.rank and all(
+        isinstance(want, Dim) or want == have for want, have in zip(dims, kind.shape, strict=False)
+    )
+    if not fits:
+        raise GraphError(
+            f"{name} has shape {list(kind.shape)}, which is not {list(shape)} of sizes=",
+            hint="a dimension of sizes= is a name, or the number that it always is",
+        )
+    return tensor(kind.dtype, dims)
+
+
+def changing_shapes(names: Sequence[str], seen: Sequence[Sequence[Type]]) -> list[Type]:
+    """The types of arguments with a symbol for every dimension that was not always the same.
+
+    Dimensions that were equal in each of the calls that were `seen` are taken for one.
+    """
+    symbols: dict[tuple[Dimension, ...], Dim] = {}
+    made = []
+    for position, (name, kind) in enumerate(zip(names, seen[-1], strict=True)):
+        dims: list[Dimension] = []
+        for axis in range(kind.rank):
+            values = tuple(call[position].shape[axis] for call in seen)
+            if len(set(values)) == 1:
+                dims.append(values[0])
+                continue
+            if values not in symbols:
+                symbols[values] = symbol(_symbol_name(name, axis))
+            dims.append(symbols[values])
+        made.append(tensor(kind.dtype, dims))
+    return made
+
+
+def _symbol_name(name: str, axis: int) -> str:
+    kept = "".join(c if c.isalnum() or c == "_" else "_" for c in name)[:40]
+    return f"{kept if kept[:1].isalpha() else 'x' + kept}_{axis}"
+
+
+def examples_of(kinds: Sequence[Type], shapes: Sequence[Shape]) -> dict[str, int]:
+    """A size for every symbol of the types: that of the arrays, where one is given plainly."""
+    found = {name: USUAL for kind in kinds for name in sorted(kind.symbols())}
+    for kind, shape in zip(kinds, shapes, strict=True):
+        for extent, size in zip(kind.shape, shape, strict=True):
+            if isinstance(extent, Dim) and extent is symbol(repr(extent)):
+                found[repr(extent)] = size
+    return found

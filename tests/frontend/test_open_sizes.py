@@ -1,0 +1,184 @@
+"""One compilation for arrays of many sizes: gc.compile, saved graphs, .gcx files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import FeedError, GraphError
+from graphc.ir.sizes import Scope, greatest, hint_of, least
+from graphc.ir.types import F32, tensor
+
+rng = np.random.default_rng(3)
+
+
+def f32(*shape):
+    return rng.standard_normal(shape).astype("f4") * np.float32(0.5)
+
+
+def layer(x, w):
+    return np.tanh(x @ w).sum(axis=1)
+
+
+def normalised(x):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+def attention(x, wq, wk, wv):
+    batch, length, width = x.shape
+    q, k, v = (
+        (x @ w).reshape(batch, length, 4, width // 4).transpose(0, 2, 1, 3) for w in (wq, wk, wv)
+    )
+    scores = q @ k.transpose(0, 1, 3, 2) / np.float32(np.sqrt(width // 4))
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    made = scores / scores.sum(axis=-1, keepdims=True) @ v
+    return x + made.transpose(0, 2, 1, 3).reshape(batch, length, width)
+
+
+def slope(w, x, y):
+    return gc.grad(lambda w: ((np.tanh(x @ w) - y) ** 2).mean())(w)
+
+
+def running(xs, w):
+    return gc.scan(lambda h, x: (np.tanh(h @ w + x), h), np.zeros(xs.shape[1:], np.float32), xs)[1]
+
+
+PROGRAMS = {
+    "element-wise": (lambda x: np.tanh(x) * 2 + 1, lambda n: (f32(n, 5),)),
+    "layer": (layer, lambda n: (f32(n, 16), f32(16, 4))),
+    "rows": (normalised, lambda n: (f32(n, 33),)),
+    "columns": (lambda x: x - x.mean(axis=0), lambda n: (f32(n, 5),)),
+    "transposed": (lambda x: np.sin(x.T) + 1, lambda n: (f32(n, 7),)),
+    "joined": (lambda x, y: np.concatenate([x, y * 2]), lambda n: (f32(n, 3), f32(2 * n, 3))),
+    "attention": (attention, lambda n: (f32(2, n, 16), f32(16, 16), f32(16, 16), f32(16, 16))),
+    "gradient": (slope, lambda n: (f32(16, 4), f32(n, 16), f32(n, 4))),
+    "scan": (running, lambda n: (f32(n, 3, 4), f32(4, 4))),
+    "sum over": (lambda x: x.sum(0) / x.shape[0] ** 0.5, lambda n: (f32(n, 3),)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_dimension_that_changes_is_left_open(name):
+    function, arguments = PROGRAMS[name]
+    compiled, exact = gc.compile(function), gc.compile(function, sizes="exact")
+    for n in (5, 9, 40, 2, 100, 1):
+        given = arguments(n)
+        np.testing.assert_allclose(compiled(*given), exact(*given), rtol=2e-4, atol=2e-5)
+    assert any("_" in repr(entry.signature) for entry in compiled.compiles)
+    assert len(compiled.compiles) <= 6
+
+
+def test_sizes_that_are_named_are_open_from_the_first_call():
+    named = gc.compile(layer, sizes={"x": ("n", 16)})
+    for n in (3, 1, 64, 0):
+        x, w = f32(n, 16), f32(16, 4)
+        np.testing.assert_allclose(named(x, w), layer(x, w), rtol=1e-4, atol=1e-5)
+    assert all(entry.signature.keys[0].symbols() for entry in named.compiles)
+
+
+def test_every_length_takes_a_few_compilations():
+    alone = gc.compile(lambda x: x - x.mean(axis=0))
+    for n in rng.permutation(np.arange(1, 130)):
+        x = f32(n, 5)
+        np.testing.assert_allclose(alone(x), x - x.mean(axis=0), rtol=1e-4, atol=1e-5)
+    assert len(alone.compiles) <= 4
+
+
+def test_what_needs_the_number_is_compiled_for_each_size():
+    def powers(x):
+        made = x
+        for _ in range(x.shape[0]):
+            made = made * x
+        return made
+
+    compiled = gc.compile(powers)
+    for n in (2, 3, 4, 2):
+        x = f32(n)
+        np.testing.assert_allclose(compiled(x), powers(x), rtol=1e-5)
+
+
+def test_a_choice_by_size_is_a_guard():
+    compiled = gc.compile(lambda x: x + 1 if x.shape[0] > 50 else x - 1)
+    for n in (3, 4, 60, 50, 51, 70):
+        np.testing.assert_allclose(compiled(np.zeros(n)), np.full(n, 1.0 if n > 50 else -1.0))
+
+
+def test_more_compilations_than_allowed_are_an_error():
+    compiled = gc.compile(lambda x: x * 2, sizes="exact", max_compiles=2)
+    compiled(f32(2))
+    compiled(f32(3))
+    with pytest.raises(GraphError, match=r"2 times.*shape \(3,\) -> \(4,\)"):
+        compiled(f32(4))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("all", "sizes takes the shapes"),
+        ({"z": ("n", 3)}, "no array argument"),
+        ({"x": ("n",)}, "which is not"),
+        ({"x": ("n", 4)}, "which is not"),
+        ({"x": ("n", "n*")}, "dimension"),
+    ],
+)
+def test_sizes_that_mean_nothing_are_refused(sizes, message):
+    with pytest.raises(GraphError, match=message):
+        gc.compile(lambda x: x + 1, sizes=sizes)(f32(2, 3))
+
+
+def test_a_saved_graph_with_symbols_is_compiled_once(tmp_path):
+    gc.compile(layer).save(tmp_path / "m.gir", gc.spec(("n", 16), "f32"), gc.spec((16, 4), "f32"))
+    loaded, w = gc.load(tmp_path / "m.gir"), f32(16, 4)
+    kernels = set()
+    for n in (40, 70, 100):
+        x = f32(n, 16)
+        np.testing.assert_allclose(loaded(x, w), layer(x, w), rtol=1e-4, atol=1e-5)
+        kernels.add(loaded.build(x.shape, w.shape).image.kernels)
+    assert len(kernels) <= 2
+
+
+def test_a_compiled_file_serves_every_size_without_the_compiler(tmp_path):
+    gc.compile(layer).save(tmp_path / "m.gir", gc.spec(("n", 16), "f32"), gc.spec((16, 4), "f32"))
+    from graphc.cli import main
+
+    main(["compile", str(tmp_path / "m.gir"), "-o", str(tmp_path / "m.gcx")])
+    served, w = gc.load(tmp_path / "m.gcx"), f32(16, 4)
+    for n in (20, 33, 64):
+        x = f32(n, 16)
+        np.testing.assert_allclose(served(x, w), layer(x, w), rtol=1e-4, atol=1e-5)
+    with pytest.raises(FeedError):
+        served(f32(4, 15), w)
+    code = f"""
+import sys, numpy as np, graphc as gc
+served = gc.load({str(tmp_path / "m.gcx")!r})
+print(served(np.ones((33, 16), "f4"), np.ones((16, 4), "f4")).shape)
+print(sorted(m for m in sys.modules if m.startswith(("graphc.passes", "graphc.codegen", "llvm"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["(33,)", "[]"]
+
+
+def test_sizes_compute_like_numbers():
+    scope = Scope()
+    n, m = scope.symbol("n", 20), scope.symbol("m", 7)
+    values = {"n": 20, "m": 7}
+    for made in (n * 4 + 64, (n + 15) // 16, -(-n // 8) * 8, n * m - m * n + n % 6):
+        assert hint_of(made) == (made.value(values) if hint_of(made) is not made else made)
+    assert n + m is m + n
+    assert n * 0 == 0
+    assert (n * 16) // 4 is n * 4
+    assert greatest(n, n + 1) is n + 1
+    assert least(n, n + m) is n
+    assert hint_of(greatest(n, m * 3)) == 21
+    other = {"n": 3, "m": 9}
+    assert greatest(n, m * 3).value(other) == 27
+    assert (-(-n // 8)).value(other) == 1
+    assert not scope.guards
+    assert n * m > m
+    assert [repr(guard) for guard in scope.guards.values()] == ["n*m > m"]
+    assert tensor(F32, (n, 3)).size is n * 3
