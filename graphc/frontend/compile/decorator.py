@@ -8,7 +8,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -19,6 +18,7 @@ from graphc.config import Config
 from graphc.errors import FeedError, GraphError, GraphHint, RunError, TraceError
 from graphc.forks import fork_safe_lock
 from graphc.frontend.compile.baked import Baked, baked
+from graphc.frontend.compile.bound_function import BoundFunction
 from graphc.frontend.compile.engine import Built
 from graphc.frontend.compile.families import EXACT, Family, NamedSizes, family_of, sizes_option
 from graphc.frontend.compile.nesting import NAMED
@@ -518,36 +518,6 @@ def _by_value() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-class BoundFunction:
-    """A compiled method together with its instance."""
-
-    def __init__(self, function: CompiledFunction[..., Any], instance: Any) -> None:
-        self._function = function
-        self._instance = instance
-        self.__wrapped__ = MethodType(function.function, instance)  # its signature has no self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BoundFunction, (self._function, self._instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(self._instance, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_function", "__copy__", "__deepcopy__", "__setstate__"):  # its own, if any
-            raise AttributeError(name)
-        found = getattr(self._function, name)
-        if name in ("graph", "stages", "lower", "executable", "save", "view"):
-            return functools.partial(self._with_instance, found, name == "save")
-        return found
-
-    def _with_instance(
-        self, method: Callable[..., Any], path_first: bool, *args: Any, **kwargs: Any
-    ) -> Any:
-        if path_first:
-            return method(args[0], self._instance, *args[1:], **kwargs)
-        return method(self._instance, *args, **kwargs)
 
 
 @overload
