@@ -17,12 +17,13 @@ from graphc.errors import GraphError
 from graphc.frontend.compile.decorator import compile as compiled
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
-from graphc.frontend.transforms.piped import Options, Piece, Piped, Schedule, piped
+from graphc.frontend.transforms.piped import Options, Piece, Piped, Planned, Schedule, chosen, piped
 from graphc.frontend.transforms.piped import schedule as schedule
 from graphc.learn.batches import combined, cut_rows, rows_of, sizes
 from graphc.ops.random.random import fold_in
 from graphc.ops.record.value import current
 from graphc.ops.record.value import functions as f
+from graphc.record import replace
 
 WAYS = ("mean", "sum", "concatenate")
 
@@ -31,15 +32,24 @@ class Pipeline:
     """A function that is run in stages: made by `gc.parallel.pipeline`.
 
     (params, batch, ...) -> (value, gradients), or ((value, aux), gradients) with `has_aux`.
+    `planned` is what the last trace has decided, and its timeline by the cost model.
     """
 
+    planned: Planned | None = None
+
     def __init__(
-        self, function: Callable[..., Any], chunks: int, ways: tuple[str, ...], options: Options
+        self,
+        function: Callable[..., Any],
+        chunks: int,
+        ways: tuple[str, ...],
+        options: Options,
+        limit: float | None = None,
     ) -> None:
         self.function = function
         self.chunks = chunks
         self.ways = ways
         self.options = options
+        self.limit = limit
         self.__name__ = f"piped_{getattr(function, '__name__', 'function')}"
         self._compiled: Any = None
 
@@ -54,18 +64,40 @@ class Pipeline:
     def _traced(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         leaves, tree = flatten(batch, keep_order=True)
         rows = rows_of(leaves, tree)
+
+        def call(start: int, length: int, number: int) -> Any:
+            part = unflatten(tree, [cut_rows(leaf, start, start + length) for leaf in leaves])
+            return (params, part, *rest), self._own(named, number)
+
+        options, chunks, found = self._choice(call, rows)
         pieces: list[Piece] = []
         start = 0
-        for group, whole in enumerate(sizes(rows, len(self.options.groups))):
-            for length in sizes(whole, self.chunks):
-                part = unflatten(tree, [cut_rows(leaf, start, start + length) for leaf in leaves])
-                call = (params, part, *rest), self._own(named, len(pieces))
+        for group, whole in enumerate(sizes(rows, len(options.groups))):
+            for length in sizes(whole, chunks):
                 weight = length / rows if rows and self.ways[0] == "mean" else 1.0
-                pieces.append(Piece(call, length, weight, group))
+                pieces.append(Piece(call(start, length, len(pieces)), length, weight, group))
                 start += length
-        made = piped(self.function, pieces, self.options)
+        made = piped(self.function, pieces, options)
+        self.planned = replace(made.planned, choices=found)
         value = self._combined(made, [piece.rows / rows if rows else 1.0 for piece in pieces])
         return (value, made.gradients) if self.options.trains else value
+
+    def _choice(
+        self, call: Callable[[int, int, int], Any], rows: int
+    ) -> tuple[Options, int, Sequence[Any]]:
+        """How it is run: as asked, or the best way there is."""
+        if self.options.stages != "auto":
+            return self.options, self.chunks, ()
+        whole = sizes(rows, len(self.options.groups))[0]
+        length = sizes(whole, self.chunks)[0]
+        share = length / whole if whole else 1.0
+        first = call(0, length, 0)
+        found = chosen(self.function, first, share, max(whole, 1), self.options, self.limit)
+        best = found[0]
+        options = replace(
+            self.options, stages=best.stages, schedule=best.schedule, checkpoint=best.checkpoint
+        )
+        return options, best.chunks, found
 
     def _own(self, named: dict[str, Any], number: int) -> dict[str, Any]:
         """The keyword arguments of a chunk: its own random numbers, if there are any."""
@@ -103,10 +135,11 @@ def pipeline(
     schedule: str | Schedule = "1f1b",
     checkpoint: str = "except_last",
     balance: str = "time",
-    stages: int | Sequence[str] | None = None,
+    stages: int | str | Sequence[str] | None = None,
     has_aux: bool = False,
     combine: str | Sequence[str] = "mean",
     gradients: bool = True,
+    memory_limit: float | None = None,
 ) -> Pipeline:
     """function(params, batch) and its gradient by params, in stages on several devices.
 
@@ -119,12 +152,14 @@ def pipeline(
     balance     what is made equal where nothing says where to cut: "time" or "bytes"
     stages      their number, or names of values (`gc.name`) that end one each; by default a stage
                 begins wherever the function enters another `gc.device`, and without any there is
-                one for each device, two for "interleaved"
+                one for each device, two for "interleaved".  "auto" simulates all numbers of stages
+                and chunks, schedules and checkpoints, and takes the fastest: `planned` says why
     has_aux     the function returns (value, aux)
     combine     how the value is combined over chunks, or how value and aux are: "mean" weights by
                 rows, "sum", "concatenate" (aux)
     gradients   False: function(params, batch) alone, with results of any nesting, which are
-                combined by "concatenate" unless `combine` is given
+                combined by "mean" unless `combine` is given
+    memory_limit  the most bytes of a device that "auto" may plan with
 
     Further arguments are given to every chunk as they are; of a `key=`, each chunk has its own,
     `gc.random.fold_in(key, number)`.  With chunks=1, checkpoint="never" it is plain model
@@ -139,9 +174,13 @@ def pipeline(
         raise GraphError(f"results are combined by {', '.join(WAYS)}, not by {unknown[0]!r}")
     if gradients and (len(ways) > 2 or ways[0] == "concatenate"):
         raise GraphError("a value with gradients is combined by mean or sum, and aux by one way")
-    names = stages if isinstance(stages, int | None) else tuple(stages)
+    if isinstance(stages, str) and stages != "auto":
+        raise GraphError(f'stages are a number, names or "auto", not {stages!r}')
+    if memory_limit is not None and (stages != "auto" or not gradients):
+        raise GraphError('memory_limit is for stages="auto" and gradients')
+    names = stages if isinstance(stages, int | str | None) else tuple(stages)
     options = Options(groups, schedule, checkpoint, balance, names, has_aux, gradients)
-    return Pipeline(function, chunks, ways, options)
+    return Pipeline(function, chunks, ways, options, memory_limit)
 
 
 def _groups(devices: Sequence[str] | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -281,6 +281,36 @@ def test_order_is_what_bounds_memory() -> None:
         assert loose[stage] > 1.3 * again[stage]
 
 
+def test_the_best_way_is_chosen() -> None:
+    """The fastest that fits, by the simulated timelines of all; what it is rejected for is told."""
+    params = [rng.standard_normal((64, 64)) for _ in range(8)]
+    batch = tuple(rng.standard_normal((4096, 64)) for _ in range(2))
+
+    def best(**options: Any) -> Any:
+        piped = parallel.pipeline(mlp, TWO, 4, stages="auto", **options)
+        gc.compile(piped, devices=TWO).graph(params, batch)
+        return piped.planned
+
+    free = best()
+    first = free.choices[0]
+    assert first.seconds == min(choice.seconds for choice in free.choices)
+    assert len(free.schedule.rows) == 2
+    assert free.schedule.chunks == first.chunks
+    text = str(free)
+    assert "taken" in text
+    assert "slower" in text
+    tight = best(memory_limit=0.5 * first.bytes)
+    chosen = tight.choices[0]
+    assert chosen.fits
+    assert chosen.bytes <= 0.5 * first.bytes
+    assert chosen.seconds > first.seconds
+    assert "does not fit" in str(tight)
+    with pytest.raises(GraphError, match="fits into 1,000 bytes a device"):
+        best(memory_limit=1000)
+    small = parallel.pipeline(mlp, TWO, 4, stages="auto")
+    same(small(LAYERS, BATCH), gc.value_and_grad(mlp)(LAYERS, BATCH))
+
+
 def test_what_cannot_be_piped() -> None:
     counter = gc.Variable(0.0, name="piped counter")
 
@@ -298,6 +328,8 @@ def test_what_cannot_be_piped() -> None:
         (mlp, {"checkpoint": "often"}, "checkpoint is always"),
         (mlp, {"balance": "luck"}, "time or bytes"),
         (mlp, {"stages": 500}, "are no 500 stages"),
+        (mlp, {"stages": "all"}, 'names or "auto"'),
+        (mlp, {"memory_limit": 1e6}, 'stages="auto"'),
         (counting, {}, "assigns a variable"),
         (lambda params, batch: params[0].sum(), {}, "depends on the batch"),
     ]

@@ -111,6 +111,7 @@ class FunctionTrace(Trace):
         self.names: dict[str, int] = {}  # of values and parameters
         self._parameters: set[str] = set()
         self.groups = 0  # colocation groups so far
+        self.copies = 1  # that are made of a line on purpose
         self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
 
     @property
@@ -216,7 +217,7 @@ def trace_function(
         raise error.at(location_of(error) or location) from None
     finally:
         trace.close()
-    hint_unrolled(trace.builder.nodes)
+    hint_unrolled(trace.builder.nodes, trace.copies)
     graph = Graph(
         identifier(name),
         tuple(node for node, _ in made),
@@ -242,13 +243,14 @@ def _result(trace: Trace, leaf: Any, number: int) -> Node:
     )
 
 
-def hint_unrolled(nodes: Sequence[Node]) -> None:
-    """Warn where one line of a Python loop became more than `MOST_COPIES` copies."""
+def hint_unrolled(nodes: Sequence[Node], intended: int) -> None:
+    """Warn where one line of a Python loop became more than `MOST_COPIES` copies, times those that
+    are made on purpose."""
     if len(nodes) <= MOST_COPIES:
         return
     copies = Counter((node.loc, node.op) for node in nodes if not node.op.traits.constant)
     (location, op), count = copies.most_common(1)[0]
-    if count > MOST_COPIES and location is not None:
+    if count > MOST_COPIES * intended and location is not None:
         warnings.warn_explicit(
             f"{op.name} was traced {count} times here: a Python loop is copied out; gc.scan or "
             "gc.fori would compile its body once",

@@ -17,6 +17,7 @@ import numpy as np
 from graphc.config import Config
 from graphc.errors import GraphError
 from graphc.frontend.trace.calls import seen
+from graphc.frontend.trace.colocation import root_of
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.region import Operands, Region, closed, enclosing, trace_region
 from graphc.frontend.trace.tree import flatten, leaf_names, unflatten
@@ -35,6 +36,16 @@ from graphc.ops.record.value import Trace, Value, lift
 from graphc.passes.pipelining import cut
 from graphc.passes.pipelining.assemble import Chunk, assemble
 from graphc.passes.pipelining.cells import Cells, Loss, cells_of, parts_of, prepare
+from graphc.passes.pipelining.choose import (
+    Choice,
+    StageCost,
+    choices,
+    device_bytes,
+    predicted,
+    reasons,
+    stage_cost,
+)
+from graphc.passes.pipelining.predict import Prediction
 from graphc.passes.pipelining.timetable import (
     Timetable,
     check_timetable,
@@ -42,10 +53,12 @@ from graphc.passes.pipelining.timetable import (
     timetable,
 )
 from graphc.passes.placement.measured import cost_model
+from graphc.passes.reasons import duration
 from graphc.record import record
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Schedule = Timetable
+COPIES = 4  # of a node at most for each chunk: forward, once more, and in both halves backward
 OWN = "key"  # the keyword that every chunk has a value of its own for
 
 
@@ -58,7 +71,7 @@ class Options:
     schedule: str | Timetable = "1f1b"
     checkpoint: str = "except_last"
     balance: str = "time"
-    stages: int | tuple[str, ...] | None = None
+    stages: int | str | tuple[str, ...] | None = None
     has_aux: bool = False
     trains: bool = True
     fenced: bool = True
@@ -84,12 +97,48 @@ class Piped:
     gradients: Any
     last: str
     whole: dict[int, Value]  # by leaf of what is beside the loss: its value for the whole batch
+    planned: Planned
+
+
+@record(frozen=True, eq=False)
+class Planned:
+    """What a pipeline does and what it would take by the cost model: print it.
+
+    schedule      of the first pipeline
+    costs         of each stage for its first chunk
+    prediction    the timeline of the schedule with these costs
+    bytes         what each device would need
+    """
+
+    schedule: Timetable
+    costs: Sequence[StageCost]
+    choices: Sequence[Choice] = ()
+
+    @property
+    def prediction(self) -> Prediction:
+        return predicted(self.schedule, self.costs)
+
+    @property
+    def bytes(self) -> list[int]:
+        return device_bytes(self.schedule, self.costs)
+
+    def __str__(self) -> str:
+        lines = [str(self.schedule), "", str(self.prediction), ""]
+        for stage, each in enumerate(self.costs):
+            back = each.seconds["B"]
+            lines.append(
+                f"stage {stage}: forward {duration(each.seconds['F'])}, backward {duration(back)}, "
+                f"{each.params:,} bytes of parameters, {each.inputs + each.inside:,} for each chunk"
+            )
+        lines += [f"device {k}: about {n:,} bytes" for k, n in enumerate(self.bytes)]
+        return "\n".join([*lines, "", reasons(self.choices)] if self.choices else lines)
 
 
 def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Options) -> Piped:
     """Trace the calls of all chunks in the order of a schedule; chunks of equal length are traced
     once."""
     trace = enclosing()
+    root_of(trace).copies += len(pieces) * COPIES
     shapes: dict[int, _Shape] = {}
     for piece in pieces:
         if piece.rows not in shapes:
@@ -114,7 +163,26 @@ def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Option
         whole = first.whole(rows, [piece.rows / total for piece in pieces] if total else [1.0])
     gradients = first.gradients(sums, trace) if options.trains else None
     values = [shapes[piece.rows].results(row) for piece, row in zip(pieces, rows)]
-    return Piped(values, gradients, last, whole)
+    home = plan.devices[0]
+    costs = [stage_cost(first.loss, each, plan.cost, home) for each in cells[pieces[0].rows]]
+    table = plan.table(sum(piece.group == 0 for piece in pieces))
+    return Piped(values, gradients, last, whole, Planned(table, costs))
+
+
+def chosen(
+    function: Callable[..., Any],
+    call: Call,
+    share: float,
+    most_chunks: int,
+    options: Options,
+    limit: float | None,
+) -> list[Choice]:
+    """The ways to run a function in stages, the best one first; `call` is of a chunk that is this
+    share of a batch."""
+    loss = _Shape(function, call, options).loss
+    devices = tuple(map(parse_device, options.groups[0]))
+    cost = cost_model(devices, Config.create(devices=options.groups[0]))
+    return choices(loss, cost, devices, share, most_chunks, limit)
 
 
 # ------------------------------------------------------------------------------------ chunks
@@ -230,13 +298,14 @@ class Plan:
         if not self.working:
             raise GraphError("nothing in the function depends on the batch")
         self.given = _given_table(options.schedule)
-        devices = tuple(map(parse_device, options.groups[0]))
-        asked = cut.by_device(loss, devices) if options.stages is None else None
+        self.devices = tuple(map(parse_device, options.groups[0]))
+        self.cost = cost_model(self.devices, Config.create(devices=options.groups[0]))
+        asked = cut.by_device(loss, self.devices) if options.stages is None else None
         if asked is not None:
             self.stage, self.homes = asked
         else:
-            self.stage, count = self.balanced(devices)
-            self.homes = [number % len(devices) for number in range(count)]
+            self.stage, count = self.balanced(self.devices)
+            self.homes = [number % len(self.devices) for number in range(count)]
 
     def balanced(self, devices: Sequence[Device]) -> tuple[dict[Node, int], int]:
         stages, schedule = self.options.stages, self.options.schedule
@@ -244,9 +313,8 @@ class Plan:
             return cut.by_names(self.loss, stages), len(stages) + 1
         usual = len(devices) * (2 if schedule == "interleaved" else 1)
         known = self.given.stages if self.given else None
-        count = stages or known or min(usual, len(cut.together(self.loss)))
-        cost = cost_model(devices, Config.create(devices=self.options.groups[0]))
-        return cut.by_count(self.loss, count, cost, self.options.balance), count
+        count = int(stages or known or min(usual, len(cut.together(self.loss))))
+        return cut.by_count(self.loss, count, self.cost, self.options.balance), count
 
     def table(self, chunks: int) -> Timetable:
         """The schedule of a number of chunks. Raises GraphError where the user's own is for

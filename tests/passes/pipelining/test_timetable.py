@@ -78,6 +78,13 @@ def test_a_hundred_images() -> None:
     assert predict(timetable("gpipe", 2, 1, trains=False), lambda action: 10.0).makespan == 20
 
 
+def test_the_sum_of_the_stages_and_the_slowest_again_for_every_further_chunk() -> None:
+    """3 + 5 + 4 and seven times 5, for eight chunks."""
+    seconds = [3.0, 5.0, 4.0]
+    table = timetable("gpipe", 3, 8, trains=False)
+    assert predict(table, lambda action: seconds[action.stage]).makespan == 12 + 7 * 5
+
+
 def test_what_is_held() -> None:
     for stages, chunks in product((1, 2, 4, 8), (1, 4, 16)):
         gpipe, eager = (timetable(name, stages, chunks) for name in ("gpipe", "1f1b"))
