@@ -25,7 +25,7 @@ from graphc.errors import TypeRuleError
 from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import C64, C128, F32, AnyType, Dim, DType, Type, dtype, tensor
 from graphc.loops.nest import Buffer, Scalars
-from graphc.ops.linalg.fourier_nest import Transform, radices, sides
+from graphc.ops.linalg.fourier_nest import Transform, bits_of, radices, sides
 from graphc.ops.record.arguments import (
     Applied,
     Array,
@@ -74,33 +74,35 @@ MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
 
 @cache
 def turns(n: int, name: str) -> Any:
-    """What the op multiplies with: w**k for k < n, and w**(r s) of the matrix that a row is."""
+    """What the op multiplies with, w**k for k < n, then w**(r s) of the matrix that a row is: a
+    table [2 n, 2] of the bits of real and imaginary parts, which nothing differentiates."""
     a, b = sides(n)
-    made = np.concatenate(
-        [_roots(np.arange(n), n), _roots(np.outer(range(a), range(b)), n).ravel()]
-    )
-    return made.astype(dtype(name).numpy)
+    parts = np.arange(n), np.outer(np.arange(a), np.arange(b)).ravel()
+    made = np.concatenate([_roots(exponents, n) for exponents in parts])
+    bits = bits_of(dtype(name)).numpy
+    return made.astype(dtype(name).numpy).view(bits).reshape(2 * n, 2)
 
 
-def _infer_fft(x: AnyType, roots: AnyType, *, inverse: bool) -> Type:
-    x, roots = tensor_type("fft", x), tensor_type("fft", roots)
+def _infer_fft(x: AnyType, table: AnyType, *, inverse: bool) -> Type:
+    x, table = tensor_type("fft", x), tensor_type("fft", table)
     require_dtype("fft", x, ("c64", "c128"))
     require(x.rank >= 1, "fft of a scalar")
     n = _extent("fft", x, -1)
     require(0 < n <= MOST_TURNS and radices(n) is not None, f"fft of {n} numbers")
-    require(roots is tensor(x.dtype, (2 * n,)), f"fft of {n} numbers with roots of type {roots}")
+    fits = table is tensor(bits_of(x.dtype), (2 * n, 2))
+    require(fits, f"fft of {n} numbers with a table of type {table}")
     return x
 
 
-def _fft_reference(x: Array, roots: Array, inverse: bool) -> Any:
+def _fft_reference(x: Array, table: Array, inverse: bool) -> Any:
     n = x.shape[-1]
     made = np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
     return made.astype(x.dtype) if n else x
 
 
-def _fft_gradient(ct: Value, result: Value, x: Value, roots: Value, *, inverse: bool) -> Any:
+def _fft_gradient(ct: Value, result: Value, x: Value, table: Value, *, inverse: bool) -> Any:
     """The matrix is symmetric: its adjoint is its conjugate, the transform the other way."""
-    return emit("fft", ct, roots, inverse=not inverse), None
+    return emit("fft", ct, table, inverse=not inverse), None
 
 
 def _rows_of(node: Applied) -> int:
@@ -126,13 +128,13 @@ def _fft_cost(node: Applied) -> tuple[float, float]:
 
 def _fft_samples() -> list[Sample]:
     made = []
-    for name in ("c64", "c128"):
+    for name in ("c128", "c64"):
         for shape in ((4,), (2, 3, 16), (0, 8), (35,), (3, 48), (2, 77), (1, 1), (13,), (512,)):
             x = sample_array(name, shape, (-1, 1), 3)
-            roots = turns(shape[-1], name)
-            made += [Sample((x, roots), {"inverse": k}, tolerance=32) for k in (False, True)]
-    x, roots = made[0].operands
-    return [*made, Sample((x, roots[1:]), {}, False), Sample((x.real, roots.real), {}, False)]
+            table = turns(shape[-1], name)
+            made += [Sample((x, table), {"inverse": k}, tolerance=32) for k in (False, True)]
+    x, table = made[0].operands
+    return [*made, Sample((x, table[1:]), {}, False), Sample((x.real, table), {}, False)]
 
 
 fft_op = define(
@@ -148,7 +150,7 @@ fft_op = define(
     cost=_fft_cost,
     samples=_fft_samples,
     doc="The discrete Fourier transform of rows, or the opposite one, not scaled; the second "
-    "operand holds the roots of unity.",
+    "operand holds the bits of roots of unity.",
 )
 
 

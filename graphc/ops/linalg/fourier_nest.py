@@ -19,6 +19,7 @@ import cmath
 import math
 from collections.abc import Sequence
 
+from graphc.ir.types import I32, I64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair, minimum
 from graphc.ops.record.arguments import Applied, ReadAt, Write
@@ -26,6 +27,11 @@ from graphc.ops.reduce.cumulative import unravel
 
 BLOCK = 16  # rows and columns that are turned at a time
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+
+
+def bits_of(element: DType) -> DType:
+    """The integers of which two have the bits of a complex number."""
+    return I32 if element.itemsize == 8 else I64
 
 
 def radices(n: int) -> list[int] | None:
@@ -95,7 +101,7 @@ def _odd(values: Sequence[Pair]) -> list[Pair]:
 
 
 class Transform:
-    """Writes the loops of one row.  `turns` holds w_n**k, and behind that w_n**(r s)."""
+    """Writes the loops of one row.  Operand 1 holds w_n**k, and behind that w_n**(r s)."""
 
     def __init__(
         self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
@@ -144,8 +150,8 @@ class Transform:
             self.b.store(plane, at, part)
 
     def turn(self, at: Expr) -> Pair:
-        value: Pair = self.read(1, at)
-        return value
+        element = self.node.type.dtype.real
+        return Pair(*(self.read(1, at * 2 + part).bitcast(element) for part in range(2)))
 
     def columns(self, count: int, run: int) -> None:
         """Transforms of `count` numbers, `run` of them side by side."""
