@@ -1,5 +1,6 @@
 """`gc.cluster`: programs whose devices are other processes."""
 
-from graphc.runtime.cluster.local import LocalCluster, from_environment, local
+from graphc.runtime.cluster.local import LocalCluster, local
+from graphc.runtime.cluster.remote import RemoteCluster, from_environment
 
-__all__ = ["LocalCluster", "from_environment", "local"]
+__all__ = ["LocalCluster", "RemoteCluster", "from_environment", "local"]

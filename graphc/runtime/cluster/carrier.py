@@ -56,6 +56,41 @@ def keys_of(token: str) -> tuple[bytes, bytes]:
     return zmq.curve_public(secret), secret
 
 
+class Circle:
+    """Sockets of those who know a token; all that passes between them is encrypted."""
+
+    def __init__(self, token: str) -> None:
+        self.zmq = zeromq()
+        self.keys = keys_of(token)
+        self.context = self.zmq.Context()
+        from zmq.auth.thread import ThreadAuthenticator
+
+        self.guard = ThreadAuthenticator(self.context)
+        self.guard.start()
+        self.guard.configure_curve_callback("*", credentials_provider=self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """May who has this public key, and has proved it, connect?"""
+        return key == self.keys[0]
+
+    def socket(self, kind: int, *, serves: bool = False) -> Any:
+        """A socket that others connect to (`serves`), or that connects to one."""
+        way = self.context.socket(kind)
+        way.curve_publickey, way.curve_secretkey = self.keys
+        way.linger, way.maxmsgsize = 0, MOST_FRAME
+        way.heartbeat_ivl, way.heartbeat_timeout = 500, 2000
+        if serves:
+            way.curve_server = True
+        else:
+            way.curve_serverkey = self.keys[0]
+        return way
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self.guard.stop()
+        self.context.destroy()
+
+
 @record
 class Link:
     """One end of a link. `done` counts the bytes that are carried, or the takings that are told."""
@@ -71,21 +106,15 @@ class Link:
 class Carrier:
     """The threads that carry the bytes of links; `address` is where others reach it."""
 
-    def __init__(self, support: Support, token: str, host: str = "127.0.0.1") -> None:
-        self.zmq = zeromq()
-        self.support = support
-        self.keys = keys_of(token)
+    def __init__(self, support: Support, circle: Circle, host: str = "127.0.0.1") -> None:
+        self.support, self.circle, self.zmq = support, circle, circle.zmq
         self.words = aligned_bytes(CarrierWords.nbytes, CarrierWords.nbytes).view(np.int64)
         self.words[:] = 0
         self.at = address_of(self.words)
         self.closing = np.zeros(1, np.int64)
         self.links: dict[tuple[int, int, int], Link] = {}  # by program, opening, number
         self.lock = threading.Lock()
-        self.context = self.zmq.Context()
-        self._only_who_knows_the_token()
-        self.inbox = self.context.socket(self.zmq.PULL)
-        self._secure(self.inbox)
-        self.inbox.curve_server = True
+        self.inbox = circle.socket(self.zmq.PULL, serves=True)
         self.address = f"tcp://{host}:{self.inbox.bind_to_random_port(f'tcp://{host}')}"
         self.peers: dict[str, Any] = {}
         self.threads = [
@@ -100,24 +129,7 @@ class Carrier:
         self.closing[0] = 1
         for thread in self.threads:
             thread.join()
-        self.guard.stop()
-        self.context.destroy(linger=0)
-
-    def _only_who_knows_the_token(self) -> None:
-        from zmq.auth.thread import ThreadAuthenticator
-
-        self.guard = ThreadAuthenticator(self.context)
-        self.guard.start()
-        self.guard.configure_curve_callback("*", credentials_provider=self)
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        """May who has this public key, and has proved it, connect?"""
-        return key == self.keys[0]
-
-    def _secure(self, way: Any) -> None:
-        way.curve_publickey, way.curve_secretkey = self.keys
-        way.linger, way.maxmsgsize = 0, MOST_FRAME
-        way.heartbeat_ivl, way.heartbeat_timeout = 500, 2000
+        self.circle.close()
 
     # -- what is carried
 
@@ -176,9 +188,7 @@ class Carrier:
         """Send a frame; False if the link was closed before it could go."""
         way = self.peers.get(link.peer)
         if way is None:
-            way = self.peers[link.peer] = self.context.socket(self.zmq.PUSH)
-            self._secure(way)
-            way.curve_serverkey = self.keys[0]
+            way = self.peers[link.peer] = self.circle.socket(self.zmq.PUSH)
             way.connect(link.peer)
         while not way.poll(_WAIT, self.zmq.POLLOUT):
             if self.links.get(key) is not link:

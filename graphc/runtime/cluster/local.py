@@ -25,8 +25,9 @@ import graphc
 from graphc.errors import GraphError, RunError
 from graphc.runtime.call import pool
 from graphc.runtime.call.memory import address_of
+from graphc.runtime.call.variable import Cell, Shared
 from graphc.runtime.cluster import wire
-from graphc.runtime.cluster.memory import Block, new_block
+from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.wire import Kind, Message
 from graphc.runtime.cluster.worker import BEAT_SECONDS, CANCEL, READ_SOCKET, TOKEN
 from graphc.runtime.devices.device import default_threads
@@ -85,6 +86,21 @@ class Worker:
     def __repr__(self) -> str:
         return f"worker {self.name} (process {self.process.pid})"
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def sent(self) -> int:
+        """The bytes it has sent to other workers."""
+        return int(self.words[BellWords.sent])
+
+    def bring(self, support: pool.Support, cell: Cell) -> None:
+        """It has the memory of the variable itself."""
+
+    def wrote(self, cell: Cell) -> None:
+        """This process has the memory that it wrote to."""
+
     def join(self) -> None:
         """Wait until it is there. Raises GraphError for one of another version, and LostWorker."""
         self.way.settimeout(_START_SECONDS)
@@ -104,6 +120,37 @@ class Worker:
         self.has_joined = True
 
     # -- asking
+
+    def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
+        """Give it its share of a program."""
+        file = file_of(pieces)
+        try:
+            self.tell(support, Kind.LOAD, {"program": program}, [file])
+        finally:
+            os.close(file)
+        self.programs.add(program)
+
+    def open(
+        self,
+        support: pool.Support,
+        fields: dict[str, Any],
+        memory: Block,
+        values: Sequence[np.ndarray],
+        cells: Sequence[Cell],
+    ) -> None:
+        """Have it ready to run in this memory, with these variables."""
+        blocks: dict[int, Shared] = {memory.number: memory}
+        places = [cell.place for cell in cells if cell.place is not None]
+        for block, _ in places:
+            blocks.setdefault(block.number, block)
+        position = {number: k for k, number in enumerate(blocks)}
+        told = {
+            "blocks": list(blocks),
+            "sizes": [block.size for block in blocks.values()],
+            "variables": [w for block, at in places for w in (position[block.number], at)],
+        }
+        descriptors = [block.descriptor for block in blocks.values()]
+        self.tell(support, Kind.OPEN, {**fields, **told}, descriptors)
 
     def ring(self, support: pool.Support, program: int, step: int) -> None:
         """Ask for something without waiting for it."""
@@ -195,6 +242,9 @@ class LocalCluster:
     pids       the numbers of their processes
     """
 
+    is_remote = False  # whether workers have no memory in common with this process
+    host = "127.0.0.1"  # where this process is reached
+
     def __init__(
         self, workers: int, threads: int, job: str, patience: float, retries: int, token: str
     ) -> None:
@@ -207,7 +257,7 @@ class LocalCluster:
         self.is_closed = False
         self.in_flight: Callable[[], None] | None = None  # ends the step
         self._owner = os.getpid()
-        self.workers = [Worker(job, task, threads, token) for task in range(workers)]
+        self.workers = self._started(workers)
         self._finish = weakref.finalize(self, _close_all, self.workers, self._owner)
         try:
             for worker in self.workers:
@@ -216,6 +266,13 @@ class LocalCluster:
             self.close()
             raise
         clusters[job] = self
+        self._look_after()
+
+    def _started(self, count: int) -> list[Any]:
+        """The workers, which may not have joined yet."""
+        return [Worker(self.job, task, self.threads, self.token) for task in range(count)]
+
+    def _look_after(self) -> None:
         watch = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
         watch.name = "graphc-cluster"
         watch.start()
@@ -238,7 +295,7 @@ class LocalCluster:
     @property
     def pids(self) -> list[int]:
         """The numbers of the worker processes."""
-        return [worker.process.pid for worker in self.workers]
+        return [worker.pid for worker in self.workers]
 
     def status(self) -> dict[str, Any]:
         """Steps, messages and restarts so far, and of every worker: pid, state, programs, bytes of
@@ -251,11 +308,11 @@ class LocalCluster:
             "workers": [
                 {
                     "task": worker.task,
-                    "pid": worker.process.pid,
+                    "pid": worker.pid,
                     "state": worker.lost or ("closed" if self.is_closed else "ready"),
                     "programs": len(worker.programs),
-                    "memory": resident_bytes(worker.process.pid),
-                    "sent": int(worker.words[BellWords.sent]),
+                    "memory": resident_bytes(worker.pid),
+                    "sent": worker.sent,
                 }
                 for worker in self.workers
             ],
@@ -280,9 +337,9 @@ class LocalCluster:
     def own_carrier(self, support: pool.Support) -> Carrier:
         """What carries the links of this process, started when it first takes part."""
         if self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier
+            from graphc.runtime.cluster.carrier import Carrier, Circle
 
-            self.carrier = Carrier(support, self.token)
+            self.carrier = Carrier(support, Circle(self.token), self.host)
         return self.carrier
 
     def restart(self) -> None:
@@ -306,7 +363,7 @@ class LocalCluster:
         self.is_closed = True
         for worker in self.workers:
             worker.lose("the cluster was closed")
-        self._stop()
+        self.stop_step()
         with self.lock:
             self._finish()
             if self.carrier is not None:
@@ -319,7 +376,7 @@ class LocalCluster:
         for worker in [*self.workers]:
             if not worker.lost and (reason := self._missing(worker)):
                 worker.lose(reason)
-                self._stop()
+                self.stop_step()
 
     def _missing(self, worker: Worker) -> str:
         """Why a worker counts as lost, or nothing."""
@@ -331,7 +388,8 @@ class LocalCluster:
         worker.beat = beat
         return f"it stood still for {worker.silent:g} s" if worker.silent > self.patience else ""
 
-    def _stop(self) -> None:
+    def stop_step(self) -> None:
+        """Give up the step that is in flight."""
         stop = self.in_flight
         if stop is not None:
             stop()
@@ -411,18 +469,3 @@ def new_token() -> str:
 
     zeromq()
     return os.urandom(32).hex()
-
-
-def from_environment(**options: Any) -> LocalCluster:
-    """The cluster that the environment asks for: `graphc launch -n 3 SCRIPT` sets GRAPHC_WORKERS.
-
-    Options are those of `local`, which starts the workers.  Raises GraphError where GRAPHC_WORKERS
-    is not set, or no number.
-    """
-    text = os.environ.get("GRAPHC_WORKERS", "")
-    if not (text.isascii() and text.isdecimal()):
-        raise GraphError(
-            f"GRAPHC_WORKERS is {text!r}; a number of workers is expected",
-            hint="graphc launch -n 3 SCRIPT sets it; gc.cluster.local(workers=3) needs none",
-        )
-    return local(int(text), **options)

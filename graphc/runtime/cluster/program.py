@@ -10,7 +10,6 @@ come through them.
 from __future__ import annotations
 
 import itertools
-import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -30,9 +29,9 @@ from graphc.runtime.call.failure import CANCELLED, explain, kept
 from graphc.runtime.call.frame import Frame
 from graphc.runtime.call.interrupt import stop_on_interrupt
 from graphc.runtime.call.memory import address_of
-from graphc.runtime.call.variable import Cell, Shared
+from graphc.runtime.call.variable import Cell
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, Worker
-from graphc.runtime.cluster.memory import Block, file_of, new_block
+from graphc.runtime.cluster.memory import Block, new_block
 from graphc.runtime.cluster.share import Places, Share, carried, places_of, share_of
 from graphc.runtime.cluster.wire import Kind
 from graphc.runtime.devices.device import default_threads
@@ -76,10 +75,15 @@ class ClusterExecutable(Executable):
         self._result_dtypes = [numpy_dtype(slot.dtype) for slot in image.results]
         self._context, self._frames, self._extra = None, (), ()
         self._lock = fork_safe_lock()
-        owned = [variable for each in image.images for variable in each.variables]
-        self._binding = Binding(owned, [False] * len(owned)) if owned else None
         self.number = next(_numbers)
         self.members = _members(image, cluster)
+        here = self.members.get(HERE, ())
+        owned = [
+            (variable, cluster.is_remote and number not in here)
+            for number, each in enumerate(image.images)
+            for variable in each.variables
+        ]
+        self._binding = Binding(*zip(*owned, strict=True)) if owned else None
         self._opened: Opened | None = None
         self._asked: Opened | None = None  # while a run is in flight
         weakref.finalize(self, cluster.dropped.append, self.number).atexit = False
@@ -105,9 +109,7 @@ class ClusterExecutable(Executable):
         if self.image.donated:
             arrays = self._own_donated(arrays)
         outputs = self._outputs(arrays, False)
-        with self.cluster.lock:
-            self.cluster.require()
-            self._step([a.numpy() if isinstance(a, Array) else a for a in (*arrays, *outputs)])
+        self._step([a.numpy() if isinstance(a, Array) else a for a in (*arrays, *outputs)])
         return outputs
 
     def run_resident(self, arrays: Sequence[Value]) -> list[Array]:
@@ -133,15 +135,17 @@ class ClusterExecutable(Executable):
                 opened.here.cancel()
 
     def _step(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        """One run; the lock of the cluster is held."""
-        binding = self._binding
-        if binding is not None and binding.addresses is None:
+        """One run. Locks of containers come before that of the cluster, as where variables are
+        fetched."""
+        binding, cluster = self._binding, self.cluster
+        if binding is not None and binding.addresses is None and not cluster.is_remote:
             share_cells(binding.found())
-            self._opened = None
-        with binding.hold() if binding is not None else nullcontext():
+        with binding.hold() if binding is not None else nullcontext(), cluster.lock:
+            cluster.require()
             if binding is not None and binding.addresses is None:
                 binding.bind()
-                if any(cell.place is None for cell in binding.cells):
+                self._opened = None
+                if not cluster.is_remote and any(cell.place is None for cell in binding.cells):
                     binding.unbind()
                     raise RunError(f"a variable was reset while {self.image.name} began to run")
             opened = self._until_done(arrays)
@@ -155,23 +159,49 @@ class ClusterExecutable(Executable):
         """A run, done again from what variables held before when a worker is lost; the memory that
         has its results."""
         retries = self.cluster.retries if self._can_repeat else 0
-        written = self._written() if retries else []
-        before = [memory.copy() for memory in written]
+        before = [(cell, cell.host().copy()) for cell in self._written()] if retries else []
         while True:
             try:
                 if self.cluster.retries:
                     self.cluster.restart()
                 opened = self._ready()
                 self._feed(opened, arrays)
+                self._bring_variables()
                 self._ask(opened)
+                for cell, _ in before:
+                    cell.host()  # a later step may need it, when who has it now is lost
                 return opened
             except BaseException as error:
                 self._opened = None
                 if not retries or not isinstance(error, LostWorker) or self.cluster.is_closed:
                     raise
             retries -= 1
-            for memory, value in zip(written, before):
-                np.copyto(memory, value)
+            for cell, value in before:
+                cell.changed()
+                np.copyto(cell.host(), value)
+
+    def _bring_variables(self) -> None:
+        """Have workers without memory in common with this process have the newest values."""
+        if self._binding is None or not self.cluster.is_remote:
+            return
+        for home, _ in self._binding.homes:
+            home.take_over(set(self._binding.cells))
+        for task, cells in self._cells().items():
+            for cell in cells if task != HERE else ():
+                self.cluster.workers[task].bring(self.support, cell)
+
+    def _note_variables(self) -> None:
+        """What a run has written is the newest there is."""
+        written = set(self._written())
+        for task, cells in self._cells().items():
+            for cell in cells if task != HERE and self.cluster.is_remote else ():
+                if cell in written:
+                    self.cluster.workers[task].wrote(cell)
+
+    def _cells(self) -> dict[int, list[Cell]]:
+        """The variables of each member."""
+        cells = self._binding.cells if self._binding is not None else []
+        return {t: _cells_of(self.image, cells, devices) for t, devices in self.members.items()}
 
     def _ready(self) -> Opened:
         """The links of the last run, or new ones."""
@@ -191,11 +221,11 @@ class ClusterExecutable(Executable):
         """A run that takes an argument of the caller's over has no way back."""
         return not (self.image.donated and 0 in self.members.get(HERE, ()))
 
-    def _written(self) -> list[np.ndarray[Any, Any]]:
-        """The memory of the variables that a run writes."""
+    def _written(self) -> list[Cell]:
+        """The variables that a run writes."""
         binding = self._binding
         pairs = zip(binding.cells, binding.slots) if binding is not None else ()
-        return [cell.host() for cell, slot in pairs if slot.written]
+        return [cell for cell, slot in pairs if slot.written]
 
     def _ask(self, opened: Opened) -> None:
         """One message to each worker, one answer of each. Raises RunError."""
@@ -222,6 +252,7 @@ class ClusterExecutable(Executable):
             raise
         finally:
             cluster.in_flight = self._asked = None
+            self._note_variables()
         self._judge(outcomes)
         if opened.stop[0]:
             self._opened = None  # somebody gave up a run that was done
@@ -237,18 +268,17 @@ class ClusterExecutable(Executable):
     def _judge(self, outcomes: Mapping[int, tuple[int, int] | None]) -> None:
         """Raise the error that a step ended with, if there is one."""
         cluster = self.cluster
-        for task, outcome in outcomes.items():
-            if outcome is None:
-                worker = cluster.workers[task]
-                raise LostWorker(
-                    f"{worker} was lost in step {cluster.steps} of the cluster, "
-                    f"in {self.image.name}: {worker.lost}",
-                    hint="restart() starts it again; restore variables from a checkpoint",
-                )
         failed = [(task, *found) for task, found in outcomes.items() if found and found[0]]
+        first = next((each for each in failed if each[1] != CANCELLED), None)
+        is_broken = None in outcomes.values() or (failed and first is None)
+        if is_broken and (lost := next((w for w in cluster.workers if w.lost), None)) is not None:
+            raise LostWorker(
+                f"{lost} was lost in step {cluster.steps} of the cluster, "
+                f"in {self.image.name}: {lost.lost}",
+                hint="restart() starts it again; restore variables from a checkpoint",
+            )
         if failed:
-            first = next((each for each in failed if each[1] != CANCELLED), failed[0])
-            raise self._failure(*first)
+            raise self._failure(*(first or failed[0]))
 
     def _failure(self, task: int, status: int, row: int) -> BaseException:
         """The error of a row, counted over the tables of a member."""
@@ -286,6 +316,10 @@ class ClusterExecutable(Executable):
         for task, devices in self.members.items():
             if task != HERE and self.number not in (worker := self.cluster.workers[task]).programs:
                 self._load_at(worker, devices)
+        made = [
+            memory.bytes[at : at + slot.nbytes].view(numpy_dtype(slot.dtype)).reshape(slot.shape)
+            for slot, at in zip(slots, values)
+        ]
         opening, here = next(_numbers), None
         for task, devices in self.members.items():
             ends = {
@@ -296,15 +330,11 @@ class ClusterExecutable(Executable):
             mine = _cells_of(image, cells, devices)
             if task == HERE:
                 here = self._open_here(devices, memory, ends, opening)
-                here.frame.bind([_address(cell) for cell in mine])
+                here.frame.bind([address_of(cell.host()) for cell in mine])
             else:
                 told = values if 0 in devices else []
                 worker = self.cluster.workers[task]
-                self._open_at(worker, memory, ends, opening, told, mine)
-        made = [
-            memory.bytes[at : at + slot.nbytes].view(numpy_dtype(slot.dtype)).reshape(slot.shape)
-            for slot, at in zip(slots, values)
-        ]
+                self._open_at(worker, memory, ends, opening, told, made, mine)
         return Opened(memory, memory.words(0, 1), tuple(made), here, self.workers)
 
     def _values(self, places: Places) -> list[int]:
@@ -320,7 +350,7 @@ class ClusterExecutable(Executable):
     def _peer(self, task: int) -> str:
         """Where the links of a task are reached; nothing where they lie in shared memory."""
         if task != HERE or not self.cluster.token:
-            return self.cluster.workers[task].address
+            return str(self.cluster.workers[task].address)
         return self.cluster.own_carrier(self.support).address
 
     def _open_here(self, devices: Sequence[int], memory: Block, ends: Ends, opening: int) -> Share:
@@ -340,25 +370,20 @@ class ClusterExecutable(Executable):
         ends: Ends,
         opening: int,
         values: Sequence[int],
+        made: Sequence[np.ndarray[Any, Any]],
         cells: Sequence[Cell],
     ) -> None:
-        blocks: dict[int, Shared] = {memory.number: memory}
-        places = list(map(_place, cells))
-        for block, _ in places:
-            blocks.setdefault(block.number, block)
-        position = {number: k for k, number in enumerate(blocks)}
+        first = list(values)
         fields = {
             "program": self.number,
-            "blocks": list(blocks),
-            "sizes": [block.size for block in blocks.values()],
+            "size": memory.size,
             "links": [word for number, (at, _) in ends.items() for word in (number, at)],
             "peers": [self._peer(task) for _, task in ends.values()],
             "opening": opening,
-            "values": list(values),
-            "variables": [w for block, at in places for w in (position[block.number], at)],
+            "values": first,
+            "results": len(self.results) if first else 0,
         }
-        descriptors = [block.descriptor for block in blocks.values()]
-        worker.tell(self.support, Kind.OPEN, fields, descriptors)
+        worker.open(self.support, fields, memory, made if first else (), cells)
 
     def _load_at(self, worker: Worker, devices: Sequence[int]) -> None:
         """Give a worker its share of the program."""
@@ -372,12 +397,7 @@ class ClusterExecutable(Executable):
                     location=host.origin.location,
                     hint='have "cpu:0" among the devices, too, and gc.device("cpu:0") around it',
                 )
-        file = file_of(pieces(share, no_values(share)))
-        try:
-            worker.tell(self.support, Kind.LOAD, {"program": self.number}, [file])
-        finally:
-            os.close(file)
-        worker.programs.add(self.number)
+        worker.load(self.support, self.number, pieces(share, no_values(share)))
 
     def _drop_others(self) -> None:
         """Have workers forget programs that are not there any more."""
@@ -412,16 +432,6 @@ def _cells_of(image: Image, cells: Sequence[Cell], devices: Sequence[int]) -> li
     left = iter(cells)
     by_device = [[next(left) for _ in each.variables] for each in image.images]
     return [cell for device in devices for cell in by_device[device]]
-
-
-def _place(cell: Cell) -> tuple[Shared, int]:
-    assert cell.place is not None
-    return cell.place
-
-
-def _address(cell: Cell) -> int:
-    block, at = _place(cell)
-    return block.address + at
 
 
 def share_cells(cells: Sequence[Cell]) -> None:

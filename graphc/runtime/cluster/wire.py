@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Kind(IntEnum):
     """Which message a frame is."""
 
-    HELLO, LOAD, OPEN, DROP, DONE, ERROR = range(6)
+    HELLO, LOAD, OPEN, DROP, DONE, ERROR, RUN, SET, GET, BEAT, CANCEL, CLOSE = range(12)
 
 
 class Lost(Exception):
@@ -40,11 +40,12 @@ class Lost(Exception):
 
 @record(frozen=True)
 class Message:
-    """A frame that was read; `descriptors` are the reader's to close."""
+    """A frame that was read; `descriptors` are the reader's to close, `payload` are bytes."""
 
     kind: Kind
     fields: dict[str, Any]
     descriptors: tuple[int, ...] = ()
+    payload: tuple[bytes, ...] = ()
 
     def get(self, name: str, kind: type[T]) -> T:
         """A field. Raises GraphError where it is missing or of another type."""
@@ -95,13 +96,29 @@ def receive(way: socket.socket) -> Message:
         text = _exactly(way, length)
     except OSError:
         raise Lost from None
+    return Message(Kind(kind), _fields(kind, text), tuple(descriptors))
+
+
+def _fields(kind: int, text: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         raise GraphError(f"message {Kind(kind).name} holds no table")
-    return Message(Kind(kind), fields, tuple(descriptors))
+    return fields
+
+
+def framed(kind: Kind, fields: dict[str, Any], payload: Sequence[Any] = ()) -> list[Any]:
+    """A message as parts of one of ZeroMQ: the kind, the fields, and bytes."""
+    return [bytes([kind]), json.dumps(fields).encode(), *payload]
+
+
+def unframed(parts: Sequence[bytes]) -> Message:
+    """The message of such parts. Raises GraphError for what is none."""
+    if len(parts) < 2 or len(parts[0]) != 1 or parts[0][0] not in set(Kind):
+        raise GraphError("what came from another process is no message of graphc")
+    return Message(Kind(parts[0][0]), _fields(parts[0][0], parts[1]), (), tuple(parts[2:]))
 
 
 def _exactly(way: socket.socket, count: int) -> bytes:

@@ -141,9 +141,9 @@ class Worker:
                 check_host(each.triple, each.cpu, each.features)
         support = pool.support(image.support)
         if self.token and self.carrier is None:
-            from graphc.runtime.cluster.carrier import Carrier
+            from graphc.runtime.cluster.carrier import Carrier, Circle
 
-            self.carrier = Carrier(support, self.token)
+            self.carrier = Carrier(support, Circle(self.token))
         self.images[message.get("program", int)] = image
 
     def open(self, message: Message) -> None:

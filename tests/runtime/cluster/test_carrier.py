@@ -96,7 +96,7 @@ def closed() -> Iterator[None]:
 
 def pair(support: Any, here: str, there: str) -> tuple[Any, Any, Any, Any]:
     """A carrier with a link that sends, and one with the link that takes, with these tokens."""
-    a, b = carriers.Carrier(support, here), carriers.Carrier(support, there)
+    a, b = (carriers.Carrier(support, carriers.Circle(token)) for token in (here, there))
     made.extend((a, b))
     a.open(1, 7, {0: (True, 16, b.address)})
     b.open(1, 7, {0: (False, 16, a.address)})

@@ -496,3 +496,11 @@ def test_damaged_frames_are_refused() -> None:
     for length in range(len(whole)):
         with pytest.raises(wire.Lost):
             received(whole[:length])
+
+
+def test_parts_that_are_no_message_are_refused() -> None:
+    good = wire.framed(Kind.RUN, {"program": 1}, [b"values"])
+    assert wire.unframed(good) == wire.Message(Kind.RUN, {"program": 1}, (), (b"values",))
+    for parts in ([], [b""], [b"\x06"], [b"\xff", b"{}"], [b"\x06", b"[]"], [b"\x06", b"{"]):
+        with pytest.raises(GraphError):
+            wire.unframed(parts)

@@ -1,0 +1,373 @@
+"""`RemoteCluster`: workers that somebody else has started, on this machine or others.
+
+    client   ROUTER ══ TCP, CURVE ══ DEALER   worker: programs, steps, values, variables
+                    ════════════════ DEALER   its pulse: beats, and word that a step is given up
+
+Nothing is shared: arguments and results come with the message of a step and its answer, a variable
+lives with the worker that uses it, and is fetched when this process reads it (as from a GPU: see
+`graphc.runtime.cuda.device_variables`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import graphc
+from graphc.errors import GraphError
+from graphc.runtime.call import pool
+from graphc.runtime.call.variable import Cell
+from graphc.runtime.cluster.carrier import Circle
+from graphc.runtime.cluster.local import LocalCluster, LostWorker, local
+from graphc.runtime.cluster.memory import Block
+from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
+from graphc.runtime.devices.device import default_threads
+from graphc.runtime.files.gcx import FORMAT
+
+PULSE = b"/pulse"
+_START_SECONDS = 60.0
+_LOOK = 20  # milliseconds
+_LAST_WORDS = 1000  # milliseconds for what was sent before the end
+
+
+class Office:
+    """The socket of the client: messages of all workers come here, and are sorted by task."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.circle = Circle(token)
+        self.way = self.circle.socket(self.circle.zmq.ROUTER, serves=True)
+        self.way.linger = _LAST_WORDS
+        try:
+            self.way.bind(address)
+        except self.circle.zmq.ZMQError as error:
+            self.circle.close()
+            raise GraphError(f"cannot listen at {address}: {error}") from None
+        self.lock = threading.RLock()  # of the socket
+        self.names: dict[int, bytes] = {}  # of the process that has joined last, by task
+        self.heard: dict[int, float] = {}
+        self.came: dict[int, deque[Message]] = defaultdict(deque)
+        self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
+
+    def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
+        """Send to a process that has joined; what it is too late for is dropped."""
+        with self.lock:
+            self.way.send_multipart([name, *framed(kind, fields, payload)])
+
+    def take(self, task: int, ends: Callable[[], object]) -> Message | None:
+        """The next message of a worker; None if the wait ends before."""
+        while True:
+            with self.lock:
+                while self.way.poll(0):
+                    self.sort(self.way.recv_multipart())
+                if self.came[task]:
+                    return self.came[task].popleft()
+                if ends():
+                    return None
+                if self.way.poll(_LOOK):
+                    self.sort(self.way.recv_multipart())
+
+    def sort(self, parts: list[bytes]) -> None:
+        """Note what has come; what an earlier process of a task says is dropped."""
+        name, text = parts[0], parts[0].split(b"/")[0]
+        if not text.isdigit():
+            return
+        task, message = int(text), unframed(parts[1:])
+        if message.kind == Kind.HELLO:
+            self.names[task] = name
+            self.came[task].clear()
+        elif name.removesuffix(PULSE) != self.names.get(task):
+            return
+        self.heard[task] = time.monotonic()
+        if message.kind != Kind.BEAT:
+            self.came[task].append(message)
+        if message.kind == Kind.DONE and message.fields.get("status"):
+            self.alarm[0] = 1
+
+
+class RemoteWorker:
+    """A worker process of another machine, as its client sees it."""
+
+    def __init__(self, office: Office, cluster: RemoteCluster, task: int) -> None:
+        self.office, self.cluster, self.task = office, cluster, task
+        self.name = f"/job:{cluster.job}/task:{task}"
+        self.where, self.pid = "not joined yet", 0
+        self.lost = self.address = ""
+        self.gone = np.zeros(1, np.int64)
+        self.programs: set[int] = set()
+        self.values: dict[int, tuple[int, Sequence[np.ndarray]]] = {}  # by program
+        self.versions: dict[tuple[str, str], tuple[Cell, int]] = {}
+        self.program = self.sent = 0
+
+    def __repr__(self) -> str:
+        return f"worker {self.name} ({self.where})"
+
+    def join(self) -> None:
+        """Wait until it is there. Raises GraphError for one of another version, and LostWorker."""
+        end = time.monotonic() + _START_SECONDS
+        hello = self.office.take(self.task, lambda: time.monotonic() > end)
+        if hello is None or hello.kind != Kind.HELLO:
+            raise LostWorker(
+                f"{self} did not join within {_START_SECONDS:g} s",
+                hint="every rank runs the same script, with the same GRAPHC_ADDRESS and token",
+            )
+        self.pid = hello.get("pid", int)
+        self.where = f"process {self.pid} of {hello.get('host', str)}"
+        theirs = hello.get("version", str), hello.get("format", int)
+        if theirs != (ours := (graphc.__version__, FORMAT)):
+            raise GraphError(
+                f"{self} has graphc {theirs[0]} with programs of format {theirs[1]}",
+                hint=f"this process has {ours[0]} and {ours[1]}: install the same version there",
+            )
+
+    # -- asking
+
+    def tell(self, support: pool.Support, kind: Kind, fields: dict[str, Any]) -> None:
+        """Send a message and wait for the answer. Raises GraphError where that is an error."""
+        self._ask(kind, fields)
+
+    def _ask(self, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> Message:
+        if self.lost:
+            raise LostWorker(f"{self} was lost: {self.lost}")
+        try:
+            self.office.post(self.office.names[self.task], kind, fields, payload)
+            answer = self._take(self.gone)
+        except BaseException:
+            self.lose("it was interrupted while it got a program")  # its answer is still to come
+            raise
+        if answer is None:
+            raise LostWorker(f"{self} was lost: {self.lost}")
+        if answer.kind == Kind.ERROR:
+            raise GraphError(
+                f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
+            )
+        return answer
+
+    def _take(self, stop: np.ndarray) -> Message | None:
+        since, task = time.monotonic(), self.task
+        alarm = stop if stop is self.gone else self.office.alarm
+
+        def ends() -> bool:
+            silent = time.monotonic() - max(since, self.office.heard.get(task, 0.0))
+            if silent > self.cluster.patience:
+                self.lose(f"nothing was heard of it for {silent:.2f} s")
+            return bool(stop[0] or alarm[0] or self.gone[0])
+
+        return self.office.take(task, ends)
+
+    def load(self, support: pool.Support, program: int, pieces: Sequence[Any]) -> None:
+        """Give it its share of a program."""
+        data = b"".join(bytes(piece) for piece in pieces)
+        self.address = self._ask(Kind.LOAD, {"program": program}, [data]).get("address", str)
+        self.programs.add(program)
+
+    def open(
+        self,
+        support: pool.Support,
+        fields: dict[str, Any],
+        memory: Block,
+        values: Sequence[np.ndarray],
+        cells: Sequence[Cell],
+    ) -> None:
+        """Have it ready to run, with these variables."""
+        named = [[*key_of(cell), cell.kind().nbytes] for cell in cells]
+        self._ask(Kind.OPEN, {**fields, "variables": named})
+        params = len(values) - fields["results"]
+        self.values[fields["program"]] = params, values
+
+    def ring(self, support: pool.Support, program: int, step: int) -> None:
+        """Ask for a step without waiting for it."""
+        self.office.alarm[0], self.program = 0, program
+        params, values = self.values[program]
+        payload = [values[number].tobytes() for number in range(params)]
+        fields = {"program": program, "step": step}
+        if not self.lost:
+            self.office.post(self.office.names[self.task], Kind.RUN, fields, payload)
+
+    def answer(self, support: pool.Support, stop: np.ndarray) -> tuple[int, int] | None:
+        """The status and row of the step that was asked for; None from a worker that is lost, and
+        when the word `stop` is set or a step has failed elsewhere."""
+        found = self._take(stop) if not self.lost else None
+        if found is None:
+            return None
+        params, values = self.values[self.program]
+        for place, data in zip(values[params:], found.payload):
+            place[...] = np.frombuffer(data, place.dtype).reshape(place.shape)
+        self.sent = found.get("sent", int)
+        return found.get("status", int), found.get("row", int)
+
+    def cancel(self, step: int) -> None:
+        """Have it stop this step."""
+        name = self.office.names.get(self.task)
+        if name is not None and not self.lost:
+            self.office.post(name + PULSE, Kind.CANCEL, {"step": step})
+
+    # -- variables
+
+    def bring(self, support: pool.Support, cell: Cell) -> None:
+        """Have it know the newest value of a variable."""
+        key = key_of(cell)
+        known = self.versions.get(key)
+        if cell.ready and (known is None or known[0] is not cell or known[1] != cell.version):
+            self._ask(Kind.SET, {"variable": [*key]}, [cell.host().tobytes()])
+            self.versions[key] = cell, cell.version
+
+    def wrote(self, cell: Cell) -> None:
+        """It has written a variable."""
+        cell.changed()
+        cell.newest = _There(self, key_of(cell))
+        self.versions[key_of(cell)] = cell, cell.version
+
+    def fetch(self, key: tuple[str, str]) -> bytes:
+        """The value of a variable. Raises LostWorker."""
+        with self.cluster.lock:
+            return self._ask(Kind.GET, {"variable": [*key]}).payload[0]
+
+    # -- the end
+
+    def lose(self, reason: str) -> None:
+        """It is not there any more."""
+        if not self.lost:
+            self.lost = reason
+            self.gone[0] = 1
+            self.cluster.stop_step()
+
+    def close(self) -> None:
+        """Have it end."""
+        name = self.office.names.get(self.task)
+        self.lost = self.lost or "the cluster was closed"
+        if name is not None:
+            self.office.post(name, Kind.CLOSE, {})
+
+
+class _There:
+    """The value of a variable that a worker has."""
+
+    def __init__(self, worker: RemoteWorker, key: tuple[str, str]) -> None:
+        self.worker, self.key = worker, key
+
+    def fetch(self, memory: np.ndarray[Any, Any]) -> None:
+        """Copy it to memory of this process."""
+        data = self.worker.fetch(self.key)
+        memory[...] = np.frombuffer(data, memory.dtype).reshape(memory.shape)
+
+
+def key_of(cell: Cell) -> tuple[str, str]:
+    """What a variable is called."""
+    return cell.container.name, cell.name
+
+
+class RemoteCluster(LocalCluster):
+    """Workers that somebody else starts and that join this process; a context manager.
+
+    devices    the names of their devices, for `devices=` and `gc.device`
+    pids       the numbers of their processes, each on its machine
+    """
+
+    is_remote = True
+
+    def __init__(
+        self, address: str, token: str, workers: int, threads: int, **options: Any
+    ) -> None:
+        self.office = Office(address, token)
+        self.host = host_of(address)
+        super().__init__(workers, threads, token=token, **options)
+
+    def _started(self, count: int) -> list[Any]:
+        return [RemoteWorker(self.office, self, task) for task in range(count)]
+
+    def _look_after(self) -> None:
+        """Who is silent turns out in the next step."""
+
+    def restart(self) -> None:
+        """Wait for workers that were lost to join again; who has started them does so again.
+
+        Variables that only such a worker had are lost: restore them.
+        """
+        with self.lock:
+            for place, worker in enumerate(self.workers):
+                if worker.lost:
+                    self.workers[place] = made = RemoteWorker(self.office, self, worker.task)
+                    self.restarts += 1
+                    made.join()
+
+    def close(self) -> None:
+        """End the workers. Steps in flight end with an error."""
+        if not self.is_closed and os.getpid() == self._owner:
+            super().close()
+            self.office.circle.close()
+
+
+def host_of(address: str) -> str:
+    """The host of "tcp://host:port". Raises GraphError for another form."""
+    kind, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    if kind != "tcp" or not host or not (port.isascii() and port.isdecimal()):
+        raise GraphError(
+            f"GRAPHC_ADDRESS is {address!r}", hint="write for example tcp://10.0.0.1:5555"
+        )
+    return host
+
+
+_RANKS = (
+    ("GRAPHC_RANK", "GRAPHC_RANKS"),
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+def from_environment(
+    *, threads: int | None = None, job: str = "worker", patience: float = 2.5, retries: int = 0
+) -> LocalCluster:
+    """The cluster that the environment asks for; options are those of `local`.
+
+    `graphc launch -n 3 SCRIPT` sets GRAPHC_WORKERS: workers of this machine.  Under torchrun,
+    Slurm, MPI or anything that starts the same script several times, with GRAPHC_TOKEN and
+    GRAPHC_ADDRESS=tcp://host:port: rank 0 gets the cluster, all others become its workers, here,
+    and end with it.
+    Raises GraphError where the environment says neither.
+    """
+    address = os.environ.get("GRAPHC_ADDRESS", "")
+    if not address:
+        workers = _number("GRAPHC_WORKERS", "graphc launch -n 3 SCRIPT sets it, or GRAPHC_ADDRESS")
+        return local(workers, threads=threads, job=job, patience=patience, retries=retries)
+    host_of(address)
+    token = os.environ.get("GRAPHC_TOKEN", "")
+    if not token:
+        raise GraphError(
+            f"workers that join at {address} need GRAPHC_TOKEN, a secret of all ranks",
+            hint="export GRAPHC_TOKEN=$(head -c 32 /dev/urandom | base64) before they start",
+        )
+    found = [names for names in _RANKS if names[0] in os.environ]
+    if not found:
+        raise GraphError("GRAPHC_ADDRESS is set, but no rank", hint="set GRAPHC_RANK, GRAPHC_RANKS")
+    rank, ranks = (_number(name, "ranks count from 0") for name in found[0])
+    if not rank < ranks or ranks < 2:
+        raise GraphError(f"rank {rank} of {ranks} is not possible", hint="a cluster has 2 or more")
+    if rank:
+        from graphc.runtime.cluster.server import serve
+
+        serve(address, token, rank - 1, threads or default_threads())
+    return RemoteCluster(
+        address,
+        token,
+        ranks - 1,
+        threads or default_threads(),
+        job=job,
+        patience=patience,
+        retries=retries,
+    )
+
+
+def _number(name: str, hint: str) -> int:
+    text = os.environ.get(name, "")
+    if not (text.isascii() and text.isdecimal()):
+        raise GraphError(f"{name} is {text!r}; a number is expected", hint=hint)
+    return int(text)

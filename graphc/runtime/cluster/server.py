@@ -1,0 +1,200 @@
+"""A worker that has joined over TCP: the work of `worker`, without memory in common."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+
+import graphc
+from graphc.errors import GraphError
+from graphc.runtime.call import pool
+from graphc.runtime.cluster.carrier import Carrier, Circle
+from graphc.runtime.cluster.memory import Block, file_of, new_block
+from graphc.runtime.cluster.remote import PULSE, host_of
+from graphc.runtime.cluster.share import carried
+from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
+from graphc.runtime.cluster.worker import BEAT_SECONDS, Worker
+from graphc.runtime.devices.device import host_features
+from graphc.runtime.files.gcx import FORMAT
+from graphc.runtime.load.layouts import BellWords
+
+SILENCE = 60.0  # seconds without a connection to the client, after which a worker ends
+
+
+def serve(address: str, token: str, task: int, threads: int) -> NoReturn:
+    """Be the worker of this task until the client at the address ends, or has had enough."""
+    Server(Circle(token), address, task, threads).serve()
+    raise SystemExit(0)
+
+
+class Server(Worker):
+    """The state of a worker that has joined over TCP."""
+
+    def __init__(self, circle: Circle, address: str, task: int, threads: int) -> None:
+        self.circle = circle
+        name = f"{task}/{os.urandom(8).hex()}".encode()
+        self.door, self.pulse = (self._named(each) for each in (name, name + PULSE))
+        self.monitor = self.door.get_monitor_socket()
+        for way in (self.door, self.pulse):
+            way.connect(address)
+        self.host = own_host(host_of(address))
+        self.variables: dict[tuple[str, str], Block] = {}
+        self.kept_values: dict[int, list[int]] = {}
+        super().__init__(socket.socket(), new_block(BellWords.nbytes), threads)
+
+    def _named(self, name: bytes) -> Any:
+        way = self.circle.socket(self.circle.zmq.DEALER)
+        way.identity = name
+        return way
+
+    def serve(self) -> None:
+        """Do what the client asks for, until it asks for the end."""
+        hello = {
+            "version": graphc.__version__,
+            "format": FORMAT,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "features": sorted(host_features() or ()),
+        }
+        self.door.send_multipart(framed(Kind.HELLO, hello))
+        threading.Thread(target=self.watch, daemon=True).start()
+        while True:
+            message = unframed(self.door.recv_multipart())
+            if message.kind == Kind.CLOSE:
+                return
+            try:
+                fields, payload = _DOES[message.kind](self, message)
+            except GraphError as error:
+                told = {"message": error.message, "hint": error.hint or ""}
+                self.door.send_multipart(framed(Kind.ERROR, told))
+            else:
+                self.door.send_multipart(framed(Kind.DONE, fields, payload))
+
+    def watch(self) -> None:
+        """Beat, and stop what the client gives up; end when the connection ends."""
+        from zmq.utils.monitor import recv_monitor_message
+
+        zmq = self.circle.zmq
+        poller = zmq.Poller()
+        poller.register(self.pulse, zmq.POLLIN)
+        poller.register(self.monitor, zmq.POLLIN)
+        begin, is_connected = time.monotonic(), False
+        while True:
+            ready = dict(poller.poll(1000 * BEAT_SECONDS))
+            if self.monitor in ready:
+                event = recv_monitor_message(self.monitor)["event"]
+                is_connected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                if event == zmq.EVENT_DISCONNECTED and is_connected:
+                    os._exit(17)
+            if not is_connected and time.monotonic() - begin > SILENCE:
+                os._exit(17)
+            if self.pulse in ready:
+                message = unframed(self.pulse.recv_multipart())
+                if message.kind == Kind.CANCEL:
+                    self.cancel(message.get("step", int))
+            self.pulse.send_multipart(framed(Kind.BEAT, {}))
+
+    def cancel(self, step: int) -> None:
+        """Stop this step, also where it waits for others."""
+        with self.lock:
+            program = int(self.words[BellWords.program])
+            if self.running is not None and self.words[BellWords.step] == step:
+                self.kept[program][0].words(0, 1)[0] = 1
+                self.running.cancel()
+
+    # -- messages
+
+    def load_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Take the image of a program over; where links of this process are reached."""
+        file = file_of(message.payload)
+        self.load(Message(Kind.LOAD, message.fields, (file,)))
+        if self.carrier is None:
+            support = pool.support(next(iter(self.images.values())).support)
+            self.carrier = Carrier(support, self.circle, self.host)
+        return {"address": self.carrier.address}, []
+
+    def open_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Make a program ready to run in memory of this process."""
+        program = message.get("program", int)
+        memory = new_block(message.get("size", int))
+        blocks = [
+            self.variable((home, name), n) for home, name, n in message.get("variables", list)
+        ]
+        numbers = message.numbers("links")[::2]
+        peers = dict(zip(numbers, message.get("peers", list), strict=True))
+        assert self.carrier is not None
+        opening = program, message.get("opening", int)
+        image, start = self.images[program], memory.address
+        share = carried(image, self.threads, start, self.carrier, opening, peers)
+        places = message.numbers("values")
+        share.point([start + at for at in places])
+        share.frame.bind([block.address for block in blocks])
+        self.shares[program], self.kept[program] = share, [memory, *blocks]
+        self.kept_values[program] = places
+        return {}, []
+
+    def variable(self, key: tuple[str, str], nbytes: int) -> Block:
+        """The memory of a variable, made when it is first asked for, or with another size."""
+        found = self.variables.get(key)
+        if found is None or found.size != nbytes:
+            found = self.variables[key] = new_block(nbytes)
+        return found
+
+    def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """One step: parameters came with it, results go back."""
+        program, step = message.get("program", int), message.get("step", int)
+        image, memory = self.images[program], self.kept[program][0]
+        places = self.kept_values[program]
+        for slot, at, data in zip(image.params, places, message.payload):
+            if len(data) != slot.nbytes:
+                raise GraphError(
+                    f"{slot.name!r} came with {len(data)} bytes, and has {slot.nbytes}"
+                )
+            memory.bytes[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        self.words[BellWords.program], self.words[BellWords.step] = program, step
+        self.step(program)
+        status, row = int(self.words[BellWords.status]), int(self.words[BellWords.row])
+        fields = {"status": status, "row": row, "sent": int(self.words[BellWords.sent])}
+        pairs = zip(image.results, places[len(image.params) :])
+        results = [memory.bytes[at : at + slot.nbytes].tobytes() for slot, at in pairs]
+        return fields, [] if status else results
+
+    def set(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """A variable has this value."""
+        home, name = message.get("variable", list)
+        (data,) = message.payload
+        self.variable((home, name), len(data)).bytes[: len(data)] = np.frombuffer(data, np.uint8)
+        return {}, []
+
+    def fetched(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """The value of a variable."""
+        home, name = message.get("variable", list)
+        block = self.variables[home, name]
+        return {}, [block.bytes[: block.size].tobytes()]
+
+    def drop_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Forget a program."""
+        self.drop(message)
+        return {}, []
+
+
+def own_host(other: str) -> str:
+    """The address of this machine that another one sees."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((other, 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+_DOES = {
+    Kind.LOAD: Server.load_far,
+    Kind.OPEN: Server.open_far,
+    Kind.DROP: Server.drop_far,
+    Kind.RUN: Server.run,
+    Kind.SET: Server.set,
+    Kind.GET: Server.fetched,
+}

@@ -1,0 +1,199 @@
+"""Workers that join over TCP: the bits of one process, variables that live there, losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphc as gc
+from graphc.errors import GraphError, RunError
+from graphc.runtime.cluster.remote import RemoteCluster, host_of
+
+pytest.importorskip("zmq")
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="workers need Linux")
+
+TOKEN = "a secret of these tests"
+X = np.random.default_rng(0).standard_normal((16, 16)).astype("f4")
+SCRIPT = "import graphc as gc; gc.cluster.from_environment(threads=1, job='far'); print('ended')"
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def environment(address: str, rank: int, ranks: int = 3) -> dict[str, str]:
+    return {
+        "GRAPHC_ADDRESS": address,
+        "GRAPHC_TOKEN": TOKEN,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+    }
+
+
+def started(address: str, rank: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, **environment(address, rank)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def ranks(patch: pytest.MonkeyPatch, **options: Any) -> Iterator[tuple[Any, list[Any], str]]:
+    """A cluster of two workers, their processes, and its address."""
+    address = free_address()
+    processes = [started(address, rank) for rank in (1, 2)]
+    try:
+        with patch.context() as inside:
+            for name, value in environment(address, 0).items():
+                inside.setenv(name, value)
+            with gc.cluster.from_environment(threads=1, job="far", **options) as found:
+                yield found, processes, address
+        for process in processes:
+            process.communicate(timeout=60)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[RemoteCluster]:
+    with ranks(pytest.MonkeyPatch()) as (found, processes, _):
+        assert found.pids == [process.pid for process in processes]
+        yield found
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+def loop(x: Any) -> Any:
+    def body(k: Any, h: Any) -> Any:
+        with gc.device("/task:0"):
+            a = np.tanh(h @ h)
+        with gc.device("/task:1"):
+            return h * 0.5 + a
+
+    return gc.value_and_grad(lambda x: (gc.fori(0, 10, body, x) ** 2).mean())(x)
+
+
+def test_results_are_those_of_one_process(workers: RemoteCluster) -> None:
+    alone = [name.replace("far", "nobody") for name in workers.devices]
+    near, far = (gc.compile(loop, devices=names) for names in (alone, workers.devices))
+    for _ in range(3):
+        pairs = zip(far(X), near(X))
+        assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+    mixed = gc.compile(loop, devices=["cpu:0", *workers.devices])
+    np.testing.assert_array_equal(mixed(X)[1], near(X)[1])
+
+
+def counter(home: str) -> tuple[Any, Any]:
+    return (
+        gc.Variable(np.zeros((16, 16), "f4"), name="sum", container=home),
+        gc.Variable(np.zeros((), "i8"), name="steps", container=home),
+    )
+
+
+def adder(total: Any, steps: Any, devices: list[str]) -> Any:
+    @gc.compile(devices=devices)
+    def add(x):
+        with gc.device("/task:0"):
+            total.assign_add(x)
+        with gc.device("/task:1"):
+            steps.assign_add(1)
+        return total.value.sum()
+
+    return add
+
+
+def test_variables_live_there_and_are_fetched(workers: RemoteCluster, tmp_path: Path) -> None:
+    total, steps = counter("kept_far")
+    add = adder(total, steps, workers.devices)
+    for _ in range(3):
+        add(X)
+    assert steps.value == 3
+    np.testing.assert_allclose(total.value, 3 * X, rtol=1e-6)
+    total.assign(np.ones_like(X))  # is sent before the next step
+    np.testing.assert_allclose(add(X), (1 + X).sum(), rtol=1e-4)
+    here = gc.compile(lambda: total.value * 2)  # programs of this process see it, and change it
+    np.testing.assert_array_equal(here(), 2 * (1 + X))
+    gc.compile(lambda: total.assign(total.value * 0))()
+    add(X)
+    np.testing.assert_array_equal(total.value, X)
+    np.testing.assert_array_equal(here(), 2 * X)
+    gc.save_checkpoint(tmp_path / "c.safetensors", {"total": total.value, "steps": steps.value})
+    assert gc.load_checkpoint(tmp_path / "c.safetensors")[0]["steps"] == 5
+
+
+def test_errors_and_cancelled_runs_leave_the_workers_as_they_were(workers: RemoteCluster) -> None:
+    @gc.compile(devices=workers.devices)
+    def pick(x, k):
+        with gc.device("/task:1"):
+            y = np.tanh(x)[k]
+        with gc.device("/task:0"):
+            return y * 2
+
+    wanted = np.tanh(X[1]) * 2
+    for _ in range(2):
+        np.testing.assert_allclose(pick(X, np.int64(1)), wanted, rtol=1e-5)
+        with pytest.raises(GraphError, match=r"index 99 .*\(on /job:far/task:1"):
+            pick(X, np.int64(99))
+
+    @gc.compile(devices=workers.devices)
+    def endless(x, trips):
+        def body(k, h):
+            with gc.device("/task:0"):
+                a = np.tanh(h)
+            with gc.device("/task:1"):
+                return np.sin(a) + h
+
+        return gc.fori(0, trips, body, x)
+
+    endless(X, np.int64(2))
+    threading.Timer(0.05, endless.executable(X, np.int64(2)).cancel).start()
+    with pytest.raises(RunError, match="cancelled"):
+        endless(X, np.int64(1 << 60))
+    endless(X, np.int64(2))
+
+
+def test_a_lost_worker_is_seen_and_its_successor_goes_on() -> None:
+    with ranks(pytest.MonkeyPatch(), patience=0.6, retries=3) as (found, processes, address):
+        total, steps = counter("lost_far")
+        add = adder(total, steps, found.devices)
+        add(X)
+        os.kill(processes[0].pid, signal.SIGKILL)
+        processes[0].communicate()
+        processes[0] = started(address, 1)
+        add(X)
+        assert (steps.value, found.status()["restarts"]) == (2, 1)
+        np.testing.assert_array_equal(total.value, X + X)
+
+
+def test_what_the_environment_must_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment("tcp://127.0.0.1:1", 0).items():
+        monkeypatch.setenv(name, value)
+    for name, value, told in (
+        ("GRAPHC_TOKEN", "", "need GRAPHC_TOKEN"),
+        ("GRAPHC_TOKEN", "short", "16 characters"),
+        ("RANK", "7", "rank 7 of 3"),
+        ("WORLD_SIZE", "many", "WORLD_SIZE"),
+        ("GRAPHC_ADDRESS", "ipc:///tmp/x", "GRAPHC_ADDRESS"),
+        ("GRAPHC_ADDRESS", "tcp://192.0.2.1:5555", "cannot listen"),
+    ):
+        with monkeypatch.context() as inside:
+            inside.setenv(name, value)
+            with pytest.raises(GraphError, match=told):
+                gc.cluster.from_environment()
+    assert host_of("tcp://10.0.0.1:5555") == "10.0.0.1"
