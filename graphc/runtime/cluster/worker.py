@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from graphc.runtime.cluster.carrier import Carrier
 
 BEAT_SECONDS = 0.25
-TOKEN = "GRAPHC_CLUSTER_TOKEN"  # where links go over TCP
+TOKEN = "GRAPHC_TOKEN"  # where links go over TCP
 READ_SOCKET = -1  # instead of the number of a program
 CANCEL = struct.Struct("<q")  # the step that is given up
 _STATUS_OF_LOSS = 17  # of a worker whose client is gone
