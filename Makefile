@@ -18,8 +18,10 @@ help:  ## list the targets
 demo: $(VENV)/stamp-demo  ## compile MiniLM and compare a few sentences
 	@$(BIN)/python examples/sentence_similarity.py
 
-# Bytecode is kept whatever the environment says: hundreds of processes of tests import graphc.
+# Bytecode is made once, before the workers start, and kept whatever the environment says: hundreds
+# of processes of tests import graphc.
 test: $(VENV)/stamp-test  ## run every test
+	@$(BIN)/python -m compileall -q -j 0 graphc tests/support benchmarks
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-full: $(VENV)/stamp-test  ## fifteen times as many random programs, and whole tables (hours)

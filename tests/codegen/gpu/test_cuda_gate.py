@@ -137,7 +137,7 @@ def check(launches: dict[str, Launch], chips: list[Chip]) -> None:
     assert launches and not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("case", TEMPLATES, ids=lambda case: f"{case[0]} {case[3]}")
+@pytest.mark.parametrize("case", few(TEMPLATES, 12), ids=lambda case: f"{case[0]} {case[3]}")
 def test_templates_keep_their_registers(case: Any) -> None:
     _, function, shapes, name = case
     launches = launches_of(function, tuple(gc.spec(shape, name) for shape in shapes))

@@ -149,13 +149,13 @@ def test_fma_calls_and_bitcasts(dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", COMPUTE, ids=str)
 def test_reductions(dtype: DType) -> None:
     generator = np.random.default_rng(1)
-    for combine, size in itertools.product(combines(dtype), (1, 5, 77)):
+    for turn, (combine, size) in enumerate(itertools.product(combines(dtype), (1, 5, 77))):
         bits = generator.integers(0, 100, size)
         values = bits / 64 + 0.25 if dtype.kind == "f" else bits & 1 if dtype is BOOL else bits
         arrays = [values.astype(dtype.numpy), np.zeros(1, dtype.numpy)]
         tolerance = 4e-7 * size if dtype.kind == "f" else 0.0
-        both = size == 77 and dtype in (F32, F64, I32, U8, BOOL)
-        routes = ["llvm", "numba"] if both else ["llvm", "llvm-0"]
+        both = size == 77 and (turn // 3 + COMPUTE.index(dtype)) % 3 == 0
+        routes = ["llvm", *(["numba"] * both), *(["llvm-0"] * (size == 5))]
         check(reduction(dtype, combine, size), arrays, routes, tolerance=tolerance)
 
 
@@ -171,7 +171,8 @@ def test_extremes_propagate_nan(dtype: DType, place: int) -> None:
     values = np.arange(1000).astype(dtype.numpy)
     values[place] = np.nan
     for combine in ("min", "max"):
-        check(reduction(dtype, combine, 1000), [values, np.zeros(1, dtype.numpy)])
+        routes = () if place == 13 else ["llvm"]
+        check(reduction(dtype, combine, 1000), [values, np.zeros(1, dtype.numpy)], routes)
 
 
 def hard_sums(size: int) -> dict[str, np.ndarray]:
@@ -187,7 +188,7 @@ def hard_sums(size: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("size", [1, 100, 1024, 100_003, 10_000_000])
+@pytest.mark.parametrize("size", [1, 100, 1024, 100_003, 3_000_000])
 def test_long_sums_are_accurate_and_deterministic(dtype: DType, size: int) -> None:
     run = by_llvm(reduction(dtype, "add", size))
     unit = 2.0**-24 if dtype is F32 else 2.0**-53

@@ -283,7 +283,7 @@ def model(x: Any, w: Any) -> Any:
 def test_any_order_of_what_is_ready_gives_the_same_bits() -> None:
     orders = set()
     draw = random.Random(0)
-    for seed in range(10):
+    for seed in range(6):
         limit = TIGHT if seed % 2 else None
         program = parted(at_random(traced(model, X, X), seed, 3), 3)
         program = planned(program, 3, memory_limit=limit)
@@ -296,7 +296,7 @@ def test_any_order_of_what_is_ready_gives_the_same_bits() -> None:
             results, seen = trace(found, [X, X])
             assert [result.tobytes() for result in results] == wanted
             orders.add((seed, *((e.device, e.row) for e in seen.events if e.kind != "wait")))
-    assert len(orders) > 8 * effort.rounds(12)
+    assert len(orders) > 4 * effort.rounds(12)
 
 
 def users(graph: Graph, node: Node, begin: int, nbytes: int) -> list[Node]:

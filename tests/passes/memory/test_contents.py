@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,7 +112,7 @@ def overwriting(graph: Graph) -> Iterator[tuple[Node, int, Region]]:
 def test_what_is_read_later_is_not_overwritten(model: str) -> None:
     value = planned(model)
     every_value_is_found(value)
-    for node, leaf, region in overwriting(first(value)):
+    for node, leaf, region in few(overwriting(first(value)), 12):
         wrong = with_first(value, moved(first(value), node, leaf, region))
         with pytest.raises(VerifyError):
             every_value_is_found(wrong)
