@@ -99,6 +99,7 @@ _HOMES = {
     "view": "graphc.formats.pages",
     "vjp": "graphc.frontend.transforms.grad",
     "vmap": "graphc.frontend.transforms.vmap",
+    "why": "graphc.frontend.diagnosis.why",
     "while_loop": "graphc.frontend.transforms.control",
 }
 

@@ -35,6 +35,7 @@ from graphc.frontend.compile.calibrate import profile as profile
 from graphc.frontend.compile.decorator import compile as compile
 from graphc.frontend.compile.device_args import to_device as to_device
 from graphc.frontend.diagnosis.bisect import bisect as bisect
+from graphc.frontend.diagnosis.why import why as why
 from graphc.frontend.files.loaded import LoadedGraph as LoadedGraph
 from graphc.frontend.files.saved import parse as parse
 from graphc.frontend.files.saved import save as save

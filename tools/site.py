@@ -18,7 +18,7 @@ GROUPS = {
     "compile": (
         "Compile, save, load",
         "compile spec load save show parse Graph Program Loaded LoadedGraph Array "
-        "custom_op device colocate name profile bisect view to_device register_pytree",
+        "custom_op device colocate name profile bisect view why to_device register_pytree",
     ),
     "transforms": (
         "Transforms",

@@ -33,6 +33,7 @@ _COMMANDS = {
     "top": "graphc.cli.cluster",
     "bisect": "graphc.cli.bisect",
     "reduce": "graphc.cli.reduce",
+    "why": "graphc.cli.why",
 }
 _SUMMARIES = {
     "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
@@ -49,6 +50,7 @@ _SUMMARIES = {
     "launch": "Run a script with worker processes for gc.cluster.from_environment().",
     "top": "Show the worker processes of running clusters.",
     "bisect": "Find the stage and rewrite that make a result differ, or crash; exit 3.",
+    "why": "Say why a model is compiled as it is, or what became of a node.",
     "reduce": "Shrink a graph and its input as long as something still fails.",
 }
 

@@ -121,3 +121,16 @@ def test_a_pass_stops_at_a_rewrite(folder, run):
     show = ("show", folder / "m.gir", "--after", "simplify")
     texts = [run(*show, "--rewrites", n)[1].count("= mul(") for n in (0, 1)]
     assert texts == [2, 1]
+
+
+def test_why(folder, run):
+    status, out, _ = run("why", folder / "m.gir")
+    assert status == 0
+    assert "expected by the cost model" in out
+    assert out.count("?\n") == 3
+    status, out, _ = run("why", folder / "m.gir", "tanh", "--seed", 0, "--runs", 1, "--json")
+    answers = json.loads(out)
+    assert (status, answers[0]["answer"][:14]) == (0, "it is computed")
+    assert "bound by" in answers[-1]["answer"]
+    status, _, error = run("why", folder / "m.gir", "nosuch")
+    assert (status, "no node 'nosuch'" in error) == (1, True)

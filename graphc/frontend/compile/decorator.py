@@ -60,6 +60,7 @@ from graphc.runtime.tuning import tuned
 from graphc.seams.cpython import frame_above
 
 if TYPE_CHECKING:
+    from graphc.frontend.diagnosis.why import Why
     from graphc.passes.pipeline import Record
     from graphc.viewer.page import Page
 
@@ -472,16 +473,27 @@ class CompiledFunction(Generic[P, R]):
         from graphc.frontend.files.viewed import own_sources, page_of, traced_runs
 
         measured = []
-        if args or kwargs or not self.compiles:
-            variant = self._traced(args, kwargs)
-            built = self._compile(variant)
-        else:
-            latest = self.compiles[-1].signature
-            built = next(v.built for v in self._variants[latest] if v.built is not None)
+        built = self._latest(args, kwargs)
         if runs:
             built, arrays = self.prepared(args, kwargs)
             measured = traced_runs(built, arrays, runs)
         return page_of(built, self.config, measured, own_sources(built.stages[0].value))
+
+    def why(self, *args: Any, **kwargs: Any) -> Why:
+        """Why the compilation for these arrays or specs, or the latest one, is as it is: print it,
+        or ask `.of("h")` about a node (see `gc.why`, which measures kernels, too).
+        """
+        from graphc.frontend.diagnosis.why import Why
+
+        built = self._latest(args, kwargs)
+        return Why(built.stages, self.config, compiles=self.compiles)
+
+    def _latest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
+        """The compilation for these arguments; without any, the latest there is."""
+        if args or kwargs or not self.compiles:
+            return self._compile(self._traced(args, kwargs))
+        latest = self.compiles[-1].signature
+        return next(v.built for v in self._variants[latest] if v.built is not None)
 
     # -------------------------------------------------------------------------------- methods
 

@@ -65,7 +65,7 @@ class _Attempt:
         self.given = graph, config
         self.alone = alone
         with collecting() as self.reasons:
-            groups = regrouped(graph, config, alone) if alone else groups_of(graph, config)
+            groups = regrouped(graph, config, alone, Groups) if alone else groups_of(graph, config)
             fuser = _Fuser(graph, groups)
             self.made = fuser.run()
         self.siblings = fuser.siblings

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import field
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from graphc.codegen.lowering import row_epilogue
@@ -268,15 +269,25 @@ class Groups:
         found: list[Group] = []
         for source in direct:
             group = self.of(source)
-            if group is None or group in found or self.waits(node, source):
-                continue
-            if self.together(node, group) and self.fits(node, group):
+            if (
+                group is not None
+                and group not in found
+                and not self.apart_from(node, source, group)
+            ):
                 found.append(group)
         if behind and found:
             # A view of a group's value reads it from memory, so that group cannot hold the reader.
             hidden = {self.of(s) for s in behind}
             found = [g for g in found if g not in hidden]
         return sorted(found, key=lambda g: -g.stage)
+
+    def apart_from(self, node: Node, source: Node, group: Group) -> str:
+        """Why a node cannot run in the loops of an operand; nothing if it can."""
+        if self.waits(node, source):
+            return "it is read much later, and more bytes would wait until then"
+        if not self.together(node, group):
+            return "one would wait for a message that only the other needs"
+        return self.obstacle(node, group)
 
     def waits(self, node: Node, source: Node) -> bool:
         """Does running the node beside its operand only make more bytes wait for later readers?
@@ -330,40 +341,58 @@ class Groups:
     # -- what fits
 
     def mergeable(self, a: Group, b: Group) -> bool:
-        if a.full != b.full or a.closed or b.closed:
-            return False
+        return not self.clash(a, b)
+
+    def clash(self, a: Group, b: Group) -> str:
+        """Why two groups are not merged; nothing if they can be."""
+        if a.full != b.full:
+            return "their loops have different extents"
+        if a.closed or b.closed:
+            return "one of them is a kernel of its own"
         plain = (a.kind == "loop") + (b.kind == "loop")
         if plain == 0 or (plain == 1 and not a.reduced is b.reduced is None):
-            return False
-        if (
-            len(a.nodes) + len(b.nodes) > tuned.group_nodes
-            or len(a.operands | b.operands) > tuned.group_operands
-        ):
-            return False
-        return a.reduced == b.reduced or a.reduced is None or b.reduced is None
+            return "a kernel has one product, and its loops fold nothing else"
+        if len(a.nodes) + len(b.nodes) > tuned.group_nodes:
+            return "the kernel would be too long"
+        if len(a.operands | b.operands) > tuned.group_operands:
+            return "the kernel would read too many arrays"
+        same = a.reduced == b.reduced or a.reduced is None or b.reduced is None
+        return "" if same else "they fold different axes"
 
     def fits(self, node: Node, group: Group) -> bool:
         """May the node run inside the group's loops?"""
-        if (
-            group.closed
-            or len(group.nodes) >= tuned.group_nodes
-            or len(group.operands) >= tuned.group_operands
-        ):
-            return False
+        return not self.obstacle(node, group)
+
+    def obstacle(self, node: Node, group: Group) -> str:
+        """What keeps a node out of a group's loops; nothing if it may run inside."""
+        if group.closed:
+            return "its operand is a kernel of its own"
+        if len(group.nodes) >= tuned.group_nodes:
+            return "the kernel would be too long"
+        if len(group.operands) >= tuned.group_operands:
+            return "the kernel would read too many arrays"
         lower = node.op.lower
         inside = [n for n in node.inputs if not self.weights[n.id] and self.of(n) is group]
         if isinstance(lower, Reduction):
-            return self.fits_reduction(node, group, inside)
-        return isinstance(lower, Scalar) and self.fits_scalar(dims_of(node), group, inside)
+            return self.obstacle_to_reduction(node, group, inside)
+        if not isinstance(lower, Scalar):
+            return "it does not compute element by element: what it reads has to be in memory"
+        if self.fits_scalar(dims_of(node), group, inside):
+            return ""
+        return "its elements do not line up with the loops that make its operand"
 
-    def fits_reduction(self, node: Node, group: Group, inside: list[Node]) -> bool:
+    def obstacle_to_reduction(self, node: Node, group: Group, inside: list[Node]) -> str:
         axes = frozenset(node.attrs["axes"])
-        full = dims_of(node.inputs[0]) == group.full and all(is_full(n, group) for n in inside)
-        if not full or not self.passes(group, axes):
-            return False
-        if group.reduced is not None:
-            return group.reduced == axes and not (group.columns() and self.depends(inside, group))
-        return True
+        if dims_of(node.inputs[0]) != group.full or not all(is_full(n, group) for n in inside):
+            return "it does not fold what the loops of its operand make in each step"
+        if not self.passes(group, axes):
+            return "its operand is a product whose tiles do not hold what is folded"
+        if group.reduced is None:
+            return ""
+        if group.reduced != axes:
+            return "the kernel folds other axes already"
+        late = group.columns() and self.depends(inside, group)
+        return "it needs the end of a fold over columns, which is another pass" if late else ""
 
     def passes(self, group: Group, axes: frozenset[int]) -> bool:
         """May the group's loops pass over the same elements several times?"""
@@ -463,6 +492,8 @@ def inlines(node: Node) -> bool:
 
 # ------------------------------------------------------------------------------------ of a graph
 
+G = TypeVar("G", bound=Groups)
+
 _known: WeakKeyDictionary[Graph, tuple[object, Groups]] = WeakKeyDictionary()
 
 
@@ -471,14 +502,14 @@ def groups_of(graph: Graph, config: Config) -> Groups:
     options = config.merges, finishes_rows(config), config.donate
     found = _known.get(graph)
     if found is None or found[0] != options:
-        found = _known[graph] = options, regrouped(graph, config)
+        found = _known[graph] = options, regrouped(graph, config, frozenset(), Groups)
     return found[1]
 
 
-def regrouped(graph: Graph, config: Config, alone: frozenset[int] = frozenset()) -> Groups:
-    """The same, where the nodes of these ids join no sibling."""
+def regrouped(graph: Graph, config: Config, alone: frozenset[int], kind: type[G]) -> G:
+    """The same, where the nodes of these ids join no sibling; `kind` is what they are kept in."""
     marked = graph.marks.get(PROLOGUE, frozenset())
-    return Groups(
+    return kind(
         graph,
         config.merges,
         graph.marks.get(COPY, frozenset()),

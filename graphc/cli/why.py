@@ -1,0 +1,65 @@
+"""`graphc why`: questions about a compilation, each with one answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphc.cli.bisect import feed_options
+from graphc.cli.common import (
+    MODEL,
+    complete_feeds,
+    config_options,
+    json_option,
+    load_graph,
+    make_config,
+    print_json,
+    progress,
+    read_feeds,
+)
+from graphc.cli.compile import binding_option, bound_shapes, parse_bindings
+
+
+@click.command("why")
+@click.argument("model", type=MODEL)
+@click.argument("node", required=False)
+@feed_options
+@click.option("--runs", type=click.IntRange(1, 100), default=9, help="How many are measured.")
+@binding_option
+@config_options
+@json_option
+def why_command(
+    model: Path,
+    node: str | None,
+    feeds: tuple[str, ...],
+    seed: int | None,
+    runs: int,
+    bindings: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Say why MODEL is compiled as it is, or what became of NODE: a name, %12, a line (:9), an op.
+
+    With --feed or --seed its kernels are measured, beside loops that do nothing but copy.
+    """
+    from graphc.frontend.diagnosis.why import Why, measured
+
+    loaded = load_graph(model, make_config(options))
+    shapes = bound_shapes(loaded, parse_bindings(bindings))
+    times = None
+    with progress("compiling", loaded.node_count):
+        if feeds or seed is not None:
+            values = complete_feeds(read_feeds(feeds), loaded.params, loaded.types, seed)
+            built, arrays = loaded.prepared((), values)
+            times = measured(built, arrays, runs)
+        else:
+            built = loaded.build(*shapes)
+    why = Why(built.stages, loaded.config, times)
+    answers = why.answers() if node is None else why.of(node)
+    if as_json:
+        parts = ("question", "answer", "evidence")
+        print_json([{name: getattr(a, name) for name in parts} for a in answers])
+        return
+    click.echo("\n\n".join(map(str, answers)))
