@@ -117,6 +117,7 @@ class CompiledFunction(Generic[P, R]):
         self.compiles: list[Compile] = []
         self._binder = Binder(function, self.static, bound, literals)
         self._variants: dict[Signature, tuple[Variant, ...]] = {}
+        self._newest: Built | None = None
         self._families: dict[Any, Family] = {}
         self._served: OrderedDict[Signature, Variant] = OrderedDict()
         self._plain: dict[tuple[Any, ...], Variant] = {}
@@ -412,6 +413,7 @@ class CompiledFunction(Generic[P, R]):
     def _note_compile(self, variant: Variant, built: Built) -> None:
         earlier = [entry.signature for entry in self.compiles]
         reason = variant.reason or difference(variant.signature, earlier)
+        self._newest = built
         self.compiles.append(
             Compile(variant.signature, reason, built.seconds, built.compiled, built.cached)
         )
@@ -480,9 +482,7 @@ class CompiledFunction(Generic[P, R]):
         return page_of(built, self.config, measured, own_sources(built.stages[0].value))
 
     def why(self, *args: Any, **kwargs: Any) -> Why:
-        """Why the compilation for these arrays or specs, or the latest one, is as it is: print it,
-        or ask `.of("h")` about a node (see `gc.why`, which measures kernels, too).
-        """
+        """Why the compilation for these arguments, or the latest, is as it is (see `gc.why`)."""
         from graphc.frontend.diagnosis.why import Why
 
         built = self._latest(args, kwargs)
@@ -490,10 +490,9 @@ class CompiledFunction(Generic[P, R]):
 
     def _latest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
         """The compilation for these arguments; without any, the latest there is."""
-        if args or kwargs or not self.compiles:
+        if args or kwargs or self._newest is None:
             return self._compile(self._traced(args, kwargs))
-        latest = self.compiles[-1].signature
-        return next(v.built for v in self._variants[latest] if v.built is not None)
+        return self._newest
 
     # -------------------------------------------------------------------------------- methods
 

@@ -15,6 +15,7 @@ from graphc.frontend.compile.decorator import compile
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute
 from graphc.ir.place import device_of
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves
 from graphc.passes.placement.cost import nbytes_of
 from graphc.passes.placement.measured import cost_model
@@ -51,7 +52,8 @@ def load_of(node: Node, graph: Graph, config: Config, times: Times | None, calls
     seconds = costs.compute(node, device) * calls
     if times is not None:
         seconds, calls = times.get((device.short, node.summary()), (0.0, 1))
-    return Load(node, flops, float(_touched(node)), calls, seconds)
+    work = float(hint_of(flops)), float(hint_of(_touched(node)))
+    return Load(node, *work, calls, float(hint_of(seconds)))
 
 
 def _touched(kernel: Node) -> int:

@@ -17,9 +17,13 @@ from graphc.errors import GraphError, plain
 from graphc.frontend.diagnosis.limits import Limits, Load, Times, load_of, verdict
 from graphc.ir.graph import Graph, Node, Program
 from graphc.ir.liveness import largest_live, last_reads, peak_bytes
+from graphc.ir.op import OPS
 from graphc.ir.place import device_of
 from graphc.ir.regions import scheduled_graphs
+from graphc.ir.sizes import by_example, hint_of
+from graphc.ir.types import Type
 from graphc.ir.verify import graphs_of, with_blocks
+from graphc.passes.devices.compress import U16
 from graphc.passes.fusion.apart import Apart, apart
 from graphc.passes.placement.cost import rounds_of
 from graphc.passes.reasons import duration
@@ -70,18 +74,20 @@ class Why:
 
     def answers(self) -> list[Answer]:
         """What there is to say about the whole compilation."""
-        made = [self.slow(), self.memory(), self.kernels()]
-        if len(graphs_of(self.program)) > 1:
-            made += [self.devices(), self.messages()]
-        if self.compiles:
-            made.append(self.again())
-        return made
+        with by_example():  # sizes that are open: for the arrays at hand
+            made = [self.slow(), self.memory(), self.kernels()]
+            if len(graphs_of(self.program)) > 1:
+                made += [self.devices(), self.messages()]
+            if self.compiles:
+                made.append(self.again())
+            return made
 
     def of(self, name: str) -> list[Answer]:
         """What there is to say about a node. Raises GraphError for one that is not there."""
-        story = _Story(self, _named(self.stages[0].value, name))
-        made = [story.became(), *story.apart(), *story.device(), *story.messages()]
-        return [*made, *story.memory(), *story.slow()]
+        with by_example():
+            story = _Story(self, _named(self.stages[0].value, name))
+            made = [story.became(), *story.apart(), *story.device(), *story.messages()]
+            return [*made, *story.memory(), *story.slow()]
 
     # -- the whole
 
@@ -99,11 +105,11 @@ class Why:
 
     def memory(self) -> Answer:
         question = "Where does the memory peak come from?"
-        graph = max(graphs_of(self.program), key=peak_bytes)
-        peak = peak_bytes(graph)
+        graph = max(graphs_of(self.program), key=lambda g: hint_of(peak_bytes(g)))
+        peak = hint_of(peak_bytes(graph))
         if not peak:
             return Answer(question, "No value needs memory but arguments, results and constants.")
-        live = largest_live(graph, MOST)
+        live = _largest_live(graph)
         last = last_reads(graph)
         lines = [f"{nbytes:,} bytes: {_told(n)}, {_until(graph, last, n)}" for nbytes, n in live]
         where = f" on {graph.device.short}" if len(graphs_of(self.program)) > 1 else ""
@@ -301,7 +307,7 @@ class _Story:
         if reasons:
             yield Answer("Why is an array copied?", reasons[0], tuple(reasons[1:]))
         for graph in graphs_of(self.why.program):
-            for nbytes, node in largest_live(graph, MOST) if peak_bytes(graph) else ():
+            for nbytes, node in _largest_live(graph):
                 if node in kernels:
                     until = _until(graph, last_reads(graph), node)
                     yield Answer(
@@ -343,9 +349,8 @@ def _all(value: Graph | Program) -> Iterator[Node]:
 def _reader(graph: Graph, value: Node) -> Node | None:
     """The first node that reads a value; the widening of a short message is none."""
     reader = next((n for n in graph.nodes if value in n.inputs), None)
-    if reader is not None and reader.op.name == "widen16":
-        return _reader(graph, reader)
-    return reader
+    short = isinstance(value.type, Type) and value.type.dtype is U16
+    return _reader(graph, reader) if reader is not None and short else reader
 
 
 def _receives(node: Node, channel: str) -> bool:
@@ -362,6 +367,13 @@ def _told(node: Node) -> str:
     if node.op.traits.parameter:
         return f"argument {plain(repr(node.attrs['name']))}"
     return f"{plain(node.summary())}{where}"
+
+
+def _largest_live(graph: Graph) -> list[tuple[int, Node]]:
+    """The values that take most memory while most is taken."""
+    if not hint_of(peak_bytes(graph)):
+        return []
+    return [(hint_of(nbytes), node) for nbytes, node in largest_live(graph, MOST)]
 
 
 def _until(graph: Graph, last: Mapping[Node, int], node: Node) -> str:
@@ -401,7 +413,7 @@ def _nodes_of(value: Graph | Program, name: str) -> Iterable[Node]:
         if line is not None:
             at = [n for n in inside if n.loc and n.loc[1] == int(line[2])]
             return [n for n in at if n.loc is not None and n.loc[0].endswith(line[1])]
-        if found := [n for n in inside if n.op.name == name]:
+        if found := [n for n in inside if n.op is OPS.get(name)]:
             return found
     return []
 
