@@ -14,6 +14,7 @@ from graphc.errors import GraphError, RunError, TypeRuleError
 from graphc.ir.liveness import peak_bytes
 from graphc.learn.trees import tree_map
 from graphc.record import replace
+from tests.support.effort import crossed
 
 rng = np.random.default_rng(0)
 TWO = ["cpu:0", "cpu:1"]
@@ -61,21 +62,23 @@ def same(got: Any, wanted: Any, rtol: float = 1e-9) -> None:
     tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12), got, wanted)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gradients_are_those_of_the_whole(name: str, schedule: str) -> None:
+WAYS = [("always", 3, THREE), ("never", 4, TWO), ("except_last", 1, TWO), ("except_last", 4, THREE)]
+
+
+@pytest.mark.parametrize(
+    ("case", "way"), crossed(product(MODELS, SCHEDULES), WAYS), ids=lambda found: str(found[:2])
+)
+def test_gradients_are_those_of_the_whole(case: Any, way: Any) -> None:
+    (name, schedule), (checkpoint, chunks, devices) = case, way
     loss, params = MODELS[name]
     wanted = gc.value_and_grad(loss)(params, BATCH)
-    for number, checkpoint in enumerate(("always", "except_last", "never")):
-        chunks = (1, 3, 4)[number]
-        piped = parallel.pipeline(loss, THREE[: 2 + number % 2], chunks, schedule, checkpoint)
-        same(piped(params, BATCH), wanted)
+    same(parallel.pipeline(loss, devices, chunks, schedule, checkpoint)(params, BATCH), wanted)
 
 
 def test_modes_and_schedules_differ_in_no_bit() -> None:
     """With chunks in one order, whatever is run once more and wherever it is run."""
     first: Any = None
-    for checkpoint, devices in product(("always", "except_last", "never"), (TWO, THREE)):
+    for checkpoint, devices in (("always", TWO), ("except_last", THREE), ("never", TWO)):
         piped = parallel.pipeline(tied, devices, 4, "1f1b", checkpoint, stages=2)
         made = gc.compile(piped, devices=devices, fast_math=False)(TIED, BATCH)
         first = first or made
@@ -199,6 +202,79 @@ def test_a_parameter_that_nothing_reads_has_no_slope() -> None:
     params = {"w": LAYERS[0], "unused": np.ones(3)}
     _, slopes = parallel.pipeline(loss, TWO, 2)(params, BATCH)
     np.testing.assert_array_equal(slopes["unused"], np.zeros(3))
+
+
+class Models:
+    """A U-Net with skips, a transformer whose embedding is tied, an LSTM and a ResNet with batch
+    norm: losses of (params, batch), parameters and batch."""
+
+    @staticmethod
+    def unet() -> Any:
+        conv = [nn.Conv(a, b, 3, padding="same") for a, b in ((1, 4), (4, 8), (12, 4), (4, 1))]
+
+        def loss(params: Any, batch: Any) -> Any:
+            x, y = batch
+            skip = nn.relu(conv[0](params[0], x))
+            low = nn.relu(conv[1](params[1], nn.MaxPool(2)({}, skip)))
+            wide = np.repeat(np.repeat(low, 2, axis=2), 2, axis=3)
+            h = nn.relu(conv[2](params[2], np.concatenate([wide, skip], axis=1)))
+            return ((conv[3](params[3], h) - y) ** 2).mean()
+
+        batch = tuple(rng.standard_normal((6, 1, 8, 8)) for _ in range(2))
+        return loss, [c.init(gc.random.key(k), "f64") for k, c in enumerate(conv)], batch
+
+    @staticmethod
+    def transformer() -> Any:
+        layers = [nn.MultiHeadAttention(8, 2) for _ in range(2)]
+
+        def loss(params: Any, batch: Any) -> Any:
+            h = params["words"][batch]
+            for layer, part in zip(layers, params["layers"]):
+                h = gc.layer_norm(h + layer(part, h))
+            return gc.cross_entropy((h @ params["words"].T).reshape(-1, 11), batch.reshape(-1))
+
+        parts = [layer.init(gc.random.key(k), "f64") for k, layer in enumerate(layers)]
+        params = {"words": rng.standard_normal((11, 8)), "layers": parts}
+        return loss, params, rng.integers(0, 11, (6, 5))
+
+    @staticmethod
+    def lstm() -> Any:
+        net = nn.Sequential(nn.LSTM(4, 6), nn.LSTM(6, 6), nn.Dense(6, 2))
+
+        def loss(params: Any, batch: Any) -> Any:
+            return (net(params, batch) ** 2).mean()
+
+        return loss, net.init(gc.random.key(0), "f64"), rng.standard_normal((6, 5, 4))
+
+    @staticmethod
+    def resnet() -> Any:
+        def block() -> Any:
+            parts = nn.Conv(4, 4, 3, padding="same"), nn.BatchNorm(4), nn.relu
+            return nn.Residual(*parts)
+
+        net = nn.Sequential(nn.Conv(1, 4, 3, padding="same"), block(), block())
+        state = net.state("f64")
+
+        def loss(params: Any, batch: Any) -> Any:
+            h, _ = net.apply(params, batch, state, training=True)
+            return (h**2).mean()
+
+        return loss, net.init(gc.random.key(0), "f64"), rng.standard_normal((6, 1, 6, 6))
+
+
+@pytest.mark.parametrize("name", ["unet", "transformer", "lstm", "resnet"])
+def test_models(name: str) -> None:
+    """The bits of the mean of two halves, one after the other on one device; a weight that two
+    stages share is summed in another order."""
+    loss, params, batch = getattr(Models, name)()
+    piped = parallel.pipeline(loss, TWO, 2, "1f1b", "except_last")
+    made = gc.compile(piped, devices=TWO, fast_math=False)(params, batch)
+    alone = gc.compile(gc.value_and_grad(loss), fast_math=False)
+    first, second = (alone(params, part) for part in parallel.split(batch, 2))
+    wanted = tree_map(lambda a, b: (a + b) / 2, first, second)
+    same(made, wanted, rtol=1e-12)
+    if name != "transformer":
+        tree_map(np.testing.assert_array_equal, made, wanted)
 
 
 def test_running_statistics_move_once_for_the_batch() -> None:

@@ -108,10 +108,13 @@ class Planned:
     costs         of each stage for its first chunk
     prediction    the timeline of the schedule with these costs
     bytes         what each device would need
+    gap           by how much the slowest stage may be slower than necessary (0.1 is 10 %); None
+                  where the user has said where to cut
     """
 
     schedule: Timetable
     costs: Sequence[StageCost]
+    gap: float | None = None
     choices: Sequence[Choice] = ()
 
     @property
@@ -131,6 +134,8 @@ class Planned:
                 f"{each.params:,} bytes of parameters, {each.inputs + each.inside:,} for each chunk"
             )
         lines += [f"device {k}: about {n:,} bytes" for k, n in enumerate(self.bytes)]
+        if self.gap is not None:
+            lines.append(f"the slowest stage is within {self.gap:.1%} of the fastest there can be")
         return "\n".join([*lines, "", reasons(self.choices)] if self.choices else lines)
 
 
@@ -166,7 +171,7 @@ def piped(function: Callable[..., Any], pieces: Sequence[Piece], options: Option
     home = plan.devices[0]
     costs = [stage_cost(first.loss, each, plan.cost, home) for each in cells[pieces[0].rows]]
     table = plan.table(sum(piece.group == 0 for piece in pieces))
-    return Piped(values, gradients, last, whole, Planned(table, costs))
+    return Piped(values, gradients, last, whole, Planned(table, costs, plan.gap))
 
 
 def chosen(
@@ -298,6 +303,7 @@ class Plan:
         if not self.working:
             raise GraphError("nothing in the function depends on the batch")
         self.given = _given_table(options.schedule)
+        self.gap: float | None = None
         self.devices = tuple(map(parse_device, options.groups[0]))
         self.cost = cost_model(self.devices, Config.create(devices=options.groups[0]))
         asked = cut.by_device(loss, self.devices) if options.stages is None else None
@@ -314,7 +320,8 @@ class Plan:
         usual = len(devices) * (2 if schedule == "interleaved" else 1)
         known = self.given.stages if self.given else None
         count = int(stages or known or min(usual, len(cut.together(self.loss))))
-        return cut.by_count(self.loss, count, self.cost, self.options.balance), count
+        stage, self.gap = cut.by_count(self.loss, count, self.cost, self.options.balance)
+        return stage, count
 
     def table(self, chunks: int) -> Timetable:
         """The schedule of a number of chunks. Raises GraphError where the user's own is for

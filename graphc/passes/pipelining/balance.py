@@ -4,17 +4,25 @@
 
 Exact, by dynamic programming over (parts, end of the part): fast enough for thousands of nodes, so
 nothing is left to a heuristic.
+
+A graph has more cuts than the sequence of its nodes: `assigned` searches them by branch and bound
+(Land and Doig, 1960), from the best cut of the sequence on, and says how far from the best its
+result may be if it is stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from graphc.errors import GraphError
+from graphc.record import record
 
 MOST_POSITIONS = 1500  # a longer sequence is cut between blocks of its elements
+MOST_STEPS = 20_000  # of a search
+NEARLY = 1e-9  # relative; less is rounding
 SLACK = 1.02  # how much slower the slowest part may be for fewer bytes between the parts
 
 
@@ -117,3 +125,95 @@ def _by_blocks(
         None if apart is None else [float(x) for x in apart],
     )
     return [int(starts[end]) if end < len(starts) else len(seconds) for end in ends]
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+@record(frozen=True)
+class Assigned:
+    """The part of each node of a graph, what the slowest part takes, and a time that no parts can
+    be faster than."""
+
+    part: list[int]
+    slowest: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """By how much the slowest part may be slower than necessary: 0.1 is 10 %."""
+        return self.slowest / self.bound - 1 if self.bound else 0.0
+
+
+def assigned(
+    seconds: Sequence[float], before: Sequence[Sequence[int]], parts: int, steps: int = MOST_STEPS
+) -> Assigned:
+    """Parts of a graph that takes its edges forward only, with the fastest slowest part.
+
+    `before` has the numbers of the nodes that each one reads, which are smaller than its own.  The
+    result is the best there is unless the search was stopped after `steps` nodes; then it may be
+    slower than that by its `gap`.
+    """
+    ends = balanced(seconds, parts)
+    found = [k for k, (a, b) in enumerate(pairwise([0, *ends])) for _ in range(a, b)]
+    search = _Search(seconds, before, parts, found, steps)
+    search.run()
+    finished = search.left > 0 or search.best <= search.bound * (1 + NEARLY)
+    return Assigned(search.found, search.best, search.best if finished else search.bound)
+
+
+class _Search:
+    """Depth first over the nodes in order: to each the first part that it may be in, and later
+    ones, as long as what is left can still fit in less than the best known."""
+
+    def __init__(
+        self,
+        seconds: Sequence[float],
+        before: Sequence[Sequence[int]],
+        parts: int,
+        found: list[int],
+        steps: int,
+    ) -> None:
+        self.seconds = seconds
+        self.before = before
+        self.parts = parts
+        self.found = found
+        self.left = steps
+        loads = [0.0] * parts
+        for node, part in enumerate(found):
+            loads[part] += seconds[node]
+        self.best = max(loads, default=0.0)
+        self.rest = [*accumulate(reversed(seconds), initial=0.0)][::-1]  # from each node on
+        self.bound = max([self.rest[0] / parts, *seconds], default=0.0)
+
+    def run(self) -> None:
+        count = len(self.seconds)
+        part, loads = [-1] * count, [0.0] * self.parts
+        node = 0
+        while node >= 0 and self.left > 0 and self.best > self.bound * (1 + NEARLY):
+            self.left -= 1
+            if node == count:
+                self.best, self.found = max(loads), part.copy()
+                node -= 1
+                continue
+            if part[node] >= 0:
+                loads[part[node]] -= self.seconds[node]
+            least = max((part[n] for n in self.before[node]), default=0)
+            following = max(part[node] + 1, least)
+            while following < self.parts and not self.fits(node, following, loads):
+                following += 1
+            if following == self.parts:
+                part[node] = -1
+                node -= 1
+                continue
+            part[node] = following
+            loads[following] += self.seconds[node]
+            node += 1
+
+    def fits(self, node: int, part: int, loads: Sequence[float]) -> bool:
+        """May something better come of it?"""
+        most = self.best * (1 - NEARLY)
+        if loads[part] + self.seconds[node] >= most:
+            return False
+        free = sum(most - load for load in loads)
+        return free > self.rest[node]

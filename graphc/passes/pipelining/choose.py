@@ -142,7 +142,7 @@ def choices(
     for stages in counts:
         if stages > len(cut.together(loss)):
             break
-        stage = cut.by_count(loss, stages, cost)
+        stage, _ = cut.by_count(loss, stages, cost)
         cells = cells_of(loss, parts_of(loss, stage, stages))
         known = [stage_cost(loss, each, cost, devices[0]) for each in cells]
         found += _of_stages(known, cost, devices, share, most_chunks, limit)

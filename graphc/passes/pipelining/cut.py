@@ -2,12 +2,14 @@
 
 By what the user says (`gc.device`, names of values), or into a number of stages that take equally
 long.  Nodes in the order of the graph are cut at some positions: no edge then leads backwards,
-whatever the graph looks like, and a value that skips stages is one value still.
+whatever the graph looks like, and a value that skips stages is one value still.  Where that is not
+good enough, branches are cut across their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from graphc.errors import GraphError
 from graphc.hints import meant
@@ -16,7 +18,7 @@ from graphc.ir.place import Constraint, Device
 from graphc.ops.autodiff.vjp import Note, Sweep, zeros
 from graphc.ops.control.control import param_node
 from graphc.ops.record.value import Trace, tracing
-from graphc.passes.pipelining.balance import balanced
+from graphc.passes.pipelining.balance import SLACK, assigned, balanced
 from graphc.passes.pipelining.cells import Loss
 from graphc.passes.placement.simulate import Costs
 
@@ -109,33 +111,41 @@ def _ids(stage: Mapping[Node, int]) -> list[tuple[int, Node]]:
 
 
 def by_count(
-    loss: Loss, count: int, cost: Costs, balance: str = "time", limit: float | None = None
-) -> dict[Node, int]:
-    """The best stages of this number; `balance` says what is made equal.
+    loss: Loss, count: int, cost: Costs, balance: str = "time"
+) -> tuple[dict[Node, int], float]:
+    """The best stages of this number, and by how much the slowest may be slower than necessary;
+    `balance` says what is made equal.
 
-    Raises GraphError for an unknown balance and for more stages than there are nodes.
+    Nodes are cut in their order, where few bytes cross; the graph is searched for other cuts where
+    no cut of the order is good.  Raises GraphError for an unknown balance and for more stages than
+    there are nodes.
     """
     if balance not in WAYS:
         raise GraphError(f"stages are balanced by {' or '.join(WAYS)}, not by {balance!r}")
     groups = together(loss)
     if count > len(groups):
         raise GraphError(f"{len(groups)} nodes are no {count} stages")
-    seconds, sizes = node_seconds(loss, cost), node_bytes(loss)
-    even = seconds if balance == "time" else sizes
-    ends = balanced(
-        [sum(even[n] for n in group) for group in groups],
-        count,
-        [sum(sizes[n] for n in group) for group in groups],
-        limit,
-        crossing_bytes(loss, groups),
-    )
-    stage: dict[Node, int] = {}
-    number = 0
-    for position, group in enumerate(groups):
-        while position >= ends[number]:
-            number += 1
-        stage |= dict.fromkeys(group, number)
-    return stage
+    even = node_seconds(loss, cost) if balance == "time" else node_bytes(loss)
+    costs = [sum(even[n] for n in group) for group in groups]
+    ends = balanced(costs, count, crossing=crossing_bytes(loss, groups))
+    part = [k for k, (a, b) in enumerate(pairwise([0, *ends])) for _ in range(a, b)]
+    slowest = max(sum(costs[a:b]) for a, b in pairwise([0, *ends]))
+    bound = max(sum(costs) / count, *costs)
+    if slowest > SLACK * bound:
+        found = assigned(costs, _edges(groups), count)
+        part = found.part if slowest > SLACK * found.slowest else part
+        slowest, bound = min(slowest, found.slowest), found.bound
+    stage = {node: number for number, group in zip(part, groups) for node in group}
+    return stage, slowest / bound - 1 if bound else 0.0
+
+
+def _edges(groups: Sequence[Sequence[Node]]) -> list[list[int]]:
+    """The numbers of the groups that each one reads."""
+    position = {node: k for k, group in enumerate(groups) for node in group}
+    read = [
+        {position[n] for node in group for n in node.inputs if n in position} for group in groups
+    ]
+    return [sorted(found - {k}) for k, found in enumerate(read)]
 
 
 def together(loss: Loss) -> list[list[Node]]:

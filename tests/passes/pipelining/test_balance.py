@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
 from graphc.errors import GraphError
 from graphc.passes.pipelining import balance
-from graphc.passes.pipelining.balance import balanced
+from graphc.passes.pipelining.balance import assigned, balanced
 
 rng = np.random.default_rng(0)
 
@@ -63,3 +63,40 @@ def test_long_sequences_are_cut_between_blocks() -> None:
     ends = balanced(costs, 8)
     assert slowest(costs, ends) < sum(costs) / 8 * 1.02
     assert len(costs) > balance.MOST_POSITIONS
+
+
+def test_no_parts_of_a_graph_are_better() -> None:
+    """Random graphs against all ways to take their edges forward."""
+    for _ in range(150):
+        count, parts = int(rng.integers(1, 7)), int(rng.integers(1, 4))
+        costs = rng.integers(1, 20, count).tolist()
+        before = [[k for k in range(n) if rng.random() < 0.3] for n in range(count)]
+        found = assigned(costs, before, parts)
+        best = min(
+            max(sum(c for c, p in zip(costs, way) if p == k) for k in range(parts))
+            for way in product(range(parts), repeat=count)
+            if all(way[k] <= way[n] for n in range(count) for k in before[n])
+        )
+        assert found.slowest == found.bound == best
+        assert found.gap == 0
+        assert all(found.part[k] <= found.part[n] for n in range(count) for k in before[n])
+
+
+def test_branches_are_cut_across_their_order() -> None:
+    """Two branches, a slow one behind a fast one: in order no cut is as good."""
+    costs, before = [3.0, 3.0, 1.0, 1.0, 2.0], [[], [], [0], [1], [2, 3]]
+    assert slowest(costs, balanced(costs, 2)) == 6
+    assert assigned(costs, before, 2).slowest <= 6
+    costs, before = [4.0, 1.0, 4.0, 1.0], [[], [0], [], [2]]
+    assert slowest(costs, balanced(costs, 2)) == 5
+    costs, before = [1.0, 4.0, 1.0, 4.0, 4.0, 2.0], [[], [0], [], [2], [2], [0]]
+    assert assigned(costs, before, 2).slowest == 8
+
+
+def test_a_search_that_is_stopped_says_how_far_it_got() -> None:
+    costs = rng.random(60).tolist()
+    before = [[n - 1] if n else [] for n in range(60)]
+    stopped = assigned(costs, before, 4, steps=50)
+    assert slowest(costs, balanced(costs, 4)) == pytest.approx(stopped.slowest)
+    assert stopped.bound <= stopped.slowest
+    assert 0 <= stopped.gap < 0.5
