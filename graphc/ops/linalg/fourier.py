@@ -15,30 +15,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import TypeRuleError
-from graphc.ir.op import Attr, Loops, Sample
-from graphc.ir.types import C64, C128, F32, AnyType, Dim, DType, Type, dtype, tensor
-from graphc.loops.nest import Buffer, Scalars
-from graphc.ops.linalg.fourier_nest import Transform, bits_of, radices, sides
-from graphc.ops.record.arguments import (
-    Applied,
-    Array,
-    ArrayLike,
-    Axes,
-    DTypeLike,
-    ReadAt,
-    Tensor,
-    Write,
-)
-from graphc.ops.record.dims import rank_of, shape_of, tensor_type
-from graphc.ops.record.families import define, normalise_axis, require, require_dtype, sample_array
-from graphc.ops.record.value import Value, as_value, common_element, emit, functions, public
+from graphc.ir.types import C64, C128, F32, DType
+from graphc.ops.linalg.fourier_ops import extent_of, is_real_row, is_row, real_turns, roots, turns
+from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
+from graphc.ops.record.dims import rank_of, shape_of
+from graphc.ops.record.families import normalise_axis, require
+from graphc.ops.record.value import as_value, common_element, element_of, emit, functions, public
 from graphc.ops.shape.manipulation import moveaxis
 from graphc.ops.shape.shape import reshape
 from graphc.ops.tuning import tuned
@@ -46,13 +33,8 @@ from graphc.ops.tuning import tuned
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def _roots(exponents: Any, n: int) -> Any:
-    """exp(-2 pi i e / n), with whole exponents taken modulo n first."""
-    return np.exp(-2j * np.pi * (np.asarray(exponents) % n) / n)
-
-
 def _matrix(n: int) -> Any:
-    return _roots(np.outer(np.arange(n), np.arange(n)), n)
+    return roots(np.outer(np.arange(n), np.arange(n)), n)
 
 
 def _factor(n: int) -> int:
@@ -60,104 +42,10 @@ def _factor(n: int) -> int:
     return max(d for d in range(1, min(n, tuned.root_factor) + 1) if n % d == 0)
 
 
-def _extent(name: str, x: Tensor | Type, axis: int) -> int:
-    extent = shape_of(x)[axis]
-    if isinstance(extent, Dim):
-        raise TypeRuleError(f"{name}: the extent {extent} is not known")
-    return extent
-
-
-# ------------------------------------------------------------------------------------ the op
-
-MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
-
-
-@cache
-def turns(n: int, name: str) -> Any:
-    """What the op multiplies with, w**k for k < n, then w**(r s) of the matrix that a row is: a
-    table [2 n, 2] of the bits of real and imaginary parts, which nothing differentiates."""
-    a, b = sides(n)
-    parts = np.arange(n), np.outer(np.arange(a), np.arange(b)).ravel()
-    made = np.concatenate([_roots(exponents, n) for exponents in parts])
-    bits = bits_of(dtype(name)).numpy
-    return made.astype(dtype(name).numpy).view(bits).reshape(2 * n, 2)
-
-
-def _infer_fft(x: AnyType, table: AnyType, *, inverse: bool) -> Type:
-    x, table = tensor_type("fft", x), tensor_type("fft", table)
-    require_dtype("fft", x, ("c64", "c128"))
-    require(x.rank >= 1, "fft of a scalar")
-    n = _extent("fft", x, -1)
-    require(0 < n <= MOST_TURNS and radices(n) is not None, f"fft of {n} numbers")
-    fits = table is tensor(bits_of(x.dtype), (2 * n, 2))
-    require(fits, f"fft of {n} numbers with a table of type {table}")
-    return x
-
-
-def _fft_reference(x: Array, table: Array, inverse: bool) -> Any:
-    n = x.shape[-1]
-    made = np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
-    return made.astype(x.dtype) if n else x
-
-
-def _fft_gradient(ct: Value, result: Value, x: Value, table: Value, *, inverse: bool) -> Any:
-    """The matrix is symmetric: its adjoint is its conjugate, the transform the other way."""
-    return emit("fft", ct, table, inverse=not inverse), None
-
-
-def _rows_of(node: Applied) -> int:
-    return math.prod(node.type.dims[:-1])
-
-
-def _planes(node: Applied) -> tuple[tuple[DType, int], ...]:
-    """Real and imaginary parts, and those of the pass before."""
-    return ((node.type.dtype.real, node.type.dims[-1]),) * 4
-
-
-def _fft_nest(
-    b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
-) -> None:
-    with b.loop(_rows_of(node), "parallel") as unit:
-        Transform(b, node, read, write, scratch).row(unit)
-
-
-def _fft_cost(node: Applied) -> tuple[float, float]:
-    kind = node.type
-    return 5.0 * kind.size * math.log2(max(2, kind.dims[-1])), 2.0 * kind.nbytes
-
-
-def _fft_samples() -> list[Sample]:
-    made = []
-    for name in ("c128", "c64"):
-        for shape in ((4,), (2, 3, 16), (0, 8), (35,), (3, 48), (2, 77), (1, 1), (13,), (512,)):
-            x = sample_array(name, shape, (-1, 1), 3)
-            table = turns(shape[-1], name)
-            made += [Sample((x, table), {"inverse": k}, tolerance=32) for k in (False, True)]
-    x, table = made[0].operands
-    return [*made, Sample((x, table[1:]), {}, False), Sample((x.real, table), {}, False)]
-
-
-fft_op = define(
-    "fft",
-    infer=_infer_fft,
-    reference=_fft_reference,
-    lower=Loops(
-        _fft_nest, _rows_of, lambda node: ((node.type.dtype.real, node.type.dims[-1]),) * 4
-    ),
-    attrs=(Attr("inverse", "bool", False),),
-    dtypes=("c64", "c128"),
-    gradient=_fft_gradient,
-    cost=_fft_cost,
-    samples=_fft_samples,
-    doc="The discrete Fourier transform of rows, or the opposite one, not scaled; the second "
-    "operand holds the bits of roots of unity.",
-)
-
-
 def _forward(x: Tensor, n: int, element: DType, inverse: bool = False) -> Any:
     """The transform of rows of n complex numbers, or with the opposite turns, not scaled."""
     f = functions
-    if tuned.root_matrix < n <= MOST_TURNS and radices(n) is not None:
+    if tuned.root_matrix < n and is_row(n):
         return emit("fft", x, turns(n, element.name), inverse=inverse)
     if inverse:
         return f.conj(_forward(f.conj(x), n, element))
@@ -168,15 +56,15 @@ def _forward(x: Tensor, n: int, element: DType, inverse: bool = False) -> Any:
         return _chirped(x, n, element)
     lead, b = tuple(shape_of(x)[:-1]), n // a
     y = f.matmul(_matrix(a).astype(element.numpy), reshape(x, (*lead, a, b)))
-    roots = _roots(np.outer(np.arange(a), np.arange(b)), n).astype(element.numpy)
-    y = _forward(f.multiply(y, roots), b, element)
+    between = roots(np.outer(np.arange(a), np.arange(b)), n).astype(element.numpy)
+    y = _forward(f.multiply(y, between), b, element)
     return reshape(f.swapaxes(y, -1, -2), (*lead, n))
 
 
 def _chirped(x: Tensor, n: int, element: DType) -> Any:
     """2 j k = j**2 + k**2 - (k - j)**2 makes the transform a convolution."""
     f, squares = functions, np.arange(n) ** 2
-    chirp, size = _roots(squares, 2 * n), 1 << (2 * n - 2).bit_length()
+    chirp, size = roots(squares, 2 * n), 1 << (2 * n - 2).bit_length()
     kernel = np.zeros(size, complex)
     kernel[:n] = np.conj(chirp)
     kernel[size - n + 1 :] = np.conj(chirp[:0:-1])
@@ -195,7 +83,7 @@ def _scale(n: int, norm: str | None, inverse: bool) -> float:
 
 def _fitted(x: Tensor, n: int) -> Any:
     """The first n of each row, or zeros behind it."""
-    have = _extent("fft", x, -1)
+    have = extent_of("fft", x, -1)
     x = x[..., :n] if n < have else x
     return functions.pad(x, [(0, 0)] * (rank_of(x) - 1) + [(0, n - have)]) if n > have else x
 
@@ -216,12 +104,15 @@ def _along(name: str, a: Any, n: Any, axis: int, norm: Any, inverse: bool) -> An
     x = as_value(a)
     axis = normalise_axis(axis, rank_of(x), name)
     x, element = _complex(moveaxis(x, axis, -1))
-    count = _length(name, n, _extent(name, x, -1))
+    count = _length(name, n, extent_of(name, x, -1))
     x = _fitted(x, count)
-    f = functions
     made = _forward(x, count, element, inverse)
-    scale = _scale(count, norm, inverse)
-    return moveaxis(made if scale == 1 else f.multiply(made, scale), -1, axis)
+    return moveaxis(_scaled(made, count, norm, inverse), -1, axis)
+
+
+def _scaled(x: Tensor, n: int, norm: str | None, inverse: bool) -> Any:
+    scale = _scale(n, norm, inverse)
+    return x if scale == 1 else functions.multiply(x, scale)
 
 
 @public(np.fft.fft, name="fft.fft")
@@ -241,7 +132,11 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
     """The first half of the transform of real numbers: n // 2 + 1 frequencies."""
     require(not common_element(a)[0].is_complex, "rfft takes real numbers")
     x = moveaxis(as_value(a), axis, -1)
-    count = _length("rfft", n, _extent("rfft", x, -1))
+    count = _length("rfft", n, extent_of("rfft", x, -1))
+    if is_real_row(count):
+        real = _complex(x)[1].real
+        made = emit("rfft", functions.astype(_fitted(x, count), real), real_turns(count, real.name))
+        return moveaxis(_scaled(made, count, norm, False), -1, axis)
     return moveaxis(_along("rfft", x, count, -1, norm, False)[..., : count // 2 + 1], -1, axis)
 
 
@@ -249,14 +144,21 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
 def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The n real numbers (an even count by default) whose rfft this is."""
     f, x = functions, moveaxis(as_value(a), axis, -1)
-    count = _length("irfft", n, 2 * (_extent("irfft", x, -1) - 1))
+    count = _length("irfft", n, 2 * (extent_of("irfft", x, -1) - 1))
     x = _fitted(_complex(x)[0], count // 2 + 1)
+    if is_real_row(count):
+        made = emit("irfft", x, real_turns(count, element_of(x)[0].real.name))
+        return moveaxis(_as_narrow(_scaled(made, count, norm, True), a), -1, axis)
     rest = f.conj(f.flip(x[..., 1 : (count + 1) // 2], -1))
     whole = f.concatenate([x, rest], -1)[..., :count]
     made = f.real(_along("irfft", whole, count, -1, norm, True))
+    return moveaxis(_as_narrow(made, a), -1, axis)
+
+
+def _as_narrow(made: Tensor, a: ArrayLike) -> Any:
+    """f16 and bf16 for arguments of such."""
     element = common_element(a)[0]
-    made = f.astype(made, element) if element.is_float and element.itemsize == 2 else made
-    return moveaxis(made, -1, axis)
+    return functions.astype(made, element) if element.is_float and element.itemsize == 2 else made
 
 
 @public(np.fft.hfft, name="fft.hfft")
@@ -357,7 +259,7 @@ def _shifted(x: Any, axes: Any, sign: int) -> Any:
         range(rank_of(x)) if axes is None else axes if isinstance(axes, tuple | list) else (axes,)
     )
     for axis in given:
-        half = _extent("fftshift", x, axis) // 2
+        half = extent_of("fftshift", x, axis) // 2
         x = functions.roll(x, half if sign > 0 else -half, axis)
     return x
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from graphc.ir.types import I32, I64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
@@ -103,26 +104,35 @@ def _odd(values: Sequence[Pair]) -> list[Pair]:
 class Transform:
     """Writes the loops of one row.  Operand 1 holds w_n**k, and behind that w_n**(r s)."""
 
+    inverse = False
+
     def __init__(
         self, b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
     ) -> None:
         self.b, self.node, self.read, self.write = b, node, read, write
         self.planes, self.others = (scratch[0], scratch[1]), (scratch[2], scratch[3])
         self.dims = node.inputs[0].type.dims
-        self.n = self.dims[-1]
-        self.inverse = node.attrs["inverse"]
+        self.n = scratch[0].size
 
     def row(self, unit: Expr) -> None:
-        b, n = self.b, self.n
-        with b.loop(n, "vector") as k:
-            self.put(k, self.swapped(self.read(0, b.affine([(unit, n)], k))))
-        first, second = sides(n)
+        self.load(unit)
+        first, second = sides(self.n)
         self.columns(first, second)
         self.transpose(first, second)
         self.columns(second, first)
+        self.give(unit)
+
+    def load(self, unit: Expr) -> None:
+        b, n = self.b, self.n
         with b.loop(n, "vector") as k:
-            index = (*unravel(unit, self.dims[:-1]), k)
-            self.write(index, self.swapped(self.get(k)))
+            self.put(k, self.swapped(self.read(0, b.affine([(unit, n)], k))))
+
+    def give(self, unit: Expr) -> None:
+        with self.b.loop(self.n, "vector") as k:
+            self.write(self.index(unit, k), self.swapped(self.get(k)))
+
+    def index(self, unit: Expr, place: Expr) -> tuple[Expr, ...]:
+        return (*unravel(unit, self.dims[:-1]), place)
 
     def transpose(self, rows: int, columns: int) -> None:
         """The planes turned, in blocks that the first cache holds, times the roots in between."""
@@ -150,7 +160,7 @@ class Transform:
             self.b.store(plane, at, part)
 
     def turn(self, at: Expr) -> Pair:
-        element = self.node.type.dtype.real
+        element = self.planes[0].dtype
         return Pair(*(self.read(1, at * 2 + part).bitcast(element) for part in range(2)))
 
     def columns(self, count: int, run: int) -> None:
@@ -176,3 +186,64 @@ class Transform:
                     if t and m > 1:
                         value = value * Pair(*map(b.read, factors[t - 1]))
                     self.put(b.affine([(j, radix * run)], e + t * run), value, self.others)
+
+
+class OfNumbers(Transform):
+    """Of complex numbers, in one direction or the other."""
+
+    def __init__(self, b: Scalars, node: Applied, *rest: Any) -> None:
+        super().__init__(b, node, *rest)
+        self.inverse = node.attrs["inverse"]
+
+
+class OfReals(Transform):
+    """Of 2 m real numbers, as one of m complex ones z_k = x_2k + i x_2k+1, whose result Z gives
+
+    X_k = E + w_2m**k O    E = (Z_k + conj(Z_m-k)) / 2,  O = (Z_k - conj(Z_m-k)) / 2i
+    """
+
+    def load(self, unit: Expr) -> None:
+        b, m = self.b, self.n
+        with b.loop(m, "vector") as k:
+            at = b.affine([(unit, 2 * m), (k, 2)])
+            self.put(k, Pair(self.read(0, at), self.read(0, at + 1)))
+
+    def give(self, unit: Expr) -> None:
+        b, m = self.b, self.n
+        first = self.get(b.integer(0))
+        zero = b.const(0.0, first.re.dtype)
+        ends = [Pair(first.re + first.im, zero), Pair(first.re - first.im, zero)]
+        for place, value in zip((0, m), ends, strict=True):
+            self.write(self.index(unit, b.integer(place)), value)
+        with b.loop(m, "vector", 1) as k:
+            z, other = self.get(k), self.get(m - k)
+            even = Pair((z.re + other.re) * 0.5, (z.im - other.im) * 0.5)
+            odd = Pair((z.im + other.im) * 0.5, (other.re - z.re) * 0.5)
+            self.write(self.index(unit, k), even + odd * self.turn(k + 2 * m))
+
+
+class ToReals(Transform):
+    """The inverse of `OfReals`, not scaled: Z_k = E + i O, E = X_k + conj(X_m-k),
+    O = (X_k - conj(X_m-k)) / w_2m**k.  The imaginary parts of the first and the last are not read.
+    """
+
+    inverse = True
+
+    def load(self, unit: Expr) -> None:
+        b, m = self.b, self.n
+        first, last = (self.read(0, b.affine([(unit, m + 1)], at)) for at in (0, m))
+        start = Pair(first.re + last.re, first.re - last.re)
+        self.put(b.integer(0), self.swapped(start))
+        with b.loop(m, "vector", 1) as k:
+            x = self.read(0, b.affine([(unit, m + 1)], k))
+            other = self.read(0, b.affine([(unit, m + 1)], m - k))
+            turn = self.turn(k + 2 * m)
+            odd = Pair(x.re - other.re, x.im + other.im) * Pair(turn.re, -turn.im)
+            value = Pair(x.re + other.re - odd.im, x.im - other.im + odd.re)
+            self.put(k, self.swapped(value))
+
+    def give(self, unit: Expr) -> None:
+        with self.b.loop(self.n, "vector") as k:
+            value = self.swapped(self.get(k))
+            self.write(self.index(unit, k * 2), value.re)
+            self.write(self.index(unit, k * 2 + 1), value.im)

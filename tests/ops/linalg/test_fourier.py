@@ -29,8 +29,9 @@ def is_prime(n: int) -> bool:
     return all(n % d for d in range(2, n))
 
 
-def test_samples() -> None:
-    check_samples(OPS["fft"])
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft"])
+def test_samples(name: str) -> None:
+    check_samples(OPS[name])
 
 
 def test_rows_are_matrices_of_transforms_that_are_written_out() -> None:
