@@ -33,7 +33,7 @@ from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Library
 from graphc.ir.regions import has_workspace
-from graphc.ir.sizes import by_example
+from graphc.ir.sizes import Size, by_example, hint_of
 from graphc.ir.types import DType, Type, leaves
 from graphc.loops.facts import unit_work, work_stride
 from graphc.loops.nest import Kernel
@@ -153,11 +153,17 @@ def _begins(spec: Spec, starts: tuple[int, ...]) -> Spec:
 def poll_of(region: Graph, units: int) -> int:
     """The units of a long kernel between two looks at the cancel flag."""
     inner = [n for n in region.nodes if n.op.cost is not None]
-    flops = sum(n.op.cost(n)[0] for n in inner)  # type: ignore[misc]
+    flops = sum(hint_of(n.op.cost(n)[0]) for n in inner)  # type: ignore[misc]
     kinds = [leaf for n in (*region.params, *region.results) for leaf in leaves(n.type)]
     nbytes = sum(kind.nbytes for kind in kinds if isinstance(kind, Type) and kind.is_static)
-    seconds = max(flops / tuned.slow_flops, nbytes / tuned.slow_bytes)
-    return max(1, int(units * tuned.poll_seconds / seconds)) if seconds > tuned.long_kernel else 0
+    seconds = max(flops / tuned.slow_flops, hint_of(nbytes) / tuned.slow_bytes)
+    if isinstance(nbytes, Size):
+        seconds *= loops_tuned.later_growth
+    return (
+        max(1, int(hint_of(units) * tuned.poll_seconds / seconds))
+        if seconds > tuned.long_kernel
+        else 0
+    )
 
 
 def computing(node: Node) -> Graph:

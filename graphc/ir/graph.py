@@ -18,6 +18,7 @@ from typing import Any
 from graphc.errors import UNCOMPUTABLE, GraphError, TypeRuleError, uncomputable
 from graphc.ir.op import Attrs, Effect, Op
 from graphc.ir.rewrites import stoppable
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import AnyType, Type
 
 Location = tuple[str, int]
@@ -81,8 +82,9 @@ class Node:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its value; 0 where that is no array of a known size."""
-        return self.type.nbytes if isinstance(self.type, Type) and self.type.is_static else 0
+        """Bytes of its value, for the sizes at hand; 0 where that is no array of a known size."""
+        known = isinstance(self.type, Type) and self.type.is_static
+        return hint_of(self.type.nbytes) if known else 0  # type: ignore[union-attr]
 
     def summary(self) -> str:
         """The node as messages name it: a fused one with the ops that it is made of."""

@@ -111,9 +111,10 @@ class Scope:
         self.symbols[name] = made
         return made
 
-    def floor(self, over: Size, by: int | Size) -> int | Size:
+    def floor(self, over: int | Size, by: int | Size) -> int | Size:
         """The quotient, rounded down."""
         if not isinstance(by, Size):
+            assert isinstance(over, Size)
             whole = {m: c // by for m, c in over.terms if c % by == 0}
             rest = self.made({m: c for m, c in over.terms if c % by})
             if not isinstance(rest, Size):
@@ -123,18 +124,20 @@ class Scope:
             over = rest
         elif over is by:
             return 1
-        low = self.bounds(over, False)[0]
+        low = self.bounds(over, False)[0] if isinstance(over, Size) else over
         if low is None and not isinstance(by, Size) and self._falls(over):
             return -self.floor(by - 1 - over, by)  # rounded up
         name = f"(({over})//{f'({by})' if isinstance(by, Size) else by})"
-        hint = over.hint // hint_of(by)
+        hint = hint_of(over) // (hint_of(by) or 1)
         fewest = None
         if low is not None:
             fewest = low // by if not isinstance(by, Size) else 0 if low >= 0 else None
         return self._unknown("floor", (over, by), hint, fewest, name)
 
-    def _falls(self, size: Size) -> bool:
+    def _falls(self, size: int | Size) -> bool:
         """Whether a size is certainly not positive."""
+        if not isinstance(size, Size):
+            return size <= 0
         high = self.bounds(size, False)[1]
         return high is not None and high <= 0
 
@@ -351,11 +354,7 @@ class Size(_Number):
     def __rfloordiv__(self, other: Any) -> Any:
         if isinstance(other, float):
             return other // self._value()
-        if other == 0:
-            return 0
-        if not self.scope.decide(self - other, ">"):
-            return int(other) // int(self)
-        return 0 if other > 0 else -1  # more than what it divides
+        return self.scope.floor(int(other), self) if other else 0
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other if _is_number(other) else NotImplemented
@@ -478,6 +477,11 @@ def _terms(value: Any) -> Terms | None:
 def hint_of(value: Any) -> Any:
     """The number that a size is now; any other value is itself."""
     return value.hint if isinstance(value, Size) else value
+
+
+def is_open(values: Iterable[object]) -> bool:
+    """Whether any of the values is a size."""
+    return any(isinstance(value, Size) for value in values)
 
 
 def greatest(*values: Any) -> Any:

@@ -33,6 +33,7 @@ from graphc.codegen.lowering.space import Axes
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.op import Compute
+from graphc.ir.sizes import Size, least
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Scalars
 from graphc.loops.scalars import Pair, minimum
@@ -51,16 +52,14 @@ class Columns(Nest):
         line = kept.pop()
         blocks = -(-line.extent // tuned.fold_columns)
         self.units = math.prod(loop.extent for loop in kept) * blocks
-        self.elements_per_unit = min(tuned.fold_columns, line.extent) * math.prod(
-            r.extent for r in reduced
-        )
-        width = min(tuned.fold_columns, line.extent)
+        width = least(tuned.fold_columns, line.extent)
+        self.elements_per_unit = width * math.prod(r.extent for r in reduced)
         folds = self.reductions()
         work = {n.id: self.accumulators(n, width) for n in folds}
         with ExitStack() as stack:
             values: dict[int, Expr] = {}
             start, stop = b.integer(0), b.integer(line.extent)
-            if self.units > 1:
+            if self.units != 1:
                 unit = stack.enter_context(b.loop(self.units, "parallel"))
                 extents = (*(loop.extent for loop in kept), blocks)
                 *parts, block = split_index(b, unit, extents)
@@ -94,13 +93,15 @@ class Columns(Nest):
             for loop in reduced[:-1]:
                 inside[loop.place] = stack.enter_context(b.loop(loop.extent))
             last = reduced[-1]
-            count = max(1, min(self.rows_at_once(line.extent), last.extent))
+            count = max(1, self.rows_at_once(line.extent))
+            if not isinstance(last.extent, Size):
+                count = max(1, min(count, last.extent))
             whole = last.extent - last.extent % count
             with b.loop(whole // count) as step:
                 first = step * count
                 rows = [{**inside, last.place: first + k} for k in range(count)]
                 self.fold_rows(rows, line, bounds, work)
-            if whole < last.extent:
+            if whole != last.extent:
                 with b.loop(last.extent, "serial", whole) as r:
                     self.fold_rows([{**inside, last.place: r}], line, bounds, work)
         self.store_columns(values, line, bounds, work)
@@ -141,7 +142,7 @@ class Columns(Nest):
         accumulators of a block of one or two whole vectors lie in registers anyway.
         """
         streams, costly = self.streams(), self.is_costly()
-        nbytes = sum(tensor_type(n).nbytes for n in streams)
+        nbytes = sum(n.nbytes for n in streams)
         far = nbytes > tuned.fold_large * cache_size(3)
         if self.strict or costly or nbytes <= tuned.fold_small or width in tuned.register_columns:
             return 1

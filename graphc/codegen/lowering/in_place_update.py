@@ -7,12 +7,14 @@ The whole result takes a pass over the array; a loop that fills it would take on
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from graphc.codegen.lowering.evaluate import flat_index, store_element, tensor_type
 from graphc.codegen.lowering.nest import Nest
 from graphc.ir.graph import Graph
 from graphc.ir.op import Alias, Compute
+from graphc.ir.sizes import Size
 from graphc.loops.nest import Expr
 
 
@@ -41,11 +43,14 @@ class Patch(Nest):
         dims = tensor_type(updates).dims
         wide = [axis for axis, extent in enumerate(dims) if extent != 1]
         self.units = dims[wide[0]] if wide else 1
-        self.elements_per_unit = max(1, tensor_type(updates).size // max(1, self.units))
+        self.elements_per_unit = math.prod(dims[axis] for axis in wide[1:])
         index: list[Expr] = [b.integer(0)] * len(dims)
         read = self.elements.reader_of(result)
-        if self.units:  # computed positions are checked before anything is written
-            lower.position(b, result, read, tuple(index))
+        with ExitStack() as stack:  # computed positions are checked before anything is written
+            if isinstance(self.units, Size):
+                stack.enter_context(b.when(b.integer(self.units) != 0))
+            if self.units:
+                lower.position(b, result, read, tuple(index))
         with ExitStack() as stack:
             outer = stack.enter_context(b.loop(self.units, "parallel"))
             for axis in wide:

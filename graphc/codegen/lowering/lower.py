@@ -17,6 +17,7 @@ from graphc.codegen.lowering.tiles import Tiles, crossing_loop
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
+from graphc.ir.sizes import Size, greatest, hint_of
 from graphc.loops.nest import Kernel
 
 
@@ -51,9 +52,13 @@ def lower_loops(
 
 def grain_of(nest: Nest) -> int:
     """Units that pay for waking a thread."""
-    flops = sum(n.op.cost(n)[0] for n in nest.region.nodes if n.op.cost is not None)
-    elements = nest.elements_per_unit + flops / tuned.element_flops / max(nest.units, 1)
-    return max(1, int(tuned.grain_elements // max(elements, 1)))
+    flops = sum(hint_of(n.op.cost(n)[0]) for n in nest.region.nodes if n.op.cost is not None)
+    each = max(1, hint_of(nest.elements_per_unit))
+    elements = each + flops / tuned.element_flops / max(hint_of(nest.units), 1)
+    if isinstance(nest.elements_per_unit, Size):  # as much work in units of another size
+        most = int(tuned.grain_elements * each // elements)
+        return greatest(1, most // greatest(1, nest.elements_per_unit))  # type: ignore[no-any-return]
+    return max(1, int(tuned.grain_elements // elements))
 
 
 def lower_patch(

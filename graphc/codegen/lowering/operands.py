@@ -48,6 +48,8 @@ def affine(expr: Expr) -> Terms | None:
     """
     if expr.op == "const":
         return {None: expr.data}
+    if expr.op == "size":
+        return {None: expr.data}
     if expr.op == "var":
         return {expr: 1}
     if expr.op not in ("add", "sub", "mul") or expr.dtype is not I64:

@@ -29,6 +29,7 @@ from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
+from graphc.ir.sizes import hint_of
 from graphc.loops.nest import Buffer, Expr
 
 
@@ -36,7 +37,7 @@ def finishes_rows(nodes: Iterable[Node], axes: frozenset[int]) -> bool:
     """Should the core finish whole rows of the contraction among some nodes? `axes` are a row's."""
     node = next(n for n in nodes if isinstance(n.op.lower, Contraction))
     dims = dims_of(node)
-    many = math.prod(dims[: len(dims) - len(axes)]) >= tuned.epilogue_rows
+    many = hint_of(math.prod(dims[: len(dims) - len(axes)])) >= tuned.epilogue_rows
     return many and covers_rows(node, axes)
 
 

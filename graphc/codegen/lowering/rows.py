@@ -36,6 +36,7 @@ from graphc.codegen.lowering.space import Axes
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Reduction, Scalar
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import F32, F64, DType
 from graphc.loops.nest import Buffer, Expr, Register
 from graphc.loops.scalars import Pair, minimum
@@ -62,12 +63,18 @@ class Rows(Nest):
             inner, kept = kept[-1:], kept[:-1]
         self.units = math.prod(loop.extent for loop in kept)
         self.elements_per_unit = math.prod(loop.extent for loop in inner)
-        if not kept and not self.reductions() and self.elements_per_unit > tuned.row_block:
+        if (
+            not kept
+            and not self.reductions()
+            and (
+                isinstance(self.elements_per_unit, Size) or self.elements_per_unit > tuned.row_block
+            )
+        ):
             self.blocks(inner[0])
             return
         with ExitStack() as stack:
             values: dict[int, Expr] = {}
-            if self.units > 1:
+            if self.units != 1:
                 self.expect(self.extremes_ahead(inner))
                 unit = self.unit = stack.enter_context(b.loop(self.units, "parallel"))
                 self.far = self.far_rows(inner)
@@ -96,7 +103,7 @@ class Rows(Nest):
             return ()
         found = []
         for node in self.whole():
-            nbytes = inner[0].extent * tensor_type(node).dtype.itemsize
+            nbytes = max(1, hint_of(inner[0].extent)) * tensor_type(node).dtype.itemsize
             if nbytes > tuned.ahead_in:
                 return ()
             sources = [self.elements.buffers[node.id]] if node in self.region.params else []
@@ -116,7 +123,7 @@ class Rows(Nest):
         """Do rows lie whole in memory, one after another, and come from afar?"""
         if not self.asks or len(inner) != 1 or inner[0] is not self.space.loops[-1]:
             return False
-        return sum(tensor_type(n).nbytes for n in self.whole()) >= tuned.far_share * cache_size(3)
+        return sum(n.nbytes for n in self.whole()) >= tuned.far_share * cache_size(3)
 
     def costly(self) -> list[Node]:
         full = filter(self.space.is_full, self.region.nodes)
@@ -224,7 +231,8 @@ class Rows(Nest):
         self, levels: dict[int, int], full: list[Node], reductions: list[Node]
     ) -> list[Node]:
         """Costly full values that more than one pass needs, in order."""
-        if math.prod(loop.extent for loop in self.space.loops if loop.reduced) > tuned.staged_row:
+        row = math.prod(loop.extent for loop in self.space.loops if loop.reduced)
+        if hint_of(row) > tuned.staged_row:
             return []
         passes: dict[int, set[int]] = {}
         roots = [(r, levels[r.id]) for r in full]
@@ -402,5 +410,5 @@ def levels_of(region: Graph) -> dict[int, int]:
 def flops_per_element(node: Node) -> float:
     if not isinstance(node.op.lower, Scalar) or node.op.cost is None:
         return 0.0
-    size = tensor_type(node).size
-    return node.op.cost(node)[0] / size if size else 0.0
+    size = hint_of(tensor_type(node).size)
+    return hint_of(node.op.cost(node)[0]) / size if size else 0.0

@@ -34,6 +34,7 @@ from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute, Reduction
+from graphc.ir.sizes import Size, greatest, hint_of, least
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Kernel
 from graphc.loops.scalars import minimum
@@ -76,15 +77,17 @@ class Shape:
         self.blocks = -(-width // tuned.fold_columns)
         beside = self.line is whole or space.loops[-2:] == (self.tall, self.line)
         few = (
-            self.blocks == 1
+            not isinstance(width, Size)
+            and self.blocks == 1
             and width < tuned.tall_columns
             and width % tuned.tall_vector
-            and self.tall.extent * width >= tuned.tall_elements
+            and hint_of(self.tall.extent) * width >= tuned.tall_elements
         )
         self.rows = rows_together(width) if few and beside and is_plain(region, space) else 1
         self.columns = prod(loop.extent for loop in kept) * self.blocks
-        elements = self.tall.extent * min(width, tuned.fold_columns)
-        self.parts = max(1, min(tuned.tall_parts // self.columns, elements // tuned.tall_part))
+        elements = hint_of(self.tall.extent) * min(hint_of(width), tuned.fold_columns)
+        columns = max(1, hint_of(self.columns))
+        self.parts = max(1, min(tuned.tall_parts // columns, elements // tuned.tall_part))
 
 
 def rows_together(width: int) -> int:
@@ -121,17 +124,19 @@ class Tall(Columns):
     def lower(self) -> Kernel:
         self.declare()
         self.shape = shape = Shape(self.region, self.space)
-        self.lanes = min(tuned.fold_columns, shape.line.extent) * shape.rows
+        self.lanes = least(tuned.fold_columns, shape.line.extent) * shape.rows
         self.count = self.rows_at_once(self.lanes)
         self.groups = shape.tall.extent // (self.count * shape.rows)
-        self.each = max(1, -(-self.groups // shape.parts))
-        parts = max(1, -(-self.groups // self.each))
+        self.each = greatest(1, -(-self.groups // shape.parts))
+        parts = shape.parts
+        if not isinstance(self.groups, Size):
+            parts = max(1, -(-self.groups // self.each))
         self.units = shape.columns * parts
         self.elements_per_unit = self.each * self.count * self.lanes
         self.declare_scratch(parts)
         with self.units_of(self.units) as unit:
             column, part = split_index(self.b, unit, (shape.columns, parts))
-            self.fold_part(column, unit, part)
+            self.fold_part(column, unit, part, parts)
             if parts == 1:
                 self.finish(column, unit, parts)
         if parts == 1:
@@ -186,7 +191,7 @@ class Tall(Columns):
 
     # -- one part
 
-    def fold_part(self, column: Expr, unit: Expr, part: Expr) -> None:
+    def fold_part(self, column: Expr, unit: Expr, part: Expr, parts: int) -> None:
         b, shape = self.b, self.shape
         values, (start, stop) = self.place(column)
         self.begin(unit)
@@ -196,7 +201,7 @@ class Tall(Columns):
             self.spread(values)
         low = part * self.each
         high = minimum(low + self.each, self.groups)
-        bounds = (low, high) if self.each < self.groups else (b.integer(0), b.integer(self.groups))
+        bounds = (low, high) if parts > 1 else (b.integer(0), b.integer(self.groups))
         with b.loop(bounds[1], "serial", bounds[0]) as group:
             first = group * self.count
             if shape.rows == 1:
@@ -321,7 +326,7 @@ class Tall(Columns):
             rows -= half
             self.fold_onto(half * shape.line.extent, b.integer(rows * shape.line.extent))
         folded = self.groups * self.count * shape.rows
-        if folded < shape.tall.extent:
+        if folded != shape.tall.extent:
             with b.loop(shape.tall.extent, "serial", folded) as row:
                 at = {**values, shape.tall.place: row}
                 self.fold_rows([at], shape.line, bounds, self.work)

@@ -19,6 +19,7 @@ from graphc.codegen.lowering.space import Axes, Space
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph
 from graphc.ir.op import Reduction
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import I64
 from graphc.loops.nest import Buffer, Expr, Scalars, postorder
 from graphc.loops.scalars import minimum
@@ -28,7 +29,7 @@ def crossing_loop(region: Graph, space: Space) -> Axes | None:
     """The loop along which some operand is contiguous while it is strided along the last one."""
     loops = space.loops
     folds = any(isinstance(n.op.lower, Reduction) for n in region.nodes)
-    if folds or len(loops) < 2 or loops[-1].extent < tuned.tile_least:
+    if folds or len(loops) < 2 or hint_of(loops[-1].extent) < tuned.tile_least:
         return None
     b = Scalars()
     variables = {loop.place: b.make("var", I64, (), k) for k, loop in enumerate(loops)}
@@ -38,7 +39,10 @@ def crossing_loop(region: Graph, space: Space) -> Axes | None:
         if terms is None or abs(terms.get(last, 0)) < 2:
             continue
         for loop in loops[:-1]:
-            if abs(terms.get(variables[loop.place], 0)) == 1 and loop.extent >= tuned.tile_least:
+            if (
+                abs(terms.get(variables[loop.place], 0)) == 1
+                and hint_of(loop.extent) >= tuned.tile_least
+            ):
                 return loop
     return None
 

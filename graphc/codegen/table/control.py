@@ -22,6 +22,7 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
 from graphc.ir.regions import choosers, operands_of, scheduled_graphs
+from graphc.ir.sizes import hint_of
 from graphc.ir.traits import Traits
 from graphc.ir.types import StackType, Type, leaves
 from graphc.runtime.load.table import ABSENT, Operand
@@ -98,7 +99,7 @@ class Loop:
         """Point the carries at their initial values; `odd` has the first run write their homes."""
         for k, kind in enumerate(self.carries):
             start, home = self.writer.place(self.node.inputs[k]), self.home(k)
-            small = self.nbytes(k) <= tuned.copied_carry
+            small = hint_of(self.nbytes(k)) <= tuned.copied_carry
             if kind is Carry.STILL:
                 self.scope |= {f"p{k}": start, f"r{k}": start}
             elif kind is Carry.IN_PLACE and small:

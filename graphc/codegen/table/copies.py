@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Alias, Compute
+from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 
 
@@ -31,6 +32,8 @@ def pieces_of(region: Graph) -> tuple[tuple[int, int], ...] | None:
 def lies_in_order(node: Node) -> bool:
     """Is the node a small concat whose operands follow each other in memory?"""
     if node.op.name != "concat" or not isinstance(node.type, Type) or not node.type.is_static:
+        return False
+    if is_open(node.type.dims):
         return False
     outer = node.type.dims[: node.attrs["axis"]]
     return all(extent == 1 for extent in outer) and 0 < node.type.nbytes <= tuned.copied_bytes

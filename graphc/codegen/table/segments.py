@@ -28,6 +28,7 @@ from graphc.ir.liveness import own_regions
 from graphc.ir.op import Alias
 from graphc.ir.place import Buffer, Region
 from graphc.ir.regions import talks
+from graphc.ir.sizes import hint_of
 from graphc.record import record
 
 
@@ -140,7 +141,8 @@ class _Order:
         for region in regions:
             if region.nbytes and region.base != "c":
                 touched = self.memory.setdefault(self.registers[region.base], _Touched())
-                yield region.offset, region.offset + region.nbytes, touched
+                start = hint_of(region.offset)
+                yield start, start + hint_of(region.nbytes), touched
 
     def cut(self) -> tuple[list[list[Node]], list[set[int]]]:
         """The nodes of each segment, and for each the numbers of the segments before it."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.errors import INDEX, OutOfRangeError, TraceError
 from graphc.ir.op import AXIS, EXTENT, Attr, Compute, Op, Sample
+from graphc.ir.sizes import Size
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, U64, AnyType, Dimension, Type, definitely_different, tensor
 from graphc.loops.nest import Expr, Scalars
@@ -93,7 +94,8 @@ def _infer_gather(
         require(same, f"gather: index shapes {kind} and {kinds[0]} differ")
     rest = [d for k, d in enumerate(x.shape) if k not in axes]
     require(0 <= position <= len(rest), f"gather: position {position} is not in 0..{len(rest)}")
-    empty = any(x.shape[a] == 0 for a in axes) and 0 not in kinds[0].shape
+    checked = [a for a in axes if mode != "raise" or not isinstance(x.shape[a], Size)]
+    empty = any(x.shape[a] == 0 for a in checked) and 0 not in kinds[0].shape
     require(not empty, f"gather: no index is legal for an axis of extent 0 of {x}")
     return tensor(x.dtype, (*rest[:position], *kinds[0].shape, *rest[position:]))
 

@@ -79,21 +79,16 @@ def broadcast_dims(shapes: Sequence[tuple[Dimension, ...]]) -> tuple[Dimension, 
     rank = max((len(s) for s in shapes), default=0)
     result: list[Dimension] = []
     for axis in range(-rank, 0):
-        extent: Dimension = 1
-        for shape in shapes:
-            if len(shape) < -axis or shape[axis] is extent:
-                continue
-            if isinstance(extent, int) and extent == 1:
-                extent = shape[axis]
-            elif shape[axis] == 1:
-                continue
-            elif extent == 1:
-                extent = shape[axis]
-            elif definitely_different(extent, shape[axis]):
-                listed = " and ".join(str(list(s)) for s in shapes)
-                raise TypeRuleError(f"shapes {listed} do not broadcast together")
-            elif isinstance(shape[axis], int):
-                extent = shape[axis]
+        found = dict.fromkeys(shape[axis] for shape in shapes if len(shape) >= -axis)
+        found.pop(1, None)
+        extents = sorted(found, key=lambda e: not isinstance(e, int)) if len(found) > 1 else found
+        extent, *others = extents or (1,)
+        for other in others:  # whether one is 1 is asked only where they differ
+            if definitely_different(extent, other) and other != 1:
+                if extent != 1:
+                    listed = " and ".join(str(list(s)) for s in shapes)
+                    raise TypeRuleError(f"shapes {listed} do not broadcast together")
+                extent = other
         result.append(extent)
     return tuple(result)
 

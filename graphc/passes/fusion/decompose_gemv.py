@@ -18,6 +18,7 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import OPS, Contraction, Reduction, Scalar
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import F32, F64, Type
 from graphc.passes.fusion.widening import widening_casts
 from graphc.passes.reasons import record
@@ -76,7 +77,7 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
         return r.emit(OPS["mul"], (a, b))
     if 1 not in (m, n) or k == 1:
         return None
-    if m == n == 1 and (prod(dims) > 1 or k >= tuned.long_dot):
+    if m == n == 1 and (prod(dims) > 1 or hint_of(k) >= tuned.long_dot):
         return dots(node, r)
     for matrix, vector, right in ((b, a, True), (a, b, False)):
         if (tensor_type(vector).dims[-2 if right else -1]) != 1:
@@ -85,7 +86,7 @@ def vectors(node: Node, r: Rewriter, alone: set[int]) -> Node | None:
         if is_computed(source, alone, matrix) and tensor_type(matrix).dims[:-2] == dims[:-2]:
             return summed(r, node, source, vector, turned is right)
     flat = prod(tensor_type(b).dims) == k and not a.op.traits.permutes
-    if n == 1 and k <= tuned.short_row and flat and prod(dims) >= tuned.many_rows:
+    if n == 1 and hint_of(k) <= tuned.short_row and flat and hint_of(prod(dims)) >= tuned.many_rows:
         return added(r, a, across(r, b), (-1,))
     return None
 
@@ -140,7 +141,10 @@ def behind_transpose(node: Node) -> tuple[Node, bool]:
 
 def is_computed(node: Node, alone: set[int], shown: Node) -> bool:
     """An element-wise value that one product reads and no other kernel makes on its way."""
-    if not {node.id, shown.id} <= alone or tensor_type(node).size < tuned.computed_operand:
+    if (
+        not {node.id, shown.id} <= alone
+        or node.nbytes < tuned.computed_operand * tensor_type(node).dtype.itemsize
+    ):
         return False
     pending, seen = [node], {node}
     while pending:

@@ -18,6 +18,7 @@ from graphc.ir.graph import Graph, Node
 from graphc.ir.liveness import last_reads, live_bytes
 from graphc.ir.op import OPS, Alias, Attrs, Compute, Contraction, Library, Loops
 from graphc.ir.regions import talks
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import leaves, tuple_type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, groups_of, regrouped
 from graphc.passes.fusion.widening import behind_views
@@ -96,7 +97,7 @@ def changed_by(node: Node) -> tuple[Node, ...]:
 
 
 def nbytes(node: Node) -> int:
-    return sum(leaf.nbytes for leaf in leaves(node.type))
+    return sum(hint_of(leaf.nbytes) for leaf in leaves(node.type))
 
 
 class _Fuser:

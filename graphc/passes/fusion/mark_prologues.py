@@ -21,6 +21,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Scalar
 from graphc.ir.rewrites import permitted
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.passes.fusion.groups import PROLOGUE, Group, Groups, finishes_rows, groups_of
 from graphc.passes.fusion.widening import behind_views, is_view
@@ -104,7 +105,8 @@ def readers_of(graph: Graph) -> dict[Node, list[Node | None]]:
 def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
     """Is every element computed once, and is what is not stored far from the core?"""
     value, hardware = tensor_type(group.nodes[-1]), hardware_for(config)
-    large = value.nbytes > min(tuned.prologue_rows, tuned.prologue_columns) * hardware.l2
+    nbytes = hint_of(value.nbytes)
+    large = nbytes > min(tuned.prologue_rows, tuned.prologue_columns) * hardware.l2
     if not large or value.dtype.is_complex or not tensor_type(reader).size:
         return False
     form = form_at(reader, lambda n: not groups.is_view(n) and n not in group.nodes)
@@ -113,15 +115,16 @@ def pays(group: Group, reader: Node, groups: Groups, config: Config) -> bool:
     options = {"threads": config.thread_count, "sources": form.computed}
     plan = contract.plan(form.normal(), hardware, **options)
     words = plan.params
+    rows = hint_of(words[Word.M])
     row_units, column_units = words[Word.ROW_UNITS], words[Word.COLUMN_UNITS]
     steps = plan.units // (row_units * column_units) * words[Word.K]
     if form.computed[0] is not plan.swapped:
-        if words[Word.M] <= codegen_tuned.dot_tile_rows:
+        if rows <= codegen_tuned.dot_tile_rows:
             return False  # nor must the number of threads choose between dot products and tiles
-        far = value.nbytes > tuned.prologue_rows * hardware.l2
+        far = nbytes > tuned.prologue_rows * hardware.l2
         return far and column_units == 1 and steps * words[Word.M] == value.size
-    if words[Word.FLAGS] & Flag.LATE and words[Word.M] <= codegen_tuned.dot_tile_rows:
+    if words[Word.FLAGS] & Flag.LATE and rows <= codegen_tuned.dot_tile_rows:
         return False  # dot products need no panels
-    far = value.nbytes > tuned.prologue_columns * hardware.l2
-    once = row_units == 1 and words[Word.M] <= words[Word.ROW_BLOCK]
+    far = nbytes > tuned.prologue_columns * hardware.l2
+    once = row_units == 1 and rows <= words[Word.ROW_BLOCK]
     return far and once and steps * words[Word.N] == value.size

@@ -18,6 +18,7 @@ from graphc.codegen.lowering.space import dims_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild, swept
 from graphc.ir.op import Scalar
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ops.math.comparison import compares_values
 from graphc.passes.fusion.groups import COPY, Group, Groups, Sources, groups_of
@@ -189,5 +190,5 @@ def is_heavy(node: Node) -> bool:
     return (
         cost is not None
         and isinstance(node.type, Type)
-        and cost(node)[0] > tuned.recompute_flops * node.type.size
+        and hint_of(cost(node)[0]) > tuned.recompute_flops * hint_of(node.type.size)
     )

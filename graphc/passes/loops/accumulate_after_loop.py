@@ -17,6 +17,7 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type, leaves
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.reasons import record
@@ -112,9 +113,10 @@ class _Totals:
 
     def is_too_much(self, cost: int) -> bool:
         """Would more wait for the end of the loop than does so anyway?"""
-        held = sum(leaf.nbytes for n in self.slices.values() for leaf in leaves(n.type))
-        length: int = self.loop.attrs["length"]
-        return length * cost > max(tuned.stacked_share * host_target().l3, held)
+        held = sum(hint_of(leaf.nbytes) for n in self.slices.values() for leaf in leaves(n.type))
+        length: int = hint_of(self.loop.attrs["length"])
+        most: float = max(tuned.stacked_share * host_target().l3, held)
+        return length * cost > most
 
     # -- emission
 

@@ -11,6 +11,7 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.ops.control.control import param_node
 from graphc.ops.linalg.einsum import LETTERS
@@ -75,7 +76,7 @@ def is_worth(
         rows *= extent if letter in terms[2] else 1
     return (
         rows <= tuned.batched_dot_rows
-        and node.type.nbytes * whole.dims[0] <= tuned.batched_dot_share * host_target().l3
+        and hint_of(node.type.nbytes * whole.dims[0]) <= tuned.batched_dot_share * host_target().l3
     )
 
 

@@ -17,6 +17,7 @@ from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, node_effect, rebuild, swept
 from graphc.ir.op import OPS, Alias, Compute, Contraction, Effect, Reduction, Scalar
 from graphc.ir.regions import first_invariant, holds_kernels
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type, leaves
 from graphc.passes.loops.hoist_transposes import is_read_across
 from graphc.passes.reasons import record
@@ -120,12 +121,14 @@ def is_worth_keeping(node: Node, readers: Iterable[Node]) -> bool:
         return False  # its items leave
     if not isinstance(lower, Scalar):
         return True
-    nbytes = node.type.nbytes
+    nbytes = node.nbytes
     if nbytes > tuned.hoisted_share * host_target().l2 and nbytes > sum(
-        leaf.nbytes for n in node.inputs for leaf in leaves(n.type)
+        hint_of(leaf.nbytes) for n in node.inputs for leaf in leaves(n.type)
     ):
         return False
-    light = node.op.cost is None or node.op.cost(node)[0] < tuned.hoisted_flops * node.type.size
+    light = node.op.cost is None or hint_of(node.op.cost(node)[0]) < tuned.hoisted_flops * hint_of(
+        node.type.size
+    )
     return (
         nbytes <= tuned.hoisted_share * host_target().l2
         or not light

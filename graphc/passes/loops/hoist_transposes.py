@@ -74,7 +74,7 @@ def is_large(node: Node) -> bool:
     return (
         isinstance(node.type, Type)
         and node.type.is_static
-        and node.type.nbytes >= tuned.hoisted_transpose
+        and node.nbytes >= tuned.hoisted_transpose
     )
 
 

@@ -15,6 +15,7 @@ from graphc.codegen.lowering.windows import start_of
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
+from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
@@ -79,6 +80,7 @@ def slice_of(node: Node) -> tuple[Node, Rows] | None:
     if (
         kind.rank != 2
         or matrix.type.rank != 2
+        or is_open(kind.dims)
         or kind.dims[0] > tuned.merged_dot_rows
         or not kind.size
     ):

@@ -11,6 +11,7 @@ from graphc.errors import GraphError
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.literal import literal
 from graphc.ir.op import OPS, Alias, Composite, Effect, Structural
+from graphc.ir.sizes import is_open
 from graphc.ir.types import Type
 from graphc.ops.reference.interpreter import evaluate_node
 from graphc.passes.reasons import record
@@ -49,7 +50,7 @@ def foldable(node: Node, config: Config) -> bool:
     structural = isinstance(node.op.lower, Structural | Composite) or node.op.traits.opaque
     if structural or node.op.effect is not Effect.PURE or not isinstance(node.type, Type):
         return False
-    if not node.type.is_static:
+    if not node.type.is_static or is_open(node.type.dims):
         return False
     nbytes = node.type.nbytes
     if nbytes <= tuned.folded_bytes:

@@ -20,6 +20,7 @@ from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.liveness import root
 from graphc.ir.op import OPS, Attrs
 from graphc.ir.rewrites import permitted
+from graphc.ir.sizes import hint_of, is_open
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ops.record.dims import row_major_strides
 from graphc.passes.reasons import record
@@ -118,17 +119,17 @@ def chains(graph: Graph, room: Room) -> list[list[Node]]:
 
 
 def is_large(node: Node, room: Room) -> bool:
-    sizes = (kind.nbytes for kind in leaves(node.type) if isinstance(kind, Type))
+    sizes = (hint_of(kind.nbytes) for kind in leaves(node.type) if isinstance(kind, Type))
     return may_block(node) and max(sizes, default=0) >= room.smallest
 
 
 def may_block(node: Node) -> bool:
-    """A kernel that waits for nothing, and whose operands and results have elements."""
+    """A kernel that waits for nothing, and whose operands and results have elements: so many."""
     kernel = node.op.traits.kernel and node.attrs["kind"] in ("loop", "contract")
     if not kernel or node.after:
         return False
     kinds = (kind for n in (node, *node.inputs) for kind in leaves(n.type))
-    return all(not isinstance(kind, Type) or kind.nbytes for kind in kinds)
+    return all(not isinstance(k, Type) or (k.nbytes and not is_open(k.dims)) for k in kinds)
 
 
 def chain_before(last: Node, readers: Readers, room: Room) -> list[Node]:

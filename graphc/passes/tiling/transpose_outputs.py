@@ -14,6 +14,7 @@ from graphc.config import Config
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
 from graphc.ir.rewrites import permitted
+from graphc.ir.sizes import hint_of
 from graphc.ir.types import Type
 from graphc.passes.reasons import record
 from graphc.passes.tuning import tuned
@@ -71,10 +72,11 @@ def pays(product: Node, reader: Node, shown: tuple[int, ...] | None) -> bool:
     across = [n.inputs[0] for n in after.nodes if n.op.traits.permutes]
     across = [n for n in across if n in after.params and n is not after.params[place]]
     if shown[-1:] != (len(shown) - 1,):
-        if tensor_type(reader).dims[-1] < tuned.transposed_row:
+        if hint_of(tensor_type(reader).dims[-1]) < tuned.transposed_row:
             return False
         across += params_beside(region, form_of(region))
-    return all(tensor_type(n).size < tensor_type(product).size for n in across)
+    whole = hint_of(tensor_type(product).size)
+    return all(hint_of(tensor_type(n).size) < whole for n in across)
 
 
 def operands(product: Node, reader: Node) -> list[Node]:

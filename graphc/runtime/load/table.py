@@ -113,7 +113,7 @@ class TableBuilder:
         stopped after `poll` units when the run is cancelled."""
         flat = [word for operand in operands for word in operand]
         size = _CALL_HEAD + len(flat)
-        split = grain | min(poll, _LOWER >> 1) << 32
+        split = grain + (min(poll, _LOWER >> 1) << 32)
         return self._row(CALL, size, kernel, units, split, params, len(operands), *flat)
 
     def jump(self, target: int = 0) -> int:

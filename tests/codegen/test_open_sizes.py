@@ -1,0 +1,75 @@
+"""One compilation for all sizes: what comes out equals the reference, and few sizes are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from open_sizes import template, wrong
+
+import graphc as gc
+
+Shapes = list[tuple[int, ...]]
+ROWS = (0, 1, 2, 7, 64, 1000)
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x: Any) -> Any:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+# Function, specs, sizes at hand, and the shapes of a call for (n, m).
+MODELS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, int], Callable[..., Shapes]]] = {
+    "element-wise": (lambda x: np.tanh(x) * 2 + 1, [("n", 5)], {"n": 20}, lambda n, m: [(n, 5)]),
+    "columns": (
+        lambda x: x - x.mean(axis=0),
+        [("n", "m")],
+        {"n": 20, "m": 9},
+        lambda n, m: [(n, m)],
+    ),
+    "tall": (
+        lambda x: x.sum(axis=0) + x.max(),
+        [("n", 3)],
+        {"n": 300000},
+        lambda n, m: [(n + 1, 3)],
+    ),
+    "turned": (lambda x: np.sin(x.T) + 1, [("n", "m")], {"n": 20, "m": 33}, lambda n, m: [(n, m)]),
+    "softmax": (softmax, [("n", "m")], {"n": 20, "m": 33}, lambda n, m: [(n, m + 1)]),
+    "layer norm": (layer_norm, [("n", "m")], {"n": 20, "m": 33}, lambda n, m: [(n, m + 1)]),
+    "broadcast": (
+        lambda x, y: x * y + y,
+        [("n", 1), ("m",)],
+        {"n": 20, "m": 33},
+        lambda n, m: [(n, 1), (m + 2,)],
+    ),
+    "concat": (
+        lambda x, y: np.concatenate([x, y * 2, x], axis=1).T + 1,
+        [("n", 3), ("n", "m")],
+        {"n": 20, "m": 33},
+        lambda n, m: [(n, 3), (n, m)],
+    ),
+}
+
+
+@pytest.mark.parametrize("opt", [0, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_one_compilation_serves_all_sizes(name: str, opt: int) -> None:
+    function, specs, hints, shapes = MODELS[name]
+    made = template(function, [gc.spec(s) for s in specs], hints, opt=opt, threads=2)
+    rng = np.random.default_rng(0)
+    for n in ROWS:
+        for m in ROWS[:-1]:
+            arrays = [rng.standard_normal(s).astype("f4") for s in shapes(n, m)]
+            got = made.run(arrays)
+            assert got is not None, made.formulas.explain(
+                made.built.image.params, [a.shape for a in arrays]
+            )
+            with np.errstate(all="ignore"):
+                assert not wrong(got, [function(*arrays)]), (n, m)
