@@ -1,0 +1,151 @@
+"""Names and lines of a file are data in whatever shows them: 500 texts, every sink.
+
+All of them stand in one graph, as names of parameters, values and results, and as files of lines.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import random
+import re
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from browser import opened
+from test_page import assert_alone, data_of
+
+import graphc as gc
+from graphc.cli.commands import main
+from graphc.errors import printable
+from graphc.runtime.observe.timeline_page import page as timeline_page
+from graphc.runtime.observe.trace import chrome, trace
+
+PIECES = [
+    *(
+        "</script>",
+        "<script>",
+        "<!--",
+        "-->",
+        "]]>",
+        "<svg onload=",
+        "<img src=x onerror=",
+        "</title>",
+    ),
+    *("alert(1)", "';", '"', "`", "${1}", "{{1}}", "\\", "\\u003c", "&lt;", "&#60;", "javascript:"),
+    *("\x00", "\x07", "\x08", "\x1b[31m", "\x1b]0;t\x07", "\x9b31m", "\r", "\n", "\t", "\x7f"),
+    *("\u2028", "\u2029", "\u202e", "\u2066", "\u200b", "\ufeff", "\ufffe", "e\u0301" * 40, "😀"),
+    *(
+        "[red]",
+        "[/]",
+        "[link=x]",
+        "%s",
+        "{0}",
+        "%n",
+        "#",
+        "//",
+        "https://x.y/z.js",
+        "@import url(x)",
+    ),
+    *(
+        "-->digraph{",
+        "\\N",
+        "=HYPERLINK(1)",
+        "a" * 800,
+        " ",
+        "",
+        "__proto__",
+        "constructor",
+        "null",
+    ),
+]
+
+
+def hostile_texts(count=500):
+    rng, found = random.Random(7), dict.fromkeys(PIECES)
+    while len(found) <= count:  # the empty one does not count
+        found["".join(rng.choices(PIECES, k=rng.randint(1, 5)))] = None
+    return [text for text in found if text][:count]
+
+
+TEXTS = hostile_texts()
+SHOWN = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Every text as a parameter, a name of a value, the file of its line, and a result."""
+    names = [json.dumps(text) for text in TEXTS]
+    params = ", ".join(f"%{k} {name}: f32[4]" for k, name in enumerate(names))
+    first = len(names)
+    nodes = "".join(
+        f"  %{first + k} = exp(%{k}) : f32[4] loc({n}:7)\n" for k, n in enumerate(names)
+    )
+    named = "".join(f"  name {n} = %{first + k}\n" for k, n in enumerate(names))
+    results = ", ".join(f"{n}: %{first + k}" for k, n in enumerate(names))
+    return gc.parse(
+        f'gir 1\ngraph @"</title>"({params}) {{\n{nodes}{named}  return {results}\n}}\n'
+    )
+
+
+@pytest.fixture(scope="module")
+def text(graph):
+    return gc.view(graph).html
+
+
+def test_the_page_has_them_as_data_alone(text):
+    assert_alone(text)
+    assert html.escape("</title>") in text and text.count("</title>") == 1
+    assert set(TEXTS) <= set(data_of(text)["strings"])
+
+
+def test_a_browser_shows_them_as_text(text, tmp_path):
+    with opened(text, tmp_path) as page:
+        before = page.evaluate("document.querySelectorAll('*').length")
+        shown = page.evaluate(
+            """() => { app.stage(0); app.picture.all(true); return app.story.shown; }"""
+        )
+        assert all(SHOWN.fullmatch(each) for each in shown)
+        page.evaluate("app.node(app.picture.graph.nodes[600].id)")
+        page.fill("#search", "script")
+        page.wait_for_selector("#found .row")
+        page.evaluate("for (let k = 0; k < app.story.stages.length; k++) app.stage(k)")
+        assert page.query_selector_all("img, svg, iframe, a[href]") == []
+        assert page.evaluate("document.title") == "</title>"
+        assert before > 20
+
+
+def test_terminals_get_no_control_characters(graph, tmp_path, capsys):
+    gc.save(tmp_path / "m.gir", graph)
+    np.savez(tmp_path / "in.npz", none=np.ones(4))
+    model = str(tmp_path / "m.gir")
+    commands = [
+        ["show", model],
+        ["show", model, "--after", "plan"],
+        ["audit", model],
+        ["audit", model, "--json"],
+        ["diff", model, model],
+        ["run", model, "--seed", "1"],
+        ["run", model, "--feed", str(tmp_path / "in.npz")],
+        ["view", model, "-o", str(tmp_path / "x.html")],
+    ]
+    for command in commands:
+        with suppress(SystemExit):
+            main(command)
+        said = capsys.readouterr()
+        for line in itertools.chain(said.out.split("\n"), said.err.split("\n")):
+            assert line == printable(line), command
+
+
+def test_traces_hold_them_as_strings(graph):
+    built, arrays = gc.LoadedGraph(graph).prepared(tuple(np.ones((500, 4), np.float32)), {})
+    _, found = trace(built.executable, arrays)
+    titles = {e.origin.node: TEXTS[k % 500] for k, e in enumerate(found.events) if e.origin}
+    told = json.dumps(chrome(found, titles))
+    assert json.loads(told)["traceEvents"]
+    assert told.isascii() and told == told.replace("\n", "")
+    shown = timeline_page("</title>", told)
+    assert shown.count("<script>") == shown.count("</script>") == 1
+    assert shown.count("</title>") == 1
