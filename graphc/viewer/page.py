@@ -72,17 +72,41 @@ class Page:
 
 def page(title: str, data: dict[str, Any]) -> str:
     """The text of a page."""
-    style, scripts = asset("style.css"), [asset(name) for name in SCRIPTS]
-    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
-    allowed = f"script-src {hashes}; style-src 'sha256-{_digest(style)}'"
+    held = f'<script type="application/octet-stream" id="data">{packed(data)}</script>\n'
+    return _document(title, "page.html", held, ("style.css",), SCRIPTS)
+
+
+def editor(start: dict[str, str]) -> str:
+    """The text of the page that `graphc explore` shows: an editor, and a frame for pages."""
+    text = json.dumps(start).replace("<", "\\u003c")  # nothing in it may end the script
+    held = f'<script type="application/json" id="start">{text}</script>\n'
+    styles, scripts = ("style.css", "explore.css"), ("elements.js", "explore.js")
+    return _document(
+        "graphc explore",
+        "explore.html",
+        held,
+        styles,
+        scripts,
+        "connect-src 'self'; frame-src 'self'; ",
+    )
+
+
+def _document(
+    title: str,
+    body: str,
+    held: str,
+    styles: tuple[str, ...],
+    scripts: tuple[str, ...],
+    more: str = "",
+) -> str:
+    """A page of assets, which may run and load no more than what is named."""
+    style, texts = "".join(map(asset, styles)), list(map(asset, scripts))
+    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in texts)
+    allowed = f"{more}script-src {hashes}; style-src 'sha256-{_digest(style)}'"
     head = _HEAD.format(title=html.escape(printable(title)), policy=_POLICY.format(allowed=allowed))
-    body = [
-        f"<style>{style}</style>\n</head>\n{asset('page.html')}",
-        f'<script type="application/octet-stream" id="data">{packed(data)}</script>\n',
-        *(f"<script>{text}</script>\n" for text in scripts),
-        "</body>\n</html>\n",
-    ]
-    return head + "".join(body)
+    inside = [f"<style>{style}</style>\n</head>\n{asset(body)}", held]
+    inside += [f"<script>{text}</script>\n" for text in texts]
+    return head + "".join(inside) + "</body>\n</html>\n"
 
 
 def packed(data: dict[str, Any]) -> str:

@@ -14,30 +14,39 @@ PICTURES = Path(__file__).parents[2] / "build" / "pictures"
 
 
 @contextmanager
-def opened(text: str, folder: Path, width: int = 1400, height: int = 860) -> Iterator[Any]:
-    """A page in a browser, once it is drawn. What its console says must be nothing."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
+def opened(text: str, folder: Path) -> Iterator[Any]:
+    """A page in a browser, once it is drawn."""
     path = folder / "page.html"
     path.write_text(text)
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page, said = browser.new_page(viewport={"width": width, "height": height}), list[str]()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(f"{error} {error.stack}"))
-        page.on(
-            "request",
-            lambda request: said.append(request.url) if "page.html" not in request.url else None,
-        )
-        page.goto(path.as_uri())
+    with opened_at(path.as_uri()) as page:
         page.wait_for_function(
             "document.documentElement.dataset.ready || document.querySelector('pre.empty')"
         )
         yield page
+
+
+@contextmanager
+def opened_at(address: str) -> Iterator[Any]:
+    """What an address shows. It may ask for nothing elsewhere, and its console must stay empty."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page, said = browser.new_page(viewport={"width": 1400, "height": 860}), list[str]()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(f"{error} {error.stack}"))
+        page.on("request", lambda asked: said.append(asked.url) if foreign(asked.url) else None)
+        page.goto(address)
+        yield page
         browser.close()
     assert said == []
+
+
+def foreign(address: str) -> bool:
+    """Does it lead to another machine?"""
+    return not address.startswith(("file://", "http://127.0.0.1:"))
 
 
 def picture(page: Any, name: str) -> None:

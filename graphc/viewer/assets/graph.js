@@ -267,8 +267,10 @@ class Picture {
       pen.translate(-x, -y);
       const view = {left: x - width / 2 / scale, right: x + width / 2 / scale, top: y - height / 2 / scale, bottom: y + height / 2 / scale};
       for (const item of this.items) if (item.open && seen(item, view)) this.drawBox(pen, item, scale, dark, colours);
+      this.labels = []; // in front of what edges pass behind
       for (const link of this.links) this.drawLink(pen, link, view, scale, colours);
       for (const item of this.items) if (!item.open && seen(item, view)) this.drawBox(pen, item, scale, dark, colours);
+      for (const [link, middle, bytes, lit] of this.labels) this.label(pen, link, middle, bytes, colours, lit);
     });
   }
   drawBox(pen, item, scale, dark, colours) {
@@ -339,7 +341,7 @@ class Picture {
     pen.setLineDash([]);
     if (scale > 0.3) this.arrow(pen, link.route ? {x: link.parent.x + link.route[link.route.length - 1].x, y: link.parent.y + link.route[link.route.length - 1].y} : b);
     pen.globalAlpha = 1;
-    if (scale > 0.75 && link.values.size && (link.direct || lit)) this.label(pen, link, middle, bytes, colours, lit);
+    if (scale > 0.75 && link.values.size && (link.direct || lit)) this.labels.push([link, middle, bytes, lit]);
   }
   arrow(pen, at) {
     pen.fillStyle = pen.strokeStyle;
@@ -350,6 +352,7 @@ class Picture {
     const first = link.values.values().next().value, more = link.values.size > 1 ? ` +${link.values.size - 1}` : "";
     const text = cut(first.type, 26) + more + (lit ? "   " + bytesText(bytes) : "");
     pen.font = `10px ${LOOK.sans}`;
+    pen.textBaseline = "middle";
     const wide = pen.measureText(text).width + 6;
     pen.fillStyle = colours.back;
     pen.globalAlpha = 0.85;

@@ -167,9 +167,23 @@ class App {
   }
 }
 
+// In the frame of an editor: it is told what is open here, and tells the next page.
+function beside(app) {
+  const tell = () => parent.postMessage({tab: app.open || "graph", stage: app.story.stages[app.at].name}, "*");
+  addEventListener("message", event => {
+    if (event.source !== parent || !event.data) return;
+    const k = app.story.stages.findIndex(stage => stage.name === event.data.stage);
+    if (k >= 0) app.stage(k);
+    if (event.data.tab in TABS) app.tab(event.data.tab);
+  });
+  for (const kind of ["click", "keyup", "input"]) document.addEventListener(kind, () => setTimeout(tell));
+  parent.postMessage("ready", "*");
+}
+
 if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.classList.add("dark");
 unpack().then(data => {
   window.app = new App(new Story(data));
+  if (parent !== window) beside(window.app);
   requestAnimationFrame(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); });
 }).catch(error => {
   document.body.append(el("pre", {class: "empty", text: "This page cannot be shown: " + error}));
