@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import GraphError, printable
+from graphc.ir.sizes import by_example, hint_of
 from graphc.runtime.files.files import write_atomically
 from graphc.viewer.story import Subject, story
 
@@ -49,7 +50,8 @@ class Page:
 
     def __init__(self, subject: Subject) -> None:
         self.name = subject.name
-        self.html = page(subject.name, story(subject))
+        with by_example():
+            self.html = page(subject.name, story(subject))
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, which is returned. Raises GraphError when it cannot."""
@@ -110,8 +112,8 @@ def _document(
 
 
 def packed(data: dict[str, Any]) -> str:
-    """Data as base64 of packed JSON."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    """Data as base64 of packed JSON; sizes that are left open are those of the first arrays."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, default=hint_of)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 

@@ -81,8 +81,20 @@ def test_a_notebook_shows_it_in_a_frame_that_may_only_run_its_script():
 def test_what_was_compiled_last_needs_no_arguments():
     f = gc.compile(lambda x: x + 1)
     f(np.ones(3))
-    f(np.ones(4))
-    assert "f64[4]" in data_of(f.view().html)["strings"]
+    f(np.ones((4, 2)))
+    assert "f64[4,2]" in data_of(f.view().html)["strings"]
+
+
+def test_a_compilation_for_many_sizes_has_a_page():
+    f = gc.compile(lambda x: np.tanh(x) @ x.T)
+    for rows in (3, 4, 5):
+        f(np.ones((rows, 8), np.float32))
+    guards = len(f.compiles)
+    found = data_of(f.view().html)
+    assert "f32[x_0,8]" in found["strings"]
+    assert found["memory"] and found["simulated"]["seconds"] > 0
+    f(np.ones((7, 8), np.float32))
+    assert len(f.compiles) == guards
 
 
 def test_methods_have_pages():
