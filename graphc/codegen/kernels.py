@@ -340,7 +340,7 @@ def _contract_spec(region: Graph, config: Config, staged: bool) -> Spec:
 
 def turns(plan: contract.Plan) -> bool:
     """Do dot products make a few columns as rows, which an epilogue had better turn?"""
-    flags = plan.params[Word.FLAGS]
+    flags = hint_of(plan.params[Word.FLAGS])
     return plan.swapped and bool(flags & Flag.DOTS) and bool(flags & Flag.TILE)
 
 

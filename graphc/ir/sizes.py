@@ -45,7 +45,7 @@ def by_example() -> Iterator[None]:
 
 
 class Atom:
-    """An unknown of polynomials: a symbol, or `floor`, `max` or `min` of other sizes."""
+    """An unknown of polynomials: a symbol, or `floor`, `max`, `min` or `choice` of other sizes."""
 
     __slots__ = ("args", "hint", "kind", "low", "name", "number")
 
@@ -161,6 +161,21 @@ class Scope:
         hint = pick(hint_of(v) for v in args)
         name = f"{kind}({', '.join(map(str, args))})"
         return self._unknown(kind, args, hint, low, name)
+
+    def choice(self, condition: Size, yes: int | Size, no: int | Size) -> int | Size:
+        """The first value where the condition is positive, else the second."""
+        if yes is no or (not isinstance(yes, Size) and not isinstance(no, Size) and yes == no):
+            return yes
+        low, high = self.bounds(condition, False)
+        if low is not None and low > 0:
+            return yes
+        if high is not None and high <= 0:
+            return no
+        lows = [self.bounds(v, False)[0] if isinstance(v, Size) else v for v in (yes, no)]
+        fewest = min(v for v in lows if v is not None) if None not in lows else None
+        hint = hint_of(yes if condition.hint > 0 else no)
+        name = f"({yes} if {condition} > 0 else {no})"
+        return self._unknown("choice", (condition, yes, no), hint, fewest, name)
 
     def _beats(self, kind: str, other: int | Size, value: int | Size) -> bool:
         """Whether another one is certainly as extreme."""
@@ -443,6 +458,8 @@ def _number_of(atom: Atom, symbols: Mapping[str, int]) -> int:
     parts = [a.value(symbols) if isinstance(a, Size) else a for a in atom.args]
     if atom.kind == "floor":
         return parts[0] // parts[1]
+    if atom.kind == "choice":
+        return parts[1] if parts[0] > 0 else parts[2]
     return max(parts) if atom.kind == "max" else min(parts)
 
 
@@ -499,6 +516,13 @@ def _extreme(kind: str, values: tuple[Any, ...]) -> Any:
     if found is None:
         return max(values) if kind == "max" else min(values)
     return found.extreme(kind, values)
+
+
+def either(condition: int, yes: int, no: int) -> int:
+    """The first value where the condition is positive, else the second, as a formula."""
+    if isinstance(condition, Size):
+        return condition.scope.choice(condition, yes, no)
+    return yes if condition > 0 else no
 
 
 def common(*values: int) -> int:

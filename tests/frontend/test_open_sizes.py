@@ -102,6 +102,13 @@ def test_what_needs_the_number_is_compiled_for_each_size():
         np.testing.assert_allclose(compiled(x), powers(x), rtol=1e-5)
 
 
+def test_a_dimension_that_stayed_for_a_while_is_not_taken_for_open():
+    compiled = gc.compile(lambda x: np.tanh(x).sum(axis=1))
+    for shape in ((3, 4), (3, 5), (6, 7), (6, 4), (3, 4)):
+        x = f32(*shape)
+        np.testing.assert_allclose(compiled(x), np.tanh(x).sum(axis=1), rtol=1e-5, atol=1e-6)
+
+
 def test_a_choice_by_size_is_a_guard():
     compiled = gc.compile(lambda x: x + 1 if x.shape[0] > 50 else x - 1)
     for n in (3, 4, 60, 50, 51, 70):

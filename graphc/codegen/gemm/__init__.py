@@ -28,14 +28,16 @@ from graphc.codegen.gemm.blocking import (
     put_workspace,
     route,
     staged,
+    thin_route,
     tile_rows,
 )
 from graphc.codegen.gemm.core import Module, core_modules, core_name
-from graphc.codegen.gemm.form import Axis, Contraction, Dim, axes_of, normalise, total
+from graphc.codegen.gemm.form import Axis, Contraction, Dim, Groups, axes_of, normalise, total
 from graphc.codegen.gemm.hardware import Hardware, core_dtype, hardware_of, host_target, kind_of
 from graphc.codegen.gemm.layout import DIMS, MAX_EXTRAS, Flag, Part, Word
 from graphc.codegen.gemm.parts import parts_of
 from graphc.codegen.llvm.target import Target, machine, parse
+from graphc.ir.sizes import Size, either, hint_of
 from graphc.seams import llvmlite as unlocked
 from graphc.tuning import forgotten
 
@@ -210,9 +212,46 @@ def plan(
     sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     sources = sources[::-1] if groups.swapped else sources
     made = (Flag.MADE_A if sources[0] else 0) | (Flag.MADE_B if sources[1] else 0)
-    flags = route(kind, hardware, groups, sizes, packed_b, made)
-    if staged(kind, groups, epilogue) or stage:
-        flags |= Flag.TILE
+    thin, few = thin_route(kind, hardware, groups, sizes, packed_b, made)
+    tiles = functools.partial(route, kind, hardware, groups, sizes, packed_b, made)
+    rest = contraction, hardware, groups, threads, extras, sources, packed_b
+    flags = Flag.TILE if staged(kind, groups, epilogue) or stage else 0
+    if few and isinstance(sizes.m, Size):
+        made_for_few = _planned(*rest, flags | thin)
+        return _either(sizes.m, few, made_for_few, _planned(*rest, flags | tiles()))
+    return _planned(*rest, flags | (thin if sizes.m <= few else tiles()))
+
+
+def _either(rows: Size, few: int, thin: Plan, tiles: Plan) -> Plan:
+    """A plan that takes the route for few rows where there are few."""
+    condition = few + 1 - rows
+
+    def choose(yes: int, no: int) -> int:
+        return either(condition, yes, no)
+
+    return thin._replace(
+        params=tuple(map(choose, thin.params, tiles.params)),
+        units=choose(thin.units, tiles.units),
+        grain=hint_of(choose(thin.grain, tiles.grain)),
+        workspace=choose(thin.workspace, tiles.workspace),
+        packed=0,
+        parts=thin.parts | tiles.parts,
+    )
+
+
+def _planned(
+    contraction: Contraction,
+    hardware: Hardware,
+    groups: Groups,
+    threads: int,
+    extras: int,
+    sources: tuple[int, int],
+    packed_b: bool,
+    flags: int,
+) -> Plan:
+    """The plan of a route."""
+    kind = kind_of(contraction.dtype, hardware)
+    sizes = Sizes(total(groups.batch), total(groups.m), total(groups.n), total(groups.k))
     words = [0] * DIMS
     words[Word.FLAGS], words[Word.DEPTH] = flags, sizes.k
     kind = kind._replace(rows=tile_rows(flags, kind, hardware, groups, sizes))

@@ -38,27 +38,32 @@ class Sizes(NamedTuple):
         return Sizes(*map(hint_of, self))
 
 
+def thin_route(
+    kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
+) -> tuple[int, int]:
+    """Flags of the route for few rows, products of a matrix and vectors, and how many those are."""
+    n, k = groups.n, groups.k
+    step_b, plain_n = step_of(k, "b"), not n or step_of(n, "b") == 1
+    if step_b is None or packed_b or made or sizes.k <= 0:
+        return 0, 0
+    few = tuned.dot_rows if kind.converts or not kind.floating else tuned.dot_tile_rows
+    pack_x = Flag.PACK_A if kind.converts or (k and step_of(k, "a") != 1) else 0
+    dots = not k or (step_b == 1 and not (plain_n and n))
+    if dots and not hardware.ordered:
+        return Flag.DOTS | pack_x, few
+    if k and plain_n and sizes.n >= kind.columns:
+        apart = step_b * kind.memory_bytes % PAGE == 0
+        return Flag.ROWS | pack_x, min(few, tuned.few_rows if apart else 1)
+    return 0, 0
+
+
 def route(
     kind: Kind, hardware: Hardware, groups: Groups, sizes: Sizes, packed_b: bool, made: int
 ) -> int:
-    """Flags: matrix-vector or tiles, and which operands are packed. `made`: which are computed."""
+    """Flags of the route through tiles: which operands are packed. `made`: which are computed."""
     n, k = groups.n, groups.k
     step_a, step_b = step_of(k, "a"), step_of(k, "b")
     plain_n = not n or step_of(n, "b") == 1
-    few = tuned.dot_rows if kind.converts or not kind.floating else tuned.dot_tile_rows
-    if sizes.m <= few and sizes.k > 0 and step_b is not None and not packed_b and not made:
-        pack_x = Flag.PACK_A if kind.converts or (k and step_a != 1) else 0
-        dots = not k or (step_b == 1 and not (plain_n and n))
-        if dots and not hardware.ordered:
-            return Flag.DOTS | pack_x
-        apart = step_b * kind.memory_bytes % PAGE == 0
-        if (
-            k
-            and plain_n
-            and sizes.m <= (tuned.few_rows if apart else 1)
-            and sizes.n >= kind.columns
-        ):
-            return Flag.ROWS | pack_x
     flags = made
     if made & Flag.MADE_B:
         flags |= 0 if across(n, "b") else Flag.LATE
@@ -193,9 +198,9 @@ def block(
     words[Word.ROW_UNITS] = -(-given.m // unit_rows)
     words[Word.COLUMN_UNITS] = -(-given.n // columns)
     words[Word.FINISH_COLUMNS] = columns if whole_rows else least(columns, 8 * kind.columns)
-    if words[Word.ROW_UNITS] == 1 and given.m <= rows:
+    if words[Word.ROW_UNITS] == 1 and not isinstance(given.m, Size) and given.m <= rows:
         words[Word.FLAGS] |= Flag.SAME_ROWS
-    if words[Word.COLUMN_UNITS] == 1 and given.k <= depth:
+    if words[Word.COLUMN_UNITS] == 1 and not isinstance(given.k, Size) and given.k <= depth:
         words[Word.FLAGS] |= Flag.SAME_COLUMNS
 
 

@@ -18,12 +18,15 @@ from graphc.codegen.lowering.evaluate import tensor_type
 from graphc.codegen.tuning import tuned
 from graphc.config import Config
 from graphc.ir.graph import Graph
+from graphc.ir.sizes import Size
 from graphc.loops.nest import Buffer, Expr, Kernel
 
 
 def parts_of(form: Form, plan: contract.Plan, config: Config) -> int:
     """Into how many parts the sums of a planned product are cut; 1 where that does not pay."""
     words, (a, b) = plan.params, form.computed
+    if isinstance(words[Word.FLAGS], Size):
+        return 1
     steps = [dim.extent for dim in form.role("k") if dim.extent != 1]
     whole = not words[Word.FLAGS] & Flag.ROWS or words[Word.FLAGS] & (Flag.TILE | Flag.PACK_A)
     if whole or a or b or config.strict or len(steps) != 1 or words[Word.M] != 1:

@@ -77,7 +77,6 @@ class Openings:
             (number, axis, self.polynomial(extent))
             for number, shape in enumerate(params)
             for axis, extent in enumerate(shape)
-            if isinstance(extent, Size)
         )
         sources = tuple(source_of(name, params) for name in self.symbols)
         return Formulas(

@@ -326,7 +326,7 @@ class CompiledFunction(Generic[P, R]):
                     self._hint_closed(error)
                 return None
             self._note_compile(variant, built)
-            family.add(variant)
+            family.add(variant, signature)
             found = found or family.serving(signature)
             if found is not None:
                 break

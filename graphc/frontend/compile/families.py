@@ -115,9 +115,10 @@ class Family:
         """Why there is one more compilation."""
         return f"the sizes break {self.refused}" if self.refused else ""
 
-    def add(self, opened: Variant) -> None:
-        """One more compilation with open sizes.  One that needs a number after all is the last."""
+    def add(self, opened: Variant, signature: Signature) -> None:
+        """One more compilation with open sizes, for a call.  One that needs a number after all is the last."""
         assert opened.built is not None
+        self.note(signature)
         self.open.insert(0, opened)
         formulas = opened.built.image.formulas
         for guard in formulas.guards if formulas is not None else ():

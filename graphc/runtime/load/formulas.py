@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Polynomial = tuple[tuple[int, tuple[int, ...]], ...]  # coefficients, and the unknowns they multiply
 Hole = tuple[int, int]  # where, and the number of the formula
 RELATIONS = ("positive", "not positive", "zero", "not zero")
-KINDS = ("floor", "max", "min")
+KINDS = {"floor": 2, "max": 1, "min": 1, "choice": 3}  # and of how many parts at least
 MOST_UNKNOWNS = 1 << 16
 
 
@@ -85,6 +85,8 @@ class Formulas:
             parts = [value_of(polynomial, values) for polynomial in polynomials]
             if kind == "floor":
                 values.append(parts[0] // parts[1] if parts[1] else 0)
+            elif kind == "choice":
+                values.append(parts[1] if parts[0] > 0 else parts[2])
             else:
                 values.append(max(parts) if kind == "max" else min(parts))
         return values
@@ -158,7 +160,7 @@ class Reader:
         self.known, made = len(names), []
         for kind, polynomials in unknowns:
             parts = tuple(map(self.polynomial, polynomials))
-            if kind not in KINDS or not parts or (kind == "floor" and len(parts) != 2):
+            if kind not in KINDS or len(parts) < KINDS[kind]:
                 raise ValueError(kind)
             made.append((_text(kind), parts))
             self.known += 1
