@@ -116,7 +116,7 @@ class Family:
         return f"the sizes break {self.refused}" if self.refused else ""
 
     def add(self, opened: Variant, signature: Signature) -> None:
-        """One more compilation with open sizes, for a call.  One that needs a number after all is the last."""
+        """One more compilation with open sizes; one that needs a number after all is the last."""
         assert opened.built is not None
         self.note(signature)
         self.open.insert(0, opened)
