@@ -4,6 +4,7 @@ errors.  The reference interpreter runs a `vmap` node one slice after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -222,6 +223,15 @@ def test_dtypes_and_sizes() -> None:
             assert made.dtype == want.dtype and made.shape == want.shape
             np.testing.assert_array_equal(made, want)
     np.testing.assert_array_equal(gc.vmap(lambda: S, axis_size=2)(), [S, S])
+
+
+def test_the_number_of_slices_may_be_a_symbol(tmp_path: Path) -> None:
+    each = gc.compile(gc.vmap(gc.grad(lambda w, x: (np.tanh(x @ w) ** 2).sum()), in_axes=(None, 0)))
+    each.save(tmp_path / "each.gir", gc.spec((3, 2), "f64"), gc.spec(("n", 3), "f64"))
+    loaded = gc.load(tmp_path / "each.gir")
+    weights = STACK[0, :, :2]
+    for count in (6, 0):
+        np.testing.assert_allclose(loaded(weights, X[:count]), each(weights, X[:count]))
 
 
 # ------------------------------------------------------------------------------------ all slices

@@ -109,17 +109,20 @@ def _einsum_gradient(
 
 
 def _batch_einsum(op: Op, lanes: Lanes, *values: Value, equation: str) -> Any:
-    """One more letter, for the lanes.  Without sums over axes of extent 1, which one row or one
-    column of a matrix leaves: an outer product per lane is a product of elements."""
+    """One more letter, for the lanes, and none for axes of extent 1, which a row or a column of one
+    lane leaves: rows of all lanes are one matrix, outer products are products of elements."""
     free = [letter for letter in LETTERS if letter not in equation]
     if not free:
         return NotImplemented
     first, second, result = (
         free[0] * has + term for has, term in zip((*lanes.mapped, True), _terms(equation))
     )
-    a, b = Term(values[0], tuple(first)), Term(values[1], tuple(second))
-    units = {k for k in first if k in second and k not in result and a.extent(k) == 1}
-    return _product(_without(a, units), _without(b, units), tuple(result)).value
+    terms = [Term(values[0], tuple(first)), Term(values[1], tuple(second))]
+    extents = _extents(terms)
+    units = {label for label, extent in extents.items() if extent == 1} - {free[0]}
+    a, b = (_without(term, units) for term in terms)
+    made = _product(a, b, [label for label in result if label not in units])
+    return reshape(made.value, tuple(extents[label] for label in result))
 
 
 einsum_op = define(

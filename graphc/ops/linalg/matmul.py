@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import TypeRuleError
-from graphc.ir.op import Contraction
+from graphc.ir.op import Contraction, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, I32, AnyType, DType, Type, definitely_different, tensor
 from graphc.ops.record.arguments import Applied, Array, ArrayLike
-from graphc.ops.record.batching import elementwise
+from graphc.ops.record.batching import Lanes, elementwise, reshaped
 from graphc.ops.record.dims import rank_of, row_major_strides, samples_of, shape_of
 from graphc.ops.record.families import (
     REAL,
@@ -128,9 +128,22 @@ def _named_axes(x: Value, rank: int, ends: str) -> tuple[str, Any]:
     return "".join(letters) + ends, reshape(x, (*kept, *dims[-2:]))
 
 
+def _batch_matmul(op: Op, lanes: Lanes, a: Value, b: Value) -> Any:
+    """A row or a column per lane, times a matrix for all of them, is a row of one product."""
+    ranks = (a.ndim - lanes.mapped[0], b.ndim - lanes.mapped[1])
+    if ranks == (2, 2) and not lanes.mapped[1] and a.shape[1] == 1:
+        made = emit(op, reshaped(a, (a.shape[0], a.shape[2])), b)
+        return reshaped(made, (lanes.size, 1, b.shape[1]))
+    if ranks == (2, 2) and not lanes.mapped[0] and b.shape[2] == 1:
+        columns = reshaped(b, b.shape[:2])
+        made = emit("einsum", columns, a, equation="aK,IK->aI")
+        return reshaped(made, (lanes.size, a.shape[0], 1))
+    return elementwise(op, lanes, a, b)
+
+
 matmul_op = define(
     "matmul",
-    batch=elementwise,
+    batch=_batch_matmul,
     infer=_infer_matmul,
     reference=lambda a, b: np.matmul(accumulable(a), accumulable(b)).astype(a.dtype),
     lower=Contraction(_matmul_dims),
