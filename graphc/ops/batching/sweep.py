@@ -106,12 +106,11 @@ class Sweep:
 
     def by_rule(self, node: Node, inputs: Sequence[Lane]) -> list[Lane]:
         """What the rule in the record of the op says."""
-        assert node.op.batch is not None, node.op
         attrs: dict[str, Any] = dict(node.attrs.values_dict)
         values = [lane.value for lane in inputs]
         lanes = Lanes(self.size, self.name, [lane.mapped for lane in inputs])
         made: Any = NotImplemented
-        if not node.regions:
+        if not node.regions and node.op.batch is not None:
             made = node.op.batch(node.op, lanes, *values, **attrs)
         if made is NotImplemented:
             is_composite = isinstance(node.op.lower, Composite)

@@ -23,6 +23,7 @@ from graphc.ops.linalg.fourier_nest import (
     sides,
 )
 from graphc.ops.record.arguments import Applied, Array, ReadAt, Tensor, Write
+from graphc.ops.record.batching import rows_of_first
 from graphc.ops.record.dims import shape_of, tensor_type
 from graphc.ops.record.families import define, require, require_dtype, sample_array
 from graphc.ops.record.value import Value, emit, functions
@@ -137,6 +138,7 @@ def _fft_samples() -> list[Sample]:
 
 fft_op = define(
     "fft",
+    batch=rows_of_first,
     infer=_infer_fft,
     reference=_fft_reference,
     lower=_rows(OfNumbers, lambda node: int(node.type.dims[-1])),
@@ -195,6 +197,7 @@ def _real_samples(halves: bool) -> Callable[[], list[Sample]]:
 
 rfft_op = define(
     "rfft",
+    batch=rows_of_first,
     infer=_infer_rfft,
     reference=lambda x, table: np.fft.rfft(x).astype(np.result_type(x, np.complex64)),
     lower=_rows(OfReals, lambda node: node.inputs[0].type.dims[-1] // 2),
@@ -207,6 +210,7 @@ rfft_op = define(
 
 irfft_op = define(
     "irfft",
+    batch=rows_of_first,
     infer=_infer_irfft,
     reference=lambda x, table: np.fft.irfft(x, norm="forward").astype(x.real.dtype),
     lower=_rows(ToReals, lambda node: node.type.dims[-1] // 2),

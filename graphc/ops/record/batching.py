@@ -82,6 +82,11 @@ def leading(op: Op, lanes: Lanes, *values: Value, **attrs: Any) -> Any:
     return emit(op, *lanes.spread(values), **attrs)
 
 
+def rows_of_first(op: Op, lanes: Lanes, *values: Value, **attrs: Any) -> Any:
+    """An op of the last axes of its first operand, and of others that all lanes have in common."""
+    return NotImplemented if any(lanes.mapped[1:]) else emit(op, *values, **attrs)
+
+
 def along(*names: str) -> Rule:
     """An op of the axes that these attributes name: each of them is one further back."""
 

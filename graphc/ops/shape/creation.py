@@ -74,6 +74,7 @@ iota_op = define(
 
 define(
     "extent",
+    batch=constant,
     infer=lambda extent: tensor(I64, ()),
     reference=lambda extent: np.array(extent, np.int64),
     lower=Compute(lambda b, node, read, index: b.integer(node.attrs["extent"])),

@@ -29,7 +29,7 @@ LOOPED = {
     "nonzero", "conv_windows", "tile_choose", "tile_pool", "winograd_input", "winograd_output",
     "winograd_weight",
 }  # fmt: skip
-PARTLY = {"dynamic_update_slice", "searchsorted"}  # with some operands
+PARTLY = {"dynamic_update_slice", "fft", "irfft", "rfft", "searchsorted"}  # with some operands
 
 
 def few(samples: list[Sample]) -> list[Sample]:
