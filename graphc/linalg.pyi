@@ -17,6 +17,7 @@ __all__ = [
     "eigh",
     "eigvals",
     "eigvalsh",
+    "expm",
     "inv",
     "lstsq",
     "matmul",
@@ -82,6 +83,11 @@ def eigvals(a: ArrayLike) -> NDArray[Any]:
 
 def eigvalsh(a: ArrayLike, UPLO: str = 'L') -> NDArray[Any]:
     """The eigenvalues of stacked Hermitian matrices, from the smallest on."""
+
+def expm(a: ArrayLike) -> NDArray[Any]:
+    """The exponentials of stacked square matrices: of a sum of powers, not of elements. NaN for a
+    1-norm above 3e5.
+    """
 
 def inv(a: ArrayLike) -> NDArray[Any]:
     """The inverses of stacked matrices."""

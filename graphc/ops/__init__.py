@@ -30,6 +30,7 @@ from graphc.ops.index import (
 from graphc.ops.linalg import (
     decompositions,  # noqa: F401
     einsum,  # noqa: F401
+    exponential,  # noqa: F401
     factor,  # noqa: F401
     fourier,  # noqa: F401
     packing,  # noqa: F401

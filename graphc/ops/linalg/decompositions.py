@@ -39,7 +39,7 @@ def _matrix(name: str, x: AnyType) -> tuple[Type, int, int]:
     return x, m, n
 
 
-def _square(name: str, x: AnyType) -> Type:
+def square_type(name: str, x: AnyType) -> Type:
     x, m, n = _matrix(name, x)
     require(m == n, f"{name} takes square matrices, got {x}")
     return x
@@ -272,7 +272,7 @@ svdvals_op = _op(
 
 
 def _infer_eigh(x: AnyType) -> TupleType:
-    x = _square("eigh", x)
+    x = square_type("eigh", x)
     return tuple_type((tensor(x.dtype.real, x.shape[:-1]), x))
 
 
@@ -321,7 +321,7 @@ eigh_op = _op(
 
 
 def _infer_eigvalsh(x: AnyType) -> Type:
-    x = _square("eigvalsh", x)
+    x = square_type("eigvalsh", x)
     return tensor(x.dtype.real, x.shape[:-1])
 
 
@@ -346,7 +346,7 @@ eigvalsh_op = _op(
 
 
 def _infer_eig(x: AnyType) -> TupleType:
-    x = _square("eig", x)
+    x = square_type("eig", x)
     made = complex_of(x.dtype)
     return tuple_type((tensor(made, x.shape[:-1]), tensor(made, x.shape)))
 
@@ -419,7 +419,7 @@ eig_op = _op(
 
 
 def _infer_eigvals(x: AnyType) -> Type:
-    x = _square("eigvals", x)
+    x = square_type("eigvals", x)
     return tensor(complex_of(x.dtype), x.shape[:-1])
 
 

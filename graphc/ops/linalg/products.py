@@ -12,6 +12,7 @@ import numpy as np
 from graphc.errors import TypeRuleError
 from graphc.ir.types import F64, Dim, definitely_different
 from graphc.ops.linalg.einsum import einsum
+from graphc.ops.linalg.exponential import expm
 from graphc.ops.linalg.factor import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from graphc.ops.linalg.matmul import matmul
 from graphc.ops.linalg.spectral import (
@@ -47,6 +48,7 @@ __all__ = [
     "eigh",
     "eigvals",
     "eigvalsh",
+    "expm",
     "inv",
     "lstsq",
     "matmul",

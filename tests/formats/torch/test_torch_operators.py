@@ -155,6 +155,21 @@ def graphs(a: Any) -> list[Any]:
     return [count, power, branch, total, rows, half * 3]
 
 
+def spectra(a: Any) -> list[Any]:
+    """Values, and what does not depend on the signs of vectors."""
+    square, linalg, fft = a[:, :3] + 2 * torch.eye(3), torch.linalg, torch.fft
+    q, r = linalg.qr(a)
+    u, s, v = linalg.svd(a, full_matrices=False)
+    w, x = linalg.eigh(square)
+    half = fft.rfft(a)
+    return [
+        *(q @ r, r.abs(), s, (u * w) @ v, (x * w) @ x.mT, linalg.svdvals(a), linalg.pinv(a)),
+        *(linalg.eigvalsh(square), linalg.matrix_exp(square), linalg.matrix_norm(a, "nuc")),
+        *(half, fft.irfft(half, 5), fft.fft(a, norm="ortho"), fft.ifft(a, 3, 0), fft.fftn(a)),
+        *(fft.irfft2(half, norm="forward"), fft.fftshift(a, 1), fft.hfft(half), fft.rfft2(a)),
+    ]
+
+
 def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     torch.manual_seed(0)
     nn, r = torch.nn, torch.randn
@@ -171,11 +186,21 @@ def families() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "images": (Functions(images), (x, r(6, 4, 3, 3), r(4, 3, 3, 3), r(2, 3, 3, 2).tanh())),
         "sequences": (Functions(sequences, *parts), (r(2, 5, 8), torch.tensor([3, 1]))),
         "graphs": (Functions(graphs), (a,)),
+        "spectra": (Functions(spectra), (a,)),
     }
 
 
 FORMS = ("as exported", "decomposed")
-FAMILIES = ("arithmetic", "shapes", "reductions", "written", "images", "sequences", "graphs")
+FAMILIES = (
+    "arithmetic",
+    "shapes",
+    "reductions",
+    "written",
+    "images",
+    "sequences",
+    "graphs",
+    "spectra",
+)
 
 
 @pytest.mark.parametrize(("family", "form"), crossed(FAMILIES, FORMS))

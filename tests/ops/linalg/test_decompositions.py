@@ -117,6 +117,20 @@ def test_least_squares() -> None:
     assert gc.compile(np.linalg.matrix_rank)(low) == 1
 
 
+def test_exponentials_of_matrices() -> None:
+    """Of commuting sums, of large and of small ones; nilpotent ones are their first terms."""
+    for dtype in (np.float64, np.complex128):
+        x = array((2, 4, 4), dtype)
+        call = gc.compile(gc.linalg.expm)
+        same(call(x) @ call(-x), np.broadcast_to(np.eye(4), x.shape).astype(dtype), 1e-9)
+        w, v = np.linalg.eig(9 * x[0])
+        want = (v * np.exp(w)) @ np.linalg.inv(v)
+        np.testing.assert_allclose(call(9 * x)[0], want, rtol=1e-7, atol=1e-7 * abs(want).max())
+    low = np.array([[0.0, 5], [0, 0]])
+    same(gc.compile(gc.linalg.expm)(low), np.eye(2) + low, 1e-14)
+    assert np.isnan(gc.compile(gc.linalg.expm)(np.full((2, 2), np.nan))).all()
+
+
 def test_polynomials_are_fitted() -> None:
     x, y = array((9,), np.float64), array((9, 2), np.float64, 1)
     for call in (

@@ -11,6 +11,7 @@ from graphc.formats.torch.operators import (
     recurrent,
     reductions,
     shapes,
+    spectral,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "recurrent",
     "reductions",
     "shapes",
+    "spectral",
 ]
