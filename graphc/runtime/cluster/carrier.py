@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import struct
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,7 @@ HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, 
 MOST_FRAME = 1 << 28
 SHORTEST_TOKEN = 16
 _WAIT = 100  # milliseconds
+MOST_WAIT = 2500  # milliseconds for a connection
 
 
 def zeromq() -> ModuleType:
@@ -106,8 +108,15 @@ class Link:
 class Carrier:
     """The threads that carry the bytes of links; `address` is where others reach it."""
 
-    def __init__(self, support: Support, circle: Circle, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        support: Support,
+        circle: Circle,
+        troubled: Callable[[str], None],
+        host: str = "127.0.0.1",
+    ) -> None:
         self.support, self.circle, self.zmq = support, circle, circle.zmq
+        self.troubled = troubled  # is told why what is carried does not come any more
         self.words = aligned_bytes(CarrierWords.nbytes, CarrierWords.nbytes).view(np.int64)
         self.words[:] = 0
         self.at = address_of(self.words)
@@ -117,9 +126,9 @@ class Carrier:
         self.inbox = circle.socket(self.zmq.PULL, serves=True)
         self.address = f"tcp://{host}:{self.inbox.bind_to_random_port(f'tcp://{host}')}"
         self.peers: dict[str, Any] = {}
-        self.threads = [
-            threading.Thread(target=body, daemon=True) for body in (self._send, self._receive)
-        ]
+        self.monitors: dict[Any, str] = {}  # of connections to peers
+        bodies = self._send, self._receive, self._watch
+        self.threads = [threading.Thread(target=body, daemon=True) for body in bodies]
         for thread in self.threads:
             thread.start()
 
@@ -189,13 +198,31 @@ class Carrier:
         way = self.peers.get(link.peer)
         if way is None:
             way = self.peers[link.peer] = self.circle.socket(self.zmq.PUSH)
+            monitor = way.get_monitor_socket(self.zmq.EVENT_DISCONNECTED)
+            self.monitors = {**self.monitors, monitor: link.peer}
+            way.immediate = True  # nothing waits for a connection that there is not
             way.connect(link.peer)
+        waited = 0
         while not way.poll(_WAIT, self.zmq.POLLOUT):
-            if self.links.get(key) is not link:
+            if self.links.get(key) is not link or self.closing[0]:
                 return False
+            waited += _WAIT
+            if waited >= MOST_WAIT:
+                self.troubled(f"there is no connection to {link.peer}")
+                waited = 0
         head = HEAD.pack(*key, follows, position)
         way.send_multipart([head, piece.tobytes()] if piece is not None else [head])
         return True
+
+    def _watch(self) -> None:
+        """Tell of connections that are cut: what was on its way there is lost."""
+        while not self.closing[0]:
+            ready, _, _ = self.zmq.select([*self.monitors], [], [], _WAIT / 1000)
+            for monitor in ready:
+                monitor.recv_multipart()
+                self.troubled(f"the connection to {self.monitors[monitor]} was cut")
+            if not self.monitors:
+                time.sleep(_WAIT / 1000)
 
     def _receive(self) -> None:
         """Move here what devices at other ends have moved."""

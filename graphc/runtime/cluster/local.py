@@ -251,6 +251,7 @@ class LocalCluster:
         self.job, self.threads, self.patience, self.retries = job, threads, patience, retries
         self.token = token  # of links over TCP, or nothing
         self.carrier: Carrier | None = None  # of this process
+        self.trouble = ""  # why links carry nothing
         self.lock = threading.RLock()  # one step at a time: all workers do them in one order
         self.steps = self.messages = self.restarts = 0
         self.dropped: list[int] = []  # programs that are not there any more
@@ -339,8 +340,13 @@ class LocalCluster:
         if self.carrier is None:
             from graphc.runtime.cluster.carrier import Carrier, Circle
 
-            self.carrier = Carrier(support, Circle(self.token), self.host)
+            self.carrier = Carrier(support, Circle(self.token), self.troubled, self.host)
         return self.carrier
+
+    def troubled(self, reason: str) -> None:
+        """A connection of this process to a worker is cut."""
+        self.trouble = reason
+        self.stop_step()
 
     def restart(self) -> None:
         """Start the workers that were lost again.

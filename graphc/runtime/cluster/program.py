@@ -231,6 +231,7 @@ class ClusterExecutable(Executable):
         """One message to each worker, one answer of each. Raises RunError."""
         cluster, workers = self.cluster, self.workers
         cluster.steps += 1
+        cluster.trouble = ""
         outcomes: dict[int, tuple[int, int] | None] = {}
         cluster.in_flight = lambda: self._give_up(opened)
         self._asked = opened
@@ -276,6 +277,11 @@ class ClusterExecutable(Executable):
                 f"{lost} was lost in step {cluster.steps} of the cluster, "
                 f"in {self.image.name}: {lost.lost}",
                 hint="restart() starts it again; restore variables from a checkpoint",
+            )
+        if failed and first is None and cluster.trouble:
+            raise LostWorker(
+                f"step {cluster.steps} of the cluster, {self.image.name}: {cluster.trouble}",
+                hint="can the machines reach one another at all ports?",
             )
         if failed:
             raise self._failure(*(first or failed[0]))

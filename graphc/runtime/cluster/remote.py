@@ -196,9 +196,11 @@ class RemoteWorker:
         if found is None:
             return None
         params, values = self.values[self.program]
-        for place, data in zip(values[params:], found.payload):
+        for place, data in zip(values[params:], found.payload):  # of a step that failed: none
             place[...] = np.frombuffer(data, place.dtype).reshape(place.shape)
         self.sent = found.get("sent", int)
+        if trouble := found.get("trouble", str):
+            self.cluster.trouble = f"{self}: {trouble}"
         return found.get("status", int), found.get("row", int)
 
     def cancel(self, step: int) -> None:

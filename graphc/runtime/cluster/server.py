@@ -115,7 +115,7 @@ class Server(Worker):
         self.load(Message(Kind.LOAD, message.fields, (file,)))
         if self.carrier is None:
             support = pool.support(next(iter(self.images.values())).support)
-            self.carrier = Carrier(support, self.circle, self.host)
+            self.carrier = Carrier(support, self.circle, self.troubled, self.host)
         return {"address": self.carrier.address}, []
 
     def open_far(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
@@ -157,9 +157,11 @@ class Server(Worker):
                 )
             memory.bytes[at : at + len(data)] = np.frombuffer(data, np.uint8)
         self.words[BellWords.program], self.words[BellWords.step] = program, step
+        self.trouble = ""
         self.step(program)
         status, row = int(self.words[BellWords.status]), int(self.words[BellWords.row])
-        fields = {"status": status, "row": row, "sent": int(self.words[BellWords.sent])}
+        sent = int(self.words[BellWords.sent])
+        fields = {"status": status, "row": row, "sent": sent, "trouble": self.trouble}
         pairs = zip(image.results, places[len(image.params) :])
         results = [memory.bytes[at : at + slot.nbytes].tobytes() for slot, at in pairs]
         return fields, [] if status else results

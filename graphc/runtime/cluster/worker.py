@@ -47,8 +47,8 @@ _STATUS_OF_LOSS = 17  # of a worker whose client is gone
 class Worker:
     """The state of a worker process."""
 
-    def __init__(self, way: socket.socket, bell: Block, threads: int) -> None:
-        self.way, self.bell, self.threads = way, bell, threads
+    def __init__(self, way: socket.socket, bell: Block, threads: int, token: str = "") -> None:
+        self.way, self.bell, self.threads, self.token = way, bell, threads, token
         self.words = bell.words(0, BellWords.nbytes // 8)
         self.images: dict[int, Image] = {}
         self.shares: dict[int, Share] = {}
@@ -56,7 +56,7 @@ class Worker:
         self.kept: dict[int, list[Block]] = {}  # by program
         self.running: Share | None = None
         self.lock = threading.Lock()  # of what runs
-        self.token = os.environ.pop(TOKEN, "")
+        self.trouble = ""  # why it cannot end
         self.carrier: Carrier | None = None  # where links do not lie in shared memory
         self.never = np.zeros(1, np.int64)
 
@@ -73,6 +73,14 @@ class Worker:
                 os._exit(_STATUS_OF_LOSS)
             for (step,) in CANCEL.iter_unpack(told):
                 self.cancel(step)
+
+    def troubled(self, reason: str) -> None:
+        """A connection to another worker is cut: what runs cannot end."""
+        with self.lock:
+            if self.running is not None:
+                self.trouble = reason
+                self.kept[int(self.words[BellWords.program])][0].words(0, 1)[0] = 1
+                self.running.cancel()
 
     def cancel(self, step: int) -> None:
         """Stop this step; what runs after it goes on."""
@@ -143,7 +151,7 @@ class Worker:
         if self.token and self.carrier is None:
             from graphc.runtime.cluster.carrier import Carrier, Circle
 
-            self.carrier = Carrier(support, Circle(self.token))
+            self.carrier = Carrier(support, Circle(self.token), self.troubled)
         self.images[message.get("program", int)] = image
 
     def open(self, message: Message) -> None:
@@ -206,7 +214,8 @@ def main() -> None:
     descriptor, bell, threads = map(int, sys.argv[1:4])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to answer
     way = socket.socket(fileno=descriptor)
-    worker = Worker(way, Block(BellWords.nbytes, -1, bell), threads)
+    token = os.environ.pop(TOKEN, "")
+    worker = Worker(way, Block(BellWords.nbytes, -1, bell), threads, token)
     threading.Thread(target=worker.watch, daemon=True).start()
     hello = {
         "version": graphc.__version__,

@@ -85,6 +85,7 @@ def support() -> Any:
 
 
 made: list[carriers.Carrier] = []
+troubles: list[str] = []
 
 
 @pytest.fixture(autouse=True)
@@ -92,11 +93,15 @@ def closed() -> Iterator[None]:
     yield
     while made:
         made.pop().close()
+    troubles.clear()
 
 
 def pair(support: Any, here: str, there: str) -> tuple[Any, Any, Any, Any]:
     """A carrier with a link that sends, and one with the link that takes, with these tokens."""
-    a, b = (carriers.Carrier(support, carriers.Circle(token)) for token in (here, there))
+    a, b = (
+        carriers.Carrier(support, carriers.Circle(token), troubles.append)
+        for token in (here, there)
+    )
     made.extend((a, b))
     a.open(1, 7, {0: (True, 16, b.address)})
     b.open(1, 7, {0: (False, 16, a.address)})
@@ -154,6 +159,27 @@ def test_frames_of_other_openings_and_nonsense_are_dropped(support: Any) -> None
     assert (1, 7, 0) not in b.links
     b.drop(1)
     assert not b.links
+
+
+def until(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + 30
+    while time.monotonic() < end and not condition():
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def test_a_connection_that_is_cut_or_never_made_is_told(
+    support: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, sends, takes = pair(support, TOKEN, TOKEN)
+    put(support, a, sends, 1)
+    assert comes(takes, LinkWords.sent, 16)
+    made.remove(b)
+    b.close()
+    assert until(lambda: any("was cut" in text for text in troubles))
+    monkeypatch.setattr(carriers, "MOST_WAIT", 200)
+    put(support, a, sends, 2)
+    assert until(lambda: any("no connection" in text for text in troubles))
 
 
 def test_short_tokens_are_refused() -> None:
