@@ -58,6 +58,26 @@ MODELS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, int], Callable[
 }
 
 
+def test_a_scan_of_open_length_may_have_no_step() -> None:
+    def cell(x: Any, h: Any, w: Any, u: Any) -> Any:
+        def step(h: Any, row: Any) -> Any:
+            h = np.tanh(row @ w + h @ u)
+            return h, h
+
+        return gc.scan(step, h, x)
+
+    weights = [(8, 16), (16, 16)]
+    specs = [gc.spec(s) for s in [("t", 3, 8), (3, 16), *weights]]
+    made = template(cell, specs, {"t": 6}, threads=1)
+    exact = gc.compile(cell, sizes="exact")
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 2, 3, 40):
+        shapes = [(length, 3, 8), (3, 16), *weights]
+        arrays = [rng.standard_normal(s).astype("f4") for s in shapes]
+        got = made.run(arrays)
+        assert got is not None and not wrong(got, exact(*arrays)), length
+
+
 @pytest.mark.parametrize("opt", [0, 2])
 @pytest.mark.parametrize("name", MODELS)
 def test_one_compilation_serves_all_sizes(name: str, opt: int) -> None:

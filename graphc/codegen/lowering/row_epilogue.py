@@ -29,7 +29,7 @@ from graphc.codegen.lowering.space import dims_of, space_of
 from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Graph, Node
 from graphc.ir.op import Contraction
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import Size, hint_of
 from graphc.loops.nest import Buffer, Expr
 
 
@@ -61,7 +61,8 @@ def covers_rows(node: Node, axes: Collection[int]) -> bool:
     shared = row * math.prod(d[1] for d in found if d[0] == "k")
     return (
         whole
-        and shared <= tuned.epilogue_operand
+        and not isinstance(row, Size)  # a unit must have all columns
+        and hint_of(shared) <= tuned.epilogue_operand
         and tuned.epilogue_shortest <= row <= tuned.epilogue_longest
     )
 

@@ -22,7 +22,7 @@ from graphc.codegen.tuning import tuned
 from graphc.ir.graph import Node
 from graphc.ir.place import Buffer
 from graphc.ir.regions import choosers, operands_of, scheduled_graphs
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.traits import Traits
 from graphc.ir.types import StackType, Type, leaves
 from graphc.runtime.load.table import ABSENT, Operand
@@ -165,17 +165,20 @@ def while_rows(writer: TableWriter, node: Node) -> None:
 def scan_rows(writer: TableWriter, node: Node) -> None:
     """The body for each slice; the registers of slices move, also backwards."""
     length, table, used = node.attrs["length"], writer.table, writer.used
-    loop = Loop(writer, node)
-    loop.enter(odd=length % 2 == 1)
+    loop, known = Loop(writer, node), not isinstance(length, Size)
+    loop.enter(odd=known and length % 2 == 1)
     if length:
         add_slices(loop)
-        counter = loop.pointer((ABSENT, length))
+        counter = loop.pointer((ABSENT, length if known else length + 1))
+        skip = None if known else table.jump()  # it may be none: the loop is entered at its end
         top = table.position
         with writer.inside(loop.scope):
             writer.graph_rows(node.regions[0])
         loop.advance()
+        if skip is not None:
+            table.patch(skip, table.position)
         table.loop(counter, top)
-    loop.leave(ran=length > 0)
+    loop.leave(ran=known and length > 0)
     writer.used = used
 
 

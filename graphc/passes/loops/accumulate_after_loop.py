@@ -17,7 +17,7 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import Type, leaves
 from graphc.ops.linalg.einsum import LETTERS
 from graphc.passes.reasons import record
@@ -33,7 +33,7 @@ def accumulate_after_loop(graph: Graph, config: Config) -> Graph:
 
 def without_totals(loop: Node, r: Rewriter) -> Node | None:
     """What stands for a scan with totals, or None if it has none worth moving."""
-    if not loop.op.traits.counted or loop.after or not isinstance(loop.attrs["length"], int):
+    if not loop.op.traits.counted or loop.after or not isinstance(loop.attrs["length"], int | Size):
         return None
     totals = _Totals(loop)
     if not totals.terms:

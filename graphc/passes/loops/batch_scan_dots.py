@@ -11,7 +11,7 @@ from graphc.codegen.gemm.hardware import host_target
 from graphc.config import Config
 from graphc.ir.graph import Graph, Node, Rewriter, rebuild
 from graphc.ir.op import OPS
-from graphc.ir.sizes import hint_of
+from graphc.ir.sizes import Size, hint_of
 from graphc.ir.types import Type
 from graphc.ops.control.control import param_node
 from graphc.ops.linalg.einsum import LETTERS
@@ -32,7 +32,7 @@ def multiplied_ahead(loop: Node, r: Rewriter) -> Node | None:
     if not loop.op.traits.counted or loop.after:
         return None
     length, body = loop.attrs["length"], loop.regions[0]
-    if not isinstance(length, int) or length < tuned.batched_dot_steps:
+    if not isinstance(length, int | Size) or hint_of(length) < tuned.batched_dot_steps:
         return None
     first = loop.attrs["carries"]
     end = first + loop.attrs["scanned"]
