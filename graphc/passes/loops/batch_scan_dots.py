@@ -75,7 +75,7 @@ def is_worth(
     for letter, extent in zip(terms[position], kind.dims, strict=True):
         rows *= extent if letter in terms[2] else 1
     return (
-        rows <= tuned.batched_dot_rows
+        hint_of(rows) <= tuned.batched_dot_rows
         and hint_of(node.type.nbytes * whole.dims[0]) <= tuned.batched_dot_share * host_target().l3
     )
 
