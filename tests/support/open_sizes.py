@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -106,9 +107,9 @@ class OpenSample:
     def case(self, sizes: Mapping[int, int]) -> tuple[list[Any], list[Any]] | None:
         """Operands and results of the reference for these sizes, None where it has none."""
         shapes, attrs = self.at(sizes)
-        arrays = [resized(a, s) for a, s in zip(self.arrays, shapes, strict=True)]
-        if max((a.size for a in arrays), default=0) > MOST:
+        if any(math.prod(shape) > MOST for shape in shapes):
             return None
+        arrays = [resized(a, s) for a, s in zip(self.arrays, shapes, strict=True)]
         try:
             coerced = self.op.coerce(attrs)
             kind = self.op.result_type(

@@ -74,10 +74,9 @@ def is_worth(
     rows = 1
     for letter, extent in zip(terms[position], kind.dims, strict=True):
         rows *= extent if letter in terms[2] else 1
-    return (
-        hint_of(rows) <= tuned.batched_dot_rows
-        and hint_of(node.type.nbytes * whole.dims[0]) <= tuned.batched_dot_share * host_target().l3
-    )
+    nbytes: int = hint_of(node.type.nbytes * whole.dims[0])
+    few: bool = hint_of(rows) <= tuned.batched_dot_rows
+    return few and nbytes <= tuned.batched_dot_share * host_target().l3
 
 
 def all_steps(
