@@ -168,7 +168,9 @@ def pipeline(
     """
     groups = _groups(devices)
     ways = (combine,) if isinstance(combine, str) else tuple(combine)
-    if not all(groups) or not groups or chunks < 1:
+    if not callable(function):
+        raise GraphError(f"pipeline takes a function, got {type(function).__name__}")
+    if not all(groups) or not groups or not isinstance(chunks, int) or chunks < 1:
         raise GraphError("pipeline takes one device or more, and one chunk or more")
     if unknown := [way for way in ways if way not in WAYS]:
         raise GraphError(f"results are combined by {', '.join(WAYS)}, not by {unknown[0]!r}")

@@ -396,6 +396,9 @@ def test_what_cannot_be_piped() -> None:
 
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (mlp, {"chunks": 0}, "one chunk or more"),
+        (mlp, {"chunks": 2.5}, "one chunk or more"),
+        (3, {}, "takes a function, got int"),
+        (mlp, {"schedule": None}, "a name or a text, got NoneType"),
         (mlp, {"devices": []}, "one device or more"),
         (mlp, {"combine": "median"}, "not by 'median'"),
         (mlp, {"combine": "concatenate"}, "by mean or sum"),
@@ -412,5 +415,8 @@ def test_what_cannot_be_piped() -> None:
     for loss, options, problem in cases:
         with pytest.raises(GraphError, match=problem):
             parallel.pipeline(loss, **{"devices": TWO, **options})(LAYERS, BATCH)
+    for numbers in ((), (2,), (2.5, 3)):
+        with pytest.raises(GraphError, match="a number of stages and of chunks"):
+            parallel.schedule("1f1b", *numbers)
     with pytest.raises(TypeRuleError, match="differ in their rows"):
         parallel.pipeline(mlp, TWO)(LAYERS, (BATCH[0], BATCH[1][:-1]))

@@ -364,6 +364,8 @@ def _given_table(schedule: str | Timetable) -> Timetable | None:
 
 
 def _is_table(text: str) -> bool:
+    if not isinstance(text, str):
+        raise GraphError(f"a schedule is a name or a text, got {type(text).__name__}")
     return any(mark in text for mark in " \n|")
 
 
@@ -387,7 +389,7 @@ def schedule(
     """
     if _is_table(text):
         return parse_timetable(text).checkpointed(checkpoint)
-    if stages is None or chunks is None:
+    if not isinstance(stages, int) or not isinstance(chunks, int):
         raise GraphError(
             f"the schedule {text!r} is for a number of stages and of chunks",
             hint='write for example gc.parallel.schedule("1f1b", stages=2, chunks=4)',
