@@ -7,6 +7,7 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
+from benchmarks.pipelines import MODELS, ROWS, ceiling, seconds
 from graphc.errors import GraphError
 from graphc.passes.pipelining import balance
 from graphc.passes.pipelining.balance import assigned, balanced
@@ -100,3 +101,15 @@ def test_a_search_that_is_stopped_says_how_far_it_got() -> None:
     assert slowest(costs, balanced(costs, 4)) == pytest.approx(stopped.slowest)
     assert stopped.bound <= stopped.slowest
     assert 0 <= stopped.gap < 0.5
+
+
+def test_more_chunks_are_faster_and_none_beats_the_ceiling() -> None:
+    """Of the models whose speed-ups are published: the simulated ones are not far from them."""
+    for make in MODELS.values():
+        layers = make()
+        alone = seconds(layers, 1, 1, "never")
+        for devices in (2, 8):
+            found = [alone / seconds(layers, devices, m, "never") for m in (1, 4, 32)]
+            assert found == sorted(found)
+            assert all(x <= ceiling(devices, m) for x, m in zip(found, (1, 4, 32)))
+    assert all(2 / 3 < row.simulated() / row.published < 3 / 2 for row in ROWS)
