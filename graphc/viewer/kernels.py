@@ -10,7 +10,7 @@ changes no instruction.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphc.codegen.build import kernel_texts, renamed, target_of
@@ -22,10 +22,12 @@ from graphc.ir.verify import with_blocks
 from graphc.passes.placement.cost import CostModel, nbytes_of
 from graphc.runtime.load.table import CALL
 from graphc.viewer.lines import llvm_lines, python_lines
+from graphc.viewer.rows import graphs_of
 
 if TYPE_CHECKING:
     from graphc.codegen.build import Compiled
     from graphc.runtime.load.program import Image
+    from graphc.viewer.story import Dumped
 
 KERNEL_WORD = 2  # of a call row of the step table
 MOST_TEXT = 400_000  # characters of one form of one kernel
@@ -54,6 +56,23 @@ def kernels(
         }
         for symbol in [*calls, *sorted(shared - calls.keys())]
     ]
+    return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
+
+
+def dumped_kernels(
+    program: Graph | Program, dumped: Sequence[Dumped], costs: CostModel
+) -> list[dict[str, Any]]:
+    """The kernels of a dump: texts as they are (LLVM is given none that a stranger may have
+    written), and the nodes that the dump tells of."""
+    nodes = {n.id: (k, n) for k, graph in enumerate(graphs_of(program)) for n in graph.nodes}
+    found = []
+    for kernel in dumped:
+        device, node = nodes.get(kernel.node, (0, None))
+        call = {"device": device, "text": "", "node": kernel.node, **_cost(node, costs)}
+        forms = (("python", ".py"), ("llvm", ".ll"), ("assembly", ".s"))
+        texts = {form: kernel.texts.get(ending, "")[:MOST_TEXT] for form, ending in forms}
+        calls = [call] if node is not None else []
+        found.append({"symbol": kernel.symbol, "calls": calls, **texts, "origins": []})
     return sorted(found, key=lambda kernel: -sum(call["seconds"] for call in kernel["calls"]))
 
 

@@ -28,6 +28,16 @@ MOST_REASONS = 4000  # of a stage
 MOST_SOURCE = 1 << 20  # characters of a file of the user's
 
 
+@record(frozen=True)
+class Dumped:
+    """A kernel that a dump folder has: its texts by their endings, and the id of the first node
+    that it computes (-1 if that is not told)."""
+
+    symbol: str
+    texts: Mapping[str, str]
+    node: int = -1
+
+
 @record
 class Subject:
     """What a page is of: the stages of a compilation, what they have become, and where the user's
@@ -41,6 +51,7 @@ class Subject:
     compiled: Compiled | None = None
     runs: Sequence[Trace] = ()
     sources: Mapping[str, str] | None = None
+    dumped: Sequence[Dumped] = ()
 
 
 def story(subject: Subject) -> dict[str, Any]:
@@ -123,11 +134,11 @@ def _stages(subject: Subject, rows: Rows) -> list[dict[str, Any]]:
 
 
 def _kernels(subject: Subject, costs: CostModel) -> list[dict[str, Any]]:
-    if subject.image is None or subject.compiled is None:
-        return []
-    from graphc.viewer.kernels import kernels
+    from graphc.viewer.kernels import dumped_kernels, kernels
 
     program = subject.stages[-1].value
+    if subject.image is None or subject.compiled is None:
+        return dumped_kernels(program, subject.dumped, costs)
     return kernels(program, subject.image, subject.compiled, subject.config, costs)
 
 

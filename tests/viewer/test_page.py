@@ -152,6 +152,24 @@ def test_a_dump_is_viewed_as_it_was_written(tmp_path):
     assert merged["changes"][0]["merged"]
     assert found["stages"][-1]["nodes"] == len(stages[-1].value)
     assert any(stage["seconds"] > 0 for stage in found["stages"])
+    kernels = [kernel for kernel in found["kernels"] if kernel["calls"]]
+    built = f.prepared((X, W), {})[0]
+    assert {kernel["symbol"] for kernel in kernels} == set(built.image.kernels)
+    assert all(k["llvm"] and k["assembly"] and k["calls"][0]["seconds"] > 0 for k in kernels)
+
+
+def test_a_dump_of_a_stranger_is_text_alone(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    gc.save(tmp_path / "00-trace.gir", model.graph(X, W))
+    (tmp_path / "kernels" / "k1.ll").write_text("define void @f() {\n  \x00</script>\n}")
+    (tmp_path / "kernels" / "../no.ll").write_text("no")
+    (tmp_path / "index.txt").write_text(
+        "00 trace 9.9.9 x\n00    trace 9.9 1  </script>\n   k1  1 x  %999: x\n"
+    )
+    text = gc.view(tmp_path).html
+    assert_alone(text)
+    (kernel,) = data_of(text)["kernels"]
+    assert kernel["llvm"].startswith("define") and kernel["calls"] == []
 
 
 def test_a_graph_whose_sizes_are_not_known_has_a_page_of_its_first_stage(tmp_path):

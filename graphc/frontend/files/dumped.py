@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import GraphError
+from graphc.frontend.files.saved import graph_of_text, read_text
 from graphc.frontend.files.viewed import sources_in
 from graphc.ir.graph import Graph, Program
 from graphc.ir.place import device_of
-from graphc.limits import check_within
 from graphc.record import replace
 from graphc.viewer.page import Page
-from graphc.viewer.story import Subject
+from graphc.viewer.story import Dumped, Subject
 
 if TYPE_CHECKING:
     from graphc.passes.pipeline import Record
 
 _FILE = re.compile(r"(\d\d(?:\.\d\d)?)-(\w+)\.gir")
-_STAGE = re.compile(r"(\d\d(?:\.\d\d)?|--) +(\w+) +([\d.]+) +(\d+)  ?(.*)")
+_STAGE = re.compile(r"(\d\d(?:\.\d\d)?|--) +(\w+) +(\d{1,12}\.\d+) +(\d+)  ?(.*)")
+_KERNEL = re.compile(r" +(\w+) +\d+ x +%(\d+)\b.*")
+_TEXT = re.compile(r"(\w{1,80})(\.py|\.ll|\.s)")
 _REASON = re.compile(r" {40,}%(\d+): (.*)")
 
 
@@ -40,16 +42,25 @@ def dumped_page(folder: Path, sources: Path | None = None) -> Page:
     last = stages[-1].value
     config = replace(Config(), devices=_devices(last))
     texts = sources_in(sources, stages[0].value) if sources is not None else None
-    return Page(Subject(last.name, stages, config, sources=texts))
+    return Page(Subject(last.name, stages, config, sources=texts, dumped=dumped_kernels(folder)))
+
+
+def dumped_kernels(folder: Path) -> list[Dumped]:
+    """The kernels of a dump, by the names of their files; the index tells of some what they do."""
+    told = {m[1]: int(m[2]) for line in _index(folder) if (m := _KERNEL.fullmatch(line))}
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("kernels/*")):
+        if match := _TEXT.fullmatch(path.name):
+            found.setdefault(match[1], {})[match[2]] = read_text(path)
+    return [Dumped(symbol, texts, told.get(symbol, -1)) for symbol, texts in found.items()]
 
 
 def dumped_stages(folder: Path) -> Iterator[Record]:
     """Every stage that was written, in order, with its seconds and reasons."""
-    from graphc.frontend.files.saved import graph_of_text, read_text
     from graphc.passes.pipeline import Note, Record
 
     files = sorted((m[1], m[2], p) for p in folder.iterdir() if (m := _FILE.fullmatch(p.name)))
-    told = _told(folder / "index.txt")
+    told = _told(_index(folder))
     for number, name, path in files:
         read = graph_of_text(path, read_text(path), weights=False, share=False)
         seconds, text, reasons = told.get(number, (0.0, "", []))
@@ -58,14 +69,16 @@ def dumped_stages(folder: Path) -> Iterator[Record]:
         yield Record(name, read.value, seconds, note)
 
 
-def _told(index: Path) -> dict[str, tuple[float, str, list[tuple[int, str]]]]:
+def _index(folder: Path) -> list[str]:
+    path = folder / "index.txt"
+    return read_text(path).splitlines() if path.is_file() else []
+
+
+def _told(index: list[str]) -> dict[str, tuple[float, str, list[tuple[int, str]]]]:
     """What an index says of each stage: seconds, what happened and the first reasons."""
     found: dict[str, tuple[float, str, list[tuple[int, str]]]] = {}
-    if not index.is_file():
-        return found
-    check_within("text_bytes", index.stat().st_size, f"{index.name} of a dump")
     latest: list[Any] = []
-    for line in index.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in index:
         if match := _STAGE.fullmatch(line):
             latest = []
             found[match[1]] = float(match[3]) / 1e3, match[5], latest

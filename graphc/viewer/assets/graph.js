@@ -69,7 +69,9 @@ class Picture {
   unfold(item) {
     if (item instanceof Leaf && !item.made) {
       const graphs = item.node.regions.map(number => this.story.region(number)), insides = graphs.map(graph => tree(graph, item.device, this.story));
-      graphs.forEach((graph, k) => { this.worlds.push(new World(graph, insides[k])); this.worlds[this.worlds.length - 1].settle(insides[k]); });
+      item.worlds = graphs.map((graph, k) => new World(graph, insides[k]));
+      item.worlds.forEach((world, k) => world.settle(insides[k]));
+      this.worlds.push(...item.worlds);
       item.made = insides.flatMap(inside => inside.children);
       for (const child of item.made) child.parent = item;
       item.kind = "region";
@@ -119,11 +121,15 @@ class Picture {
     const item = this.worlds[0].items.get(id);
     return item ? this.visible(item) : null;
   }
-  reveal(id) {
-    const items = this.worlds[0].items;
-    if (!items.has(id)) return false;
-    while (items.get(id) instanceof Group) this.unfold(items.get(id));
-    const leaf = items.get(id);
+  // Open what stands around a node, which is given by its id, behind those of the nodes it is inside of.
+  reveal(path) {
+    let world = this.worlds[0], leaf = null;
+    for (const id of path) {
+      if (leaf) { this.unfold(leaf); world = leaf.worlds.find(each => each.graph.byId.has(id)); }
+      if (!world || !world.items.has(id)) return false;
+      while (world.items.get(id) instanceof Group) this.unfold(world.items.get(id));
+      leaf = world.items.get(id);
+    }
     for (let item = leaf.parent; item; item = item.parent) { this.unfold(item); this.wasOpen.add(this.key(item)); }
     this.layout();
     this.choose(leaf);
@@ -240,7 +246,8 @@ class Picture {
       if (node.line) made.push(cut(lineText(node) + (source ? "   " + source : ""), 46));
     } else {
       made.push((item.times ? item.times + " × " : "") + clean(item.title));
-      made.push(item.count + " nodes");
+      const flops = item.nodes.reduce((sum, node) => sum + this.story.flopsOf(this.device, node), 0);
+      made.push(item.count + " nodes" + (flops ? ", " + flopsText(flops) : ""));
     }
     return item.texts = made.map(text => cut(text, 52));
   }

@@ -75,7 +75,7 @@ class Kernels {
     const sourced = [...new Map(inner.filter(n => n.line).map(n => [n.file + ":" + n.line, n])).values()].sort((a, b) => a.file < b.file ? -1 : a.file > b.file ? 1 : a.line - b.line);
     const spot = n => "s" + sourced.findIndex(m => m.file === n.file && m.line === n.line);
     const byId = new Map(inner.map((n, k) => [n.id, k]));
-    add("user", "your lines", sourced.map((n, k) => ({number: n.line, text: this.story.source(n.file, n.line) || shortFile(n.file), marks: ["s" + k], title: `${clean(n.file)}:${n.line}`})));
+    add("user", "your lines", sourced.map((n, k) => ({number: n.line, text: this.story.source(n.file, n.line).trim() || shortFile(n.file), marks: ["s" + k], title: `${clean(n.file)}:${n.line}`})));
     add("nodes", "nodes", inner.map((n, k) => ({number: "%" + n.id, text: `${n.op}(${n.inputs.map(id => "%" + id).join(", ")}) : ${n.type}`, marks: ["n" + k, ...(n.line ? [spot(n)] : [])]})));
     const told = (text, marks) => text.replace(/\n+$/, "").split("\n").map((line, k) => ({number: k + 1, text: clean(line.replace(/\t/g, "    ")), marks: marks(k + 1)}));
     const nodesOf = ids => (ids || []).filter(id => byId.has(id)).flatMap(id => { const k = byId.get(id); return ["n" + k, ...(inner[k].line ? [spot(inner[k])] : [])]; });

@@ -99,12 +99,14 @@ class App {
     if (item) this.side.item(item, this.picture.graph, this.device, this.at);
     else this.side.stage(this.at, this.device);
   }
+  // Show a node: its id, or a list of those of the nodes it is inside of and its own.
   node(id, stage = this.at, device = this.device) {
+    const path = [id].flat();
     this.tab("graph");
     this.device = device;
     if (stage !== this.at || this.picture.device !== device) this.stage(stage);
-    if (this.picture.reveal(id)) return;
-    const node = this.picture.graph.byId.get(id);
+    if (this.picture.reveal(path)) return;
+    const node = this.picture.graph.byId.get(path[0]);
     if (node) this.side.item({node}, this.picture.graph, this.device, this.at); // a parameter or constant has no box
   }
 
@@ -114,7 +116,7 @@ class App {
     const box = byId("search"), found = byId("found");
     let hits = [], at = 0;
     const close = () => { found.hidden = true; };
-    const go = hit => { close(); this.node(hit.node.id, this.at, hit.device); };
+    const go = hit => { close(); this.node(hit.path, this.at, hit.device); };
     const draw = () => {
       fill(found, hits.length ? hits.slice(0, 80).map((hit, k) => {
         const row = link(() => go(hit), el("span", {class: "mono", text: "%" + hit.node.id}), el("span", {class: "grow", text: hit.text}), el("span", {class: "soft", text: lineText(hit.node)}));
@@ -135,16 +137,21 @@ class App {
   find(words) {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean), hits = [];
     if (!wanted.length) return hits;
-    this.story.graphs(this.at).forEach((graph, device) => {
-      const names = new Map(graph.names.map(([name, id]) => [id, name]));
-      for (const node of graph.nodes) {
-        const name = names.get(node.id) || "", text = `%${node.id} ${name} ${node.title} ${node.op} ${node.type} ${node.attrs} ${lineText(node)} ${this.story.source(node.file, node.line)}`.toLowerCase();
-        const named = wanted.some(word => [node.op, node.title, name, "%" + node.id].some(own => own.toLowerCase() === word));
-        if (wanted.every(word => text.includes(word))) hits.push({node, device, named, text: clean(`${name || node.title} : ${node.type}`)});
-        if (hits.length >= 5000) return;
-      }
-    });
+    this.story.graphs(this.at).forEach((graph, device) => this.search_(graph, device, [], wanted, hits));
     return hits.sort((a, b) => b.named - a.named);
+  }
+
+  // What has all words in its name, op, type or line, also inside of kernels and loops.
+  search_(graph, device, outside, wanted, hits) {
+    const names = new Map(graph.names.map(([name, id]) => [id, name]));
+    for (const node of graph.nodes) {
+      const name = names.get(node.id) || "", own = [node.op, node.title, name, "%" + node.id], path = [...outside, node.id];
+      const text = `${own.join(" ")} ${node.type} ${node.attrs} ${lineText(node)} ${this.story.source(node.file, node.line)}`.toLowerCase();
+      if (wanted.every(word => text.includes(word)))
+        hits.push({node, path, device, named: wanted.some(word => own.some(one => one.toLowerCase() === word)), text: clean(`${name || node.title} : ${node.type}`)});
+      if (hits.length >= 5000) return;
+      for (const number of node.regions) this.search_(this.story.region(number), device, path, wanted, hits);
+    }
   }
 
   // ------------------------------------------------------------------ keys
