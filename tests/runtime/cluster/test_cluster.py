@@ -114,7 +114,51 @@ def noise(x: Any, w: Any) -> Any:
         return a + gc.random.uniform(second, (8, 16)) + x
 
 
-@pytest.mark.parametrize("function", [chain, loop, nested, gradient, noise])
+def lstm(x: Any, w: Any) -> Any:
+    """Two layers over the rows of x, and the gradient of what they make."""
+
+    def layer(task: int, w: Any, rows: Any) -> Any:
+        def cell(carry: Any, row: Any) -> Any:
+            h, s = carry
+            i, f, g, o = np.split(np.tile(row @ w + h, 4), 4)
+            s = s / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+            h = np.tanh(s) / (1 + np.exp(-o))
+            return (h, s), h
+
+        with on(task):
+            zero = np.zeros(16, "f4")
+            return gc.scan(cell, (zero, zero), rows)[1]
+
+    return gc.value_and_grad(lambda w: (layer(2, w, layer(1, w, x)) ** 2).mean())(w)
+
+
+def attention(x: Any, w: Any) -> Any:
+    def loss(w: Any) -> Any:
+        h = x
+        for task in range(TASKS):
+            with on(task):
+                scores = h @ w @ h.T
+                weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                h = h + weights / weights.sum(axis=-1, keepdims=True) @ h
+        return (h * h).mean()
+
+    return gc.value_and_grad(loss)(w)
+
+
+def convolutions(x: Any, w: Any) -> Any:
+    def loss(kernel: Any) -> Any:
+        h = x.reshape(1, 2, 8, 8)
+        for task in range(TASKS):
+            with on(task):
+                h = np.maximum(gc.conv(h, kernel), 0)
+        return (h * h).mean()
+
+    return gc.value_and_grad(loss)(w[:2, :2, None, None] * np.ones((2, 2, 3, 3), "f4"))
+
+
+@pytest.mark.parametrize(
+    "function", [chain, loop, nested, gradient, noise, lstm, attention, convolutions]
+)
 def test_results_are_those_of_one_process(
     workers: gc.cluster.LocalCluster, function: Callable[..., Any]
 ) -> None:
@@ -183,6 +227,24 @@ def test_bytes_that_are_sent_are_those_of_the_values(workers: gc.cluster.LocalCl
     far(X)
     after = [worker["sent"] for worker in workers.status()["workers"]]
     assert [b - a for a, b in zip(before, after)] == [X.nbytes, X.nbytes, 0]  # there and back
+
+
+def test_compressed_values_take_half_the_bytes(workers: gc.cluster.LocalCluster) -> None:
+    def far(x: Any) -> Any:
+        with on(0):
+            y = np.tanh(x)
+        with on(1):
+            return (y * 2).sum()
+
+    def sent(**options: Any) -> int:
+        run = gc.compile(far, devices=workers.devices, **options)
+        run(x)
+        before = sum(worker["sent"] for worker in workers.status()["workers"])
+        run(x)
+        return sum(worker["sent"] for worker in workers.status()["workers"]) - before
+
+    x = np.ones((64, 64), "f4")
+    assert (sent(), sent(compress=True)) == (x.nbytes + 4, x.nbytes // 2 + 4)
 
 
 def test_checkpoints_go_on_with_other_numbers_of_workers(
