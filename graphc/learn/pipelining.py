@@ -13,10 +13,13 @@ from functools import reduce
 from itertools import chain
 from typing import Any
 
+from graphc.config import Config
 from graphc.errors import GraphError
-from graphc.frontend.compile.decorator import compile as compiled
+from graphc.frontend.compile.decorator import CompiledFunction
+from graphc.frontend.compile.signature import Literals
 from graphc.frontend.trace.placement import device
 from graphc.frontend.trace.tree import flatten, unflatten
+from graphc.frontend.transforms.on_arrays import NUMBERS
 from graphc.frontend.transforms.piped import Options, Piece, Piped, Planned, Schedule, chosen, piped
 from graphc.frontend.transforms.piped import schedule as schedule
 from graphc.learn.batches import combined, cut_rows, rows_of, sizes
@@ -56,8 +59,9 @@ class Pipeline:
     def __call__(self, params: Any, batch: Any, *rest: Any, **named: Any) -> Any:
         if current() is None:
             if self._compiled is None:
-                devices = dict.fromkeys(chain(*self.options.groups))
-                self._compiled = compiled(self._traced, devices=list(devices))
+                devices = tuple(dict.fromkeys(chain(*self.options.groups)))
+                config, numbers = Config.create(devices=devices), Literals(_left_alone)
+                self._compiled = CompiledFunction(self._traced, config, literals=numbers)
             return self._compiled(params, batch, *rest, **named)
         return self._traced(params, batch, *rest, **named)
 
@@ -116,6 +120,11 @@ class Pipeline:
                 return value
             leaves, tree = flatten(_over_chunks(extras, self.ways[-1], shares))
             return value, unflatten(tree, [made.whole.get(k, x) for k, x in enumerate(leaves)])
+
+
+def _left_alone(argument: str) -> tuple[type, ...]:
+    """The numbers that stay Python numbers: those of further arguments."""
+    return () if argument in ("params", "batch") else NUMBERS
 
 
 def _over_chunks(parts: Sequence[Any], way: str, shares: Sequence[float]) -> Any:

@@ -173,15 +173,17 @@ def test_chunks_have_keys_of_their_own() -> None:
 
 
 def test_results_beside_the_loss() -> None:
-    def loss(params: Any, batch: Any, scale: float) -> Any:
+    """Further arguments are what they are: flags and numbers of Python, whole arrays."""
+
+    def loss(params: Any, batch: Any, scale: float, *, wide: bool = False) -> Any:
         x, y = batch
-        for w in params:
+        for w in params if wide else params[:1]:
             x = np.tanh(x @ w) * scale
         return ((x - y) ** 2).sum(), {"rows": x}
 
-    (value, aux), slopes = gc.value_and_grad(loss, has_aux=True)(LAYERS, BATCH, 0.5)
+    (value, aux), slopes = gc.value_and_grad(loss, has_aux=True)(LAYERS, BATCH, 0.5, wide=True)
     piped = parallel.pipeline(loss, TWO, 3, has_aux=True, combine=("sum", "concatenate"))
-    (got, rows), gradients = piped(LAYERS, BATCH, 0.5)
+    (got, rows), gradients = piped(LAYERS, BATCH, 0.5, wide=True)
     same([got, rows, gradients], [value, aux, slopes])
 
 
