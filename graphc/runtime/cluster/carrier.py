@@ -31,7 +31,7 @@ from graphc.runtime.call.pool import Support
 from graphc.runtime.load.layouts import CarrierWords, LinkWords
 
 HEAD = struct.Struct("<qqqqq")  # program, opening, link, whether bytes follow, position
-MOST_FRAME = 1 << 28
+MOST_FRAME = 1 << 34  # bytes
 SHORTEST_TOKEN = 16
 _WAIT = 100  # milliseconds
 MOST_WAIT = 2500  # milliseconds for a connection

@@ -23,7 +23,7 @@ import graphc
 from graphc.errors import GraphError
 from graphc.runtime.call import pool
 from graphc.runtime.call.variable import Cell
-from graphc.runtime.cluster.carrier import Circle
+from graphc.runtime.cluster.carrier import MOST_FRAME, Circle
 from graphc.runtime.cluster.local import LocalCluster, LostWorker, local
 from graphc.runtime.cluster.memory import Block
 from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
@@ -55,7 +55,10 @@ class Office:
         self.alarm = np.zeros(1, np.int64)  # set when a step has failed somewhere
 
     def post(self, name: bytes, kind: Kind, fields: dict[str, Any], payload: Any = ()) -> None:
-        """Send to a process that has joined; what it is too late for is dropped."""
+        """Send to a process that has joined; what it is too late for is dropped. Raises GraphError
+        for what is too large."""
+        if (largest := max(map(len, payload), default=0)) > MOST_FRAME:
+            raise GraphError(f"{largest} bytes are too many for one message ({MOST_FRAME})")
         with self.lock:
             self.way.send_multipart([name, *framed(kind, fields, payload)])
 
@@ -142,6 +145,10 @@ class RemoteWorker:
             raise
         if answer is None:
             raise LostWorker(f"{self} was lost: {self.lost}")
+        return self._good(answer)
+
+    def _good(self, answer: Message) -> Message:
+        """The answer. Raises GraphError where it is an error."""
         if answer.kind == Kind.ERROR:
             raise GraphError(
                 f"{self}: {answer.get('message', str)}", hint=answer.get("hint", str) or None
@@ -195,6 +202,7 @@ class RemoteWorker:
         found = self._take(stop) if not self.lost else None
         if found is None:
             return None
+        self._good(found)
         params, values = self.values[self.program]
         for place, data in zip(values[params:], found.payload):  # of a step that failed: none
             place[...] = np.frombuffer(data, place.dtype).reshape(place.shape)

@@ -18,7 +18,7 @@ from graphc.runtime.cluster.memory import Block, file_of, new_block
 from graphc.runtime.cluster.remote import PULSE, host_of
 from graphc.runtime.cluster.share import carried
 from graphc.runtime.cluster.wire import Kind, Message, framed, unframed
-from graphc.runtime.cluster.worker import BEAT_SECONDS, Worker
+from graphc.runtime.cluster.worker import BEAT_SECONDS, REFUSED, Worker, told
 from graphc.runtime.devices.device import host_features
 from graphc.runtime.files.gcx import FORMAT
 from graphc.runtime.load.layouts import BellWords
@@ -69,9 +69,8 @@ class Server(Worker):
                 return
             try:
                 fields, payload = _DOES[message.kind](self, message)
-            except GraphError as error:
-                told = {"message": error.message, "hint": error.hint or ""}
-                self.door.send_multipart(framed(Kind.ERROR, told))
+            except REFUSED as error:
+                self.door.send_multipart(framed(Kind.ERROR, told(error)))
             else:
                 self.door.send_multipart(framed(Kind.DONE, fields, payload))
 

@@ -130,9 +130,8 @@ class Worker:
             os._exit(_STATUS_OF_LOSS)
         try:
             _DOES[message.kind](self, message)
-        except GraphError as error:
-            told = {"message": error.message, "hint": error.hint or ""}
-            wire.send(self.way, Kind.ERROR, told)
+        except REFUSED as error:
+            wire.send(self.way, Kind.ERROR, told(error))
         else:
             address = self.carrier.address if self.carrier is not None else ""
             wire.send(self.way, Kind.DONE, {"address": address})
@@ -202,6 +201,16 @@ class Worker:
             self.carrier.drop(program)
         for table in (self.images, self.shares, self.kept):
             table.pop(program, None)
+
+
+REFUSED = (GraphError, LookupError, TypeError, ValueError)  # what a message that is wrong raises
+
+
+def told(error: Exception) -> dict[str, str]:
+    """What the client is told of an error."""
+    if isinstance(error, GraphError):
+        return {"message": error.message, "hint": error.hint or ""}
+    return {"message": f"the message does not fit ({type(error).__name__}: {error})", "hint": ""}
 
 
 _DOES = {Kind.LOAD: Worker.load, Kind.OPEN: Worker.open, Kind.DROP: Worker.drop}

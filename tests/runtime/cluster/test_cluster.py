@@ -560,6 +560,19 @@ def test_damaged_frames_are_refused() -> None:
             received(whole[:length])
 
 
+def test_a_message_that_does_not_fit_is_an_error_and_not_the_end(
+    workers: gc.cluster.LocalCluster,
+) -> None:
+    run = gc.compile(chain, devices=workers.devices)
+    wanted = bits(run(X, W))
+    support = run.executable(X, W).support
+    names = "blocks", "sizes", "links", "variables", "values"
+    for fields in ({}, {"program": 1 << 40, **{name: [] for name in names}}, {"program": "0"}):
+        with pytest.raises(GraphError, match="task:0"):
+            workers.workers[0].tell(support, Kind.OPEN, fields)
+    assert bits(run(X, W)) == wanted
+
+
 def test_parts_that_are_no_message_are_refused() -> None:
     good = wire.framed(Kind.RUN, {"program": 1}, [b"values"])
     assert wire.unframed(good) == wire.Message(Kind.RUN, {"program": 1}, (), (b"values",))
