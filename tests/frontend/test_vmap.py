@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphc as gc
+from graphc.config import Config
 from graphc.errors import GraphError, TraceError
 from graphc.ops.reference.interpreter import interpret
 from graphc.passes import pipeline
@@ -201,6 +202,15 @@ def test_nestings_of_axes() -> None:
     np.testing.assert_allclose(made["both"][1], S)
 
 
+def test_arguments_that_nobody_gave_are_not_sliced() -> None:
+    def one(x: Any, n: Any = 3, *, scale: Any = 2.0, kind: str = "k", other: Any = None) -> Any:
+        return x.sum() * n * scale
+
+    for made in (gc.vmap(one), gc.vmap(one, in_axes=(0,)), gc.compile(gc.vmap(one))):
+        np.testing.assert_allclose(made(X), X.sum(1) * 6)
+    np.testing.assert_allclose(gc.vmap(one, in_axes=np.int64(0))(X, scale=S), X.sum(1) * 3 * S)
+
+
 def test_captured_arrays_variables_and_prints(capfd: pytest.CaptureFixture[str]) -> None:
     weight = gc.Variable(np.full(3, 2.0), name="vmap_weight_for_test")
 
@@ -336,6 +346,12 @@ def test_errors_name_the_line() -> None:
 
     with pytest.raises(GraphError, match=r"test_vmap\.py:\d+"):
         shared(X)
+
+
+def test_what_combines_slices_is_refused_alone() -> None:
+    text = 'graph @f(%0 x: f64[3]) {\n  %1 = axis_sum(%0) {axis_name="i", size=2} : f64[3]\n  '
+    with pytest.raises(GraphError, match="no vmap with an axis named 'i'"):
+        pipeline.run(gc.parse(f"gir 1\n{text}return %1\n}}\n"), Config.create())
 
 
 def test_the_options_of_others_are_known() -> None:

@@ -16,6 +16,8 @@ from graphc.ops.record.value import literal_type
 COMPOSITES = [
     name for name, op in OPS.items() if isinstance(op.lower, Composite) and not op.regions
 ]
+for _name in ("axis_sum", "axis_gather", "axis_slice"):  # refused outside of a vmap: test_vmap.py
+    COMPOSITES.remove(_name)
 RTOL = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-6, "f64": 1e-13, "c64": 4e-6, "c128": 1e-13}
 
 

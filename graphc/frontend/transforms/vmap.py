@@ -5,10 +5,13 @@ It traces to a `vmap` node with the function as its region, which the pass `vmap
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec
+
+import numpy as np
 
 from graphc.errors import TraceError
 from graphc.frontend.trace.calls import seen
@@ -68,7 +71,10 @@ def vmap(
 
     def slices(*args: Any, **kwargs: Any) -> Any:
         tree = flatten((args, kwargs))[1]
-        axes = _axes_of("in_axes", (_per_argument(in_axes, args), 0), tree)
+        spared = _with_defaults(function)
+        given_axes = _per_argument(in_axes, args, spared)
+        named_axes = {key: _axis_of(value, key in spared) for key, value in kwargs.items()}
+        axes = _axes_of("in_axes", (given_axes, named_axes), tree)
         paths = leaf_names(tree)
         sliced = {path for path, axis in zip(paths, axes) if axis is not None}
         names = argument_names(function)
@@ -93,22 +99,44 @@ def _name(axis_name: str | None) -> str:
     return axis_name or ""
 
 
-def _per_argument(in_axes: Any, args: tuple[Any, ...]) -> Any:
+def _with_defaults(function: Callable[..., Any]) -> set[int | str]:
+    """The arguments that a call need not give, by position and by name."""
+    try:
+        parameters = enumerate(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return set()
+    return {key for k, p in parameters if p.default is not p.empty for key in (k, p.name)}
+
+
+def _axis_of(value: Any, may_be_default: bool, axis: Any = 0) -> Any:
+    """The axis of an argument: none of a number that nobody may have given."""
+    leaves = flatten(value)[0] if may_be_default else ()
+    return None if may_be_default and not any(map(np.ndim, leaves)) else axis
+
+
+def _per_argument(in_axes: Any, args: tuple[Any, ...], spared: set[int | str]) -> Any:
     """in_axes as one entry per argument."""
-    if in_axes is None or isinstance(in_axes, int):
-        return in_axes
-    if not isinstance(in_axes, tuple | list) or len(in_axes) != len(args):
+    if _is_axis(in_axes):
+        return tuple(_axis_of(value, k in spared, in_axes) for k, value in enumerate(args))
+    count = len(in_axes) if isinstance(in_axes, tuple | list) else 0
+    rest = [_axis_of(value, k in spared) for k, value in enumerate(args) if k >= count]
+    if not isinstance(in_axes, tuple | list) or count > len(args) or any(a == 0 for a in rest):
         raise TraceError(
             f"vmap: in_axes is {in_axes!r} for {len(args)} argument(s)",
             hint="give one int, or a tuple with an int, None or a nesting for each argument",
         )
-    return tuple(in_axes)
+    return (*in_axes, *rest)
+
+
+def _is_axis(given: Any) -> bool:
+    is_number = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    return given is None or is_number
 
 
 def _axes_of(what: str, axes: Any, tree: TreeDef) -> list[Axis]:
     """An axis (or None) for each leaf: one that is given for a container holds for all in it."""
-    if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
-        return [axes] * tree.count
+    if _is_axis(axes):
+        return [None if axes is None else int(axes)] * tree.count
     if tree is NONE:
         return []
     try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphc.errors import GraphError
 from graphc.ir.graph import Builder, Graph
-from graphc.ir.op import EXTENT, MANY, Attr, Composite, Op, Structural
+from graphc.ir.op import EXTENT, MANY, Attr, Composite, Op
 from graphc.ir.traits import Traits
 from graphc.ir.types import I64, AnyType, Dimension, Type, tensor
 from graphc.ops.batching.sweep import Lane, Note, Sweep, names_axis, unmapped
@@ -180,7 +180,7 @@ axis_sum = define(
     batch=_batch_sum,
     infer=_infer_sum,
     reference=_alone,
-    lower=Structural(),
+    lower=Composite(_alone),
     attrs=(AXIS_NAME, SIZE),
     dtypes=NUMERIC,
     gradient=lambda ct, result, x, **attrs: [emit("axis_sum", ct, **attrs)],
@@ -203,7 +203,7 @@ axis_gather = define(
     batch=_batch_gather,
     infer=lambda x, *, axis_name, size: _stack(x, size),
     reference=_alone,
-    lower=Structural(),
+    lower=Composite(_alone),
     attrs=(AXIS_NAME, SIZE),
     gradient=_gather_gradient,
     doc="The operands of all lanes of the vmap whose axis has this name, along a new first axis.",
@@ -236,7 +236,7 @@ axis_slice = define(
     batch=_batch_slice,
     infer=_infer_slice,
     reference=_alone,
-    lower=Structural(),
+    lower=Composite(_alone),
     attrs=(AXIS_NAME, SIZE),
     gradient=_slice_gradient,
     doc="The row of the operand that has the number of this lane of the vmap with this axis.",
