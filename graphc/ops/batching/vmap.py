@@ -21,7 +21,7 @@ from graphc.ir.types import I64, AnyType, Dimension, Type, tensor
 from graphc.ops.batching.sweep import Lane, Note, Sweep, names_axis, unmapped
 from graphc.ops.control.control import param_node, results_of, results_type
 from graphc.ops.record.arguments import Array
-from graphc.ops.record.batching import Lanes, Same, lane_by_lane, moved, repeated
+from graphc.ops.record.batching import Lanes, Same, moved, repeated
 from graphc.ops.record.dims import tensor_type
 from graphc.ops.record.families import NUMERIC, define, require, require_dtype
 from graphc.ops.record.value import Trace, Value, current, emit, functions, tracing
@@ -133,7 +133,6 @@ def _expand_vmap(*values: Value, regions: tuple[Graph, ...], **attrs: Any) -> An
 
 vmap = define(
     "vmap",
-    batch=lane_by_lane,  # written out first
     infer=_infer_vmap,
     reference=_run_vmap,
     lower=Composite(_expand_vmap),

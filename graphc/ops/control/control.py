@@ -22,7 +22,7 @@ from graphc.ir.op import EXTENT, OPS, Attr, Composite, Structural
 from graphc.ir.traits import Traits
 from graphc.ir.types import BOOL, AnyType, TupleType, Type, tensor, tuple_type
 from graphc.ops.record.arguments import Array
-from graphc.ops.record.batching import by_the_sweep, lane_by_lane
+from graphc.ops.record.batching import by_the_sweep
 from graphc.ops.record.families import define, require
 from graphc.ops.record.value import Value, functions
 
@@ -288,7 +288,6 @@ cond = define(
 
 switch = define(
     "switch",
-    batch=lane_by_lane,
     infer=_infer_switch,
     reference=_run_switch,
     lower=Composite(expand_switch),

@@ -20,6 +20,7 @@ from graphc.ops.linalg.decompositions import DTYPES, square_type
 from graphc.ops.linalg.factor import solve
 from graphc.ops.linalg.spectral import computed
 from graphc.ops.record.arguments import Array, ArrayLike
+from graphc.ops.record.batching import leading
 from graphc.ops.record.dims import shape_of
 from graphc.ops.record.families import define, sample_array
 from graphc.ops.record.value import Value, emit, functions, public
@@ -116,6 +117,7 @@ def _samples() -> list[Sample]:
 
 expm_op = define(
     "expm",
+    batch=leading,
     infer=_infer_expm,
     reference=_reference,
     lower=Composite(_expand_expm),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from graphc.errors import GraphError
-from graphc.ir.op import Lowering, Op, Reduction, Scalar
+from graphc.ir.op import Composite, Lowering, Op, Reduction, Scalar
 from graphc.ir.types import Dimension
 from graphc.ops.record.value import Value, emit
 
@@ -151,4 +151,6 @@ def rule_for(lower: Lowering) -> Rule | None:
     """What a way of lowering says of batching by itself."""
     if isinstance(lower, Scalar):
         return elementwise
+    if isinstance(lower, Composite):
+        return lane_by_lane
     return along("axes") if isinstance(lower, Reduction) else None
