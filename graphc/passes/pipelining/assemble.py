@@ -85,10 +85,9 @@ class _Assembly:
         self.fenced = fenced
         self.rows = [_Row(place) for place in places]
         self.values: list[dict[Node, Node]] = [dict(chunk.operands) for chunk in chunks]
-        self.shared: dict[
-            tuple[int, int], dict[Node, Node]
-        ] = {}  # of what is the same for all chunks
-        self.made: dict[tuple[int, int], dict[Node, Node]] = {}  # by stage and chunk
+        # What is the same for all chunks, by cells and stage; what is not, by stage and chunk.
+        self.shared: dict[tuple[int, int], dict[Node, Node]] = {}
+        self.made: dict[tuple[int, int], dict[Node, Node]] = {}
         self.cotangents: dict[tuple[int, Node], list[tuple[int, Node]]] = {}
         self.sums: dict[int, dict[int, Node]] = {}  # of gradients, by parameter and stage
         self.reads: dict[tuple[str, str], Node] = {}  # of variables
@@ -97,11 +96,9 @@ class _Assembly:
 
     def do(self, action: Action) -> None:
         row = self.rows[self.table.home[action.stage]]
-        pair, before = action[1:], row.last
-        same = before is not None and before[1:] == pair and before.kind in "FR"
-        fence = None
-        if action.kind == "R" or not same or action.kind not in "BI":
-            fence = self.join(row)
+        forward = [Action(kind, action.stage, action.chunk) for kind in "FR"]
+        goes_on = action.kind in "BI" and row.last is not None and row.last in forward
+        fence = None if goes_on else self.join(row)
         first = len(self.builder.nodes)
         cell = _Cell(self, action, row.place, fence)
         if action.kind in "FR":
