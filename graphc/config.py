@@ -21,8 +21,8 @@ _AMOUNT = "a number that is not negative"
 
 def _verify_level() -> int:
     text = os.environ.get("GRAPHC_VERIFY", "2")
-    if text not in ("0", "1", "2", "3"):
-        raise GraphError(f"GRAPHC_VERIFY must be 0, 1, 2 or 3, got {text!r}")
+    if text not in ("0", "1", "2", "3", "4"):
+        raise GraphError(f"GRAPHC_VERIFY must be 0, 1, 2, 3 or 4, got {text!r}")
     return int(text)
 
 
@@ -60,7 +60,8 @@ class Config:
     watch          which elements of arrays that a function has captured later calls compare with
                    what was traced: "some" (all up to 32 KiB, else one in each of up to 512 rows),
                    "all", or "none": what was captured is constant, whatever becomes of it
-    verify         0 off, 1 new nodes, 2 also stage predicates, 3 also the text round trip
+    verify         0 off, 1 new nodes, 2 also stage predicates and what a stage must keep, 3 also
+                   the text round trip, 4 also every stage run by the reference interpreter
     fold_bytes     largest constant that folding may create; fold_flops likewise for work
     """
 
@@ -94,7 +95,7 @@ class Config:
         for name in ("threads", "fold_bytes", "verify"):
             value = getattr(self, name)
             self._check(name, type(value) is int and value >= 0, _AMOUNT)
-        self._check("verify", self.verify <= 3, "0, 1, 2 or 3")
+        self._check("verify", self.verify <= 4, "0, 1, 2, 3 or 4")
         if not isinstance(self.target, str) or self.target.partition(":")[0] not in ("cpu", "cuda"):
             raise GraphError(
                 f"target must be cpu, cpu:<LLVM's name> or cuda:<chip>, got {self.target!r}",

@@ -13,8 +13,8 @@ import click
 import numpy as np
 
 from graphc.cli.commands import Mismatch
-from graphc.frontend.diagnosis.compare import TOLERANCE, distance
 from graphc.ops.control.compression import widen16
+from graphc.passes.compare import TOLERANCE, distance
 from graphc.record import record
 from graphc.runtime.devices.multi_device import TeamFrame
 

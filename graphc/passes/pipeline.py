@@ -68,6 +68,7 @@ from graphc.passes.tiling.block import block
 from graphc.passes.tiling.block_images import block_images
 from graphc.passes.tiling.stage_sums import stage_sums
 from graphc.passes.tiling.transpose_outputs import transpose_outputs
+from graphc.passes.validation import Sample, check_kept, kept
 from graphc.record import record
 
 Stages = Graph | Program
@@ -249,7 +250,9 @@ class Run:
         self.value = given.value
         self.known: set[Node] = set()
         self.promises = [c for s in done for c in s.ensures if not skipped(s, config)]
+        self.kept = kept(given.value)
         self.verify(given.name)
+        self.sample = Sample(given.value, config) if config.verify >= 4 else None
 
     def settle(self, stages: list[Stage]) -> None:
         """Run a stage, or those of a cycle in turn until none changes anything.
@@ -284,6 +287,7 @@ class Run:
             self.value = made.value
             self.promises = [check for check in self.promises if check not in stage.breaks]
             self.verify(stage.name)
+            self.validate(stage)
 
     def verify(self, name: str) -> None:
         """Check the structure of what a stage made, and the promises of earlier ones if it made or
@@ -296,6 +300,15 @@ class Run:
                 round_trip(self.value)
         promises, self.known = () if seen == self.known else self.promises, seen
         self.check(name, promises)
+
+    def validate(self, stage: Stage) -> None:
+        """Check that the stage has kept what its graph does, as far as that is asked for."""
+        if self.config.verify >= 2:
+            with _Blaming(stage.name), by_example():
+                before = self.kept if stage.run is not state else self.kept.ports_alone()
+                self.kept = check_kept(before, self.value)
+                if self.sample is not None:
+                    self.sample.check(self.value)
 
     def check(self, name: str, promises: Iterable[Check]) -> None:
         """Check promises, if those are to be checked; an error names the stage."""

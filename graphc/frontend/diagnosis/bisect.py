@@ -22,22 +22,16 @@ from graphc.collector import collector_paused
 from graphc.config import Config
 from graphc.errors import GraphError, LimitError, RunError, TypeRuleError, VerifyError
 from graphc.frontend.compile.limits import check_memory
-from graphc.frontend.diagnosis.compare import (
-    Difference,
-    difference,
-    first_difference,
-    kind_of,
-    message_of,
-)
 from graphc.frontend.diagnosis.kernels import run_compiled, wrong_kernels
-from graphc.frontend.diagnosis.trial import ORDERS, Stages, Trial, disagreement
 from graphc.frontend.files.loaded import LoadedGraph
 from graphc.ir import verify
 from graphc.ir.graph import Graph, Location, Node, Program
 from graphc.ir.rewrites import Rewrites, counting
 from graphc.ir.verify import graphs_of, with_blocks
 from graphc.passes import pipeline
+from graphc.passes.compare import Difference, difference, first_difference, kind_of, message_of
 from graphc.passes.pipeline import Stage, stage_named
+from graphc.passes.trial import ORDERS, Stages, Trial, disagreement
 from graphc.record import record, replace
 
 Wanted = dict[str, Any]

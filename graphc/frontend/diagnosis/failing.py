@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.frontend.diagnosis.compare import first_difference, kind_of, message_of
 from graphc.frontend.diagnosis.kernels import run_compiled
-from graphc.frontend.diagnosis.trial import Trial
 from graphc.frontend.files.saved import save
+from graphc.passes.compare import first_difference, kind_of, message_of
+from graphc.passes.trial import Trial
 
 Fails = Callable[[Trial], bool]
 _EXIT = re.compile(r"exit (\d{1,3}) of (.+)", re.DOTALL)

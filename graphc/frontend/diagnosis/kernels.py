@@ -9,14 +9,14 @@ import numpy as np
 
 from graphc.errors import LimitError
 from graphc.frontend.compile.engine import build
-from graphc.frontend.diagnosis.compare import Difference, difference
-from graphc.frontend.diagnosis.trial import Stages, Trial
 from graphc.ir.graph import Builder, Graph, Node, Program, node_effect
 from graphc.ir.op import OPS, Alias, Effect, Structural
 from graphc.ir.place import Buffer
 from graphc.ir.types import TupleType, Type, leaves
 from graphc.ir.verify import graphs_of
+from graphc.passes.compare import Difference, difference
 from graphc.passes.pipeline import FIRST_OF_MEMORY, STAGES, stage_named
+from graphc.passes.trial import Stages, Trial
 from graphc.record import replace
 from graphc.runtime.call.variable import container
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphError
-from graphc.frontend.diagnosis.trial import Trial
 from graphc.ir.graph import Builder, Graph, Node, Rewriter, canonical, swept
 from graphc.ir.literal import Literal, literal
 from graphc.ir.op import OPS
 from graphc.ir.types import TupleType, Type, tensor
+from graphc.passes.trial import Trial
 from graphc.record import replace
 
 Fails = Callable[[Trial], bool]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphc.frontend.diagnosis.bisect import Culprit
-from graphc.frontend.diagnosis.trial import Trial
 from graphc.ir.graph import Graph
 from graphc.ir.text import literals, show
+from graphc.passes.trial import Trial
 
 MOST_TEXT = 50_000  # characters of arrays in a test file
 _HEAD = '''"""{title}"""

@@ -74,6 +74,8 @@ def _problem(graph: Graph) -> tuple[Node, str] | None:
         if key in known or (node.op.effect is Effect.READ and key in written):
             return node, f"%{node.id} is not the only {node.op.name} of variable {key[1]!r}"
         known[key] = node
+        if known is written and key in read and read[key] not in node.after:
+            return node, f"%{node.id} assigns {key[1]!r}, and does not wait until it is read"
     for result in graph.results:
         if result.op.effect is Effect.WRITE:
             return result, f"%{result.id} is a result"

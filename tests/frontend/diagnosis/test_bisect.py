@@ -18,13 +18,13 @@ from state_programs import program
 import graphc as gc
 from graphc.config import Config
 from graphc.frontend.diagnosis.bisect import after_rewrites, culprit, same
-from graphc.frontend.diagnosis.compare import ulps
 from graphc.frontend.diagnosis.kernels import wrong_kernels
 from graphc.frontend.diagnosis.reduce import reduced
 from graphc.frontend.diagnosis.report import is_small, test_file
-from graphc.frontend.diagnosis.trial import Trial, disagreement
 from graphc.ir.rewrites import counting
 from graphc.passes import pipeline
+from graphc.passes.compare import ulps
+from graphc.passes.trial import Trial, disagreement
 
 LOG = 10  # of the most rewrites of a stage in these programs, and a few runs more
 

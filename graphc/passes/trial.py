@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from graphc.config import Config
-from graphc.frontend.diagnosis.compare import Difference, first_difference
 from graphc.ir.graph import Graph, Node, Program, map_regions, rebuild
 from graphc.ir.op import Effect
 from graphc.ir.regions import is_control_flow
@@ -22,6 +21,7 @@ from graphc.ir.verify import graphs_of
 from graphc.ops.record.effects import Key
 from graphc.ops.reference.interpreter import Interpreter, interpret
 from graphc.ops.reference.interpreter_channels import Mail
+from graphc.passes.compare import Difference, first_difference
 from graphc.record import record
 
 State = dict[Key, Any]
@@ -39,11 +39,12 @@ class Trial:
     state: State
     config: Config
     stage: str | None = None
+    wide: bool = False  # every float in f64
 
     def interpret(self, value: Stages) -> dict[str, Any]:
         """What a stage of it computes, in the order of its nodes: results and variables by name."""
         state = dict(self.state)
-        return self.named(interpret(value, self.arrays, state=state), state)
+        return self.named(interpret(value, self.arrays, state=state, wide=self.wide), state)
 
     def named(self, results: Sequence[Any], state: State) -> dict[str, Any]:
         """Results and the variables that are there now by what messages call them."""

@@ -1,0 +1,128 @@
+"""Whether a stage has kept what its graph computes: translation validation, after Pnueli, Siegel
+and Singerman (TACAS 1998).
+
+Always, from structure alone: parameters and results keep their names and types, every variable that
+was assigned is assigned, what calls Python still does.  On request every stage is also run by the
+reference interpreter, on arguments that are drawn, in f64, in several orders that its edges allow,
+beside the graph that was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphc.config import Config
+from graphc.errors import GraphError, VerifyError
+from graphc.ir.graph import Graph, Node, Program
+from graphc.ir.op import Effect
+from graphc.ir.types import Type
+from graphc.ir.verify import broken, graphs_of
+from graphc.passes.trial import Trial, disagreement
+from graphc.record import record
+
+Stages = Graph | Program
+MOST_BYTES = 1 << 30  # of values that a run of the interpreter may make
+Ports = tuple[list[tuple[str, Any]], list[tuple[str, Any]]]
+
+
+@record(frozen=True, eq=False)
+class Kept:
+    """What no stage may change: the ports, and what assigns or calls Python outside of regions, by
+    op and attributes."""
+
+    ports: Ports
+    effects: dict[object, list[Node]]
+
+    def ports_alone(self) -> Kept:
+        """For `state`, which makes one assign of several, and none of one that changes nothing."""
+        return Kept(self.ports, {})
+
+
+def kept(value: Stages) -> Kept:
+    """What the stages behind this one must keep."""
+    first, effects = graphs_of(value)[0], dict[object, list[Node]]()
+    for graph in graphs_of(value):
+        for node in graph.nodes:
+            if node.op.effect is Effect.WRITE or node.op.effect is Effect.IO:
+                effects.setdefault((node.op, node.attrs), []).append(node)
+    params = [(p.attrs["name"], p.type) for p in first.params]
+    return Kept((params, [(n, r.type) for n, r in zip(first.result_names, first.results)]), effects)
+
+
+def check_kept(before: Kept, value: Stages) -> Kept:
+    """What a stage has kept. Raises VerifyError for a port or an effect that it lost or changed."""
+    after = kept(value)
+    first = graphs_of(value)[0]
+    if after.ports != before.ports:
+        raise broken(first, None, "parameters or results have other names or types than before")
+    for key, nodes in before.effects.items():
+        if len(after.effects.get(key, ())) < len(nodes):
+            raise broken(first, nodes[-1], f"%{nodes[-1].id} was dropped, and has effects")
+    return after
+
+
+# ------------------------------------------------------------------------------------ by example
+
+
+class Sample:
+    """A graph run on arguments that are drawn; `check` compares what a stage makes of it."""
+
+    def __init__(self, value: Stages, config: Config) -> None:
+        self.trial: Trial | None = None
+        self.wanted: dict[str, Any] = {}
+        self.orders = 1
+        nodes = [node for graph in graphs_of(value) for node in graph.nodes]
+        if not can_run([*value.params, *nodes]) or config.compress or config.error_budget:
+            return
+        rng = np.random.default_rng(0)
+        state = {
+            (node.attrs["container"], node.attrs["name"]): drawn(rng, node.type)
+            for node in nodes
+            if node.op.effect in (Effect.READ, Effect.WRITE) and isinstance(node.type, Type)
+        }
+        arrays = [drawn(rng, p.type) for p in value.params if isinstance(p.type, Type)]
+        trial = Trial(value, arrays, state, config, wide=True)
+        try:
+            self.wanted = trial.interpret(value)
+        except GraphError:  # indices that are drawn may be out of range
+            return
+        self.trial = trial
+        self.orders = 3 if disagreement(trial, value, self.wanted) is None else 1
+
+    def check(self, value: Stages) -> None:
+        """Raise VerifyError for a stage that computes something else."""
+        if self.trial is None:
+            return
+        try:
+            found = disagreement(self.trial, value, self.wanted, self.orders)
+        except GraphError as error:
+            raise VerifyError(f"the interpreter fails: {error.message}") from error
+        if found is not None:
+            raise VerifyError(f"the graph computes something else: {found}")
+
+
+def can_run(nodes: list[Node]) -> bool:
+    """May nodes be run again and again: known sizes, not too large, and nothing calls Python?"""
+    total = 0
+    for node in nodes:
+        inside = [n for region in node.regions for n in region.nodes]
+        if node.op.effect is Effect.IO or (inside and not can_run(inside)):
+            return False
+        if isinstance(node.type, Type):
+            if not node.type.is_static or any(type(d) is not int for d in node.type.shape):
+                return False
+            total += node.type.nbytes
+    return total <= MOST_BYTES
+
+
+def drawn(rng: np.random.Generator, kind: Type) -> Any:
+    """Numbers between -2 and 2, or small ones from 0."""
+    element = kind.dtype
+    if element.kind == "b" or element.is_integer:
+        return rng.integers(0, 2, kind.dims).astype(element.numpy)
+    made = rng.uniform(-2, 2, kind.dims)
+    if element.is_complex:
+        made = made + 1j * rng.uniform(-2, 2, kind.dims)
+    return np.asarray(made, element.numpy)
