@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from effort import rounds
+from effort import crossed, rounds
 from project import SUPPORT
 
 import graphc as gc
@@ -60,8 +60,7 @@ def test_lu_solve_takes_permutations(order: list[int], transposed: bool) -> None
         gc.compile(solve)(perm, rows)
 
 
-@pytest.mark.parametrize("size", [513, 700, 1024])
-@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize(("size", "step"), crossed([513, 700, 1024], [1, 3]))
 def test_long_windows_are_pooled_in_steps(size: int, step: int) -> None:
     """Ties included: the first of the largest elements gets the whole cotangent."""
     x = np.random.default_rng(size).integers(0, 9, (1, 1, 1300)).astype(np.float32)
