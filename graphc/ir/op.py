@@ -233,12 +233,15 @@ class Compute:
     element of operand k.  Reading outside an operand's shape is an error of the rule: it must
     clamp or select. `pieces(node)` is for a result made of copies of whole operands: the operand
     and the offset of each.  `position(b, node, read, index)` is for a result that is operand 0 but
-    for the elements of operand 1: where in the result the one at `index` lies.
+    for the elements of operand 1: where in the result the one at `index` lies.  `flat(node)` is for
+    a result of which the axes from there on matter by the place in row-major order alone: one loop
+    may go over them.
     """
 
     element: Callable[..., Any]
     pieces: Callable[..., list[tuple[int, tuple[int, ...]]]] | None = None
     position: Callable[..., tuple[Any, ...]] | None = None
+    flat: Callable[[Any], int] | None = None
     cheap: bool = True  # worth recomputing per consumer instead of storing
 
     @property

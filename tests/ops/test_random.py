@@ -6,13 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from effort import crossed
 from expr_numpy import Operands, evaluate
 
+import graphc as gc
 from graphc.errors import GraphError
 from graphc.ir.op import OPS, Operand, Use
 from graphc.ir.types import U32
 from graphc.ops.random import random
 from graphc.ops.random.threefry import threefry, threefry_reference
+from graphc.ops.reference.interpreter import interpret
 
 # Random123's kat_vectors for threefry2x32, 20 rounds: counter, key, result.
 KNOWN = [
@@ -57,6 +60,41 @@ def test_index_lambda_equals_reference(name):
             want = op.reference(*arrays, **op.coerce(sample.attrs).values_dict)
             got = element_by_element(op, arrays, sample.attrs, want.shape)
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("dims", "opt"), crossed([(4, 7), (3, 1, 5), (2, 3, 4), (1, 6), (5, 1), (2, 0, 3), ()], [2, 0])
+)
+def test_numbers_meet_others_of_any_layout(dims, opt):
+    """One loop goes over the axes where nothing keeps them apart: sums, broadcasts, other orders of
+    axes and several keys do."""
+    keys = np.arange(8, dtype=np.uint32).reshape(2, 2, 2)
+    x = np.random.default_rng(0).standard_normal(dims)
+
+    def function(keys, x):
+        key, flipped = keys[0, 0], x.T
+        made = [random.uniform(key, dims, dtype="f64") + x, random.bits(key, flipped.shape) + 1]
+        made += [random.normal(key, flipped.shape, dtype="f64") * flipped]
+        made += [random.uniform(key, dims[k:], dtype="f64") * x for k in range(len(dims))]
+        made += [
+            (random.uniform(key, dims, dtype="f64") * x).sum(axis, keepdims=len(dims) > 2)
+            for axis in range(len(dims))
+        ]
+        each = gc.vmap(gc.vmap(lambda key: random.uniform(key, dims, dtype="f64") + x))
+        return [*made, each(keys), random.uniform(key, dims).reshape(-1)[::-1]]
+
+    compiled = gc.compile(function, opt=opt)
+    graph = compiled.graph(keys, x)
+    for got, want in zip(compiled(keys, x), interpret(graph, [keys, x]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_shapes_of_one_size_share_a_kernel():
+    def symbols(dims):
+        made = gc.compile(lambda key: random.uniform(key, dims)).executable(KEY)
+        return {name for _, names in made.image.objects for name in names}
+
+    assert symbols((4, 7)) == symbols((28,)) == symbols((2, 1, 14))
 
 
 def test_keys_must_be_keys():

@@ -96,9 +96,9 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
     kept = tuple(k for k in range(len(full)) if k not in reduced)
     for node in region.nodes:
         lower = node.op.lower
-        if isinstance(lower, Compute | Alias):
+        if isinstance(lower, Compute | Alias) and not _in_order(node, full, joins):
             return [False] * len(joins)
-        if isinstance(lower, Structural):
+        if isinstance(lower, Structural | Compute):
             continue
         axes = tuple(range(len(full)))
         if not isinstance(lower, Reduction) and len(dims_of(node)) != len(full):
@@ -106,6 +106,18 @@ def _mergeable(region: Graph, full: Dims, reduced: frozenset[int]) -> list[bool]
         for source in node.inputs:
             _constrain(joins, full, axes, dims_of(source))
     return joins
+
+
+def _in_order(node: Node, full: Dims, joins: list[bool]) -> bool:
+    """Does the place in row-major order alone matter? The axes before those where it does keep
+    apart.
+    """
+    lower = node.op.lower
+    if not isinstance(lower, Compute) or lower.flat is None or dims_of(node) != full:
+        return False
+    first = lower.flat(node)
+    joins[:first] = [False] * first
+    return True
 
 
 def _constrain(joins: list[bool], full: Dims, axes: tuple[int, ...], dims: Dims) -> None:

@@ -146,7 +146,7 @@ define(
     batch=leading,
     infer=_infer_bits,
     reference=bits_reference,
-    lower=Compute(_bits, cheap=False),
+    lower=Compute(_bits, flat=lambda node: node.inputs[0].type.rank - 1, cheap=False),
     attrs=shape_attrs(UNSIGNED),
     dtypes=("u32",),
     differentiable=False,
