@@ -21,9 +21,17 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import C64, C128, F32, DType
-from graphc.ops.linalg.fourier_ops import extent_of, is_real_row, is_row, real_turns, roots, turns
+from graphc.ops.linalg.fourier_ops import (
+    extent_of,
+    is_block,
+    is_real_row,
+    is_row,
+    real_turns,
+    roots,
+    turns,
+)
 from graphc.ops.record.arguments import ArrayLike, Axes, DTypeLike, Tensor
-from graphc.ops.record.dims import rank_of, shape_of
+from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import normalise_axis, require
 from graphc.ops.record.value import as_value, common_element, element_of, emit, functions, public
 from graphc.ops.shape.manipulation import moveaxis
@@ -103,11 +111,24 @@ def _length(name: str, n: Any, default: int) -> int:
 def _along(name: str, a: Any, n: Any, axis: int, norm: Any, inverse: bool) -> Any:
     x = as_value(a)
     axis = normalise_axis(axis, rank_of(x), name)
+    here, columns = shape_of(x)[axis], size_of(shape_of(x)[axis + 1 :])
+    inner = n is None and axis < rank_of(x) - 1
+    if inner and isinstance(here, int) and isinstance(columns, int) and is_block(here, columns):
+        return _scaled(_down(x, here, axis, inverse), here, norm, inverse)
     x, element = _complex(moveaxis(x, axis, -1))
     count = _length(name, n, extent_of(name, x, -1))
     x = _fitted(x, count)
     made = _forward(x, count, element, inverse)
     return moveaxis(_scaled(made, count, norm, inverse), -1, axis)
+
+
+def _down(x: Tensor, n: int, axis: int, inverse: bool) -> Any:
+    """The transform along an axis with others behind it, which stay where they are."""
+    x, element = _complex(x)
+    dims = shape_of(x)
+    matrix = reshape(x, (*dims[: axis + 1], size_of(dims[axis + 1 :])))
+    table = turns(n, element.name)
+    return reshape(emit("fft", matrix, table, inverse=inverse, columns=True), dims)
 
 
 def _scaled(x: Tensor, n: int, norm: str | None, inverse: bool) -> Any:

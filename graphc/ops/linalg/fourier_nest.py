@@ -26,6 +26,7 @@ from graphc.loops.scalars import Pair, minimum
 from graphc.ops.record.arguments import Applied, ReadAt, Write
 from graphc.ops.reduce.cumulative import unravel
 
+MOST_COLUMNS = 32  # that are transformed together
 BLOCK = 16  # rows and columns that are turned at a time
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
 
@@ -194,6 +195,32 @@ class OfNumbers(Transform):
     def __init__(self, b: Scalars, node: Applied, *rest: Any) -> None:
         super().__init__(b, node, *rest)
         self.inverse = node.attrs["inverse"]
+
+
+def block_of(columns: int) -> int:
+    """How many columns next to each other are transformed together: a divisor of their count."""
+    return max(d for d in range(1, min(columns, MOST_COLUMNS) + 1) if columns % d == 0)
+
+
+class OfColumns(OfNumbers):
+    """Of the columns of a matrix, some side by side: one pass of `columns` after another."""
+
+    def __init__(self, b: Scalars, node: Applied, *rest: Any) -> None:
+        super().__init__(b, node, *rest)
+        self.n, self.wide = self.dims[-2:]
+        self.block = block_of(self.wide)
+
+    def row(self, unit: Expr) -> None:
+        """One block of columns."""
+        b, blocks = self.b, self.wide // self.block
+        lead, first = unit // blocks, (unit % blocks) * self.block
+        with b.loop(self.n) as row, b.loop(self.block, "vector") as e:
+            at = b.affine([(lead, self.n * self.wide), (row, self.wide)], first + e)
+            self.put(b.affine([(row, self.block)], e), self.swapped(self.read(0, at)))
+        self.columns(self.n, self.block)
+        with b.loop(self.n) as row, b.loop(self.block, "vector") as e:
+            value = self.swapped(self.get(b.affine([(row, self.block)], e)))
+            self.write((*unravel(lead, self.dims[:-2]), row, first + e), value)
 
 
 class OfReals(Transform):

@@ -14,11 +14,13 @@ from graphc.ir.op import Attr, Loops, Sample
 from graphc.ir.types import C64, C128, AnyType, Dim, DType, Type, dtype, tensor
 from graphc.loops.nest import Buffer, Scalars
 from graphc.ops.linalg.fourier_nest import (
+    OfColumns,
     OfNumbers,
     OfReals,
     ToReals,
     Transform,
     bits_of,
+    block_of,
     radices,
     sides,
 )
@@ -41,6 +43,7 @@ def extent_of(name: str, x: Tensor | Type, axis: int) -> int:
     return extent
 
 
+LEAST_COLUMNS = 8  # below, they are turned into rows
 MOST_TURNS = 1 << 16  # numbers of a row that a thread has scratch for
 
 
@@ -77,12 +80,19 @@ def complex_of(element: DType) -> DType:
     return C64 if element.itemsize == 4 else C128
 
 
-def _infer_fft(x: AnyType, table: AnyType, *, inverse: bool) -> Type:
+def is_block(n: int, columns: int) -> bool:
+    """Are columns of so many numbers better transformed where they are?"""
+    block = block_of(columns) if columns else 0
+    return is_row(n) and block >= LEAST_COLUMNS and n * block <= MOST_TURNS
+
+
+def _infer_fft(x: AnyType, table: AnyType, *, inverse: bool, columns: bool) -> Type:
     x, table = tensor_type("fft", x), tensor_type("fft", table)
     require_dtype("fft", x, ("c64", "c128"))
-    require(x.rank >= 1, "fft of a scalar")
-    n = extent_of("fft", x, -1)
-    require(is_row(n), f"fft of {n} numbers")
+    require(x.rank >= 1 + columns, f"fft of {x}")
+    n = extent_of("fft", x, -1 - columns)
+    legal = is_block(n, extent_of("fft", x, -1)) if columns else is_row(n)
+    require(legal, f"fft of {n} numbers")
     _check_table("fft", n, table, x.dtype, 2 * n)
     return x
 
@@ -92,32 +102,52 @@ def _check_table(name: str, n: int, table: Type, element: DType, count: int) -> 
     require(fits, f"{name} of {n} numbers with a table of type {table}")
 
 
-def _fft_reference(x: Array, table: Array, inverse: bool) -> Any:
-    n = x.shape[-1]
-    made = np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
-    return made.astype(x.dtype) if n else x
+def _fft_reference(x: Array, table: Array, inverse: bool, columns: bool) -> Any:
+    axis = -1 - columns
+    made = np.fft.ifft(x, axis=axis, norm="forward") if inverse else np.fft.fft(x, axis=axis)
+    return made.astype(x.dtype)
 
 
-def _fft_gradient(ct: Value, result: Value, x: Value, table: Value, *, inverse: bool) -> Any:
+def _fft_gradient(
+    ct: Value, result: Value, x: Value, table: Value, *, inverse: bool, columns: bool
+) -> Any:
     """The matrix is symmetric: its adjoint is its conjugate, the transform the other way."""
-    return emit("fft", ct, table, inverse=not inverse), None
+    return emit("fft", ct, table, inverse=not inverse, columns=columns), None
 
 
 def _rows_of(node: Applied) -> int:
     return math.prod(node.type.dims[:-1])
 
 
-def _rows(kind: type[Transform], count: Callable[[Applied], int]) -> Loops:
+def _nest(
+    kind: Callable[[Applied], type[Transform]],
+    units: Callable[[Applied], int],
+    count: Callable[[Applied], int],
+) -> Loops:
     """The lowering of a transform whose planes hold so many numbers: real and imaginary parts, and
     those of the pass before."""
 
     def nest(
         b: Scalars, node: Applied, read: ReadAt, write: Write, scratch: Sequence[Buffer]
     ) -> None:
-        with b.loop(_rows_of(node), "parallel") as unit:
-            kind(b, node, read, write, scratch).row(unit)
+        with b.loop(units(node), "parallel") as unit:
+            kind(node)(b, node, read, write, scratch).row(unit)
 
-    return Loops(nest, _rows_of, lambda node: ((node.type.dtype.real, count(node)),) * 4)
+    return Loops(nest, units, lambda node: ((node.type.dtype.real, count(node)),) * 4)
+
+
+def _fft_units(node: Applied) -> int:
+    """Rows, or blocks of columns."""
+    dims = node.type.dims
+    if not node.attrs["columns"]:
+        return math.prod(dims[:-1])
+    return math.prod(dims[:-2]) * (dims[-1] // block_of(dims[-1]))
+
+
+def _fft_count(node: Applied) -> int:
+    if not node.attrs["columns"]:
+        return int(node.type.dims[-1])
+    return int(node.type.dims[-2] * block_of(node.type.dims[-1]))
 
 
 def _fft_cost(node: Applied) -> tuple[float, float]:
@@ -132,6 +162,10 @@ def _fft_samples() -> list[Sample]:
             x = sample_array(name, shape, (-1, 1), 3)
             table = turns(shape[-1], name)
             made += [Sample((x, table), {"inverse": k}, tolerance=32) for k in (False, True)]
+        for block in ((4, 8), (2, 3, 6, 24), (0, 5, 16), (64, 40)):
+            x, table = sample_array(name, block, (-1, 1), 3), turns(block[-2], name)
+            attrs = {"columns": True, "inverse": block[0] == 4}
+            made.append(Sample((x, table), attrs, tolerance=32))
     x, table = made[0].operands
     return [*made, Sample((x, table[1:]), {}, False), Sample((x.real, table), {}, False)]
 
@@ -141,14 +175,16 @@ fft_op = define(
     batch=rows_of_first,
     infer=_infer_fft,
     reference=_fft_reference,
-    lower=_rows(OfNumbers, lambda node: int(node.type.dims[-1])),
-    attrs=(Attr("inverse", "bool", False),),
+    lower=_nest(
+        lambda node: OfColumns if node.attrs["columns"] else OfNumbers, _fft_units, _fft_count
+    ),
+    attrs=(Attr("inverse", "bool", False), Attr("columns", "bool", False)),
     dtypes=("c64", "c128"),
     gradient=_fft_gradient,
     cost=_fft_cost,
     samples=_fft_samples,
-    doc="The discrete Fourier transform of rows, or the opposite one, not scaled; the second "
-    "operand holds the bits of roots of unity.",
+    doc="The discrete Fourier transform of rows or columns, or the opposite one, not scaled; the "
+    "second operand holds the bits of roots of unity.",
 )
 
 # ------------------------------------------------------------------------------------ real numbers
@@ -200,7 +236,7 @@ rfft_op = define(
     batch=rows_of_first,
     infer=_infer_rfft,
     reference=lambda x, table: np.fft.rfft(x).astype(np.result_type(x, np.complex64)),
-    lower=_rows(OfReals, lambda node: node.inputs[0].type.dims[-1] // 2),
+    lower=_nest(lambda node: OfReals, _rows_of, lambda node: node.inputs[0].type.dims[-1] // 2),
     dtypes=("f32", "f64"),
     gradient=lambda ct, y, x, table: (emit("irfft", _counts(ct, 0.5), table), None),
     cost=_fft_cost,
@@ -213,7 +249,7 @@ irfft_op = define(
     batch=rows_of_first,
     infer=_infer_irfft,
     reference=lambda x, table: np.fft.irfft(x, norm="forward").astype(x.real.dtype),
-    lower=_rows(ToReals, lambda node: node.type.dims[-1] // 2),
+    lower=_nest(lambda node: ToReals, _rows_of, lambda node: node.type.dims[-1] // 2),
     dtypes=("c64", "c128"),
     gradient=lambda ct, y, x, table: (_counts(emit("rfft", ct, table), 2.0), None),
     cost=_fft_cost,

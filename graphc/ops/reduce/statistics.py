@@ -457,8 +457,9 @@ def _spectral_norm(x: ArrayLike, ord: Any, turned: Any, axes: Any, keepdims: boo
     """The largest, the smallest or the sum of the singular values."""
     f = functions
     svdvals = getattr(f, "linalg.svdvals")
+    values = svdvals(f.moveaxis(x, turned, (-2, -1)))
     fold = {2: f.max, -2: f.min, "nuc": f.sum}[ord]
-    made = fold(svdvals(f.moveaxis(x, turned, (-2, -1))), axis=-1)
+    made = fold(values, axis=-1, **({"initial": 0.0} if ord == 2 else {}))  # of none it is zero
     return f.expand_dims(made, axes) if keepdims else made
 
 

@@ -67,7 +67,8 @@ def test_several_axes_and_threads() -> None:
     x = numbers((3, 20, 18), np.complex128)
 
     def call(x: Any) -> Any:
-        return [np.fft.fftn(x), np.fft.ifft2(x, (16, 5), (0, 1)), np.fft.irfftn(x), np.fft.hfft(x)]
+        made = [np.fft.fftn(x), np.fft.ifft2(x, (16, 5), (0, 1)), np.fft.irfftn(x), np.fft.hfft(x)]
+        return [*made, np.fft.ifft(x, axis=0), np.fft.fft(x, axis=1), np.fft.rfft(abs(x), axis=1)]
 
     for threads in (1, 2):
         same(gc.compile(call, threads=threads)(x), call(x), 1e-12)
