@@ -35,6 +35,7 @@ _COMMANDS = {
     "bisect": "graphc.cli.bisect",
     "reduce": "graphc.cli.reduce",
     "why": "graphc.cli.why",
+    "profile": "graphc.cli.profile",
 }
 _SUMMARIES = {
     "compile": "Compile a saved graph to a .gcx file that runs without the compiler.",
@@ -52,6 +53,7 @@ _SUMMARIES = {
     "launch": "Run a script with worker processes for gc.cluster.from_environment().",
     "top": "Show the worker processes of running clusters.",
     "bisect": "Find the stage and rewrite that make a result differ, or crash; exit 3.",
+    "profile": "Measure kernels, and what bounds each; where compile time went.",
     "why": "Say why a model is compiled as it is, or what became of a node.",
     "reduce": "Shrink a graph and its input as long as something still fails.",
 }

@@ -134,3 +134,30 @@ def test_why(folder, run):
     assert "bound by" in answers[-1]["answer"]
     status, _, error = run("why", folder / "m.gir", "nosuch")
     assert (status, "no node 'nosuch'" in error) == (1, True)
+
+
+def test_profile(folder, run):
+    flame = folder / "compile.json"
+    status, out, _ = run("profile", folder / "m.gir", "--runs", 1, "--compile-time", flame)
+    assert status == 0
+    assert "tanh" in out
+    assert "test_diagnosis_commands.py:" in out
+    found = json.loads(flame.read_text())
+    names = [frame["name"] for frame in found["shared"]["frames"]]
+    assert {"passes", "simplify", "fuse", "code"} <= set(names)
+    opened = []
+    (profile,) = found["profiles"]
+    for event in profile["events"]:  # each closes what was opened last
+        if event["type"] == "O":
+            opened.append(event["frame"])
+        else:
+            assert opened.pop() == event["frame"]
+    assert not opened
+    times = [event["at"] for event in profile["events"]]
+    assert times == sorted(times)
+    assert times[-1] == profile["endValue"]
+    status, out, _ = run("profile", folder / "m.gir", "--feed", folder / "in.npz", "--json")
+    rows = json.loads(out)["kernels"]
+    assert status == 0
+    assert all(row["seconds"] > 0 for row in rows)
+    assert run("profile", folder / "m.gir", "--compile-time", folder / "no" / "x.json")[0] == 1
