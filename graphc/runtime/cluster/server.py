@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -96,7 +97,8 @@ class Server(Worker):
                 message = unframed(self.pulse.recv_multipart())
                 if message.kind == Kind.CANCEL:
                     self.cancel(message.get("step", int))
-            self.pulse.send_multipart(framed(Kind.BEAT, {}))
+            with suppress(zmq.Again):  # a connection that was refused is not tried again
+                self.pulse.send_multipart(framed(Kind.BEAT, {}), zmq.NOBLOCK)
 
     def cancel(self, step: int) -> None:
         """Stop this step, also where it waits for others."""
