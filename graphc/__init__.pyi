@@ -173,7 +173,7 @@ def arange(
     dtype: DTypeLike | None = None,
     **options: Any,
 ) -> NDArray[Any]:
-    """np.arange; bounds may be symbolic dimensions."""
+    """np.arange; bounds may be symbolic dimensions, and the end a traced integer."""
 
 def arccos(x: ArrayLike, /, *, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Element-wise arccos; operands broadcast and promote as in NumPy 2."""
@@ -440,7 +440,7 @@ def complex(re: ArrayLike, im: ArrayLike) -> NDArray[Any]:
     """The complex number with these parts (f32 gives c64, f64 gives c128)."""
 
 def compress(condition: ArrayLike, x: ArrayLike, axis: int | None = None) -> NDArray[Any]:
-    """Sub-arrays along an axis where a condition, known while tracing, is true."""
+    """Sub-arrays along an axis where a condition is true."""
 
 def concat(
     arrays: Sequence[ArrayLike],
@@ -764,7 +764,7 @@ def fix(x: ArrayLike) -> NDArray[Any]:
     """trunc of floats; integers and bools are returned as they are."""
 
 def flatnonzero(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> NDArray[Any]:
-    """Row-major positions of what is not zero: the first `size`, then fill_value."""
+    """Row-major positions of what is not zero: all, or the first `size`, then fill_value."""
 
 def flatten(x: ArrayLike, order: str = 'C') -> NDArray[Any]:
     """The elements as one row."""
@@ -1453,7 +1453,9 @@ def nll(
     """-log p[label] given log probabilities; labels and `ignore_index` as in cross_entropy."""
 
 def nonzero(x: ArrayLike, size: int | None = None, fill_value: int = 0) -> tuple[NDArray[Any], ...]:
-    """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
+    """Positions of what is not zero, one vector per axis: all, or the first `size`, then
+    fill_value.
+    """
 
 def norm(
     x: ArrayLike,
@@ -1670,7 +1672,9 @@ def remainder(x: ArrayLike, y: ArrayLike, /, *, dtype: DTypeLike | None = None) 
     """Element-wise remainder; operands broadcast and promote as in NumPy 2."""
 
 def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> NDArray[Any]:
-    """Every element (or sub-array along an axis) repeated; counts are known before tracing."""
+    """Every element (or sub-array along an axis) repeated, each so often or as often as counts
+    say; counts below zero are taken for zero where they are traced.
+    """
 
 def resample(x: ArrayLike, axis: int, places: ArrayLike, weights: ArrayLike) -> NDArray[Any]:
     """Weighted sums of elements along an axis: sum over k of x[places[:, k]] * weights[:, k].
@@ -2018,7 +2022,7 @@ def unique(
     *,
     equal_nan: bool = True,
 ) -> Any:
-    """The distinct values of x in ascending order: the first `size`, then fill_value
+    """The distinct values of x in ascending order: all, or the first `size`, then fill_value
     (the least value by default).
 
     NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
@@ -2135,10 +2139,10 @@ def where(
     condition: ArrayLike,
     x: ArrayLike | None = None,
     y: ArrayLike | None = None,
-) -> NDArray[Any]:
+) -> tuple[NDArray[Any], ...]:
     """x where the condition holds, else y; all three broadcast, x and y promote.
 
-    Raises TypeRuleError for the one-argument form, whose result has no static shape.
+    With a condition alone, where it holds: one vector of positions per axis.
     """
 
 def widen16(x: ArrayLike) -> NDArray[Any]:

@@ -426,6 +426,8 @@ class Size(_Number):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
+        if isinstance(other, Size) and other.scope is not self.scope:
+            return False  # of another compilation
         if isinstance(other, float):
             return float(self) == other
         return self.scope.decide(self - other, "==") if _is_number(other) else NotImplemented
@@ -444,8 +446,12 @@ class Size(_Number):
     def __repr__(self) -> str:
         return _text(self.terms)
 
+    def symbols(self) -> set[str]:
+        """The symbols that it depends on."""
+        return {name for monomial, _ in self.terms for atom in monomial for name in _behind(atom)}
+
     def value(self, symbols: Mapping[str, int]) -> int:
-        """The number for these values of the symbols."""
+        """The number for these values of the symbols, or the size for other sizes."""
         return sum(c * math.prod(_number_of(a, symbols) for a in m) for m, c in self.terms)
 
     def __reduce__(self) -> Any:
@@ -459,8 +465,15 @@ def _number_of(atom: Atom, symbols: Mapping[str, int]) -> int:
     if atom.kind == "floor":
         return parts[0] // parts[1]
     if atom.kind == "choice":
-        return parts[1] if parts[0] > 0 else parts[2]
-    return max(parts) if atom.kind == "max" else min(parts)
+        return either(*parts)
+    made: int = greatest(*parts) if atom.kind == "max" else least(*parts)
+    return made
+
+
+def _behind(atom: Atom) -> set[str]:
+    if atom.kind == "symbol":
+        return {atom.name}
+    return {name for part in atom.args if isinstance(part, Size) for name in part.symbols()}
 
 
 def _text(terms: Terms) -> str:

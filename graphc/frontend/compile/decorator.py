@@ -6,7 +6,7 @@ import functools
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -53,6 +53,7 @@ from graphc.frontend.trace.trace import (
 from graphc.frontend.trace.tree import flatten, unflatten
 from graphc.ir.graph import Graph, Program
 from graphc.ir.op import OPS
+from graphc.ir.sizes import Scope
 from graphc.ir.types import substitute_dim, tensor
 from graphc.ops.record.value import _ACTIVE, Value, current, lift, trace_of
 from graphc.record import replace
@@ -250,6 +251,11 @@ class CompiledFunction(Generic[P, R]):
 
     def _inline(self, variant: Variant, leaves: list[Any]) -> Any:
         """The call inside a trace: one node whose region is the traced function."""
+        if variant.traced.counts:
+            raise TraceError(
+                f"{variant.graph.name} has sizes that its data decides: it is called from Python",
+                hint="give the sizes (size=), or call the function itself, not the compiled one",
+            )
         trace = trace_of(*leaves)
         assert trace is not None
         operands = []
@@ -316,8 +322,7 @@ class CompiledFunction(Generic[P, R]):
             self._check_compiles(opened)
             scope = scope_of(example)
             try:
-                with tracing(scope):
-                    variant = self._trace(opened, family.reason, scope.symbols)
+                variant = self._trace(opened, family.reason, scope)
                 seconds = variant.trace_seconds
                 variant.built = built = build_traced(variant.graph, scope, self.config, seconds)
             except NEEDS_NUMBERS as error:  # it is compiled for each size
@@ -350,17 +355,16 @@ class CompiledFunction(Generic[P, R]):
             *(locate() or ("<unknown>", 1)),
         )
 
-    def _trace(
-        self, signature: Signature, reason: str, sizes: Mapping[str, int] | None = None
-    ) -> Variant:
-        """The variant of a signature; its symbols, if it has any, stand for these sizes."""
+    def _trace(self, signature: Signature, reason: str, scope: Scope | None = None) -> Variant:
+        """The variant of a signature; its symbols, if it has any, are those of the scope."""
         names = iter(parameter_names(signature))
         parameters = []
         for key in signature.keys:
             kind = parameter_type(key)
             if kind is not None:
-                if sizes is not None:
-                    kind = tensor(kind.dtype, (substitute_dim(d, sizes) for d in kind.shape))
+                if scope is not None:
+                    dims = (substitute_dim(d, scope.symbols) for d in kind.shape)
+                    kind = tensor(kind.dtype, dims)
                 parameters.append(Parameter(next(names), kind, isinstance(key, Weak)))
 
         def call(tracers: list[Any]) -> Any:
@@ -376,7 +380,9 @@ class CompiledFunction(Generic[P, R]):
         owner = _owner(signature)
         before = dict(getattr(owner, "__dict__", {}))
         try:
-            traced = trace_function(name, parameters, call, place)
+            scope = scope_of({}) if scope is None else scope
+            with tracing(scope):
+                traced = trace_function(name, parameters, call, place, scope)
             return Variant(signature, traced, self._baked(owner, before), reason)
         except (TypeError, AttributeError) as error:  # the user's own, or NumPy's
             note = not_arrays(signature)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphc.config import Config
 from graphc.errors import UNCOMPUTABLE, GraphError, uncomputable
@@ -75,8 +75,9 @@ class Built:
         broken = formulas.broken(formulas.known(symbols))
         return broken.text if broken is not None else ""
 
-    def bound(self, shapes: Shapes) -> Built | None:
-        """The compilation for parameters of these shapes; None if it is not for them."""
+    @property
+    def opened(self) -> OpenExecutable:
+        """What runs it for arrays of many sizes."""
         from graphc.runtime.call.open import OpenExecutable
         from graphc.runtime.devices.multi_device import executable
 
@@ -85,7 +86,15 @@ class Built:
                 self._open = OpenExecutable(
                     self.image, lambda image: executable(image, threads=self.threads)
                 )
-        found = self._open.bound(shapes)
+        return self._open
+
+    def run_by(self, executable: Any) -> None:
+        """Have something else than the image run it: several programs in turn."""
+        self._executable = executable
+
+    def bound(self, shapes: Shapes) -> Built | None:
+        """The compilation for parameters of these shapes; None if it is not for them."""
+        found = self.opened.bound(shapes)
         if found is None:
             return None
         seconds = self.seconds, self.build_seconds

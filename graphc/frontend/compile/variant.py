@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.config import Config
 from graphc.frontend.compile.baked import Baked
+from graphc.frontend.compile.data_sizes import build_counted
 from graphc.frontend.compile.engine import Built, build
 from graphc.frontend.compile.nesting import Form, builds_of, fetches_of
 from graphc.frontend.compile.open_sizes import USUAL, build_open
@@ -70,6 +71,7 @@ class Variant:
         self.baked = baked
         self.reason = reason  # why it was traced, if that was not for its signature
         self._graph, self._symbols = traced.graph, symbols
+        self.traced = traced
         self.tree = traced.tree
         self.trace_seconds = traced.seconds
         self.built: Built | None = None
@@ -96,7 +98,9 @@ class Variant:
         """Compile if that has not happened yet."""
         if self.built is None:
             kinds = [p.type for p in self.graph.params if isinstance(p.type, Type)]
-            if all(kind.is_static for kind in kinds):
+            if self.traced.counts:
+                self.built = build_counted(self.traced, config)
+            elif all(kind.is_static for kind in kinds):
                 self.built = build(self.graph, config, self.trace_seconds)
             else:
                 usual = dict.fromkeys(sorted(symbols_of(kinds)), USUAL)

@@ -52,7 +52,8 @@ class SelectedElements(Stateful):
 
     @property
     def type(self) -> Type:
-        raise self._refused("their shape")
+        made: Type = self.counted().type
+        return made
 
     @property
     def element(self) -> DType:
@@ -77,7 +78,14 @@ class SelectedElements(Stateful):
         return tuple(self.whole.shape[self.mask.ndim :])
 
     def read(self, trace: Trace) -> Value:
-        raise self._refused("an array of them")
+        made: Value = self.counted()
+        return made
+
+    def counted(self) -> Any:
+        """The elements as an array, whose length the run decides. Raises TraceError in the body of
+        a loop or a choice."""
+        places = PUBLIC["flatnonzero"](self.mask)
+        return PUBLIC["take"](PUBLIC["reshape"](self.whole, (-1, *self._rest)), places, axis=0)
 
     def _refused(self, what: str) -> TraceError:
         trace = self.mask.owner
@@ -94,7 +102,7 @@ class SelectedElements(Stateful):
         raise self._refused("their number")
 
     def __getitem__(self, index: Any) -> Any:
-        raise self._refused("which one is at an index")
+        return self.counted()[index]
 
     def __iter__(self) -> Any:
         raise self._refused("their number")
@@ -105,9 +113,9 @@ class SelectedElements(Stateful):
     def __getattr__(self, name: str) -> Any:
         if name in _REDUCTIONS.values():
             return lambda *args, **kwargs: self._reduced(name, *args, **kwargs)
-        if name in ("shape", "T", "reshape") or not name.startswith("_"):
-            raise self._refused(f".{name}")
-        raise AttributeError(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.counted(), name)
 
     # -------------------------------------------------------------------------------- element-wise
 
@@ -121,7 +129,8 @@ class SelectedElements(Stateful):
             return args[0]._reduced(_REDUCTIONS[function], *args[1:], **kwargs)
         if function in _ELEMENTWISE:
             return self._apply(function, args, kwargs)
-        raise self._refused(f"what np.{function.__name__} makes of them")
+        args, kwargs = mapped((args, kwargs), _counted)
+        return function(*args, **kwargs)
 
     def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         args, kwargs = mapped(plain((args, kwargs)), self._whole_of)
@@ -183,6 +192,10 @@ class SelectedElements(Stateful):
         squares = PUBLIC["real"](away * PUBLIC["conj"](away))
         total = PUBLIC["sum"](squares, axes, keepdims=keepdims, where=wide)
         return total / (PUBLIC["sum"](wide, axes, keepdims=keepdims) - ddof).astype(total.dtype)
+
+
+def _counted(operand: Any) -> Any:
+    return operand.counted() if isinstance(operand, SelectedElements) else operand
 
 
 def _lowest(element: DType, highest: bool) -> Any:

@@ -8,6 +8,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from graphc.frontend.trace.tracer import Tracer
 from graphc.frontend.trace.tree import TreeDef, flatten, leaf_names, unique_names
 from graphc.ir.graph import Builder, Graph, Location, Node
 from graphc.ir.op import OPS
+from graphc.ir.sizes import Scope
 from graphc.ir.types import DType, Type
 from graphc.ops.record.value import Stateful, Trace, Value, current, is_python_number, lift, tracing
 from graphc.record import record
@@ -33,6 +35,7 @@ _INTERNAL = (
     "<frozen",
 )
 _FILES: dict[types.CodeType, str | None] = {}
+USUAL_COUNT = 32  # what is taken for a size that only a run can tell where decisions are made
 MOST_COPIES = 1000  # of one line, before a hint says that there are loops
 
 
@@ -105,7 +108,7 @@ def _escaped() -> Location | None:
 class FunctionTrace(Trace):
     """The trace of one call of a Python function."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope | None = None) -> None:
         super().__init__(Builder(), Tracer)
         self.locate = locate
         self.names: dict[str, int] = {}  # of values and parameters
@@ -113,6 +116,8 @@ class FunctionTrace(Trace):
         self.groups = 0  # colocation groups so far
         self.copies = 1  # that are made of a line on purpose
         self.ties: dict[tuple[str, str], list[str]] = {}  # those that variables are in
+        self.scope = scope  # of sizes that stay open
+        self.counts: dict[str, Node] = {}  # what the run counts, by the symbol that it is
 
     @property
     def given_names(self) -> dict[str, int]:
@@ -123,6 +128,13 @@ class FunctionTrace(Trace):
         """From here on every operation on one of its tracers raises TraceError."""
         self.locate = _escaped
         self.closed = True
+
+    def data_size(self, name: str, count: Value) -> Any:
+        if self.scope is None or current() is not self:
+            return super().data_size(name, count)
+        symbol = f"count{len(self.counts)}"
+        self.counts[symbol] = count.node
+        return self.scope.symbol(symbol, USUAL_COUNT)
 
     def constant(self, value: Any, element: DType | None = None) -> Value:
         # An array that was written to since it became a constant is a new constant.
@@ -184,6 +196,7 @@ class Traced:
     graph: Graph
     tree: TreeDef
     seconds: float
+    counts: dict[str, Node] = field(default_factory=dict)  # see `FunctionTrace`
 
 
 @record(frozen=True)
@@ -200,14 +213,16 @@ def trace_function(
     parameters: Sequence[Parameter],
     call: Callable[[list[Tracer]], Any],
     location: Location | None = None,
+    scope: Scope | None = None,
 ) -> Traced:
     """The graph of `call`, which gets one tracer per parameter and returns any nesting of arrays.
 
     Raises TraceError, with the user's file and line, for what has no meaning in a graph;
-    `location` is where the function is defined, for what no line of it is to blame for.
+    `location` is where the function is defined, for what no line of it is to blame for.  Sizes that
+    only a run can tell are new symbols of `scope`; without it they are refused.
     """
     started = perf_counter()
-    trace = FunctionTrace()
+    trace = FunctionTrace(scope)
     made = [trace.parameter(p.name, p.type, p.weak) for p in parameters]
     try:
         with collector_paused(), tracing(trace):
@@ -227,7 +242,7 @@ def trace_function(
         names=trace.given_names,
         next_id=trace.builder.next_id,
     )
-    return Traced(graph, tree, perf_counter() - started)
+    return Traced(graph, tree, perf_counter() - started, trace.counts)
 
 
 def _result(trace: Trace, leaf: Any, number: int) -> Node:

@@ -223,13 +223,11 @@ define(
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
     """x where the condition holds, else y; all three broadcast, x and y promote.
 
-    Raises TypeRuleError for the one-argument form, whose result has no static shape.
+    With a condition alone, where it holds: one vector of positions per axis.
     """
-    require(
-        x is not None and y is not None,
-        "where(condition) has no static shape",
-        hint="use nonzero(condition, size=...)",
-    )
+    if x is None and y is None:
+        return functions.nonzero(condition)
+    require(x is not None and y is not None, "where takes a condition, or x and y as well")
     condition = functions.astype(condition, BOOL)
     element = common_element(x, y)[0]
     trace = trace_of(condition, x, y)

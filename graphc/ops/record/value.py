@@ -122,6 +122,13 @@ class Trace:
             for k in range(len(node.type.elements))
         )
 
+    def data_size(self, name: str, count: Value) -> Any:
+        """An extent that is counted when the program runs. Raises TraceError where none can be."""
+        raise TraceError(
+            f"{name} of a traced array has a shape that depends on data",
+            hint=f"pass size= to fix it: gc.{name}(x, size=n, fill_value=0)",
+        )
+
     def constant(self, value: Any, element: DType | None = None) -> Value:
         """A const node; the same large array object becomes one node."""
         key = id(value)

@@ -16,10 +16,11 @@ from graphc.ops.record.dims import rank_of, shape_of, size_of
 from graphc.ops.record.families import INTEGERS, as_dtype, normalise_axis, require
 from graphc.ops.record.value import Value, as_value, common_element, functions, public
 from graphc.ops.reduce.reduce import reduce_axes
+from graphc.ops.shape.creation import iota
 from graphc.ops.shape.manipulation import expand_dims
 from graphc.ops.shape.shape import broadcast_to, reshape
 from graphc.ops.shape.slicing import concatenate, slice_axis
-from graphc.ops.sort.search import need_size, searchsorted, true_places
+from graphc.ops.sort.search import counted, need_size, searchsorted, true_places
 from graphc.ops.sort.sorting import argsort
 
 # ------------------------------------------------------------------------------------ counts
@@ -179,20 +180,20 @@ def unique(
     *,
     equal_nan: bool = True,
 ) -> Any:
-    """The distinct values of x in ascending order: the first `size`, then fill_value
+    """The distinct values of x in ascending order: all, or the first `size`, then fill_value
     (the least value by default).
 
     NaNs count as equal unless told otherwise. Index, inverse and counts follow as asked for;
     left-over counts are 0.
     """
-    need_size("unique", size, x)
-    if size is None:
+    if size is None and not isinstance(x, Value):
         asked = return_index, return_inverse, return_counts
         return np.unique(np.asarray(x), *asked, equal_nan=equal_nan)  # type: ignore[call-overload]
     order, ordered, starts = _runs("unique", x, equal_nan)
     total = shape_of(ordered)[0]
+    size = counted("unique", starts) if size is None else int(size)
     places, count = true_places(starts, size)
-    legal = functions.arange(int(size)) < count
+    legal = iota(size) < count
     values = functions.take(ordered, places, mode="clip")
     values = values if fill_value is None else functions.where(legal, values, fill_value)
     made = [values]
@@ -204,8 +205,8 @@ def unique(
         made.append(reshape(inverse, shape_of(x)))
     if return_counts:
         ends = concatenate([places, np.zeros(1, np.int64)])
-        ends = slice_axis(ends, 0, 1, int(size) + 1)
-        last = functions.arange(int(size)) + 1 >= count
+        ends = slice_axis(ends, 0, 1, size + 1)
+        last = iota(size) + 1 >= count
         ends = functions.where(last, total, ends)
         made.append(functions.where(legal, ends - places, 0))
     return made[0] if len(made) == 1 else tuple(made)
@@ -237,7 +238,6 @@ def _publish_unique(name: str, numpy_function: Callable[..., Any], *asked: str) 
 
     def function(x: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Any:
         options = dict.fromkeys(asked, True)
-        need_size(name, size, x)
         made = unique(x, size=size, fill_value=fill_value, equal_nan=False, **options)
         return kind(*made) if asked else made
 
@@ -375,7 +375,5 @@ def select(conditions: Any, choices: Any, default: ArrayLike = 0) -> Any:
 
 @public(np.compress, method=True)
 def compress(condition: Tensor, x: Tensor, axis: int | None = None) -> Any:
-    """Sub-arrays along an axis where a condition, known while tracing, is true."""
-    if isinstance(condition, Value):
-        need_size("nonzero", None, condition)
-    return functions.take(x, np.flatnonzero(condition), axis=axis)
+    """Sub-arrays along an axis where a condition is true."""
+    return functions.take(x, functions.flatnonzero(condition), axis=axis)

@@ -107,8 +107,11 @@ def _bound(value: Any) -> Any:
 
 @public(np.arange)
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **options: Any) -> Any:
-    """np.arange; bounds may be symbolic dimensions."""
+    """np.arange; bounds may be symbolic dimensions, and the end a traced integer."""
     require_options("arange", options)
+    if isinstance(start, Value) and stop is None and start.element.is_integer:
+        count = start.owner.data_size("arange", functions.maximum(functions.astype(start, I64), 0))
+        return iota(count, I64 if dtype is None else as_dtype(dtype))
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (_bound(v) for v in (start, stop, step))
     require(isinstance(step, Dim) or step != 0, "arange: the step is 0")

@@ -311,16 +311,14 @@ def tile(x: ArrayLike, reps: Any) -> Any:
 
 @public(np.repeat, method=True)
 def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
-    """Every element (or sub-array along an axis) repeated; counts are known before tracing."""
-    require(
-        not isinstance(repeats, Value),
-        "repeat: the counts decide the shape of the result, so they cannot be traced",
-        hint="pass an int or a NumPy array",
-    )
+    """Every element (or sub-array along an axis) repeated, each so often or as often as counts
+    say; counts below zero are taken for zero where they are traced."""
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalise_axis(axis, rank_of(x), "repeat")
     dims = shape_of(x)
+    if isinstance(repeats, Value):
+        return _repeated(x, repeats, axis)
     if np.size(repeats) == 1:
         count = int(np.reshape(repeats, ()))
         spread = (*dims[: axis + 1], count, *dims[axis + 1 :])
@@ -328,6 +326,16 @@ def repeat(x: Tensor, repeats: Tensor, axis: int | None = None) -> Any:
         return reshape(made, (*dims[:axis], dims[axis] * count, *dims[axis + 1 :]))
     require(np.shape(repeats) == (dims[axis],), f"repeat: {len(repeats)} counts for {dims[axis]}")
     return functions.take(x, np.repeat(np.arange(len(repeats)), repeats), axis=axis, mode="clip")
+
+
+def _repeated(x: Tensor, repeats: Value, axis: int) -> Any:
+    """The same with counts that the run decides."""
+    counts = functions.maximum(functions.astype(repeats, "i64"), 0)
+    counts = broadcast_to(reshape(counts, -1), (shape_of(x)[axis],))
+    total = repeats.owner.data_size("repeat", functions.sum(counts))
+    ends = functions.cumsum(counts)
+    places = functions.searchsorted(ends, functions.arange(total), "right")
+    return functions.take(x, places, axis=axis, mode="clip")
 
 
 def _roll_one(x: Value, shift: Any, axis: int) -> Any:

@@ -204,7 +204,7 @@ nonzero_op = define(
         lambda node: (node.attrs["size"],),
         cuda=device_code("reduce.scan_launches", "nonzero_code"),
     ),
-    attrs=(Attr("size", "int", within=EXTENT),),
+    attrs=(Attr("size", "dim", within=EXTENT),),
     dtypes=("bool",),
     differentiable=False,
     samples=lambda: [
@@ -229,30 +229,42 @@ def need_size(name: str, size: Any, *arrays: ArrayLike) -> None:
         )
 
 
+def counted(name: str, x: Value) -> Any:
+    """How many elements are not zero, as an extent that the run decides."""
+    mask = x if x.element is BOOL else functions.not_equal(x, 0)
+    if x.type.is_static and x.type.size == 0:
+        return 0
+    return x.owner.data_size(name, functions.sum(functions.astype(mask, I64)))
+
+
 def true_places(x: ArrayLike, size: int) -> tuple[Any, Any]:
     """(the first `size` positions of what is not zero, how many there are)."""
     mask = as_value(x)
     mask = mask if common_element(mask)[0] is BOOL else functions.not_equal(mask, 0)
-    return emit("nonzero", mask, size=int(size))  # type: ignore[no-any-return]
+    return emit("nonzero", mask, size=size)  # type: ignore[no-any-return]
 
 
 @public(np.flatnonzero)
 def flatnonzero(x: Tensor, size: int | None = None, fill_value: int = 0) -> Any:
-    """Row-major positions of what is not zero: the first `size`, then fill_value."""
-    need_size("flatnonzero", size, x)
+    """Row-major positions of what is not zero: all, or the first `size`, then fill_value."""
     if size is None:
-        return np.flatnonzero(x)
-    places, count = true_places(x, size)
+        if not isinstance(x, Value):
+            return np.flatnonzero(x)
+        return true_places(x, counted("flatnonzero", x))[0]
+    places, count = true_places(x, int(size))
     return functions.where(functions.arange(int(size)) < count, places, fill_value)
 
 
 @public(np.nonzero, method=True)
 def nonzero(x: Tensor, size: int | None = None, fill_value: int = 0) -> tuple[Any, ...]:
-    """Positions of what is not zero, one vector per axis: the first `size`, then fill_value."""
-    need_size("nonzero", size, x)
+    """Positions of what is not zero, one vector per axis: all, or the first `size`, then
+    fill_value."""
     if size is None:
-        return tuple(np.nonzero(x))
-    places, count = true_places(x, size)
+        if not isinstance(x, Value):
+            return tuple(np.nonzero(x))
+        every = true_places(x, counted("nonzero", x))[0]
+        return tuple(functions.unravel_index(every, shape_of(x)))
+    places, count = true_places(x, int(size))
     legal = functions.arange(int(size)) < count
     parts = functions.unravel_index(places, shape_of(x))
     return tuple(functions.where(legal, part, fill_value) for part in parts)
@@ -261,7 +273,6 @@ def nonzero(x: Tensor, size: int | None = None, fill_value: int = 0) -> tuple[An
 @public(np.argwhere)
 def argwhere(x: Tensor, size: int | None = None, fill_value: int = 0) -> Any:
     """nonzero as the rows of a matrix."""
-    need_size("argwhere", size, x)
     return functions.stack(nonzero(x, size, fill_value), 1) if rank_of(x) else np.argwhere(x)
 
 
