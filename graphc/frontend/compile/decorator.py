@@ -35,6 +35,7 @@ from graphc.frontend.compile.signature import (
     Literals,
     Signature,
     Weak,
+    argument_names,
     difference,
     not_arrays,
     parameter_names,
@@ -76,16 +77,6 @@ def _plain_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([x for arg in args for x in (arg.dtype, arg.shape)])
 
 
-def _argument_names(option: str, given: Any) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else given
-    listed = tuple(names) if isinstance(names, Iterable) else (names,)
-    if not all(isinstance(name, str) for name in listed):
-        raise GraphError(
-            f"{option} takes names of arguments, got {given!r}", hint=f'{option}="x" or ("x", "y")'
-        )
-    return listed
-
-
 def _owner(signature: Signature) -> Any:
     """The `self` of a method, unless it was declared static."""
     first = signature.keys[0] if signature.keys else None
@@ -110,8 +101,8 @@ class CompiledFunction(Generic[P, R]):
         max_compiles: int | None = None,
     ) -> None:
         self.function = function
-        self.static = _argument_names("static", static)
-        self.donate = _argument_names("donate", donate)
+        self.static = argument_names("static", static)
+        self.donate = argument_names("donate", donate)
         self.config = replace(config, donate=self.donate)
         self.sizes = sizes_option(sizes)
         self.max_compiles = max_compiles

@@ -221,6 +221,16 @@ def feed(leaf: Any, kind: Type) -> np.ndarray[Any, Any] | Array:
 MOST_LITERALS = 3  # values of one number that each have a compilation
 
 
+def argument_names(option: str, given: Any) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    listed = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in listed):
+        raise GraphError(
+            f"{option} takes names of arguments, got {given!r}", hint=f'{option}="x" or ("x", "y")'
+        )
+    return listed
+
+
 class Literals:
     """Python numbers that stay Python numbers inside the function: flags, sizes, exponents.
 
